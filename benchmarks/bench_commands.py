@@ -21,14 +21,24 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TOP / "tests/controller"), str(TOP / "tests")]
 
-LIMITS = {"completion": 1.5, "systems": 4, "render": 6, "status": 4, "status of many": 0, "report": 4, "score": 0}
+LIMITS = {
+    "completion": 1.5,
+    "systems": 4,
+    "render": 6,
+    "status": 4,
+    "status of many": 0,
+    "report": 4,
+    "score": 0,
+}
 """Multiples of --help that are asked for; 0 for none."""
 
 
 def cold(argv: list[str], env: dict[str, str]) -> tuple[float, float]:
     """Wall and processor milliseconds of one process."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", "orchestrator", *argv], env=env, capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", *argv], env=env, capture_output=True, check=False
+    )
     wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode not in (0, 1):
         sys.exit(f"{argv}: {done.returncode}: {done.stderr.decode()}")
@@ -48,7 +58,9 @@ def make_sets(folder: Path, count: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sets", type=int, default=1000)
     parser.add_argument("--json", type=Path)
@@ -58,25 +70,41 @@ def main() -> None:
         for name, count in (("few", 3), ("many", args.sets)):
             (place / name).mkdir()
             make_sets(place / name, count)
-            (place / f"{name}.yaml").write_text(f"kind: site\nscheduler: local\nlog_dir: {place / name}\n")
+            (place / f"{name}.yaml").write_text(
+                f"kind: site\nscheduler: local\nlog_dir: {place / name}\n"
+            )
         one = str(next((place / "few").iterdir()))
         commands = {
             "help": ["--help"],
             "completion": ["completion", "bash"],
             "systems": ["systems"],
-            "render": ["render", "MI325X_08x08x32", "flux1", "--site", str(place / "few.yaml"), "-o", "-"],
+            "render": [
+                "render",
+                "MI325X_08x08x32",
+                "flux1",
+                "--site",
+                str(place / "few.yaml"),
+                "-o",
+                "-",
+            ],
             "status": ["status", "--site", str(place / "few.yaml")],
             "status of many": ["status", "--site", str(place / "many.yaml")],
             "report": ["report", one, "-o", str(place / "report.html")],
             "score": ["score", one],
         }
-        env = os.environ | {"PYTHONPATH": str(TOP), "XDG_CONFIG_HOME": scratch, "XDG_CACHE_HOME": scratch}
+        env = os.environ | {
+            "PYTHONPATH": str(TOP),
+            "XDG_CONFIG_HOME": scratch,
+            "XDG_CACHE_HOME": scratch,
+        }
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(args.rounds):
             for name, argv in commands.items():
                 found[name].append(cold(argv, env))
-    best = {name: [min(column) for column in zip(*rows, strict=True)] for name, rows in found.items()}
+    best = {
+        name: [min(column) for column in zip(*rows, strict=True)] for name, rows in found.items()
+    }
     print(f"{'command':<16}{'wall ms':>9}{'cpu ms':>9}{'x wall':>8}{'x cpu':>8}{'asked':>7}")
     for name, (wall, spent) in best.items():
         times = f"{wall / best['help'][0]:>8.1f}{spent / best['help'][1]:>8.1f}"

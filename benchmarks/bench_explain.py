@@ -24,21 +24,25 @@ def scores(folder: Path) -> None:
     for name in sorted(path.stem for path in failures.FOLDER.glob("*.txt")):
         count, missed = failures.score(folder, name)
         unknown = sum(found.cause == UNKNOWN for _, found in missed)
-        print(f"{name:<12} {count:>6} {count - len(missed):>6} {unknown:>10} {len(missed) - unknown:>6}")
+        print(
+            f"{name:<12} {count:>6} {count - len(missed):>6} {unknown:>10} {len(missed) - unknown:>6}"
+        )
         for case, found in missed:
             print(f"  {case.name}: {found.cause}, not {case.label}")
 
 
 def large_set(root: Path, megabytes: int) -> None:
     """A paused set whose every node of every run has a log of that size; the holes in it take no room."""
-    echo = (
-        "[rank1]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error\n"
-    )
+    echo = "[rank1]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error\n"
     oom = "[rank9]: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
-    nodes = {rank: ({"exit": 1, "s": 60 + rank}, oom if rank == 5 else echo) for rank in range(NODES)}
+    nodes = {
+        rank: ({"exit": 1, "s": 60 + rank}, oom if rank == 5 else echo) for rank in range(NODES)
+    }
     failures.make_set(root, failures.Case("large", "gpu_out_of_memory", nodes))
     state = json.loads((root / "runs/1/attempt_1/state.json").read_text())
-    step = " iteration 100/ 5000 | consumed samples: 1760 | lm loss: 6.811 | grad norm: 1.2 |\n" * 6000
+    step = (
+        " iteration 100/ 5000 | consumed samples: 1760 | lm loss: 6.811 | grad norm: 1.2 |\n" * 6000
+    )
     for run in range(1, RUNS + 1):
         folder = root / f"runs/{run}/attempt_1"
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +76,9 @@ def main() -> None:
             times.append(time.perf_counter() - began)
             busy.append(time.process_time() - work)
         print(f"{RUNS} runs x {NODES} nodes, {args.megabytes} MB each: {found.cause}")
-        print(f"  {min(times):.3f} to {max(times):.3f} s, of processor {min(busy):.3f} to {max(busy):.3f} s")
+        print(
+            f"  {min(times):.3f} to {max(times):.3f} s, of processor {min(busy):.3f} to {max(busy):.3f} s"
+        )
         print(f"  {found.evidence[0]}")
 
 

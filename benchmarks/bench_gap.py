@@ -72,17 +72,27 @@ bare
 
 def command(*argv: str | Path, env: dict[str, str], limit_s: float = 900) -> str:
     done = subprocess.run(
-        argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s, check=False
+        argv,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
     )
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, argv))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        sys.exit(
+            f"{' '.join(map(str, argv))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
 def measure(nodes: int, nexp: int, caches: bool) -> dict[str, float]:
     """Milliseconds: median bare step, median gap."""
     state = Path(f"/var/tmp/orch-gap-{nodes}")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "LAB_"))}
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "LAB_"))
+    }
     env |= {
         "ORCHESTRATOR_LAB": str(state),
         "LAB_NODES": str(nodes),
@@ -102,33 +112,55 @@ def measure(nodes: int, nexp: int, caches: bool) -> dict[str, float]:
         words = {"tunables": "apply" if caches else "off", "caches": "true" if caches else "false"}
         (root / "site.yaml").write_text(SITE.format(root=root, **words))
         entry = load_entry(
-            f"gap_{nodes}", "builtin", site=load_site(root / "site.yaml"), systems_dirs=[root / "systems"]
+            f"gap_{nodes}",
+            "builtin",
+            site=load_site(root / "site.yaml"),
+            systems_dirs=[root / "systems"],
         )
         write_bundle(render_bundle(entry, nexp=nexp), root / "bundle")
         (root / "job.sh").write_text(JOB.format(nodes=nodes, nexp=nexp, root=root))
-        command("sbatch", "--wait", f"-N{nodes}", "--exclusive", f"--output={root}/out", root / "job.sh", env=env)
+        command(
+            "sbatch",
+            "--wait",
+            f"-N{nodes}",
+            "--exclusive",
+            f"--output={root}/out",
+            root / "job.sh",
+            env=env,
+        )
         text = (root / "out").read_text()
         bare = [int(value) / 1000 for value in re.findall(r"^bare (\d+)$", text, re.M)]
         spans = sorted(span(log) for log in root.glob("sets/*/results/result_*.txt"))
         if len(spans) != nexp:
             sys.exit(f"{len(spans)} of {nexp} runs:\n{text}")
         gaps = [later[0] - earlier[1] for earlier, later in itertools.pairwise(spans)]
-        return {"nodes": nodes, "bare_ms": statistics.median(bare), "gap_ms": statistics.median(gaps)}
+        return {
+            "nodes": nodes,
+            "bare_ms": statistics.median(bare),
+            "gap_ms": statistics.median(gaps),
+        }
     finally:
         command(TOP / "lab/down", env=env)
 
 
 def span(log: Path) -> tuple[int, int]:
     text = log.read_text()
-    start, stop = (int(re.search(rf'"time_ms": (\d+)[^\n]*"{key}"', text)[1]) for key in ("run_start", "run_stop"))  # type: ignore[index]
+    start, stop = (
+        int(re.search(rf'"time_ms": (\d+)[^\n]*"{key}"', text)[1])
+        for key in ("run_start", "run_stop")
+    )  # type: ignore[index]
     return start, stop
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, nargs="+", default=[8, 64, 128])
     parser.add_argument("--nexp", type=int, default=10)
-    parser.add_argument("--caches", action="store_true", help="with settings of the host and dropped caches")
+    parser.add_argument(
+        "--caches", action="store_true", help="with settings of the host and dropped caches"
+    )
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows = []
@@ -137,7 +169,10 @@ def main() -> None:
     for nodes in args.nodes:
         row = measure(nodes, args.nexp, args.caches)
         rows.append(row)
-        print(f"{nodes:5}{row['bare_ms']:14.0f}{row['gap_ms']:24.0f}{row['gap_ms'] / row['bare_ms']:7.2f}", flush=True)
+        print(
+            f"{nodes:5}{row['bare_ms']:14.0f}{row['gap_ms']:24.0f}{row['gap_ms'] / row['bare_ms']:7.2f}",
+            flush=True,
+        )
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
 

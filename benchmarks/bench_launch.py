@@ -40,7 +40,10 @@ def spans(logs: list[Path]) -> list[tuple[int, int]]:
     for log in logs:
         text = log.read_text()
         found.append(
-            tuple(int(re.search(rf'"time_ms": (\d+)[^\n]*"{key}"', text)[1]) for key in ("run_start", "run_stop"))
+            tuple(
+                int(re.search(rf'"time_ms": (\d+)[^\n]*"{key}"', text)[1])
+                for key in ("run_start", "run_stop")
+            )
         )
     return sorted(found)
 
@@ -60,7 +63,15 @@ def figures(wall_s: float, logs: list[Path]) -> dict[str, float]:
 
 def timed(argv: list[str | Path], cwd: Path, env: dict[str, str]) -> float:
     start = time.monotonic()
-    done = subprocess.run(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     wall = time.monotonic() - start
     if done.returncode not in (0, 1):
         sys.exit(f"{argv} ended with {done.returncode}:\n{done.stderr}")
@@ -100,19 +111,35 @@ def published_one_node(root: Path, nexp: int) -> dict[str, float]:
     (environment,) = (root / "one/results").glob("*/environment.sh")
     pairs = (
         subprocess.run(
-            ["env", "-i", "bash", "-c", '. "$1"; env -0', "_", environment], capture_output=True, text=True, check=True
+            ["env", "-i", "bash", "-c", '. "$1"; env -0', "_", environment],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         .stdout.rstrip("\0")
         .split("\0")
     )
     logs = root / "published"
-    wall = timed(["bash", TOP / "benchmarks/published_flow.sh", IMAGE, logs, str(nexp), *pairs], root, ENV)
+    wall = timed(
+        ["bash", TOP / "benchmarks/published_flow.sh", IMAGE, logs, str(nexp), *pairs], root, ENV
+    )
     return figures(wall, list(logs.glob("result_*.txt")))
 
 
 def eight_nodes(root: Path, site: Path, nexp: int) -> dict[str, float]:
     wall = timed(
-        [sys.executable, "-m", "orchestrator", "run", "MI325X_08x08x32", "flux1", "--site", site, "--nexp", str(nexp)],
+        [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "run",
+            "MI325X_08x08x32",
+            "flux1",
+            "--site",
+            site,
+            "--nexp",
+            str(nexp),
+        ],
         root,
         ENV,
     )
@@ -123,7 +150,9 @@ def measure(nexp: int) -> dict[str, dict[str, float]]:
     root = Path(tempfile.mkdtemp(prefix="bench-launch-", dir=STATE / "shared"))
     try:
         site = root / "site.yaml"
-        text = subprocess.run([TOP / "lab/site"], env=ENV, check=True, capture_output=True, text=True).stdout
+        text = subprocess.run(
+            [TOP / "lab/site"], env=ENV, check=True, capture_output=True, text=True
+        ).stdout
         site.write_text(re.sub(r"(?m)^log_dir: .*$", f"log_dir: {root / 'results'}", text))
         (root / "results").mkdir()
         return {
@@ -136,7 +165,9 @@ def measure(nexp: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--nexp", type=int, default=10)
     parser.add_argument("--json", type=Path)
@@ -146,16 +177,23 @@ def main() -> None:
         name: {key: statistics.median(one[name][key] for one in rounds) for key in rounds[0][name]}
         for name in rounds[0]
     }
-    print(f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; medians of {args.repeat}")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; medians of {args.repeat}"
+    )
     print(f"{'':28}{'wall s':>8}{'runs s':>8}{'overhead s':>12}{'gap ms':>8}")
     for name, row in table.items():
-        print(f"{name:28}{row['wall_s']:8.2f}{row['runs_s']:8.2f}{row['overhead_s']:12.2f}{row['gap_ms']:8.0f}")
+        print(
+            f"{name:28}{row['wall_s']:8.2f}{row['runs_s']:8.2f}{row['overhead_s']:12.2f}{row['gap_ms']:8.0f}"
+        )
     ratio = statistics.median(
-        one["one node, ours"]["overhead_s"] / one["one node, published flow"]["overhead_s"] for one in rounds
+        one["one node, ours"]["overhead_s"] / one["one node, published flow"]["overhead_s"]
+        for one in rounds
     )
     print(f"overhead, ours / published flow on one node: {ratio:.2f}")
     if args.json:
-        args.json.write_text(json.dumps({"table": table, "rounds": rounds, "one_node_ratio": ratio}, indent=1) + "\n")
+        args.json.write_text(
+            json.dumps({"table": table, "rounds": rounds, "one_node_ratio": ratio}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

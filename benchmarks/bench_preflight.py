@@ -24,15 +24,23 @@ SYSTEM, WORKLOAD = "MI325X_08x08x32", "flux1"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     state = Path(f"{os.environ.get('ORCHESTRATOR_LAB', '/var/tmp/orchestrator-lab')}-preflight")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "DOCKER", "LAB_"))}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SLURM", "DOCKER", "LAB_"))
+    }
     env |= {"ORCHESTRATOR_LAB": str(state), "LAB_NODES": str(args.nodes), "LAB_PREFIX": "pf"}
-    subprocess.run([TOP / "lab/up"], env=env, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [TOP / "lab/up"], env=env, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     try:
         env |= {
             "SLURM_CONF": str(state / "slurm/slurm.conf"),
@@ -41,27 +49,46 @@ def main() -> int:
         }
         rows = measure(state / "shared", env, args.nodes, args.rounds)
     finally:
-        subprocess.run([TOP / "lab/down"], env=env, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [TOP / "lab/down"],
+            env=env,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
     if args.json:
         print(json.dumps({"nodes": args.nodes, "ways": rows}, indent=1))
         return 0
     print(f"{args.nodes} nodes, {os.cpu_count()} processors, median of {args.rounds}")
     print(f"{'':36}{'wall s':>8}{'slowest check s':>17}{'beyond it s':>13}")
     for name, row in rows.items():
-        print(f"{name:36}{row['wall_s']:8.2f}{row['slowest_s']:17.2f}{row['beyond_s']:13.2f}   {row['check']}")
+        print(
+            f"{name:36}{row['wall_s']:8.2f}{row['slowest_s']:17.2f}{row['beyond_s']:13.2f}   {row['check']}"
+        )
     return 0
 
 
-def measure(shared: Path, env: dict[str, str], nodes: int, rounds: int) -> dict[str, dict[str, float | str]]:
+def measure(
+    shared: Path, env: dict[str, str], nodes: int, rounds: int
+) -> dict[str, dict[str, float | str]]:
     folder = Path(tempfile.mkdtemp(prefix="preflight-", dir=shared))
     log_dir, bundle, table = folder / "results", folder / "bundle", folder / "rows.tsv"
     log_dir.mkdir()
-    site = subprocess.run([TOP / "lab/site"], env=env, check=True, capture_output=True, text=True).stdout
-    lines = [f"log_dir: {log_dir}" if line.startswith("log_dir:") else line for line in site.splitlines()]
+    site = subprocess.run(
+        [TOP / "lab/site"], env=env, check=True, capture_output=True, text=True
+    ).stdout
+    lines = [
+        f"log_dir: {log_dir}" if line.startswith("log_dir:") else line for line in site.splitlines()
+    ]
     (folder / "site.yaml").write_text("\n".join([*lines, ""]))
     orchestrator = [sys.executable, "-m", "orchestrator"]
     asked = [SYSTEM, WORKLOAD, "--site", str(folder / "site.yaml")]
-    subprocess.run([*orchestrator, "render", *asked, "-o", str(bundle)], env=env, check=True, capture_output=True)
+    subprocess.run(
+        [*orchestrator, "render", *asked, "-o", str(bundle)],
+        env=env,
+        check=True,
+        capture_output=True,
+    )
     ways = {
         "bash preflight.sh, in an allocation": (
             True,
@@ -86,7 +113,9 @@ def measure(shared: Path, env: dict[str, str], nodes: int, rounds: int) -> dict[
     return rows
 
 
-def once(argv: list[str], inside: bool, nodes: int, env: dict[str, str], folder: Path) -> tuple[float, float, str]:
+def once(
+    argv: list[str], inside: bool, nodes: int, env: dict[str, str], folder: Path
+) -> tuple[float, float, str]:
     """(wall seconds, seconds of the slowest check, its name). The time to get an allocation counts only where it is ours."""
     if inside:
         timed = [
@@ -115,7 +144,9 @@ def once(argv: list[str], inside: bool, nodes: int, env: dict[str, str], folder:
     document = json.loads(out.read_text() if inside else done.stdout)
     assert (document["given"], document["tested"]) == (nodes, nodes), done.stderr
     assert document["verdict"] in ("pass", "warn"), document
-    slowest, check = max((row["ms"] / 1000, row["check"]) for node in document["nodes"] for row in node["checks"])
+    slowest, check = max(
+        (row["ms"] / 1000, row["check"]) for node in document["nodes"] for row in node["checks"]
+    )
     return wall, slowest, check
 
 

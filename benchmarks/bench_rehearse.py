@@ -56,7 +56,9 @@ def many(trials: int, folder: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", default="8,64,1000")
     parser.add_argument("--trials", type=int, default=100, help="0: none")
     args = parser.parse_args()

@@ -58,8 +58,22 @@ def find_stop() -> None:
 
 
 def read_unlike_lines() -> None:
-    words = ["the", "file", "not", "found", "error", "rank", "gpu", "open", "torch", "failed", "alpha"]
-    lines = [" ".join(words[(at * step) % 11] for step in range(1, 13)) + f" {at:x}" for at in range(800)]
+    words = [
+        "the",
+        "file",
+        "not",
+        "found",
+        "error",
+        "rank",
+        "gpu",
+        "open",
+        "torch",
+        "failed",
+        "alpha",
+    ]
+    lines = [
+        " ".join(words[(at * step) % 11] for step in range(1, 13)) + f" {at:x}" for at in range(800)
+    ]
     symptoms("\n".join(lines).encode())
 
 
@@ -75,7 +89,9 @@ def processor_ms(work: Callable[[], object], rounds: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()

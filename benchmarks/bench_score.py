@@ -85,8 +85,13 @@ def statistic(step: int) -> bytes:
 def noisy(source: Path, target: Path, size: int) -> Path:
     """A log of `size` bytes: one record per 150 lines of console text, the records of `source` again and again."""
     lines = source.read_bytes().splitlines(keepends=True)
-    text = b"".join(line for line in lines if TOKEN not in line)[:20000] or b"some console text\n" * 900
-    middle = [line for line in lines if b'"train_loss"' in line or b'"tracked_stats"' in line] or [statistic(1)]
+    text = (
+        b"".join(line for line in lines if TOKEN not in line)[:20000]
+        or b"some console text\n" * 900
+    )
+    middle = [line for line in lines if b'"train_loss"' in line or b'"tracked_stats"' in line] or [
+        statistic(1)
+    ]
     console = text.splitlines(keepends=True)
     console = (console * (150 // len(console) + 1))[:150]
     piece = b"".join(b"".join(console) + line for line in middle)
@@ -109,7 +114,9 @@ def referee(folder: Path, benchmark: str, ruleset: str) -> object:
             checker = mlp_compliance.make_checker("training", ruleset, True, False)
             mlp_compliance.main(path, f"training_{ruleset}/common.yaml", checker)
         SeedChecker(ruleset).check_seeds(files)
-        rcp = rcp_checker.check_directory(str(folder), "training", ruleset, False, False, rcp_pass="pruned_rcps")
+        rcp = rcp_checker.check_directory(
+            str(folder), "training", ruleset, False, False, rcp_pass="pruned_rcps"
+        )
         score = result_summarizer._compute_strong_score_standalone(
             benchmark, "system", False, str(folder), "training", ruleset
         )
@@ -129,11 +136,21 @@ def compare_scores(work: Path) -> None:
         ("v5.1/NVIDIA/theia_ngpu72_ngc25.09_nemo/flux1", "5.1.0"),
         ("v5.0/Dell/9xXE9712x4GB200/llama2_70b_lora", "5.0.0"),
     ]
-    folders = [(unpack(DATA / name, work / str(index)), name, ruleset) for index, (name, ruleset) in enumerate(sets)]
+    folders = [
+        (unpack(DATA / name, work / str(index)), name, ruleset)
+        for index, (name, ruleset) in enumerate(sets)
+    ]
     folders.insert(
-        4, (dense(folders[3][0], work / "dense", 4 * MIB // 10), "the same with statistics, 4 MB, llama31_8b", "5.1.0")
+        4,
+        (
+            dense(folders[3][0], work / "dense", 4 * MIB // 10),
+            "the same with statistics, 4 MB, llama31_8b",
+            "5.1.0",
+        ),
     )
-    print("score of a set                                                          bytes    ours ms  referee ms  ratio")
+    print(
+        "score of a set                                                          bytes    ours ms  referee ms  ratio"
+    )
     for folder, name, ruleset in folders:
         benchmark = name.rsplit("/", 1)[-1] if "/" in name else "llama31_8b"
         ours = theirs = math.inf
@@ -185,7 +202,9 @@ def peak(code: str) -> float:
 def compare_memory(work: Path, log: Path) -> None:
     sets = [str(work / str(index)) for index in range(8)] + [str(work / "dense")]
     nothing = peak("pass")
-    scoring = peak(f"from orchestrator.mllog.score import score_dir\nfor folder in {sets * 5!r}: score_dir(folder)")
+    scoring = peak(
+        f"from orchestrator.mllog.score import score_dir\nfor folder in {sets * 5!r}: score_dir(folder)"
+    )
     reading = peak(f"from orchestrator.mllog.reader import read_log\nread_log({str(log)!r})")
     print(
         f"\npeak memory: {scoring:.1f} MiB for {5 * len(sets)} sets, {reading:.1f} MiB for the noisy log "
@@ -195,7 +214,11 @@ def compare_memory(work: Path, log: Path) -> None:
 
 def compare_cold(work: Path, repetitions: int) -> None:
     # As installed: with byte code (pip compiles what it installs; a checkout may forbid it).
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(work / "byte-code")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONPYCACHEPREFIX": str(work / "byte-code"),
+    }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     commands = {
         "pass": [sys.executable, "-c", "pass"],
@@ -225,9 +248,14 @@ def compare_cold(work: Path, repetitions: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--noisy-mib", type=int, default=256, help="size of the noisy log (default 256; 1024 shows the memory claim)"
+        "--noisy-mib",
+        type=int,
+        default=256,
+        help="size of the noisy log (default 256; 1024 shows the memory claim)",
     )
     parser.add_argument("--cold-runs", type=int, default=25)
     args = parser.parse_args()

@@ -72,9 +72,13 @@ def ssh_hosts(count: int) -> Iterator[Hosts]:
         port = probe.getsockname()[1]
     hosts = Hosts(folder, [f"127.0.0.{k}" for k in range(2, count + 2)], port)
     for name in ("host_key", "user_key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True
+        )
     key = (folder / "host_key.pub").read_text()
-    (folder / "known_hosts").write_text("".join(f"[{address}]:{port} {key}" for address in hosts.addresses))
+    (folder / "known_hosts").write_text(
+        "".join(f"[{address}]:{port} {key}" for address in hosts.addresses)
+    )
     hosts.config.write_text(
         f"Host *\n  Port {port}\n  User root\n  IdentityFile {folder}/user_key\n  IdentitiesOnly yes\n"
         f"  UserKnownHostsFile {folder}/known_hosts\n  StrictHostKeyChecking yes\n  KexAlgorithms {KEX}\n  LogLevel ERROR\n"
@@ -84,10 +88,15 @@ def ssh_hosts(count: int) -> Iterator[Hosts]:
         "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\nMaxStartups 1000\nMaxSessions 100\n"
         f"SetEnv HOME={folder}\n"
     )  # bash reads ~/.bashrc for every SSH command; this machine's own may do anything
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where the distribution's own service makes it
+    Path("/run/sshd").mkdir(
+        mode=0o755, exist_ok=True
+    )  # where the distribution's own service makes it
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin") or "sshd"
     server = subprocess.Popen(
-        [sshd, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sshd, "-D", "-e", "-f", folder / "sshd_config"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert server.stderr is not None
     next(line for line in server.stderr if "Server listening" in line)
@@ -104,7 +113,13 @@ def ssh_hosts(count: int) -> Iterator[Hosts]:
 
 def ours(hosts: Hosts, script: bytes, action: str) -> None:
     answers = list(
-        tune_hosts(hosts.nodes, script, action, transport=Ssh(str(hosts.config)), limit=len(hosts.addresses))
+        tune_hosts(
+            hosts.nodes,
+            script,
+            action,
+            transport=Ssh(str(hosts.config)),
+            limit=len(hosts.addresses),
+        )
     )
     bad = [answer for answer in answers if not answer.ok]
     assert not bad and len(answers) == len(hosts.addresses), bad[:2]
@@ -120,7 +135,11 @@ def fabric_round_trip(hosts: Hosts) -> None:
 
 
 def one_round_trip(hosts: Hosts) -> None:
-    answers = list(run_on_nodes(hosts.nodes, ["true"], transport=Ssh(str(hosts.config)), limit=len(hosts.addresses)))
+    answers = list(
+        run_on_nodes(
+            hosts.nodes, ["true"], transport=Ssh(str(hosts.config)), limit=len(hosts.addresses)
+        )
+    )
     assert all(answer.ok for answer in answers), [answer for answer in answers if not answer.ok][:2]
 
 
@@ -198,7 +217,12 @@ def clush_true(binary: Path, hosts: Hosts) -> None:
 # knob, file or pattern, wanted, before
 KNOBS = [
     ("cpu_idle_state2", "sys/devices/system/cpu/cpu*/cpuidle/state2/disable", "1", "0"),
-    ("cpu_governor", "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "performance", "powersave"),
+    (
+        "cpu_governor",
+        "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+        "performance",
+        "powersave",
+    ),
     ("nmi_watchdog", "proc/sys/kernel/nmi_watchdog", "0", "1"),
     ("numa_balancing", "proc/sys/kernel/numa_balancing", "0", "1"),
     ("randomize_va_space", "proc/sys/kernel/randomize_va_space", "0", "2"),
@@ -225,10 +249,22 @@ def playbook(hosts: Hosts, action: str) -> Path:
                 }
             )
         elif "*" in file:
-            tasks.append({"name": name, "ansible.builtin.shell": f"for f in {place}; do echo {value} >$f; done"})
+            tasks.append(
+                {
+                    "name": name,
+                    "ansible.builtin.shell": f"for f in {place}; do echo {value} >$f; done",
+                }
+            )
         else:
             tasks.append(
-                {"name": name, "ansible.builtin.copy": {"dest": place, "content": f"{value}\n", "unsafe_writes": True}}
+                {
+                    "name": name,
+                    "ansible.builtin.copy": {
+                        "dest": place,
+                        "content": f"{value}\n",
+                        "unsafe_writes": True,
+                    },
+                }
             )
     path = hosts.folder / f"{action}.json"
     path.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
@@ -279,7 +315,9 @@ def cycle(step: Callable[[str], None], rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ansible-bin", type=Path, help="folder with ansible-playbook")
@@ -296,7 +334,10 @@ def main() -> None:
                 hosts.root(address),
                 cpus=CPUS,
                 gpus=0,
-                files={f"sys/devices/system/cpu/cpu{k}/cpufreq/scaling_governor": "powersave\n" for k in range(CPUS)},
+                files={
+                    f"sys/devices/system/cpu/cpu{k}/cpufreq/scaling_governor": "powersave\n"
+                    for k in range(CPUS)
+                },
             )
         before = snapshot(hosts.folder / "host")
         os.environ |= {
@@ -304,12 +345,18 @@ def main() -> None:
             "ORCH_TUNABLES_STATE": f"{hosts.folder}/state/%a",
         }
         one_round_trip(hosts)
-        found["fabric's round trip of true"] = measure(lambda: fabric_round_trip(hosts), args.rounds)
+        found["fabric's round trip of true"] = measure(
+            lambda: fabric_round_trip(hosts), args.rounds
+        )
         found["round trip of true"] = measure(lambda: one_round_trip(hosts), args.rounds)
         found["orchestrator"] = cycle(lambda action: ours(hosts, script, action), args.rounds)
-        found["orchestrator tune (process)"] = cycle(lambda action: command_line(hosts, action), args.rounds)
+        found["orchestrator tune (process)"] = cycle(
+            lambda action: command_line(hosts, action), args.rounds
+        )
         if args.clush_bin:
-            found["clush of true"] = measure(lambda: clush_true(args.clush_bin / "clush", hosts), args.rounds)
+            found["clush of true"] = measure(
+                lambda: clush_true(args.clush_bin / "clush", hosts), args.rounds
+            )
             found["clush of the same script (process)"] = cycle(
                 lambda action: clush(args.clush_bin / "clush", hosts, script, action), args.rounds
             )
@@ -324,7 +371,9 @@ def main() -> None:
         return
     for name, value in found.items():
         shown = (
-            "  ".join(f"{action} {taken:.2f}" for action, taken in value.items()) if isinstance(value, dict) else value
+            "  ".join(f"{action} {taken:.2f}" for action, taken in value.items())
+            if isinstance(value, dict)
+            else value
         )
         print(f"{name:<36} {shown:.2f} s" if isinstance(shown, float) else f"{name:<36} {shown}")
 

@@ -115,7 +115,14 @@ class InputError(OrchestratorError):
 
 def is_full(error: OSError) -> bool:
     """Return whether the storage is full, read-only or failing: nothing that was typed is wrong (ExitCode.SET_STATE)."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE)
+    return error.errno in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EIO,
+        errno.EROFS,
+        errno.ESTALE,
+    )
 
 
 def did_you_mean(name: str, names: Iterable[str], *, before: str = '"', after: str = '"') -> str:

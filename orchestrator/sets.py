@@ -58,14 +58,18 @@ def wait_for_set(
 
     def pause(seconds: float) -> None:
         if end is not None and time.monotonic() + seconds > end:
-            raise TimeoutError(f"{run_set.layout.root}: not over within {timeout_s:g} s; it goes on")
+            raise TimeoutError(
+                f"{run_set.layout.root}: not over within {timeout_s:g} s; it goes on"
+            )
         time.sleep(seconds)
 
     *_, last = Watch(run_set, open_scheduler(run_set.record.scheduler), interval_s).pictures(pause)
     return last
 
 
-def compare_sets(a: str | PathLike[str], b: str | PathLike[str], *, ruleset: str = "") -> Comparison:
+def compare_sets(
+    a: str | PathLike[str], b: str | PathLike[str], *, ruleset: str = ""
+) -> Comparison:
     """Compare `b` with `a`: each a set, a folder of logs, or a published entry such as "6.0/flux1/MI325X_08x08x32".
 
     Ratios are b / a: a score ratio above 1 means that `b` is slower. Raises UsageError for what is none of these,
@@ -81,5 +85,8 @@ def _side(name: str, ruleset: str) -> Side:
 
     side = find_side(name, ruleset=ruleset)
     if side is None:
-        raise UsageError(f"{name}: neither a folder nor a published entry", hint="orchestrator published lists them")
+        raise UsageError(
+            f"{name}: neither a folder nor a published entry",
+            hint="orchestrator published lists them",
+        )
     return side

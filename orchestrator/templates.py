@@ -42,7 +42,11 @@ def _compiled() -> BytecodeCache | None:
         known = os.lstat(folder)
     except OSError:
         return None
-    if known.st_uid != os.getuid() or known.st_mode & 0o170022 != 0o040000 or not os.access(folder, os.W_OK):
+    if (
+        known.st_uid != os.getuid()
+        or known.st_mode & 0o170022 != 0o040000
+        or not os.access(folder, os.W_OK)
+    ):
         return None
 
     class Kept(FileSystemBytecodeCache):

@@ -149,7 +149,13 @@ class TextTable:
         below: Sequence[str] = (),
         leave: Sequence[str] = (),
     ) -> None:
-        self.columns, self.right, self.states, self.below, self.leave = columns, right, states, below, leave
+        self.columns, self.right, self.states, self.below, self.leave = (
+            columns,
+            right,
+            states,
+            below,
+            leave,
+        )
 
     def lines(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
         """Return the header and the rows. On a `screen` with a width no line but an id of its own is longer than that."""
@@ -163,7 +169,10 @@ class TextTable:
             out += self._row(row, widths, screen)
             for name in under:
                 if row[name] not in ("", "-"):
-                    out += [INDENT + line for line in folded(row[name], (screen.width or 80) - len(INDENT))]
+                    out += [
+                        INDENT + line
+                        for line in folded(row[name], (screen.width or 80) - len(INDENT))
+                    ]
         return out
 
     def _width(self, name: str, table: list[dict[str, str]], screen: Screen) -> int:
@@ -180,7 +189,10 @@ class TextTable:
         widths = {name: self._width(name, table, screen) for name in shown}
 
         def too_wide() -> bool:
-            return screen.width is not None and _sum({name: widths[name] for name in shown}) > screen.width
+            return (
+                screen.width is not None
+                and _sum({name: widths[name] for name in shown}) > screen.width
+            )
 
         silent = [name for name in self.columns[1:] if all(row[name] in ("", "-") for row in table)]
         for name in (*silent, *self.below, *self.leave):
@@ -199,9 +211,14 @@ class TextTable:
             second = max([widths[name] for name in others if name != widest], default=0)
             widths[widest] = max(NARROWEST, widths[widest] - more, min(second, widths[widest] - 1))
 
-    def _row(self, row: dict[str, str], widths: dict[str, int], screen: Screen, *, header: bool = False) -> list[str]:
+    def _row(
+        self, row: dict[str, str], widths: dict[str, int], screen: Screen, *, header: bool = False
+    ) -> list[str]:
         first, out = self.columns[0], []
-        texts = {name: screen.sign(row[name]) if name in self.states and not header else row[name] for name in widths}
+        texts = {
+            name: screen.sign(row[name]) if name in self.states and not header else row[name]
+            for name in widths
+        }
         if len(widths) > 1 and width_of(texts[first]) > widths[first]:
             out, texts[first] = [texts[first]], ""
         parts = {
@@ -265,7 +282,9 @@ def duration(total_s: float, parts: int = 2) -> str:
     counts = (total // 86_400, total // 3600 % 24, total // 60 % 60, total % 60)
     first = next(index for index, count in enumerate(counts) if count)
     last = max(index for index in range(first, min(first + parts, 4)) if counts[index])
-    return "".join(f"{counts[k]:0{1 if k == first else 2}}{'dhms'[k]}" for k in range(first, last + 1))
+    return "".join(
+        f"{counts[k]:0{1 if k == first else 2}}{'dhms'[k]}" for k in range(first, last + 1)
+    )
 
 
 def seconds(value: float | None, missing: str = "-") -> str:

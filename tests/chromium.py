@@ -46,21 +46,39 @@ class Page:
         self.browser.wait_for("Page.loadEventFired", self.session)
         self.run("document.fonts.ready.then(() => 1)")
 
-    def look(self, width: int, *, height: int = 900, dark: bool = False, paper: bool = False) -> None:
+    def look(
+        self, width: int, *, height: int = 900, dark: bool = False, paper: bool = False
+    ) -> None:
         """Show the page in a window of `width` CSS pixels."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", media="print" if paper else "screen", features=[scheme])
+        self.call(
+            "Emulation.setEmulatedMedia", media="print" if paper else "screen", features=[scheme]
+        )
 
     def run(self, script: str) -> Any:
         """Return the value of a JavaScript expression, or of its promise."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode={"Tab": 9}[key])
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode={"Tab": 9}[key],
+            )
 
     def point(self, x: float, y: float) -> None:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -90,7 +108,16 @@ class Browser:
         # Descriptors 3 and 4 may be taken here, so a shell puts ours there.
         script = f'exec "$@" 3<&{inner_in} 4>&{inner_out}'
         self._process = subprocess.Popen(
-            ["bash", "-c", script, "chromium", chromium, *OPTIONS, f"--user-data-dir={profile}", "about:blank"],
+            [
+                "bash",
+                "-c",
+                script,
+                "chromium",
+                chromium,
+                *OPTIONS,
+                f"--user-data-dir={profile}",
+                "about:blank",
+            ],
             pass_fds=(inner_in, inner_out),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -113,7 +140,12 @@ class Browser:
     def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
         self._number += 1
         number = self._number
-        message = {"id": number, "method": method, "params": params, **({"sessionId": session} if session else {})}
+        message = {
+            "id": number,
+            "method": method,
+            "params": params,
+            **({"sessionId": session} if session else {}),
+        }
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while True:
             told = self._next()
@@ -122,7 +154,9 @@ class Browser:
                 return told["result"]
 
     def wait_for(self, event: str, session: str) -> None:
-        while not any(one["method"] == event and one.get("sessionId") == session for one in self._seen):
+        while not any(
+            one["method"] == event and one.get("sessionId") == session for one in self._seen
+        ):
             self._next()
         self._seen.clear()
 
@@ -136,7 +170,11 @@ class Browser:
         if "method" in told:
             self._seen.append(told)
             page = self._pages.get(told.get("sessionId", ""))
-            if page and told["method"] in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"):
+            if page and told["method"] in (
+                "Log.entryAdded",
+                "Runtime.consoleAPICalled",
+                "Runtime.exceptionThrown",
+            ):
                 page.console.append(json.dumps(told["params"]))
         return told
 

@@ -17,7 +17,9 @@ OUTER = ("SLURM_", "ORCHESTRATOR_SITE", "HF_TOKEN")
 """How variables begin that a caller's environment may have, and a test's command must not."""
 
 
-def call(words: Sequence[str | Path], env: Mapping[str, str], stdin: str = "") -> subprocess.CompletedProcess[str]:
+def call(
+    words: Sequence[str | Path], env: Mapping[str, str], stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Call the command line with `env` over this process's environment; return its exit code and what it printed."""
     argv = [str(word) for word in words]
     out, err, given = StringIO(), StringIO(), TextIOWrapper(BytesIO(stdin.encode()))

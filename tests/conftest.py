@@ -56,7 +56,14 @@ def lab_problem() -> str:
 def _lab_error(name: str, *words: str) -> str:
     """Call a program of lab/; return why it failed."""
     argv = [TOP / "lab" / name, *words]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
     return "" if done.returncode == 0 else f"lab/{name} failed: {done.stderr[-2000:]}"
 
 
@@ -173,7 +180,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
         return
-    files = [path for path in sorted(TESTS.rglob("test_*.py")) if not pytest_ignore_collect(path, session.config)]
+    files = [
+        path
+        for path in sorted(TESTS.rglob("test_*.py"))
+        if not pytest_ignore_collect(path, session.config)
+    ]
     for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         if str(path.parent) not in sys.path:
             sys.path.insert(0, str(path.parent))
@@ -189,7 +200,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:  # before -m chooses and xd
         item.add_marker(pytest.mark.xdist_group(place))
     elif place in REFEREE:
         item.add_marker(pytest.mark.xdist_group("referee"))
-    if not (needs_whole_machine(item) or item.get_closest_marker("long") or place.startswith(WHOLE)):
+    if not (
+        needs_whole_machine(item) or item.get_closest_marker("long") or place.startswith(WHOLE)
+    ):
         item.add_marker(pytest.mark.unit)
 
 
@@ -207,7 +220,9 @@ def needs_whole_machine(item: pytest.Item) -> bool:
     return bool(item.get_closest_marker("lab") or item.get_closest_marker("host"))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     seed = config.getoption("randomly_seed", None)
     if isinstance(seed, int) and config.getoption("randomly_reorganize", False):
         terminalreporter.write_line(f"order and random numbers: -p randomly --randomly-seed={seed}")
@@ -236,13 +251,22 @@ def lab_beside(name: str) -> Iterator[Callable[..., Lab]]:
     """A function that starts a cluster of its own beside the first one, with these settings of lab/up; it is removed in the end."""
     require_lab()
     state = Path(f"{lab_state()}-{name}")
-    env = {name: value for name, value in os.environ.items() if name not in ("LAB_PORT", "SLURM_CONF", "DOCKER_HOST")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("LAB_PORT", "SLURM_CONF", "DOCKER_HOST")
+    }
     env["ORCHESTRATOR_LAB"] = str(state)
 
     def command(name: str, **more: str) -> None:
         argv = [TOP / "lab" / name]
         done = subprocess.run(
-            argv, env=env | more, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+            argv,
+            env=env | more,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
 

@@ -16,21 +16,31 @@ DEEP = "round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote\nall\tnode-a,
 
 def events(*rows: tuple[str, str, str, str]) -> str:
     """The text of an event file: (from, word, node, detail) one second apart."""
-    return "".join(f"{1_777_000_001_000 + 1000 * k}\t" + "\t".join(row) + "\n" for k, row in enumerate(rows))
+    return "".join(
+        f"{1_777_000_001_000 + 1000 * k}\t" + "\t".join(row) + "\n" for k, row in enumerate(rows)
+    )
 
 
 def full_set(log_dir: Path) -> Path:
     """A finished set of ten runs on two nodes, with everything that jobs leave."""
     root = sets.make_set(log_dir, sets.logs(sets.MI355X))
     (root / "submissions/1.json").write_text(
-        json.dumps({"number": 1, "state": "submitted", "job_id": "7", "requested_ms": 1_777_000_000_000})
+        json.dumps(
+            {"number": 1, "state": "submitted", "job_id": "7", "requested_ms": 1_777_000_000_000}
+        )
     )
-    (root / "bundle/origins.tsv").write_text("variable\tlayer\tfile\tline\tsource\nLR\tsystem\ta.yaml\t7\ta page\n")
+    (root / "bundle/origins.tsv").write_text(
+        "variable\tlayer\tfile\tline\tsource\nLR\tsystem\ta.yaml\t7\ta page\n"
+    )
     (root / "preflight").mkdir()
     (root / "preflight/7.tsv").write_text(CHECKS)
     (root / "preflight/deep-7.tsv").write_text(DEEP)
-    (root / "events-7.tsv").write_text(events(("loop", "aside", "node-c", UNIT.join(("check", "no GPU", "0", "0")))))
-    (root / "nodes/node-a/hardware.json").write_text(json.dumps({"schema": 1, "host_processor_model_name": "EPYC"}))
+    (root / "events-7.tsv").write_text(
+        events(("loop", "aside", "node-c", UNIT.join(("check", "no GPU", "0", "0"))))
+    )
+    (root / "nodes/node-a/hardware.json").write_text(
+        json.dumps({"schema": 1, "host_processor_model_name": "EPYC"})
+    )
     (root / "runs/1/attempt_1/start.tsv").write_text("node\tfield\tvalue\n*\trocm\t7.0\n")
     (root / "runs/1/attempt_1/node_0.log").write_bytes((root / "runs/1/result_1.txt").read_bytes())
     return root

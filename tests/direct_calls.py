@@ -27,7 +27,9 @@ READS = _words(
     "exists glob group is_dir is_file is_symlink iterdir lstat owner read_bytes read_text readlink resolve rglob samefile"
     " stat walk"
 )
-WRITES = _words("chmod hardlink_to lchmod mkdir open rename rmdir symlink_to touch unlink write_bytes write_text")
+WRITES = _words(
+    "chmod hardlink_to lchmod mkdir open rename rmdir symlink_to touch unlink write_bytes write_text"
+)
 """Methods of pathlib.Path; `replace` is told from that of text by its arguments."""
 REAL = _words("THIS HERE")
 DIRECT = {
@@ -64,7 +66,9 @@ def with_a_world(package: Path) -> dict[str, list[Parameter]]:
     """Return full name of a function or class -> parameters that are the real world unless they are given."""
     found: dict[str, list[Parameter]] = {}
     for path in sorted(package.rglob("*.py")):
-        module = ".".join((package.name, *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__")
+        module = ".".join(
+            (package.name, *path.relative_to(package).with_suffix("").parts)
+        ).removesuffix(".__init__")
         for node in ast.parse(path.read_bytes()).body:
             if isinstance(node, ast.FunctionDef):
                 parameters = list(_parameters(node.args, 0))
@@ -130,7 +134,11 @@ class Finder(ast.NodeVisitor):
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts, node = [node.attr, *parts], node.value
-        return ".".join((self.names[node.id], *parts)) if isinstance(node, ast.Name) and node.id in self.names else ""
+        return (
+            ".".join((self.names[node.id], *parts))
+            if isinstance(node, ast.Name) and node.id in self.names
+            else ""
+        )
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -149,7 +157,9 @@ class Finder(ast.NodeVisitor):
 
     def _pure(self, node: ast.AST, full: str) -> None:
         module, _, name = full.rpartition(".")
-        if module in PURE and name not in PURE[module] | (self.rule.os if module == "os" else frozenset()):
+        if module in PURE and name not in PURE[module] | (
+            self.rule.os if module == "os" else frozenset()
+        ):
             self._tell(node, full)
 
     def visit_arguments(self, node: ast.arguments) -> None:
@@ -194,6 +204,8 @@ class Finder(ast.NodeVisitor):
             self._tell(node, f"{ast.unparse(method)}()")
 
 
-def direct_calls(source: str | bytes, module: str, worlds: dict[str, list[Parameter]], rule: Rule) -> list[str]:
+def direct_calls(
+    source: str | bytes, module: str, worlds: dict[str, list[Parameter]], rule: Rule
+) -> list[str]:
     """Return `line: what` for all in a module that asks the machine and not a world."""
     return Finder(module, worlds, rule).look(source)

@@ -23,7 +23,9 @@ class Lab:
     docker_socket: Path
     nodes: tuple[str, ...]
 
-    def run(self, *argv: str | Path, timeout: float = 300, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *argv: str | Path, timeout: float = 300, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command in `env` from the shared folder; its output is text. Raises CalledProcessError unless `check=False`."""
         return subprocess.run(
             argv,
@@ -36,11 +38,18 @@ class Lab:
             capture_output=True,
         )
 
-    def batch(self, *argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> int:
+    def batch(
+        self, *argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None
+    ) -> int:
         """Submit a batch job, wait for its end and return its exit status. `sbatch --wait` looks only every ten seconds."""
         words: list[str | Path] = ["sbatch", "--parsable", *argv]
         job = subprocess.run(
-            words, env=env or self.env, cwd=cwd or self.shared, check=True, text=True, capture_output=True
+            words,
+            env=env or self.env,
+            cwd=cwd or self.shared,
+            check=True,
+            text=True,
+            capture_output=True,
         ).stdout.strip()
 
         def exit_code() -> str:
@@ -61,12 +70,18 @@ def lab_at(state: Path) -> Lab:
     """Describe the lab that was started at `state`."""
     settings = dict(line.split("=", 1) for line in (state / "settings").read_text().splitlines())
     socket = state / "docker.sock"
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "DOCKER_"))}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SLURM_", "SBATCH_", "DOCKER_"))
+    }
     env |= {
         "ORCHESTRATOR_LAB": str(state),
         "SLURM_CONF": str(state / "slurm/slurm.conf"),
         "DOCKER_HOST": f"unix://{socket}",
     }
     first = int(settings["LAB_FIRST"])
-    names = tuple(f"{settings['LAB_PREFIX']}{k}" for k in range(first, first + int(settings["LAB_NODES"])))
+    names = tuple(
+        f"{settings['LAB_PREFIX']}{k}" for k in range(first, first + int(settings["LAB_NODES"]))
+    )
     return Lab(state, state / "shared", env, socket, names)

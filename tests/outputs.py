@@ -26,7 +26,9 @@ def parts() -> dict[str, Any]:
 
 
 def _fits(value: Any, name: str) -> bool:
-    return isinstance(value, TYPES[name]) and not (isinstance(value, bool) and name in ("integer", "number"))
+    return isinstance(value, TYPES[name]) and not (
+        isinstance(value, bool) and name in ("integer", "number")
+    )
 
 
 def wrong(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[str]:
@@ -51,7 +53,11 @@ def wrong(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[str]:
             yield from wrong(one, schema.get("items", {}), f"{place}[{index}]")
     elif isinstance(value, dict) and kinds:
         known, others = schema.get("properties", {}), schema.get("additionalProperties")
-        yield from (f"{place}: there is no {name}" for name in schema.get("required", ()) if name not in value)
+        yield from (
+            f"{place}: there is no {name}"
+            for name in schema.get("required", ())
+            if name not in value
+        )
         for name, one in value.items():
             if name in known or others is not None:
                 yield from wrong(one, known.get(name, others), f"{place}.{name}")

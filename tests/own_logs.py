@@ -29,7 +29,9 @@ rounds:
 """
 
 
-def own_log(index: int = 0, minutes: float = 0.5, *, status: str = "success", loss: float = 1.4, **said: Any) -> bytes:
+def own_log(
+    index: int = 0, minutes: float = 0.5, *, status: str = "success", loss: float = 1.4, **said: Any
+) -> bytes:
     """A log of the workload above; `said` are values of keys, None for a key that is not logged."""
     start = 1_790_000_000_000 + index * 100_000
     stop = start + int(minutes * 60000)
@@ -51,14 +53,26 @@ def own_log(index: int = 0, minutes: float = 0.5, *, status: str = "success", lo
     return b"".join(
         b":::MLLOG %s\n"
         % json.dumps(
-            {"namespace": "", "time_ms": time, "event_type": "", "key": key, "value": value, "metadata": data}
+            {
+                "namespace": "",
+                "time_ms": time,
+                "event_type": "",
+                "key": key,
+                "value": value,
+                "metadata": data,
+            }
         ).encode()
         for time, key, value, data in rows
     )
 
 
 def own_set(
-    folder: Path, logs: list[bytes], nexp: int = 0, *, entries: list[dict[str, str]] | None = None, **described: Any
+    folder: Path,
+    logs: list[bytes],
+    nexp: int = 0,
+    *,
+    entries: list[dict[str, str]] | None = None,
+    **described: Any,
 ) -> Path:
     """A set folder with these results; `entries` are the `logged` of its bundle's workload.json."""
     nexp = nexp or len(logs)
@@ -81,7 +95,9 @@ def own_set(
     (folder / "set.json").write_text(json.dumps(document))
     workload = {"schema": 1, "workload": "tiny_gpt", "runs_required": 4, "logged": entries or []}
     (folder / "bundle/workload.json").write_text(json.dumps(workload))
-    (folder / "environment.sh").write_text('declare -x BATCH="64"\ndeclare -x LR="1e-3"\ndeclare -x PLATFORM="box"\n')
+    (folder / "environment.sh").write_text(
+        'declare -x BATCH="64"\ndeclare -x LR="1e-3"\ndeclare -x PLATFORM="box"\n'
+    )
     for number in range(1, nexp + 1):
         run = folder / f"runs/{number}"
         run.mkdir(parents=True)

@@ -18,7 +18,11 @@ def processes_of(mark: str | Path) -> dict[int, str]:
             with suppress(OSError):  # it ended meanwhile, or is somebody else's
                 command = (entry / "cmdline").read_bytes()
                 folder = os.fsencode(os.readlink(entry / "cwd"))
-                if mark in command or folder.startswith(mark) or mark in (entry / "environ").read_bytes():
+                if (
+                    mark in command
+                    or folder.startswith(mark)
+                    or mark in (entry / "environ").read_bytes()
+                ):
                     found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
     return found
 

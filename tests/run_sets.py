@@ -29,7 +29,10 @@ class Set:
         return self.json(f"runs/{run}/attempt_{attempt}/state.json")
 
     def attempts(self, run: int) -> list[int]:
-        return sorted(int(path.name.removeprefix("attempt_")) for path in (self.root / f"runs/{run}").glob("attempt_*"))
+        return sorted(
+            int(path.name.removeprefix("attempt_"))
+            for path in (self.root / f"runs/{run}").glob("attempt_*")
+        )
 
     def outcomes(self, run: int) -> list[str]:
         """The outcome of every attempt of a run, in order."""
@@ -48,7 +51,10 @@ class Set:
 
     def result_files(self) -> list[Path]:
         """The published results, in the order of the runs."""
-        return sorted((self.root / "results").iterdir(), key=lambda path: int(path.stem.removeprefix("result_")))
+        return sorted(
+            (self.root / "results").iterdir(),
+            key=lambda path: int(path.stem.removeprefix("result_")),
+        )
 
     def results(self) -> list[int]:
         """The runs with a published result, which must be the log of a node in the attempt that counts."""
@@ -56,7 +62,9 @@ class Set:
         for run, path in zip(runs, self.result_files(), strict=True):
             state = self.run(run)
             logs = [self.log(run, state["attempt"], rank) for rank in range(len(state["nodes"]))]
-            assert any(log and path.read_bytes().endswith(log) for log in logs), f"{path} is no log of its attempt"
+            assert any(log and path.read_bytes().endswith(log) for log in logs), (
+                f"{path} is no log of its attempt"
+            )
         return runs
 
     def excluded(self) -> list[tuple[str, int]]:
@@ -66,12 +74,16 @@ class Set:
     def events(self, word: str, job: int = 0, group: int = 1) -> list[Event]:
         """Return the events with `word` of a job, the first one by default."""
         name = self.jobs()[job]["job_id"] + ("" if group == 1 else f".{group}")
-        return [event for event in read_events(self.root / f"events-{name}.tsv") if event.word == word]
+        return [
+            event for event in read_events(self.root / f"events-{name}.tsv") if event.word == word
+        ]
 
     def temporary(self) -> list[str]:
         """Return temporary and lock files."""
         paths = self.root.rglob("*")
-        return [str(path) for path in paths if path.name.startswith(".") or path.name == "loop.lock"]
+        return [
+            str(path) for path in paths if path.name.startswith(".") or path.name == "loop.lock"
+        ]
 
     def left_behind(self) -> list[str]:
         """Return temporary and lock files, and processes: nothing of it may outlive the loop."""

@@ -18,8 +18,13 @@ DIGEST = f"sha256:{'ab' * 32}"
 
 def logs(folder: Path) -> list[bytes]:
     """The ten logs of a published set, uncompressed, in file order."""
-    paths = sorted(folder.glob("result_*.txt*"), key=lambda path: int(path.name.split(".")[0].split("_")[1]))
-    return [gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in paths]
+    paths = sorted(
+        folder.glob("result_*.txt*"), key=lambda path: int(path.name.split(".")[0].split("_")[1])
+    )
+    return [
+        gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for path in paths
+    ]
 
 
 def plain_folder(place: Path, contents: list[bytes]) -> Path:
@@ -94,7 +99,9 @@ def make_set(
     (root / "environment.sh").write_text(
         'declare -x LR="0.0004"\ndeclare -x NCCL_DEBUG="VERSION"\ndeclare -x TEXT=$\'a\\tb\'\n'
     )
-    (root / f"bundle/config_{system}.sh").write_text("# environment\nexport LR=0.0004\nexport TEXT='a\tb'\n")
+    (root / f"bundle/config_{system}.sh").write_text(
+        "# environment\nexport LR=0.0004\nexport TEXT='a\tb'\n"
+    )
     (root / "bundle/job.sh").write_text("#!/usr/bin/env bash\necho job\n")
     (root / "bundle/manifest.json").write_text("{}\n")
     (root / "bundle/lib/common.sh").write_text("# lib\n")
@@ -175,7 +182,13 @@ def _attempt(
         late = 30_000 if run == 3 and rank == 1 else 0
         _write(
             folder / f"node_{rank}.json",
-            {"node": node, "rank": rank, "exit": code if rank else 0, "start_ms": begin + late, "end_ms": end},
+            {
+                "node": node,
+                "rank": rank,
+                "exit": code if rank else 0,
+                "start_ms": begin + late,
+                "end_ms": end,
+            },
         )
 
 

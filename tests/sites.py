@@ -10,7 +10,12 @@ import yaml
 
 def local_site(log_dir: Path | str, **keys: Any) -> dict[str, Any]:
     """Return the document of a site; `keys` replace and add."""
-    usual = {"scheduler": "local", "container": {"engine": "none"}, "tunables": "off", "clear_caches": False}
+    usual = {
+        "scheduler": "local",
+        "container": {"engine": "none"},
+        "tunables": "off",
+        "clear_caches": False,
+    }
     return {"kind": "site", "log_dir": str(log_dir), **usual, **keys}
 
 
@@ -20,10 +25,23 @@ def write_site(path: Path, log_dir: Path, **keys: Any) -> Path:
     return _write(path, local_site(log_dir, **keys))
 
 
-def write_system(folder: Path, name: str = "one_node", *, nodes: int = 1, env: Any = None, **keys: Any) -> Path:
+def write_system(
+    folder: Path, name: str = "one_node", *, nodes: int = 1, env: Any = None, **keys: Any
+) -> Path:
     """Write a system that runs the built-in workload, with one GPU per node unless `keys` say more."""
-    document = {"kind": "system", "name": name, "accelerator": "cpu", "nodes": nodes, "gpus_per_node": 1, **keys}
-    batch = {"micro_batch": 8, "global_batch": 8 * nodes * document["gpus_per_node"], "env": env or {}}
+    document = {
+        "kind": "system",
+        "name": name,
+        "accelerator": "cpu",
+        "nodes": nodes,
+        "gpus_per_node": 1,
+        **keys,
+    }
+    batch = {
+        "micro_batch": 8,
+        "global_batch": 8 * nodes * document["gpus_per_node"],
+        "env": env or {},
+    }
     return _write(folder / f"{name}.yaml", {**document, "workloads": {"builtin": {"1.0": batch}}})
 
 

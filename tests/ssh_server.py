@@ -44,9 +44,14 @@ def serving(folder: Path, addresses: Sequence[str]) -> Iterator[SshServer]:
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     server = SshServer(folder, tuple(addresses), free_port("0.0.0.0"))
     for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / f"{name}.key"], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / f"{name}.key"],
+            check=True,
+        )
     server.trust(server.port)
-    server.config.write_text(f"Host *\n  IdentityFile {folder}/user.key\n  UserKnownHostsFile {folder}/known_hosts\n")
+    server.config.write_text(
+        f"Host *\n  IdentityFile {folder}/user.key\n  UserKnownHostsFile {folder}/known_hosts\n"
+    )
     (folder / "sshd_config").write_text(
         "\n".join(
             [
@@ -97,7 +102,12 @@ class Cut:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

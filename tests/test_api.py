@@ -29,7 +29,11 @@ def test_exported_members_are_those_of_the_document() -> None:
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    guarded = [node for node in ast.parse(Path(orchestrator.__file__).read_text()).body if isinstance(node, ast.If)]
+    guarded = [
+        node
+        for node in ast.parse(Path(orchestrator.__file__).read_text()).body
+        if isinstance(node, ast.If)
+    ]
     seen = {
         alias.name: node.module.removeprefix("orchestrator.")
         for node in ast.walk(guarded[0])
@@ -45,14 +49,18 @@ def test_nothing_is_loaded_before_it_is_asked_for() -> None:
         "import sys; sys.path.insert(0, sys.argv[1]); before = set(sys.modules); import orchestrator\n"
         "print(sorted(set(sys.modules) - before))"
     )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program, str(TOP)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, str(TOP)], capture_output=True, text=True
+    )
     assert done.stdout.strip() == "['orchestrator']", done.stderr
 
 
 def test_the_examples_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = sets.make_set(tmp_path, sets.logs(sets.MI355X))
     made.rename(tmp_path / "a-set")
-    (tmp_path / "site.yaml").write_text("log_dir: /shared/results\ndata: {flux1: {DATADIR: /data}}\n")
+    (tmp_path / "site.yaml").write_text(
+        "log_dir: /shared/results\ndata: {flux1: {DATADIR: /data}}\n"
+    )
     write_site(tmp_path / "here.yaml", tmp_path / "sets")
     monkeypatch.chdir(tmp_path)
     result = doctest.testfile(str(API), module_relative=False, globs={"Path": Path})
@@ -68,7 +76,9 @@ def test_a_folder_that_is_no_set_is_an_error_for_people(call: object, tmp_path: 
 
 
 def test_comparing_with_what_does_not_exist() -> None:
-    with pytest.raises(orchestrator.OrchestratorError, match="neither a folder nor a published entry"):
+    with pytest.raises(
+        orchestrator.OrchestratorError, match="neither a folder nor a published entry"
+    ):
         orchestrator.compare_sets("nothing", "nothing")
 
 

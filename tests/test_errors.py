@@ -31,7 +31,10 @@ def test_every_error_has_a_documented_exit_code() -> None:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     documented = {
-        int(code) for code in re.findall(r"^\| (\d+) \|", (TOP / "docs/exit-codes.md").read_text(), re.MULTILINE)
+        int(code)
+        for code in re.findall(
+            r"^\| (\d+) \|", (TOP / "docs/exit-codes.md").read_text(), re.MULTILINE
+        )
     }
     assert len(subclasses(OrchestratorError)) >= 8
     for error in subclasses(OrchestratorError):
@@ -42,7 +45,9 @@ def test_every_error_has_a_documented_exit_code() -> None:
 
 def test_the_tree_is_drawn_at_the_top_of_its_module() -> None:
     drawn = set(re.findall(r"^ +[│├└─ ]*(\w+) ", errors.__doc__ or "", re.MULTILINE))
-    assert drawn == {one.__name__ for one in subclasses(OrchestratorError) if one.__module__ == errors.__name__}
+    assert drawn == {
+        one.__name__ for one in subclasses(OrchestratorError) if one.__module__ == errors.__name__
+    }
 
 
 def test_the_hint_is_part_of_what_is_said() -> None:
@@ -52,8 +57,15 @@ def test_the_hint_is_part_of_what_is_said() -> None:
 
 
 def test_a_failed_command_keeps_what_was_run() -> None:
-    error = errors.SchedulerError("refused", argv=["sbatch", "x"], returncode=1, stdout="o", stderr="e")
-    assert (error.argv, error.returncode, error.stdout, error.stderr) == (["sbatch", "x"], 1, "o", "e")
+    error = errors.SchedulerError(
+        "refused", argv=["sbatch", "x"], returncode=1, stdout="o", stderr="e"
+    )
+    assert (error.argv, error.returncode, error.stdout, error.stderr) == (
+        ["sbatch", "x"],
+        1,
+        "o",
+        "e",
+    )
     assert errors.SchedulerUnknown("?").argv == []
 
 
@@ -70,7 +82,9 @@ def test_a_failed_command_keeps_what_was_run() -> None:
         ("scores", "score"),
     ],
 )
-def test_an_unknown_command_suggests_the_near_one(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_suggests_the_near_one(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([typed]) == ExitCode.BAD_INPUT
     said = capsys.readouterr()
     assert said.out == ""
@@ -113,7 +127,10 @@ BAD_LINES: list[tuple[list[str], str]] = [
     ([*RENDER, "--site", "/", "-o", "x"], "there is no file /"),
     ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "0"], "'0' is not a whole number above 0"),
     ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "-3"], "--nexp"),
-    ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "1e1"], "'1e1' is not a whole number above 0"),
+    (
+        [*RENDER, "--site", "SITE", "-o", "x", "--nexp", "1e1"],
+        "'1e1' is not a whole number above 0",
+    ),
     ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "\u0663"], "is not a whole number above 0"),
     ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "\u00b2"], "is not a whole number above 0"),
     ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "10000"], "1 to 9999"),
@@ -122,7 +139,10 @@ BAD_LINES: list[tuple[list[str], str]] = [
     ([*RENDER, "--site", "SITE", "-o", "x", "--env", "=1"], "'=1' is not NAME=VALUE"),
     ([*RENDER, "--site", "SITE", "-o", "x", "--env", "1A=2"], "'1A=2' is not NAME=VALUE"),
     ([*RENDER, "--site", "SITE", "-o", "x", "--env", "SEED=2"], "SEED belongs to the loop"),
-    ([*RENDER, "--site", "SITE", "-o", "x", "--env", "HF_TOKEN=hf_abc"], "HF_TOKEN looks like a secret"),
+    (
+        [*RENDER, "--site", "SITE", "-o", "x", "--env", "HF_TOKEN=hf_abc"],
+        "HF_TOKEN looks like a secret",
+    ),
     ([*RENDER, "--site", "SITE", "-o", "x", "--round", "9.9"], "has no round 9.9"),
     ([*RENDER, "--site", "SITE", "-o", "x", "--rond", "6.0"], "unrecognized arguments: --rond"),
     ([*RENDER, "--site", "SITE", "-o", "/proc/nowhere/x"], "cannot write the bundle"),
@@ -134,7 +154,10 @@ BAD_LINES: list[tuple[list[str], str]] = [
     (["render", "a\nb", "flux1", "--site", "SITE", "-o", "x"], "system"),
     (["render", "../../etc/passwd", "flux1", "--site", "SITE", "-o", "x"], "passwd"),
     (["render", "MI325X_08x08x32", "flux", "--site", "SITE", "-o", "x"], "flux1"),
-    (["render", "MI325X_08x08x32", "llama31_8b", "--site", "SITE", "-o", "x"], "has no workload llama31_8b"),
+    (
+        ["render", "MI325X_08x08x32", "llama31_8b", "--site", "SITE", "-o", "x"],
+        "has no workload llama31_8b",
+    ),
     (["submit", "local_2x2x8", "builtin"], "there is no site file"),
     (["run", "local_2x2x8", "builtin", "--site", "SITE", "--interval", "nan"], "seconds"),
     (["watch", "--interval", "0"], "seconds"),
@@ -170,7 +193,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), BAD_LINES, ids=[" ".join(words)[:60].encode("unicode_escape").decode() for words, _ in BAD_LINES]
+    ("words", "said"),
+    BAD_LINES,
+    ids=[" ".join(words)[:60].encode("unicode_escape").decode() for words, _ in BAD_LINES],
 )
 def test_a_bad_command_line(
     words: list[str], said: str, files: dict[str, str], capsys: pytest.CaptureFixture[str]
@@ -190,7 +215,18 @@ def test_a_bad_command_line(
 def test_as_a_program() -> None:
     """The exit code reaches the shell, and standard output stays for results."""
     done = subprocess.run(
-        [sys.executable, "-m", "orchestrator", "render", "nothing", "flux1", "--site", "/nowhere", "-o", "x"],
+        [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "render",
+            "nothing",
+            "flux1",
+            "--site",
+            "/nowhere",
+            "-o",
+            "x",
+        ],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(TOP)},
@@ -203,27 +239,55 @@ def test_as_a_program() -> None:
     ("words", "code", "message"),
     [
         (["nonsense", "--json"], ExitCode.BAD_INPUT, "there is no command `nonsense`"),
-        (["systems", "show", "nothing", "--json"], ExitCode.BAD_INPUT, "there is no system 'nothing'"),
-        (["systems", "--json", "show"], ExitCode.BAD_INPUT, "the following arguments are required: NAME"),
+        (
+            ["systems", "show", "nothing", "--json"],
+            ExitCode.BAD_INPUT,
+            "there is no system 'nothing'",
+        ),
+        (
+            ["systems", "--json", "show"],
+            ExitCode.BAD_INPUT,
+            "the following arguments are required: NAME",
+        ),
         (["score", "/nowhere", "--json"], ExitCode.BAD_INPUT, "/nowhere is no set"),
-        (["status", "--json", "--site", "SITE"], ExitCode.SET_STATE, "the log directory /nowhere/sets does not exist"),
-        (["systems", "validate", "SITE\udcff", "--json", "--nonsense"], ExitCode.BAD_INPUT, "unrecognized arguments"),
+        (
+            ["status", "--json", "--site", "SITE"],
+            ExitCode.SET_STATE,
+            "the log directory /nowhere/sets does not exist",
+        ),
+        (
+            ["systems", "validate", "SITE\udcff", "--json", "--nonsense"],
+            ExitCode.BAD_INPUT,
+            "unrecognized arguments",
+        ),
     ],
     ids=lambda value: " ".join(map(ascii, value)) if isinstance(value, list) else None,
 )
-def test_errors_are_json_for_programs(tmp_path: Path, words: list[str], code: int, message: str) -> None:
+def test_errors_are_json_for_programs(
+    tmp_path: Path, words: list[str], code: int, message: str
+) -> None:
     site = tmp_path / "site.yaml"
     site.write_text("scheduler: local\nlog_dir: /nowhere/sets\n")
     words = [word.replace("SITE", str(site)) for word in words]
     done = shell("ORCHESTRATOR", words)
     said = outputs.checked(done.stdout)
-    assert list(said) == ["schema", "kind", "error"] and (said["schema"], said["kind"]) == (1, "error")
+    assert list(said) == ["schema", "kind", "error"] and (said["schema"], said["kind"]) == (
+        1,
+        "error",
+    )
     assert list(said["error"]) == ["code", "message", "hint"]
     assert said["error"]["code"] == done.returncode == code
     assert message in said["error"]["message"]
-    assert message in done.stderr and said["error"]["hint"].split("\n")[0].removesuffix(" --help") in done.stderr
+    assert (
+        message in done.stderr
+        and said["error"]["hint"].split("\n")[0].removesuffix(" --help") in done.stderr
+    )
     without = shell("ORCHESTRATOR", [word for word in words if word != "--json"])
-    assert (without.stdout, without.stderr, without.returncode) == ("", done.stderr, done.returncode)
+    assert (without.stdout, without.stderr, without.returncode) == (
+        "",
+        done.stderr,
+        done.returncode,
+    )
     assert shell("ORCHESTRATOR >/dev/full", words).returncode == code
 
 
@@ -242,8 +306,15 @@ names_of_shown = [" ".join(words) for words in SHOWN]
 
 def shell(line: str, words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
     """Run a line of bash in which ORCHESTRATOR is the command with `words`."""
-    logs = str(TOP / "tests/data/mllog/v5.1/AMD/MI325X_EPYC_9575F_pytorch_llama2_70b/llama2_70b_lora")
-    command = [sys.executable, "-m", "orchestrator", *(logs if word == "LOGS" else word for word in words)]
+    logs = str(
+        TOP / "tests/data/mllog/v5.1/AMD/MI325X_EPYC_9575F_pytorch_llama2_70b/llama2_70b_lora"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator",
+        *(logs if word == "LOGS" else word for word in words),
+    ]
     return subprocess.run(
         ["bash", "-c", line.replace("ORCHESTRATOR", '"$@"'), "bash", *command],
         capture_output=True,
@@ -279,7 +350,9 @@ def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
     # A verdict is not given without a reader, unless it had been reached before the reader was missed.
     command = words[0] in COMMANDS and "--help" not in words
     verdict = command and import_module(f"orchestrator.cli.{words[0]}").COMMAND.verdict
-    assert gone.returncode in ({usual.returncode, ExitCode.INTERRUPTED} if verdict else {usual.returncode})
+    assert gone.returncode in (
+        {usual.returncode, ExitCode.INTERRUPTED} if verdict else {usual.returncode}
+    )
     both = shell("{ sleep 0.2; ORCHESTRATOR; } 2>&1 | true; exit ${PIPESTATUS[0]}", words)
     assert both.returncode in (usual.returncode, ExitCode.INTERRUPTED)
 

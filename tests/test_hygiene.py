@@ -22,7 +22,15 @@ EXCEPTIONS = {
 }
 
 CLOCKS = {
-    "time": {"sleep", "monotonic", "monotonic_ns", "time", "time_ns", "perf_counter", "perf_counter_ns"}
+    "time": {
+        "sleep",
+        "monotonic",
+        "monotonic_ns",
+        "time",
+        "time_ns",
+        "perf_counter",
+        "perf_counter_ns",
+    }
     | {"process_time", "process_time_ns", "thread_time", "thread_time_ns"},
     "os": {"times"},
     "resource": {"getrusage"},
@@ -40,7 +48,11 @@ def problems(tree: ast.AST) -> Iterator[tuple[int, str]]:
             for name in node.names:
                 if name.name in CLOCKS[node.module]:
                     yield node.lineno, f"{node.module}.{name.name}"
-        elif isinstance(node, ast.FunctionDef) and node.name in ("until", "wait_until", "eventually"):
+        elif isinstance(node, ast.FunctionDef) and node.name in (
+            "until",
+            "wait_until",
+            "eventually",
+        ):
             yield node.lineno, f"def {node.name}"
         elif isinstance(node, ast.Compare) and any(map(is_span, smaller(node))):
             yield node.lineno, "a limit on how long something took"
@@ -58,9 +70,13 @@ def smaller(node: ast.Compare) -> Iterator[ast.expr]:
 
 def is_span(node: ast.expr) -> bool:
     """Whether an expression is the difference of two recorded times."""
-    subtractions = [one for one in ast.walk(node) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)]
+    subtractions = [
+        one for one in ast.walk(node) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)
+    ]
     return any(
-        ast.unparse(side).rstrip("'\")]").endswith("_ms") for one in subtractions for side in (one.left, one.right)
+        ast.unparse(side).rstrip("'\")]").endswith("_ms")
+        for one in subtractions
+        for side in (one.left, one.right)
     )
 
 

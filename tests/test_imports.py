@@ -38,7 +38,10 @@ print(json.dumps([code, sorted(set(sys.modules) - before)]), file=sys.stderr)
 def python(program: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run `program` without site-packages: a third-party import fails instead of going unseen."""
     return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program, str(TOP), *args], capture_output=True, text=True, timeout=300
+        [sys.executable, "-I", "-S", "-c", program, str(TOP), *args],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -107,11 +110,16 @@ def helps() -> tuple[dict[str, tuple[int, str]], list[str]]:
     return said, loaded
 
 
-def test_help_of_every_command_needs_no_package(helps: tuple[dict[str, tuple[int, str]], list[str]]) -> None:
+def test_help_of_every_command_needs_no_package(
+    helps: tuple[dict[str, tuple[int, str]], list[str]],
+) -> None:
     said, loaded = helps
     assert set(said) == set(COMMANDS)
     assert {code for code, _ in said.values()} == {0}
-    assert {name.split(".")[0] for name in loaded} <= sys.stdlib_module_names | {"orchestrator", "__main__"}
+    assert {name.split(".")[0] for name in loaded} <= sys.stdlib_module_names | {
+        "orchestrator",
+        "__main__",
+    }
 
 
 def test_the_index_is_what_the_commands_say_of_themselves() -> None:
@@ -123,7 +131,9 @@ def test_the_index_is_what_the_commands_say_of_themselves() -> None:
             assert command.name == path.stem and command.help == module.__doc__
             declared[command.name] = command.summary
     assert declared == COMMANDS
-    verdicts = {name for name in COMMANDS if import_module(f"orchestrator.cli.{name}").COMMAND.verdict}
+    verdicts = {
+        name for name in COMMANDS if import_module(f"orchestrator.cli.{name}").COMMAND.verdict
+    }
     assert verdicts == {
         "preflight",
         "run",
@@ -142,7 +152,9 @@ def test_the_index_is_what_the_commands_say_of_themselves() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_ends_with_an_example(name: str, helps: tuple[dict[str, tuple[int, str]], list[str]]) -> None:
+def test_help_ends_with_an_example(
+    name: str, helps: tuple[dict[str, tuple[int, str]], list[str]]
+) -> None:
     _, text = helps[0][name]
     assert text.startswith(f"usage: orchestrator {name} ")
     doc = (PACKAGE / "cli" / f"{name}.py").read_text()
@@ -151,7 +163,9 @@ def test_help_ends_with_an_example(name: str, helps: tuple[dict[str, tuple[int, 
     parts_of_it = re.split(r"^examples?:", described, flags=re.IGNORECASE | re.MULTILINE)
     assert len(parts_of_it) == 2, f"orchestrator {name} --help has no example"
     lines = [line for line in parts_of_it[1].splitlines() if line.strip()]
-    assert lines and all(line.startswith("  ") for line in lines), f"text after the example of {name}"
+    assert lines and all(line.startswith("  ") for line in lines), (
+        f"text after the example of {name}"
+    )
     assert any(f"orchestrator {name}" in line for line in lines)
 
 
@@ -161,7 +175,9 @@ def test_help_ends_with_an_example(name: str, helps: tuple[dict[str, tuple[int, 
 def layers() -> dict[str, set[str]]:
     """folder -> what of ours it may import, from the table of docs/architecture.md."""
     rows = re.findall(
-        r"^\| `orchestrator/(\w+)/` \|.*\| ([^|]*) \|$", (TOP / "docs/architecture.md").read_text(), re.MULTILINE
+        r"^\| `orchestrator/(\w+)/` \|.*\| ([^|]*) \|$",
+        (TOP / "docs/architecture.md").read_text(),
+        re.MULTILINE,
     )
     return {
         folder: {"*"} if allowed == "everything" else set(re.findall(r"`([\w.]+)`", allowed))
@@ -177,7 +193,11 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             module = absolute(path, node)
             yield node.lineno, module
-            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names if module == "orchestrator")
+            yield from (
+                (node.lineno, f"{module}.{alias.name}")
+                for alias in node.names
+                if module == "orchestrator"
+            )
 
 
 def absolute(path: Path, node: ast.ImportFrom) -> str:
@@ -185,7 +205,9 @@ def absolute(path: Path, node: ast.ImportFrom) -> str:
     package = path.relative_to(TOP).parent.parts
     relative = package[:2] == ("orchestrator", "onnode")
     ours = node.level or (node.module or "").split(".")[0] == "orchestrator"
-    assert not ours or bool(node.level) == relative, f"{path}:{node.lineno}: a relative import, or in onnode none"
+    assert not ours or bool(node.level) == relative, (
+        f"{path}:{node.lineno}: a relative import, or in onnode none"
+    )
     assert not node.level or node.level < len(package), f"{path}:{node.lineno}: out of onnode"
     above = package[: len(package) - node.level + 1] if node.level else ()
     return ".".join((*above, *filter(None, (node.module,))))
@@ -241,7 +263,9 @@ def needed(path: Path, modules: set[str]) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             # `from package import module` needs the module; what a package itself holds is in its __init__.
             module = absolute(path, node)
-            found |= ({f"{module}.{alias.name}" for alias in node.names} & modules) or ({module} & modules)
+            found |= ({f"{module}.{alias.name}" for alias in node.names} & modules) or (
+                {module} & modules
+            )
     return found
 
 
@@ -252,7 +276,9 @@ def test_no_module_needs_itself() -> None:
     }
     assert len(files) > 100
     needs = {name: needed(path, set(files)) for name, path in files.items()}
-    needs["orchestrator"] = set()  # which everybody needs for its version, and which imports what it offers when asked
+    needs["orchestrator"] = (
+        set()
+    )  # which everybody needs for its version, and which imports what it offers when asked
     try:
         TopologicalSorter(needs).prepare()
     except CycleError as circle:
@@ -284,7 +310,9 @@ def test_third_parties_are_those_of_pyproject() -> None:
         for line, module in imports(path):
             used.setdefault(module.split(".")[0], f"{path.relative_to(TOP)}:{line}")
     assert {
-        name: where for name, where in used.items() if name not in sys.stdlib_module_names | known | {"orchestrator"}
+        name: where
+        for name, where in used.items()
+        if name not in sys.stdlib_module_names | known | {"orchestrator"}
     } == {}
     assert known - theirs <= set(used), "declared, but never imported"
 
@@ -348,7 +376,10 @@ BELOW = {
 
 
 def test_the_rooms_of_a_bundle_are_those_that_the_rules_name() -> None:
-    rooms = {path.parent.relative_to(PACKAGE / "onnode").parts[:1] for path in (PACKAGE / "onnode").rglob("*.py")}
+    rooms = {
+        path.parent.relative_to(PACKAGE / "onnode").parts[:1]
+        for path in (PACKAGE / "onnode").rglob("*.py")
+    }
     assert {room[0] for room in rooms if room} == set(BELOW)
 
 
@@ -357,7 +388,11 @@ def test_the_rooms_of_a_bundle_know_only_what_is_below(room: str) -> None:
     wrong = []
     for path in sorted((PACKAGE / "onnode" / room).rglob("*.py")):
         for line, module in imports(path):
-            inside = module.removeprefix("orchestrator.onnode.").split(".")[0] if "onnode." in module else ""
+            inside = (
+                module.removeprefix("orchestrator.onnode.").split(".")[0]
+                if "onnode." in module
+                else ""
+            )
             if inside in BELOW.keys() - {room, *BELOW[room].split()}:
                 wrong.append(f"{path.relative_to(PACKAGE)}:{line}: {module}")
     assert wrong == []
@@ -399,7 +434,9 @@ def test_the_loop_and_the_commands_that_write_ask_their_world_alone() -> None:
         for path, rule in modules.items()
         for line in direct_calls(path.read_bytes(), module_name(path), worlds, rule)
     ]
-    assert wrong == [], "clock, files, programs and chance come from the World that the function was given"
+    assert wrong == [], (
+        "clock, files, programs and chance come from the World that the function was given"
+    )
 
 
 HEAD = """
@@ -439,10 +476,19 @@ ALLOWED = [
 
 @pytest.mark.parametrize("line", PLANTED)
 def test_a_planted_direct_call_is_found(line: str) -> None:
-    found = direct_calls(f"{HEAD}\n{line}\n", "orchestrator.onnode.loop.planted", with_a_world(PACKAGE), Rule())
-    assert [one.split(":")[0] for one in found] == [str(HEAD.count("\n") + 2)] * len(found) and found, found
+    found = direct_calls(
+        f"{HEAD}\n{line}\n", "orchestrator.onnode.loop.planted", with_a_world(PACKAGE), Rule()
+    )
+    assert [one.split(":")[0] for one in found] == [str(HEAD.count("\n") + 2)] * len(
+        found
+    ) and found, found
 
 
 @pytest.mark.parametrize("line", ALLOWED)
 def test_what_asks_a_world_is_no_direct_call(line: str) -> None:
-    assert direct_calls(f"{HEAD}\n{line}\n", "orchestrator.onnode.loop.planted", with_a_world(PACKAGE), Rule()) == []
+    assert (
+        direct_calls(
+            f"{HEAD}\n{line}\n", "orchestrator.onnode.loop.planted", with_a_world(PACKAGE), Rule()
+        )
+        == []
+    )

@@ -17,6 +17,8 @@ def test_every_class_name_is_used_once() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+                places.setdefault(node.name, []).append(
+                    f"{path.relative_to(PACKAGE)}:{node.lineno}"
+                )
     assert len(places) > 150
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -21,7 +21,11 @@ def targets(node: ast.AST) -> Iterator[ast.Attribute]:
     given = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
         for one in given:
-            yield from (found for found in ast.walk(one) if isinstance(found, ast.Attribute) and is_stored(found))
+            yield from (
+                found
+                for found in ast.walk(one)
+                if isinstance(found, ast.Attribute) and is_stored(found)
+            )
 
 
 def is_stored(found: ast.Attribute) -> bool:
@@ -42,7 +46,10 @@ def own(module: ast.AST) -> set[str]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
     return fields | {
-        found.attr for node in ast.walk(module) for found in targets(node) if owner(found) in ("self", "cls")
+        found.attr
+        for node in ast.walk(module)
+        for found in targets(node)
+        if owner(found) in ("self", "cls")
     }
 
 
@@ -51,7 +58,12 @@ def test_no_class_has_more_attributes_than_a_reader_can_hold() -> None:
     for path in MODULES:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
-                names = {one.attr for inner in ast.walk(node) for one in targets(inner) if owner(one) == "self"}
+                names = {
+                    one.attr
+                    for inner in ast.walk(node)
+                    for one in targets(inner)
+                    if owner(one) == "self"
+                }
                 found[f"{path.relative_to(ONNODE)}: {node.name}"] = len(names)
     assert len(found) > 50
     assert {name: count for name, count in found.items() if count > MOST} == {}

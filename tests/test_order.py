@@ -56,7 +56,14 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     argv = [sys.executable, "-m", "pytest", "-q", *words]
     return subprocess.run(
-        argv, cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False
+        argv,
+        cwd=folder,
+        env=env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -68,7 +75,10 @@ def test_side_by_side(suite: Path) -> None:
     done = run(suite, "-n", "2", "--dist", "loadgroup")
     assert done.returncode == 1, done.stdout
     assert "1 failed, 20 passed" in done.stdout
-    workers = {name: {worker for told, _, worker in ran(suite) if told == name} for name in ("spread", "host", "bad")}
+    workers = {
+        name: {worker for told, _, worker in ran(suite) if told == name}
+        for name in ("spread", "host", "bad")
+    }
     assert len(workers["host"]) == 1
     assert set().union(*workers.values()) == {"gw0", "gw1"}
     assert [name for name, _, _ in ran(suite)].count("bad") == 1, "what fails is not tried again"

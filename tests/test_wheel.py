@@ -21,7 +21,9 @@ def has_network() -> bool:
     """Whether pip reaches its index: a proxy counts, and so does an index of one's own."""
     if any(os.environ.get(name) for name in ("PIP_INDEX_URL", "HTTPS_PROXY", "https_proxy")):
         return True
-    configured = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
+    configured = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True
+    ).stdout
     if "index-url" in configured or "find-links" in configured:
         return True
     try:
@@ -31,7 +33,9 @@ def has_network() -> bool:
     return True
 
 
-def run(*argv: str | Path, cwd: Path, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def run(
+    *argv: str | Path, cwd: Path, check: bool = True, timeout: float = 300
+) -> subprocess.CompletedProcess[str]:
     """Run without anything that could lead back to the checkout."""
     env = {
         name: value
@@ -39,7 +43,13 @@ def run(*argv: str | Path, cwd: Path, check: bool = True, timeout: float = 300) 
         if not name.startswith(("PYTHON", "ORCHESTRATOR", "VIRTUAL_ENV"))
     }
     done = subprocess.run(
-        argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+        argv,
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
     )
     assert not check or done.returncode == 0, done.stdout + done.stderr
     return done
@@ -90,32 +100,54 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
         ]
     )
     assert len(wanted) > 60
-    missing = [name for name in wanted if f"orchestrator/_data/{name}" not in names and (TOP / name).exists()]
+    missing = [
+        name
+        for name in wanted
+        if f"orchestrator/_data/{name}" not in names and (TOP / name).exists()
+    ]
     assert missing == []
     assert {"orchestrator/cli/render.py", "orchestrator/mllog/data/rules-6.0.0.json"} <= names
-    assert [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".orig", "~"))] == []
+    assert [
+        name for name in names if "__pycache__" in name or name.endswith((".pyc", ".orig", "~"))
+    ] == []
     tops = {name.split("/")[0] for name in names}
     kinds = sorted(re.sub(r"^mlperf_orchestrator-.+(?=\.)", "", top) for top in tops)
-    assert kinds == [".data", ".dist-info", "mlperf_orchestrator.py", "orchestrator"], "only ours and its metadata"
+    assert kinds == [".data", ".dist-info", "mlperf_orchestrator.py", "orchestrator"], (
+        "only ours and its metadata"
+    )
     shared = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
-    assert {"share/man/man1/orchestrator.1", "share/bash-completion/completions/orchestrator"} <= shared
+    assert {
+        "share/man/man1/orchestrator.1",
+        "share/bash-completion/completions/orchestrator",
+    } <= shared
     assert [name for name in names if name.endswith("licenses/LICENSE")]
 
 
 def test_the_commands_start(installed: Path, empty: Path) -> None:
-    assert run(installed / "orchestrator", "--help", cwd=empty).stdout.startswith("usage: orchestrator")
-    assert re.fullmatch(r"orchestrator \d+\.\d+\S*\n", run(installed / "orchestrator", "--version", cwd=empty).stdout)
+    assert run(installed / "orchestrator", "--help", cwd=empty).stdout.startswith(
+        "usage: orchestrator"
+    )
+    assert re.fullmatch(
+        r"orchestrator \d+\.\d+\S*\n",
+        run(installed / "orchestrator", "--version", cwd=empty).stdout,
+    )
     assert "MI325X_08x08x32" in run(installed / "orchestrator", "systems", cwd=empty).stdout
-    where = run(installed / "python", "-c", "import orchestrator; print(orchestrator.__file__)", cwd=empty).stdout
+    where = run(
+        installed / "python", "-c", "import orchestrator; print(orchestrator.__file__)", cwd=empty
+    ).stdout
     assert where.startswith(str(installed.parent))
 
 
 def test_pip_installs_where_its_settings_name_an_index(wheel: Path, tmp_path: Path) -> None:
     """Here none at all; uv would not know of it. More settings follow than a pipe holds."""
-    programs = install(tmp_path / "venv", "--no-deps", wheel, PIP_NO_INDEX="1", PIP_UNKNOWN="x" * 100_000)
+    programs = install(
+        tmp_path / "venv", "--no-deps", wheel, PIP_NO_INDEX="1", PIP_UNKNOWN="x" * 100_000
+    )
     [said] = (programs.parent / "lib").glob("python*/site-packages/*.dist-info/INSTALLER")
     assert said.read_text() == "pip\n"
-    assert run(programs / "orchestrator", "--version", cwd=tmp_path).stdout.startswith("orchestrator ")
+    assert run(programs / "orchestrator", "--version", cwd=tmp_path).stdout.startswith(
+        "orchestrator "
+    )
 
 
 def test_the_documents_are_in_it(installed: Path, empty: Path) -> None:
@@ -136,7 +168,17 @@ def test_another_package_of_the_same_name_is_noticed(installed: Path, empty: Pat
 
 def test_render_from_an_empty_folder(installed: Path, empty: Path) -> None:
     (empty / "site.yaml").write_text("log_dir: /shared/results\ndata: {flux1: {DATADIR: /data}}\n")
-    run(installed / "orchestrator", "render", "MI325X_08x08x32", "flux1", "--nexp", "10", "-o", "bundle", cwd=empty)
+    run(
+        installed / "orchestrator",
+        "render",
+        "MI325X_08x08x32",
+        "flux1",
+        "--nexp",
+        "10",
+        "-o",
+        "bundle",
+        cwd=empty,
+    )
     here = run(
         sys.executable,
         "-m",

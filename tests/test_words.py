@@ -20,12 +20,19 @@ def test_tics_only_become_fewer() -> None:
     words, tics = count(PACKAGE)
     assert words > 20_000 and tics.keys() == CEILINGS.keys() == TICS.keys()
     assert {tic: (many, CEILINGS[tic]) for tic, many in tics.items() if many > CEILINGS[tic]} == {}
-    assert {tic: many for tic, many in tics.items() if many < CEILINGS[tic] - SLACK} == {}, "lower CEILINGS"
+    assert {tic: many for tic, many in tics.items() if many < CEILINGS[tic] - SLACK} == {}, (
+        "lower CEILINGS"
+    )
 
 
 @pytest.mark.parametrize(
     "source",
-    ['"""Prose."""', "class A:\n    x = 1\n    'Prose.'", "def f():\n    'Prose.'\n    return 'no'", "x = 1  # Prose."],
+    [
+        '"""Prose."""',
+        "class A:\n    x = 1\n    'Prose.'",
+        "def f():\n    'Prose.'\n    return 'no'",
+        "x = 1  # Prose.",
+    ],
 )
 def test_docstrings_and_comments_are_counted_and_other_texts_are_not(source: str) -> None:
     assert list(prose(source)) == ["Prose."]

@@ -32,7 +32,11 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
 def arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """Every argument of a parser that a person gives, but --help."""
     hidden = (argparse._SubParsersAction, argparse._HelpAction)
-    return [one for one in parser._actions if not isinstance(one, hidden) and one.help != argparse.SUPPRESS]
+    return [
+        one
+        for one in parser._actions
+        if not isinstance(one, hidden) and one.help != argparse.SUPPRESS
+    ]
 
 
 def value(action: argparse.Action) -> str:

@@ -21,7 +21,9 @@ from typing import Any
 
 ROUNDS = ("5.0.0", "5.1.0", "6.0.0", "6.1.0")
 DATA = Path(__file__).resolve().parent.parent / "orchestrator" / "mllog" / "data"
-LICENCE = "Apache License 2.0, https://github.com/mlcommons/logging; facts taken over in another form"
+LICENCE = (
+    "Apache License 2.0, https://github.com/mlcommons/logging; facts taken over in another form"
+)
 CALLS = {"is_integer", "abs", "int", "max", "min", "math.ceil", "math.floor"}
 COMPARE = {
     ast.Eq: "==",
@@ -35,7 +37,15 @@ COMPARE = {
     ast.Is: "is",
     ast.IsNot: "is not",
 }
-ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%", ast.Pow: "**", ast.BitOr: "|"}
+ARITHMETIC = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.BitOr: "|",
+}
 RULE_PARTS = {"NAME", "REQ", "PRE", "CHECK", "POST", "FIRST_CHECK", "ATLEAST_ONE_CHECK"}
 
 
@@ -82,7 +92,12 @@ def call(name: str, args: list[ast.expr]) -> Any:
 
 def reference(node: ast.expr) -> Any:
     """A name: the record (`v`), its value, its metadata, its time, or a variable of the state."""
-    known = {"v": ["record"], "v['value']": ["value"], "v['metadata']": ["metadata"], "ll.timestamp": ["time"]}
+    known = {
+        "v": ["record"],
+        "v['value']": ["value"],
+        "v['metadata']": ["metadata"],
+        "ll.timestamp": ["time"],
+    }
     text = ast.unparse(node)
     if text in known:
         return known[text]
@@ -109,10 +124,15 @@ def statements(text: str) -> list[Any]:
 
 def statement(node: ast.stmt) -> Any:
     match node:
-        case ast.Assign(targets=[ast.Subscript(value=ast.Name(id="s"), slice=ast.Constant(value=name))], value=value):
+        case ast.Assign(
+            targets=[ast.Subscript(value=ast.Name(id="s"), slice=ast.Constant(value=name))],
+            value=value,
+        ):
             return ["set", name, expression(value)]
         case ast.AugAssign(
-            target=ast.Subscript(value=ast.Name(id="s"), slice=ast.Constant(value=name)), op=op, value=value
+            target=ast.Subscript(value=ast.Name(id="s"), slice=ast.Constant(value=name)),
+            op=op,
+            value=value,
         ):
             return ["set", name, [ARITHMETIC[type(op)], ["state", name], expression(value)]]
         case ast.If(test=test, body=body, orelse=[]):
@@ -120,11 +140,17 @@ def statement(node: ast.stmt) -> Any:
         case ast.Expr(value=ast.Call(func=ast.Name(id="enqueue_config"), args=[argument])):
             return ["config", config_pattern(argument)]
         case ast.Expr(
-            value=ast.Call(func=ast.Attribute(value=ast.Name(id="s"), attr="update"), args=[ast.Dict() as values])
+            value=ast.Call(
+                func=ast.Attribute(value=ast.Name(id="s"), attr="update"),
+                args=[ast.Dict() as values],
+            )
         ):
             return [
                 "update",
-                {key.value: expression(value) for key, value in zip(values.keys, values.values, strict=True)},
+                {
+                    key.value: expression(value)
+                    for key, value in zip(values.keys, values.values, strict=True)
+                },
             ]
     raise Untranslatable(ast.unparse(node))
 
@@ -132,7 +158,9 @@ def statement(node: ast.stmt) -> Any:
 def config_pattern(argument: ast.expr) -> str:
     """'training_6.0.0/closed_{}.yaml'.format(v['value']) -> 'closed_{}'"""
     match argument:
-        case ast.Call(func=ast.Attribute(value=ast.Constant(value=pattern), attr="format"), args=[value]):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value=pattern), attr="format"), args=[value]
+        ):
             if ast.unparse(value) == "v['value']":
                 return pattern.split("/", 1)[1].removesuffix(".yaml")
     raise Untranslatable(ast.unparse(argument))
@@ -144,7 +172,9 @@ def key_rule(raw: dict[str, Any]) -> dict[str, Any]:
     checks = raw.get("CHECK", [])
     rule: dict[str, Any] = {"required": raw.get("REQ", "")}
     rule["before"] = statements(raw["PRE"]) if "PRE" in raw else []
-    rule["checks"] = [condition(text) for text in (checks if isinstance(checks, list) else [checks])]
+    rule["checks"] = [
+        condition(text) for text in (checks if isinstance(checks, list) else [checks])
+    ]
     rule["after"] = statements(raw["POST"]) if "POST" in raw else []
     rule["first"] = condition(raw["FIRST_CHECK"]) if "FIRST_CHECK" in raw else None
     rule["any"] = condition(raw["ATLEAST_ONE_CHECK"]) if "ATLEAST_ONE_CHECK" in raw else None
@@ -187,10 +217,17 @@ def reference_points(package: Path, ruleset: str) -> dict[str, Any]:
     for path in sorted((package / "rcp_checker" / f"training_{ruleset}").glob("rcps_*.json")):
         name = path.stem.removeprefix("rcps_")
         # The checker's own choice: samples for these two, else "Epochs to converge" (in samples for the LLMs).
-        unit = "samples to converge" if name in ("llama2_70b_lora", "flux1") else "Epochs to converge"
+        unit = (
+            "samples to converge" if name in ("llama2_70b_lora", "flux1") else "Epochs to converge"
+        )
         points = json.loads(path.read_text(encoding="utf-8")).values()
         tables[name] = sorted([point["BS"], sorted(point[unit])] for point in points)
-    return {**stamp(ruleset), "submission_runs": submission_runs(tables), "t95": quantiles(tables), "tables": tables}
+    return {
+        **stamp(ruleset),
+        "submission_runs": submission_runs(tables),
+        "t95": quantiles(tables),
+        "tables": tables,
+    }
 
 
 def submission_runs(tables: dict[str, list[Any]]) -> dict[str, int]:
@@ -213,7 +250,11 @@ def quantiles(tables: dict[str, list[Any]]) -> dict[str, float]:
 
 
 def stamp(ruleset: str) -> dict[str, str]:
-    return {"source": f"mlperf-logging {version('mlperf-logging')}", "licence": LICENCE, "round": ruleset}
+    return {
+        "source": f"mlperf-logging {version('mlperf-logging')}",
+        "licence": LICENCE,
+        "round": ruleset,
+    }
 
 
 def compact(document: dict[str, Any]) -> str:
@@ -221,7 +262,9 @@ def compact(document: dict[str, Any]) -> str:
     lines = []
     for name, value in document.items():
         if isinstance(value, dict):
-            inner = ",\n".join(f"  {json.dumps(key)}: {json.dumps(item)}" for key, item in value.items())
+            inner = ",\n".join(
+                f"  {json.dumps(key)}: {json.dumps(item)}" for key, item in value.items()
+            )
             lines.append(f"{json.dumps(name)}: {{\n{inner}\n}}")
         else:
             lines.append(f"{json.dumps(name)}: {json.dumps(value)}")
@@ -242,7 +285,9 @@ def build() -> dict[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="compare only, write nothing")
     check = parser.parse_args().check
     stale = []
@@ -253,7 +298,10 @@ def main() -> int:
         elif not check:
             path.write_text(text, encoding="utf-8")
     if stale:
-        print(f"out of date: {', '.join(stale)}\n  hint: python tools/build_rule_data.py writes them", file=sys.stderr)
+        print(
+            f"out of date: {', '.join(stale)}\n  hint: python tools/build_rule_data.py writes them",
+            file=sys.stderr,
+        )
     return 1 if stale else 0
 
 

@@ -28,12 +28,22 @@ def bundle(system: str, workload: str) -> dict[str, int]:
     lines = {name: content.count(b"\n") for name, content in files.items()}
     shell = sum(count for name, count in lines.items() if name.endswith(".sh"))
     python = sum(count for name, count in lines.items() if name.endswith(".py"))
-    return {"files": len(files), "lines": sum(lines.values()), "lines of bash": shell, "lines of Python": python}
+    return {
+        "files": len(files),
+        "lines": sum(lines.values()),
+        "lines of bash": shell,
+        "lines of Python": python,
+    }
 
 
 def reading_path() -> list[tuple[str, int]]:
     """Return (file, lines) of the table in docs/architecture.md: one run from job.sh to the published result."""
-    text = (TOP / "docs/architecture.md").read_text().partition("## One run, in reading order")[2].partition("\n## ")[0]
+    text = (
+        (TOP / "docs/architecture.md")
+        .read_text()
+        .partition("## One run, in reading order")[2]
+        .partition("\n## ")[0]
+    )
     rows = re.findall(r"^\| `([^`]+)` \| (all|`.*?`) \|", text, re.MULTILINE)
     return [(name, length(TOP / name, re.findall(r"`([\w.]+)`", names))) for name, names in rows]
 
@@ -59,7 +69,9 @@ def circles() -> list[str]:
         ".".join(path.relative_to(TOP).with_suffix("").parts).removesuffix(".__init__"): path
         for path in (TOP / "orchestrator").rglob("*.py")
     }
-    del files["orchestrator"]  # the public face imports when asked for; everybody may ask it for the version
+    del files[
+        "orchestrator"
+    ]  # the public face imports when asked for; everybody may ask it for the version
     needs = {name: needed(name, path, set(files)) - {name} for name, path in files.items()}
     try:
         TopologicalSorter(needs).prepare()
@@ -79,7 +91,9 @@ def needed(name: str, path: Path, modules: set[str], *, whole: bool = True) -> s
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
-            found |= ({f"{origin}.{alias.name}" for alias in node.names} & modules) or ({origin} & modules)
+            found |= ({f"{origin}.{alias.name}" for alias in node.names} & modules) or (
+                {origin} & modules
+            )
     return found
 
 
@@ -93,7 +107,9 @@ def programs() -> dict[str, int]:
     rows = {}
     for program, first in (("the loop", "loop.job"), ("a node", "agent.hold")):
         for when, whole in (("at once", False), ("in all", True)):
-            rows[f"{program}, {when}"] = len(reached(f"orchestrator.onnode.{first}", files, whole=whole))
+            rows[f"{program}, {when}"] = len(
+                reached(f"orchestrator.onnode.{first}", files, whole=whole)
+            )
     return rows
 
 
@@ -135,7 +151,9 @@ def code_tokens(source: str) -> int:
         (child.value.lineno, child.value.col_offset)
         for node in ast.walk(ast.parse(source))
         for child in (node.body if isinstance(getattr(node, "body", None), list) else [])
-        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str)
+        if isinstance(child, ast.Expr)
+        and isinstance(child.value, ast.Constant)
+        and isinstance(child.value.value, str)
     }
     empty = {
         tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
@@ -146,7 +164,11 @@ def code_tokens(source: str) -> int:
 
 
 def main() -> None:
-    system, workload = (sys.argv[1:] + ["MI325X_08x08x32", "flux1"])[:2] if len(sys.argv) != 2 else sys.exit(__doc__)
+    system, workload = (
+        (sys.argv[1:] + ["MI325X_08x08x32", "flux1"])[:2]
+        if len(sys.argv) != 2
+        else sys.exit(__doc__)
+    )
     print(f"bundle of {system} {workload}:")
     for name, value in bundle(system, workload).items():
         print(f"  {name:16}{value:6}")

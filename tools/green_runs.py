@@ -58,8 +58,17 @@ class Run:
     @property
     def row(self) -> str:
         shown = [str(self.counts.get(name, 0)) for name in ("passed", "failed", "error", "skipped")]
-        words = [f"{self.number}", "busy" if self.busy else "quiet", f"{self.seed}", *shown, f"{self.seconds:.0f}"]
-        return "".join(word.rjust(width) for word, width in zip(words, WIDTHS, strict=True)) + f"  {self.verdict}"
+        words = [
+            f"{self.number}",
+            "busy" if self.busy else "quiet",
+            f"{self.seed}",
+            *shown,
+            f"{self.seconds:.0f}",
+        ]
+        return (
+            "".join(word.rjust(width) for word, width in zip(words, WIDTHS, strict=True))
+            + f"  {self.verdict}"
+        )
 
     @property
     def verdict(self) -> str:
@@ -78,7 +87,10 @@ WIDTHS = (4, 9, 12, 8, 8, 8, 9, 9)
 def busy_with(command: list[str], processes: int) -> Iterator[None]:
     """Run `command` in so many processes meanwhile, again and again."""
     argv = ["bash", "-c", 'while :; do "$@"; done', "_", *command]
-    running = [subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True) for _ in range(processes)]
+    running = [
+        subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True)
+        for _ in range(processes)
+    ]
     try:
         yield
     finally:
@@ -111,17 +123,30 @@ def run(number: int, *, busy: bool, load: list[str], target: str, user: str, kee
         subprocess.run(["git", "clone", "--quiet", str(TOP), str(clone)], check=True)
         home.mkdir()
         env = {"PATH": PATH if user else os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
-        command = ["make", "--no-print-directory", target, f"ARGS=-p randomly --randomly-seed={seed}"]
+        command = [
+            "make",
+            "--no-print-directory",
+            target,
+            f"ARGS=-p randomly --randomly-seed={seed}",
+        ]
         if user:
             place.chmod(0o755)
             subprocess.run(["chown", "-R", user, str(clone), str(home)], check=True)
-            as_user = [shutil.which("runuser") or "runuser", f"--user={user}", "--", "env", f"HOME={home}"]
+            as_user = [
+                shutil.which("runuser") or "runuser",
+                f"--user={user}",
+                "--",
+                "env",
+                f"HOME={home}",
+            ]
             command = as_user + command
         else:
             env["CI"] = "true"  # a lab test that is skipped is a failure
         began = time.monotonic()
         with busy_with(load or SPIN, (1 if load else BUSY) if busy else 0), log.open("wb") as out:
-            status = run_to_its_end(command, cwd=clone, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            status = run_to_its_end(
+                command, cwd=clone, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
         seconds, text = time.monotonic() - began, log.read_bytes()
     finally:
         stayed = end_what_stayed(place)
@@ -154,21 +179,37 @@ def in_turns(left: dict[bool, int]) -> list[bool]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quiet", type=int, default=10, metavar="N", help="runs on a quiet machine (10)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--busy", type=int, default=10, metavar="N", help=f"runs under load: {BUSY} busy processes, or --load (10)"
+        "--quiet", type=int, default=10, metavar="N", help="runs on a quiet machine (10)"
+    )
+    parser.add_argument(
+        "--busy",
+        type=int,
+        default=10,
+        metavar="N",
+        help=f"runs under load: {BUSY} busy processes, or --load (10)",
     )
     parser.add_argument("--load", default="", metavar="COMMAND", help="keeps the machine busy")
     parser.add_argument("--user", default="", metavar="NAME", help="run as this user, not as root")
     parser.add_argument("--target", default="test", help="of make: test, unit")
     parser.add_argument(
-        "--keep", type=Path, default=TOP / "build/green-runs", metavar="DIR", help="for the output of each"
+        "--keep",
+        type=Path,
+        default=TOP / "build/green-runs",
+        metavar="DIR",
+        help="for the output of each",
     )
-    parser.add_argument("--most", type=int, default=0, metavar="N", help="end after so many runs; 0: all")
+    parser.add_argument(
+        "--most", type=int, default=0, metavar="N", help="end after so many runs; 0: all"
+    )
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=TOP, check=True, capture_output=True, text=True).stdout
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=TOP, check=True, capture_output=True, text=True
+    ).stdout
     keep = args.keep.resolve() / f"{commit[:12]}{'-' if args.user else ''}{args.user}-{args.target}"
     keep.mkdir(parents=True, exist_ok=True)
     record = keep / "runs.jsonl"
@@ -178,7 +219,8 @@ def main() -> int:
     for one in runs:
         print(one.row, flush=True)
     left = {
-        busy: many - sum(one.busy is busy for one in runs) for busy, many in ((True, args.busy), (False, args.quiet))
+        busy: many - sum(one.busy is busy for one in runs)
+        for busy, many in ((True, args.busy), (False, args.quiet))
     }
     for busy in in_turns(left)[: args.most or None]:
         one = run(

@@ -32,7 +32,9 @@ def members(shape: dict[str, Any]) -> Iterator[tuple[str, bool, str, str]]:
         if name in ("like", "like?"):
             own = {one.rstrip("?") for one in shape}
             liked = (one for one in members(parts[text]) if one[0] not in own)
-            yield from ((one, need and name == "like", kind, words) for one, need, kind, words in liked)
+            yield from (
+                (one, need and name == "like", kind, words) for one, need, kind, words in liked
+            )
         elif name not in ABOUT:
             kind, _, words = text.partition(" | ")
             yield name.rstrip("?"), not name.endswith("?"), kind, words
@@ -42,7 +44,11 @@ def type_schema(kind: str) -> dict[str, Any]:
     if kind.endswith("?"):
         inner = type_schema(kind[:-1])
         simple = isinstance(inner.get("type"), str)
-        return inner | {"type": [inner["type"], "null"]} if simple else {"anyOf": [inner, {"type": "null"}]}
+        return (
+            inner | {"type": [inner["type"], "null"]}
+            if simple
+            else {"anyOf": [inner, {"type": "null"}]}
+        )
     if kind.endswith("[]"):
         return {"type": "array", "items": type_schema(kind[:-2])}
     if kind.endswith("{}"):
@@ -70,7 +76,11 @@ def outputs_schema() -> dict[str, Any]:
             "kind": {"const": kind, "description": "which of them this is"},
         }
         title = f"orchestrator {shape['from']}"
-        kinds[f"output:{kind}"] = {"title": title, "description": shape["about"], **shape_schema(shape, first)}
+        kinds[f"output:{kind}"] = {
+            "title": title,
+            "description": shape["about"],
+            **shape_schema(shape, first),
+        }
     return {
         "$schema": DRAFT,
         "title": "orchestrator --json",

@@ -142,7 +142,9 @@ def rehearsed(command: list[str], work: Path) -> list[str]:
     (work / "site.yaml").write_text(SITE)
     whole = recorded([*command, "rehearse", *REHEARSED], work)[0]
     lines = [f"$ orchestrator rehearse {shlex.join(REHEARSED)}", *whole.splitlines()]
-    first = next(number for number, one in enumerate(lines) if one.lstrip().startswith("\x1b[1mTIME"))
+    first = next(
+        number for number, one in enumerate(lines) if one.lstrip().startswith("\x1b[1mTIME")
+    )
     last = next(number for number, one in enumerate(lines) if number > first and not one)
     return ["\n".join(lines[:count]) for count in (1, *range(first + 1, last + 1))]
 
@@ -156,11 +158,15 @@ def main() -> None:
         frames = recorded([*command, "demo"], work)
         frames[0] = "$ orchestrator demo\n" + frames[0]
         frames[-1] = re.sub(r"\n\n+", "\n", "$ orchestrator demo\n" + frames[-1])
-        (place / "demo.svg").write_text(animation(frames, "orchestrator demo: ten runs, live, and their score"))
+        (place / "demo.svg").write_text(
+            animation(frames, "orchestrator demo: ten runs, live, and their score")
+        )
         title = "orchestrator rehearse: a set on a virtual clock, a node dies in run 4, the spare takes its place"
         frames = rehearsed(command, work)
         (place / "rehearse.svg").write_text(animation(frames, title, frames[-1].count("\n") + 1))
-        recorded([*command, "report", "--site", "demo-results/site.yaml", "-o", "report.html"], work)
+        recorded(
+            [*command, "report", "--site", "demo-results/site.yaml", "-o", "report.html"], work
+        )
         with running(work / "profile") as browser:
             page = browser.page()
             page.look(1100, height=1010)

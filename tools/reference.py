@@ -54,7 +54,11 @@ def prose(text: str) -> list[str]:
                 lines += ["", "```text"]
             lines += [line[2:] for line in block.rstrip().splitlines()] + ["```"]
         else:
-            lines += ["", *block.rstrip().splitlines()] if lines and lines[-1] == "```" else block.rstrip().splitlines()
+            lines += (
+                ["", *block.rstrip().splitlines()]
+                if lines and lines[-1] == "```"
+                else block.rstrip().splitlines()
+            )
             if re.search(r"\n\n\Z", block):
                 lines.append("")
     return [*lines, ""]
@@ -74,13 +78,22 @@ def cli_page() -> str:
         lines += [f"## {name}", "", *prose(command.help), *argument_rows(parser)]
         if command.codes:
             lines += ["| exit code | |", "|---|---|"]
-            lines += [f"| {int(code)} | {cell(text)} |" for code, text in sorted(command.codes.items())]
+            lines += [
+                f"| {int(code)} | {cell(text)} |" for code, text in sorted(command.codes.items())
+            ]
             lines.append("")
         common = {written(one) for one in arguments(parser)}
         for action, sub in subcommands(parser).items():
-            lines += [f"### {name} {action}", "", f"{(sub.description or action).capitalize()}.", ""]
+            lines += [
+                f"### {name} {action}",
+                "",
+                f"{(sub.description or action).capitalize()}.",
+                "",
+            ]
             rows = argument_rows(sub)
-            lines += [row for row in rows if not any(row.startswith(f"| `{cell(one)}`") for one in common)]
+            lines += [
+                row for row in rows if not any(row.startswith(f"| `{cell(one)}`") for one in common)
+            ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -98,7 +111,12 @@ def kind_text(about: dict[str, Any]) -> str:
     if "anyOf" in about:
         parts = [kind_text(one) for one in about["anyOf"] if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(parts))
-    words = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
+    words = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "`true`, `false`",
+    }
     if about.get("type") == "array":
         inner = about.get("items", {})
         return f"list of {kind_text(inner)}" if inner else "list"
@@ -126,10 +144,16 @@ def default_text(about: dict[str, Any]) -> str:
     default = about.get("default")
     if default is None or default in ([], {}) or isinstance(default, dict):
         return ""
-    return f"`{json.dumps(default)}`" if not isinstance(default, str) else (f"`{default}`" if default else "")
+    return (
+        f"`{json.dumps(default)}`"
+        if not isinstance(default, str)
+        else (f"`{default}`" if default else "")
+    )
 
 
-def key_rows(part: dict[str, Any], parts: dict[str, Any], prefix: str, above: tuple[str, ...]) -> Iterator[str]:
+def key_rows(
+    part: dict[str, Any], parts: dict[str, Any], prefix: str, above: tuple[str, ...]
+) -> Iterator[str]:
     for name, about in part.get("properties", {}).items():
         key = f"{prefix}{name}"
         need = "required" if name in part.get("required", ()) else default_text(about)
@@ -165,7 +189,12 @@ def keys_page() -> str:
 
 
 def runs_page() -> str:
-    kinds = {str: "text", int: "whole number", float: "number", bool: "0 or 1; in Parquet true or false"}
+    kinds = {
+        str: "text",
+        int: "whole number",
+        float: "number",
+        bool: "0 or 1; in Parquet true or false",
+    }
     lines = [
         "# Columns of exported runs",
         "",
@@ -192,7 +221,9 @@ def made() -> dict[Path, str]:
     pages[TOP / "systems" / INDEX] = index_text()
     schemas = {**{kind: json_schema(kind) for kind in DOCUMENTS}, "outputs": outputs_schema()}
     for kind, schema in schemas.items():
-        pages[TOP / "schemas" / f"{kind}.json"] = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+        pages[TOP / "schemas" / f"{kind}.json"] = (
+            json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+        )
     return pages | {TOP / "shell" / name: text for name, text in shell_files().items()}
 
 

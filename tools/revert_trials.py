@@ -84,7 +84,11 @@ class TrialHost:
     """A folder that stands for a host, and the agent that tunes it."""
 
     def __init__(self, made: Bench) -> None:
-        self.bench, self.root, self.state = made, fill(made.folder / "root"), made.folder / "states/host"
+        self.bench, self.root, self.state = (
+            made,
+            fill(made.folder / "root"),
+            made.folder / "states/host",
+        )
         self.state.parent.mkdir()
         self.before = snapshot(self.root)
 
@@ -101,7 +105,9 @@ class TrialHost:
         }
         argv = [sys.executable, "-c", AGENT, str(TOP), str(self.bench.bundle)]
         pipe = subprocess.PIPE
-        with subprocess.Popen(argv, env=env, text=True, bufsize=1, stdin=pipe, stdout=pipe) as process:
+        with subprocess.Popen(
+            argv, env=env, text=True, bufsize=1, stdin=pipe, stdout=pipe
+        ) as process:
             yield process
             assert process.stdin is not None
             process.stdin.close()
@@ -174,11 +180,22 @@ def main() -> int:
     about, _, rest = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(description=about, epilog=rest.partition("\n\n")[2])
     parser.add_argument(
-        "count", metavar="N", nargs="?", type=int, default=REVERTS, help="reverts (default: %(default)s)"
+        "count",
+        metavar="N",
+        nargs="?",
+        type=int,
+        default=REVERTS,
+        help="reverts (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=SEED, help="of the moments and gaps (default: %(default)s)")
     parser.add_argument(
-        "--within", type=float, default=WITHIN_MS, metavar="MS", help="latest moment (default: %(default)s)"
+        "--seed", type=int, default=SEED, help="of the moments and gaps (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--within",
+        type=float,
+        default=WITHIN_MS,
+        metavar="MS",
+        help="latest moment (default: %(default)s)",
     )
     asked = parser.parse_args()
     found = list(trials(asked.count, asked.seed, asked.within))

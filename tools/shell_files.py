@@ -48,7 +48,10 @@ def kind(action: argparse.Action) -> str:
 def words() -> dict[str, list[str]]:
     catalogue = Catalogue()
     systems = catalogue.systems()
-    pages = (path.relative_to(TOP / "docs").with_suffix("").as_posix() for path in (TOP / "docs").rglob("*.md"))
+    pages = (
+        path.relative_to(TOP / "docs").with_suffix("").as_posix()
+        for path in (TOP / "docs").rglob("*.md")
+    )
     return {
         "systems": sorted(system.name for system in systems),
         "workloads": sorted({name for system in systems for name in system.workloads}),
@@ -154,9 +157,12 @@ def functions() -> str:
             positional.append((f"'{name} 0'", "=" + " ".join(actions)))
         for n, one in enumerate(where):
             if kind(one):
-                positional.append((f"'{name} '*" if one.nargs == "+" else f"'{name} {n}'", kind(one)))
+                positional.append(
+                    (f"'{name} '*" if one.nargs == "+" else f"'{name} {n}'", kind(one))
+                )
     known = "\n".join(
-        f"    {name}) printf '%s\\n' {' '.join(_quoted(one) for one in found)} ;;" for name, found in words().items()
+        f"    {name}) printf '%s\\n' {' '.join(_quoted(one) for one in found)} ;;"
+        for name, found in words().items()
     )
     return "\n".join(
         (
@@ -180,7 +186,9 @@ def zsh() -> str:
         "# loaded from fpath by the first TAB, which wants its answer, too\n"
         'if [ "${funcstack[1]}" = _orchestrator ]; then _bash_complete -F _orchestrator_bash; fi\n'
     )
-    body = functions().replace("_orchestrator() {\n  local current", "_orchestrator_bash() {\n  local current")
+    body = functions().replace(
+        "_orchestrator() {\n  local current", "_orchestrator_bash() {\n  local current"
+    )
     return f"{head}{body}\n{start}"
 
 
@@ -224,7 +232,11 @@ def _fish_words(action: argparse.Action) -> str:
 
 
 def fish() -> str:
-    lines = ["# fish completion. Made by tools/reference.py (make reference).", _FISH.rstrip("\n"), ""]
+    lines = [
+        "# fish completion. Made by tools/reference.py (make reference).",
+        _FISH.rstrip("\n"),
+        "",
+    ]
     lines += [f"set -g __orchestrator_{name} {' '.join(found)}" for name, found in words().items()]
     lines += [
         "",
@@ -235,27 +247,44 @@ def fish() -> str:
         f"complete -c orchestrator -n __fish_use_subcommand -a {name} -d {_quoted(text)}"
         for name, text in COMMANDS.items()
     ]
-    lines.append(f"complete -c orchestrator -n '__orchestrator_at help 0' -a {_quoted(' '.join(COMMANDS))}")
+    lines.append(
+        f"complete -c orchestrator -n '__orchestrator_at help 0' -a {_quoted(' '.join(COMMANDS))}"
+    )
     for words_of, parser in parsers():
         name, _, action = words_of.partition(" ")
-        seen = f"__fish_seen_subcommand_from {name}" + (f"; and __fish_seen_subcommand_from {action}" if action else "")
+        seen = f"__fish_seen_subcommand_from {name}" + (
+            f"; and __fish_seen_subcommand_from {action}" if action else ""
+        )
         if actions := subcommands(parser):
-            lines.append(f"complete -c orchestrator -n '__orchestrator_at {name} 0' -a {_quoted(' '.join(actions))}")
+            lines.append(
+                f"complete -c orchestrator -n '__orchestrator_at {name} 0' -a {_quoted(' '.join(actions))}"
+            )
         place = 0
         for one in arguments(parser):
             found = _fish_words(one)
             given = f" -a {found}" if found else " -F" if kind(one) == "files" else ""
             if not one.option_strings:
                 if given and not action:
-                    lines.append(f"complete -c orchestrator -n '__orchestrator_at {name} {place}'{given}")
+                    lines.append(
+                        f"complete -c orchestrator -n '__orchestrator_at {name} {place}'{given}"
+                    )
                 place += 1
                 continue
             flags = " ".join(
-                f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" for word in one.option_strings
+                f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}"
+                for word in one.option_strings
             )
-            need = " -x" if one.nargs != 0 and not given.endswith("-F") else " -r" if one.nargs != 0 else ""
+            need = (
+                " -x"
+                if one.nargs != 0 and not given.endswith("-F")
+                else " -r"
+                if one.nargs != 0
+                else ""
+            )
             about = re.split(r" \(default|; ", help_text(one))[0]
-            lines.append(f"complete -c orchestrator -n {_quoted(seen)} {flags}{need}{given} -d {_quoted(about)}")
+            lines.append(
+                f"complete -c orchestrator -n {_quoted(seen)} {flags}{need}{given} -d {_quoted(about)}"
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -264,7 +293,9 @@ def fish() -> str:
 
 def _roff(text: str) -> str:
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
-    return "\n".join("\\&" + line if line.startswith((".", "'")) else line for line in escaped.splitlines())
+    return "\n".join(
+        "\\&" + line if line.startswith((".", "'")) else line for line in escaped.splitlines()
+    )
 
 
 def man() -> str:
@@ -283,7 +314,10 @@ def man() -> str:
     for name in COMMANDS:
         command, parser = command_parser(name)
         lines += [f'.SS "{name}"', ".nf", _roff(command.help.strip()), ".fi"]
-        for words_of, one in ((name, parser), *((f"{name} {sub}", it) for sub, it in subcommands(parser).items())):
+        for words_of, one in (
+            (name, parser),
+            *((f"{name} {sub}", it) for sub, it in subcommands(parser).items()),
+        ):
             if words_of != name:
                 lines += [".PP", f"\\fB{_roff(words_of)}\\fR: {_roff(one.description or '')}"]
             for action in arguments(one):
@@ -291,7 +325,9 @@ def man() -> str:
         if command.codes:
             lines += [".PP", "Exit codes:"]
             lines += [
-                line for code, text in sorted(command.codes.items()) for line in (".TP", f"{int(code)}", _roff(text))
+                line
+                for code, text in sorted(command.codes.items())
+                for line in (".TP", f"{int(code)}", _roff(text))
             ]
     lines += [
         ".SH FILES",
@@ -306,4 +342,9 @@ def man() -> str:
 
 def shell_files() -> dict[str, str]:
     """File of shell/ -> its text."""
-    return {"orchestrator.bash": bash(), "_orchestrator": zsh(), "orchestrator.fish": fish(), "orchestrator.1": man()}
+    return {
+        "orchestrator.bash": bash(),
+        "_orchestrator": zsh(),
+        "orchestrator.fish": fish(),
+        "orchestrator.1": man(),
+    }

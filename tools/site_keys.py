@@ -14,7 +14,10 @@ from orchestrator.model.part import DocumentPart  # noqa: E402
 from orchestrator.model.schema import descriptions  # noqa: E402
 from orchestrator.model.site_documents import Site  # noqa: E402
 
-BEGIN, END = "<!-- site keys: written by tools/site_keys.py -->\n", "<!-- end of the site keys -->\n"
+BEGIN, END = (
+    "<!-- site keys: written by tools/site_keys.py -->\n",
+    "<!-- end of the site keys -->\n",
+)
 
 
 def rows(model: type[DocumentPart], section: str = "") -> list[str]:
@@ -26,7 +29,11 @@ def rows(model: type[DocumentPart], section: str = "") -> list[str]:
             found += rows(part, f"{section}{name}.")
             continue
         default = field.get_default(call_default_factory=True)
-        shown = "" if default is None or default in ([], {}) else f"`{json.dumps(default).strip(chr(34))}`"
+        shown = (
+            ""
+            if default is None or default in ([], {})
+            else f"`{json.dumps(default).strip(chr(34))}`"
+        )
         text = re.sub(r"docs/(\w[\w-]*\.md)", r"[\1](\1)", descriptions(model)[name])
         found.append(f"| `{section}{name}` | {shown} | {text} |".replace("|  |", "| |"))
     return found

@@ -44,7 +44,10 @@ def count(folder: Path) -> tuple[int, dict[str, float]]:
     files = sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
     text = "\n".join(piece for path in files for piece in prose(path.read_text()))
     words = len(re.findall(r"[A-Za-z][\w'-]*", text))
-    found = {tic: len(re.findall(sign, text, re.IGNORECASE if tic != "one, none" else 0)) for tic, sign in TICS.items()}
+    found = {
+        tic: len(re.findall(sign, text, re.IGNORECASE if tic != "one, none" else 0))
+        for tic, sign in TICS.items()
+    }
     return words, {tic: round(1000 * many / max(words, 1), 1) for tic, many in found.items()}
 
 

@@ -24,7 +24,15 @@ DATE = (2020, 1, 1, 0, 0, 0)
 def install(folder: Path) -> None:
     """Install the checkout with its dependencies into `folder`, without what only pip and other programs need."""
     # The one dependency that an older patch version of the same Python has, and the one that makes this may not have.
-    words = ["install", "--quiet", "--no-compile", "--target", str(folder), str(TOP), "backports.tarfile>=1.2,<2"]
+    words = [
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--target",
+        str(folder),
+        str(TOP),
+        "backports.tarfile>=1.2,<2",
+    ]
     subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *words], check=True)
     subprocess.run(["rm", "-rf", folder / "bin"], check=True)
 
@@ -32,7 +40,9 @@ def install(folder: Path) -> None:
 def made(folder: Path) -> dict[str, bytes]:
     """The members of the archive."""
     files = {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
     digest = hashlib.sha256()
     for name, data in files.items():
@@ -44,7 +54,9 @@ def made(folder: Path) -> dict[str, bytes]:
     start = (TOP / "tools/zipapp_start.py").read_text()
     for name, value in values.items():
         start = start.replace(f'{name} = ""', f'{name} = "{value}"')
-    return {"__main__.py": start.encode()} | {f"packages/{name}": data for name, data in files.items()}
+    return {"__main__.py": start.encode()} | {
+        f"packages/{name}": data for name, data in files.items()
+    }
 
 
 def write(files: dict[str, bytes], path: Path) -> None:

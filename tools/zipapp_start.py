@@ -23,7 +23,9 @@ def unpack(top: str) -> str:
     new = tempfile.mkdtemp(prefix=".new-", dir=top)
     try:
         with zipfile.ZipFile(sys.argv[0]) as archive:
-            archive.extractall(new, [name for name in archive.namelist() if name.startswith("packages/")])
+            archive.extractall(
+                new, [name for name in archive.namelist() if name.startswith("packages/")]
+            )
         os.rename(new, folder)
     except OSError:
         if not os.path.isdir(folder):  # another one was first
@@ -36,8 +38,13 @@ def unpack(top: str) -> str:
 def main() -> int:
     own = f"{sys.version_info[0]}.{sys.version_info[1]} {platform.machine()}"
     if own != MADE_FOR:
-        print(f"orchestrator: this file was made for Python {MADE_FOR}, and this is Python {own}", file=sys.stderr)
-        print("  hint: start it with that Python, or make one with this: make zipapp", file=sys.stderr)
+        print(
+            f"orchestrator: this file was made for Python {MADE_FOR}, and this is Python {own}",
+            file=sys.stderr,
+        )
+        print(
+            "  hint: start it with that Python, or make one with this: make zipapp", file=sys.stderr
+        )
         return 2
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     try:

@@ -121,7 +121,10 @@ def _run(args: list[str]) -> int:
         near = get_close_matches(name[:100], COMMANDS, n=1)
         meant = f" Did you mean `{near[0]}`?" if near else ""
         shown = name[:100] if name.isprintable() else ascii(name[:100])
-        message, hint = f"there is no command `{shown}`.{meant}", "orchestrator --help lists the commands"
+        message, hint = (
+            f"there is no command `{shown}`.{meant}",
+            "orchestrator --help lists the commands",
+        )
         _say(f"orchestrator: {message}\n  hint: {hint}")
         _print_error(args, message, hint, 2)
         return 2
@@ -224,7 +227,9 @@ def _print_error(args: Sequence[str], message: str, hint: str, code: int) -> Non
     from orchestrator.cli.output import print_json
 
     try:
-        print_json("error", {"error": {"code": code, "message": message, "hint": hint}}, indent=None)
+        print_json(
+            "error", {"error": {"code": code, "message": message, "hint": hint}}, indent=None
+        )
     except OSError:  # the exit code has to do
         _drop(sys.stdout)
 
@@ -266,13 +271,24 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
         if code is not None:
             return code
         return int(ExitCode.INTERRUPTED if _owes_verdict(args) else ExitCode.OK)
-    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+    if error.filename is None and error.errno in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EIO,
+    ):
         _drop(sys.stdout)
-        _say(f"{name}: the output cannot be written: {error.strerror}\n  hint: df -h shows which file system is full")
+        _say(
+            f"{name}: the output cannot be written: {error.strerror}\n  hint: df -h shows which file system is full"
+        )
         return int(ExitCode.SET_STATE)
     if error.filename is None:
         return _defect(args, error)
-    path = clean(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename))
+    path = clean(
+        os.fsdecode(error.filename)
+        if isinstance(error.filename, str | bytes)
+        else str(error.filename)
+    )
     path = path if len(path) <= 300 else f"{path[:300]}..."
     code = int(ExitCode.SET_STATE if is_full(error) else ExitCode.BAD_INPUT)
     return _fail(args, f"{path}: {error.strerror or error}", "", code)

@@ -40,7 +40,9 @@ def add_others(parser: ArgumentParser) -> None:
     )
 
 
-RULESET_HELP = "round whose rules count, such as 6.0.0, or own: the workload's own, no MLPerf benchmark"
+RULESET_HELP = (
+    "round whose rules count, such as 6.0.0, or own: the workload's own, no MLPerf benchmark"
+)
 
 
 def add_rules(parser: ArgumentParser) -> None:
@@ -74,8 +76,12 @@ def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
     many = "?" if optional else None
     text = "a name of `orchestrator systems`, the beginning of one, or a YAML file"
     parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
-    parser.add_argument("workload", metavar="WORKLOAD", nargs=many, default="", help="a workload of that system")
-    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", nargs=many, default="", help="a workload of that system"
+    )
+    parser.add_argument(
+        "--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)"
+    )
     add_systems_dir(parser)
 
 
@@ -95,7 +101,12 @@ def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = N
     """What to run, for commands that make a set. `spares`: another type of --spares."""
     add_system(parser)
     add_site(parser)
-    parser.add_argument("--nexp", metavar="N", type=positive, help="number of runs (default: what the rules require)")
+    parser.add_argument(
+        "--nexp",
+        metavar="N",
+        type=positive,
+        help="number of runs (default: what the rules require)",
+    )
     parser.add_argument(
         "--env",
         metavar="NAME=VALUE",
@@ -107,7 +118,9 @@ def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = N
     add_allocation(parser, spares)
 
 
-def add_allocation(parser: ArgumentParser, spares_type: Callable[[str], object] | None = None) -> None:
+def add_allocation(
+    parser: ArgumentParser, spares_type: Callable[[str], object] | None = None
+) -> None:
     parser.add_argument(
         "--spares",
         metavar="K",
@@ -143,9 +156,14 @@ def add_allocation(parser: ArgumentParser, spares_type: Callable[[str], object] 
 def add_job(parser: ArgumentParser) -> None:
     """When the job may start, as finding.job_words() takes it."""
     parser.add_argument(
-        "--dependency", metavar="LIST", default="", help="as for sbatch, such as afterany:4711: start after other jobs"
+        "--dependency",
+        metavar="LIST",
+        default="",
+        help="as for sbatch, such as afterany:4711: start after other jobs",
     )
-    parser.add_argument("--begin", metavar="TIME", default="", help="as for sbatch, such as 22:00 or now+2hours")
+    parser.add_argument(
+        "--begin", metavar="TIME", default="", help="as for sbatch, such as 22:00 or now+2hours"
+    )
 
 
 def sbatch_option(text: str) -> str:

@@ -44,7 +44,10 @@ def run(args: Namespace) -> int:
     scheduler = scheduler_of(run_set)
     jobs = cancel(run_set, scheduler, args.grace)
     if not jobs:
-        raise SetError(f"set {run_set.name} has no job to cancel", hint=f"orchestrator status {run_set.layout.root}")
+        raise SetError(
+            f"set {run_set.name} has no job to cancel",
+            hint=f"orchestrator status {run_set.layout.root}",
+        )
     [picture] = look([run_set.layout.root], [scheduler])
     stuck = [job_id for job_id, gone in jobs.items() if not gone]
     if stuck:
@@ -64,7 +67,9 @@ def _told(picture: SetPicture, jobs: list[str]) -> str:
     lines = [f"job {', '.join(jobs)} is gone; {picture.done} of {nexp} runs are done"]
     left = [str(run.run) for run in picture.runs if run.state == "running"]
     if left:
-        lines.append(f"left: run {', '.join(left)} had no time to write its final state; resume closes it")
+        lines.append(
+            f"left: run {', '.join(left)} had no time to write its final state; resume closes it"
+        )
     lines.append(f"goes on with: orchestrator resume {picture.root}")
     return "\n".join(lines)
 

@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder")
+    parser.add_argument(
+        "folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder"
+    )
     add_rules(parser)
-    parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name and the newest one")
+    parser.add_argument(
+        "--site", metavar="FILE", help="site file, to find sets by name and the newest one"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -34,7 +38,10 @@ def run(args: argparse.Namespace) -> int:
     from orchestrator.mllog.score import score_dir
 
     own = own_rules(args.workload, args.ruleset, args.site)
-    scores = [score_dir(folder, ruleset=args.ruleset, own=own) for folder in folders(args.folders, args.site)]
+    scores = [
+        score_dir(folder, ruleset=args.ruleset, own=own)
+        for folder in folders(args.folders, args.site)
+    ]
     if args.json:
         documents = [_document(score) for score in scores]
         print_json(*one_or_more("check", documents))

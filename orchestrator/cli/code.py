@@ -20,7 +20,9 @@ from orchestrator.resources import user_path
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_system(parser)
-    parser.add_argument("-o", "--output", metavar="DIR", help="new folder (default: ./code-SYSTEM-WORKLOAD)")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="new folder (default: ./code-SYSTEM-WORKLOAD)"
+    )
     add_engine(parser)
     add_site(parser)
     add_json(parser)

@@ -27,14 +27,22 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "sides", metavar="A B", nargs="+", help="a set, a folder of logs, or a published entry; A, then one or more"
+        "sides",
+        metavar="A B",
+        nargs="+",
+        help="a set, a folder of logs, or a published entry; A, then one or more",
     )
     parser.add_argument("--ruleset", metavar="ROUND", default="", help=RULESET_HELP)
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
     parser.add_argument(
-        "--format", choices=("text", "json", "html"), default="", help="default: by the ending of FILE, else text"
+        "--format",
+        choices=("text", "json", "html"),
+        default="",
+        help="default: by the ending of FILE, else text",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", default="", help="file to write (html: compare.html)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="", help="file to write (html: compare.html)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -51,7 +59,11 @@ def run(args: Namespace) -> int:
     with working("reading the logs"):
         first, *others = [_side(name, args.ruleset, args.site) for name in args.sides]
     comparisons = [compare(first, other) for other in others]
-    chosen = "json" if args.json else args.format or ("html" if args.output.endswith((".html", ".htm")) else "text")
+    chosen = (
+        "json"
+        if args.json
+        else args.format or ("html" if args.output.endswith((".html", ".htm")) else "text")
+    )
     output = args.output or ("compare.html" if chosen == "html" else "-")
     if output == "-":
         text = _text(comparisons, chosen, screen())
@@ -59,7 +71,11 @@ def run(args: Namespace) -> int:
     else:
         size = write_file(output, _text(comparisons, chosen, PIPE) + "\n")
         print(f"{verdict_lines(comparisons[0])[0]}\nwritten: {output} ({size / 1000:.0f} kB)")
-    return ExitCode.OK if all(one.score_ratio is not None for one in comparisons) else ExitCode.NO_SCORE
+    return (
+        ExitCode.OK
+        if all(one.score_ratio is not None for one in comparisons)
+        else ExitCode.NO_SCORE
+    )
 
 
 def _text(comparisons: list[Comparison], chosen: str, where: Screen) -> str:

@@ -21,8 +21,14 @@ def told(args: list[str], error: Exception) -> tuple[str, str]:
     try:
         path = _write(args, error)
     except OSError as problem:
-        return f"a defect of ours: {what}", f"its traceback could not be kept ({problem.strerror or problem})"
-    return f"a defect of ours: {what}", f"send {path} to those who maintain this program; it says where it happened"
+        return (
+            f"a defect of ours: {what}",
+            f"its traceback could not be kept ({problem.strerror or problem})",
+        )
+    return (
+        f"a defect of ours: {what}",
+        f"send {path} to those who maintain this program; it says where it happened",
+    )
 
 
 def _write(args: list[str], error: Exception) -> Path:

@@ -25,9 +25,14 @@ SYSTEM, WORKLOAD = "local_2x2x8", "builtin"
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--dir", metavar="DIR", default="demo-results", help="where its sets go (default: ./demo-results)"
+        "--dir",
+        metavar="DIR",
+        default="demo-results",
+        help="where its sets go (default: ./demo-results)",
     )
-    parser.add_argument("--nexp", metavar="N", type=positive, default=10, help="number of runs (default: 10)")
+    parser.add_argument(
+        "--nexp", metavar="N", type=positive, default=10, help="number of runs (default: 10)"
+    )
     add_json(parser)
 
 
@@ -38,10 +43,14 @@ def run(args: Namespace) -> int:
     site = _site(folder)
     command = own_command()
     # The runs use this installation's Python: the system's own may be older, or missing.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    os.environ["PATH"] = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    )
     entry = load_entry(SYSTEM, WORKLOAD, site=site)
     code = watch_and_score(*submit_entry(entry, args.nexp, as_json=args.json), as_json=args.json)
-    print("\n".join(_next_steps(command, folder, site)), file=sys.stderr if args.json else sys.stdout)
+    print(
+        "\n".join(_next_steps(command, folder, site)), file=sys.stderr if args.json else sys.stdout
+    )
     return code
 
 
@@ -65,11 +74,19 @@ def own_command() -> str:
     import shutil
 
     called = Path(sys.argv[0])
-    beside = called if called.name.startswith("orchestrator") else Path(sys.executable).with_name("orchestrator")
+    beside = (
+        called
+        if called.name.startswith("orchestrator")
+        else Path(sys.executable).with_name("orchestrator")
+    )
     found = shutil.which("orchestrator")
     if found and beside.exists() and os.path.samefile(found, beside):
         return "orchestrator"
-    return shlex.quote(str(beside.absolute())) if beside.exists() else f"{shlex.quote(sys.executable)} -m orchestrator"
+    return (
+        shlex.quote(str(beside.absolute()))
+        if beside.exists()
+        else f"{shlex.quote(sys.executable)} -m orchestrator"
+    )
 
 
 def _site(folder: Path) -> Path:
@@ -81,7 +98,8 @@ def _site(folder: Path) -> Path:
             path.write_text(_site_text(folder))
     except OSError as error:
         raise UsageError(
-            f"cannot write to {folder}: {error.strerror or error}", hint="give another place with --dir"
+            f"cannot write to {folder}: {error.strerror or error}",
+            hint="give another place with --dir",
         ) from error
     return path
 

@@ -23,7 +23,9 @@ from orchestrator.words import TextTable
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", nargs="?", default="", help="a page (default: list all of them)")
+    parser.add_argument(
+        "topic", metavar="TOPIC", nargs="?", default="", help="a page (default: list all of them)"
+    )
     add_json(parser)
 
 
@@ -45,14 +47,20 @@ def _pages() -> dict[str, Path]:
     top = data_dir("docs")
     found = {path.relative_to(top).with_suffix("").as_posix(): path for path in top.rglob("*.md")}
     order = ("tutorial", "howto", "", "reference", "explanation")
-    return dict(sorted(found.items(), key=lambda item: (order.index(item[0].rpartition("/")[0]), item[0])))
+    return dict(
+        sorted(found.items(), key=lambda item: (order.index(item[0].rpartition("/")[0]), item[0]))
+    )
 
 
 def _find(topic: str, pages: dict[str, Path]) -> str:
     """Return the page that `topic` means. Raises UsageError when there is none, or more than one."""
     wanted = topic.removeprefix("docs/").removesuffix(".md").strip("/").lower()
     named = [name for name in pages if wanted in (name, name.rpartition("/")[2])]
-    begun = [name for name in pages if name.startswith(wanted) or name.rpartition("/")[2].startswith(wanted)]
+    begun = [
+        name
+        for name in pages
+        if name.startswith(wanted) or name.rpartition("/")[2].startswith(wanted)
+    ]
     for found in (named, begun):
         if len(found) == 1:
             return found[0]
@@ -65,7 +73,9 @@ def _find(topic: str, pages: dict[str, Path]) -> str:
 def _list(pages: dict[str, Path], as_json: bool) -> ExitCode:
     titles = {name: _title(path.read_text(encoding="utf-8")) for name, path in pages.items()}
     if as_json:
-        print_json("docs", {"pages": [{"page": name, "title": title} for name, title in titles.items()]})
+        print_json(
+            "docs", {"pages": [{"page": name, "title": title} for name, title in titles.items()]}
+        )
     else:
         print_table(TextTable("PAGE", "ABOUT"), titles.items())
     return ExitCode.OK

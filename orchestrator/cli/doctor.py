@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from orchestrator.onnode.policy.verdict import Row
 
 CHECKS = TextTable(
-    "CHECK", "VERDICT", "WHERE", "WHAT", "WHAT MENDS IT", states=("VERDICT",), below=("WHAT", "WHAT MENDS IT")
+    "CHECK",
+    "VERDICT",
+    "WHERE",
+    "WHAT",
+    "WHAT MENDS IT",
+    states=("VERDICT",),
+    below=("WHAT", "WHAT MENDS IT"),
 )
 
 
@@ -53,7 +59,9 @@ def run(args: Namespace) -> int:
         print_json("doctor", {"fit": not failed, "checks": [asdict(row) for row in rows]})
     else:
         print_table(CHECKS, _alike(rows))
-        print(f"{len(failed)} of {len(rows)} checks failed: {', '.join(failed)}" if failed else "fit")
+        print(
+            f"{len(failed)} of {len(rows)} checks failed: {', '.join(failed)}" if failed else "fit"
+        )
     return ExitCode.NO_SCORE if failed else ExitCode.OK
 
 
@@ -64,7 +72,9 @@ def _alike(rows: list[Row]) -> list[tuple[str, ...]]:
     nodes: dict[tuple[str, str, str, str], list[str]] = {}
     for row in rows:
         nodes.setdefault((row.check, row.verdict, row.text, row.remedy), []).append(row.node)
-    return [(check, verdict, fold(where), *rest) for (check, verdict, *rest), where in nodes.items()]
+    return [
+        (check, verdict, fold(where), *rest) for (check, verdict, *rest), where in nodes.items()
+    ]
 
 
 COMMAND = Command(

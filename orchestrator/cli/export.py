@@ -30,7 +30,10 @@ FORMATS = ("csv", "parquet", "mlflow")
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "sets", metavar="SET|DIR", nargs="*", help="sets or folders of logs (default: all complete sets of the site)"
+        "sets",
+        metavar="SET|DIR",
+        nargs="*",
+        help="sets or folders of logs (default: all complete sets of the site)",
     )
     parser.add_argument(
         "-o",
@@ -39,7 +42,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="",
         help="file to write (default for csv: standard output), or the address of MLflow (default: $MLFLOW_TRACKING_URI)",
     )
-    parser.add_argument("--format", choices=FORMATS, default="", help="default: by the ending of FILE, else csv")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="", help="default: by the ending of FILE, else csv"
+    )
     add_rules(parser)
     add_site(parser)
     add_json(parser)
@@ -47,16 +52,29 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     chosen = args.format or ("parquet" if args.output.endswith(".parquet") else "csv")
-    output = args.output or (os.environ.get("MLFLOW_TRACKING_URI", "") if chosen == "mlflow" else "-")
+    output = args.output or (
+        os.environ.get("MLFLOW_TRACKING_URI", "") if chosen == "mlflow" else "-"
+    )
     if output in ("", "-") and chosen != "csv":
         what = "the address of MLflow" if chosen == "mlflow" else "a file"
-        raise UsageError(f"--format {chosen} needs {what}", hint=f"orchestrator export --format {chosen} -o ...")
+        raise UsageError(
+            f"--format {chosen} needs {what}", hint=f"orchestrator export --format {chosen} -o ..."
+        )
     if output == "-" and args.json:
-        raise UsageError("--json tells what was written, and the runs go to standard output", hint="add -o runs.csv")
+        raise UsageError(
+            "--json tells what was written, and the runs go to standard output",
+            hint="add -o runs.csv",
+        )
     reports, left_out = _read(args)
     written = _write(chosen, output, reports)
     if args.json:
-        told = {"format": chosen, "output": output, "sets": len(reports), "runs": written, "left_out": left_out}
+        told = {
+            "format": chosen,
+            "output": output,
+            "sets": len(reports),
+            "runs": written,
+            "left_out": left_out,
+        }
         print_json("export", told)
     elif output != "-":
         print(f"{len(reports)} sets, {written} runs\nwritten: {output}")
@@ -81,7 +99,10 @@ def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
     for one in left_out:
         note(f"left out: {one['set']}: {one['why']}")
     if not reports:
-        raise SetError("there is no set to export", hint="orchestrator status --all shows the sets and their states")
+        raise SetError(
+            "there is no set to export",
+            hint="orchestrator status --all shows the sets and their states",
+        )
     return reports, left_out
 
 
@@ -97,7 +118,11 @@ def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
             found.append(str(folder))
         elif files.is_one:
             state = (
-                "damaged" if not files.record else files.job.state if files.job and files.settled else "not finished"
+                "damaged"
+                if not files.record
+                else files.job.state
+                if files.job and files.settled
+                else "not finished"
             )
             others.append({"set": folder.name, "why": state})
     return found, others

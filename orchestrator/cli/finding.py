@@ -32,9 +32,13 @@ def find_site(given: str | None) -> Path | None:
         if named:
             path = user_path(named)
             if not path.is_file():
-                raise UsageError(f"{by}: there is no file {path}", hint="orchestrator init writes one")
+                raise UsageError(
+                    f"{by}: there is no file {path}", hint="orchestrator init writes one"
+                )
             return path
-    config = user_path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "orchestrator" / "site.yaml"
+    config = (
+        user_path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "orchestrator" / "site.yaml"
+    )
     here = Path("site.yaml")
     if not here.is_file():
         return config if config.is_file() else None
@@ -167,18 +171,31 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
             hint="leave --workload out; --ruleset names the round whose rules count",
         )
     target = None if document.target is None else float(document.target)
-    return OwnRules(document.benchmark, target, document.metric, document.target_is_upper_bound, document.runs_required)
+    return OwnRules(
+        document.benchmark,
+        target,
+        document.metric,
+        document.target_is_upper_bound,
+        document.runs_required,
+    )
 
 
 # ---- what to run, and where ----
 
 
-def load_named(args: Namespace, site: Path | Site | None, env: dict[str, str] | None = None) -> Entry:
+def load_named(
+    args: Namespace, site: Path | Site | None, env: dict[str, str] | None = None
+) -> Entry:
     """The entry on `site` that the arguments of add_system() name."""
     from orchestrator.model import load_entry
 
     return load_entry(
-        args.system, args.workload, round=args.round, site=site, env=env or {}, systems_dirs=args.systems_dir
+        args.system,
+        args.workload,
+        round=args.round,
+        site=site,
+        env=env or {},
+        systems_dirs=args.systems_dir,
     )
 
 
@@ -233,4 +250,6 @@ def job_words(args: Namespace, scheduler: str) -> tuple[str, ...]:
 
 def refuse_without_scheduler(scheduler: str, option: str = "--exclude") -> None:
     if scheduler == "local":
-        raise UsageError(f"{option}: without a scheduler nothing is asked of one (scheduler: local)")
+        raise UsageError(
+            f"{option}: without a scheduler nothing is asked of one (scheduler: local)"
+        )

@@ -59,10 +59,14 @@ def curve(values: Sequence[float], screen: Screen, width: int, also: float | Non
     scale = shown if also is None else [*shown, also]
     low, high = min(scale), max(scale)
     top = len(blocks) - 1
-    return "".join(blocks[round((one - low) / (high - low) * top) if high > low else top // 2] for one in shown)
+    return "".join(
+        blocks[round((one - low) / (high - low) * top) if high > low else top // 2] for one in shown
+    )
 
 
-def one_set(one: SetPicture, screen: Screen, height: int, below: Sequence[str] | None = None) -> list[str]:
+def one_set(
+    one: SetPicture, screen: Screen, height: int, below: Sequence[str] | None = None
+) -> list[str]:
     """Return at most `height` lines: the facts of a set, and under them `below`, or its runs without it."""
     width = screen.width or 80
     head = [cropped(screen.paint(cell(one.set_id), "1"), width)]
@@ -77,7 +81,10 @@ def _shown(one: SetPicture, most: int) -> Sequence[RunPicture]:
     """Return the runs that there is room for: up to the one after those that go on."""
     if len(one.runs) <= most:
         return one.runs
-    last = next((k for k, run in enumerate(one.runs) if not run.done and run.state != "running"), len(one.runs) - 1)
+    last = next(
+        (k for k, run in enumerate(one.runs) if not run.done and run.state != "running"),
+        len(one.runs) - 1,
+    )
     begin = max(0, min(last + 1, len(one.runs)) - max(most, 1))
     return one.runs[begin : begin + max(most, 1)]
 
@@ -98,7 +105,10 @@ def _facts(one: SetPicture, screen: Screen) -> list[tuple[str, str]]:
         pairs += _run_facts(one, run, screen)
     best = published(one)
     if one.score_so_far is not None or best:
-        beat = "".join(f"; to beat {each.minutes:.2f} min ({each.submitter}, round {each.round})" for each in best[:1])
+        beat = "".join(
+            f"; to beat {each.minutes:.2f} min ({each.submitter}, round {each.round})"
+            for each in best[:1]
+        )
         pairs.append(("score", f"{train_time(one.score_so_far)} so far{beat}"))
     if one.started_ms:
         left = left_text(one)
@@ -107,7 +117,12 @@ def _facts(one: SetPicture, screen: Screen) -> list[tuple[str, str]]:
         nodes = list(dict.fromkeys(node for run in one.going for node in run.nodes))
         names = f": {fold(nodes)}" if nodes else ""
         spares = f"; {len(one.spares)} spare: {fold(one.spares)}" if one.spares else ""
-        pairs.append(("nodes", f"{record.nodes} x {record.gpus_per_node} GPUs{names}{spares}; job {job_text(one)}"))
+        pairs.append(
+            (
+                "nodes",
+                f"{record.nodes} x {record.gpus_per_node} GPUs{names}{spares}; job {job_text(one)}",
+            )
+        )
     if one.set_aside:
         more = f" (and {len(one.set_aside) - 1} before)" if len(one.set_aside) > 1 else ""
         pairs.append(("set aside", aside_text(one.set_aside[-1]) + more))
@@ -123,7 +138,11 @@ def _run_facts(one: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[s
     alone, spent = len(one.going) == 1, run.seconds or 0.0
     usual = one.usual_s or (60 * best[0].minutes if (best := published(one)) else None)
     again = f", attempt {run.attempt}" if run.attempt > 1 else ""
-    far = f"{bar(spent / usual, screen)} {duration(spent)} of about {duration(usual)}" if usual else duration(spent)
+    far = (
+        f"{bar(spent / usual, screen)} {duration(spent)} of about {duration(usual)}"
+        if usual
+        else duration(spent)
+    )
     silent = run.silent_s if run.silent_s is not None and run.silent_s > 1 else None
     mark = " !" if run.silence is not None and run.silence.cause else ""
     age = f"; last line {duration(silent)} ago{mark}" if silent is not None else ""
@@ -133,7 +152,9 @@ def _run_facts(one: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[s
     said = []
     if run.evaluation:
         aim = "" if target is None else f", target {target:g}"
-        said.append(f"{curve(run.evaluations, screen, room, target)} {run.evaluation.value:.4g}{aim}")
+        said.append(
+            f"{curve(run.evaluations, screen, room, target)} {run.evaluation.value:.4g}{aim}"
+        )
     if run.rates:
         said.append(f"{curve(run.rates, screen, room)} {run.rates[-1]:.4g} samples/s")
     return [*pairs, *([("", "   ".join(said))] if said else [])]
@@ -145,7 +166,10 @@ def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[s
     lines = SETS.lines([set_row(one) for one in sets], screen)
     going = [(one, run) for one in sets for run in one.going]
     if going:
-        lines += ["", *facts([(f"…{one.set_id[-4:]}", _far(one, run, screen)) for one, run in going], screen)]
+        lines += [
+            "",
+            *facts([(f"…{one.set_id[-4:]}", _far(one, run, screen)) for one, run in going], screen),
+        ]
     if len(lines) > height:
         lines = [*lines[: height - 1], f"and {len(lines) - height + 1} more lines"]
     return [cropped(line, width) for line in lines]
@@ -155,6 +179,8 @@ def _far(one: SetPicture, run: RunPicture, screen: Screen) -> str:
     left = left_s(one)
     until = f", {left_text(one)}" if left is not None else ""
     points = (
-        f" {curve(run.evaluations, screen, 16, one.record.target if one.record else None)}" if run.evaluations else ""
+        f" {curve(run.evaluations, screen, 16, one.record.target if one.record else None)}"
+        if run.evaluations
+        else ""
     )
     return f"{bar(one.done / max(1, len(one.runs)), screen, 10)} {now_text(one)}, {evaluation_text(one)}{points}{until}"

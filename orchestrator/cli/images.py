@@ -44,15 +44,22 @@ if TYPE_CHECKING:
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
 
-NODES = TextTable("NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=("IMAGE",), below=("PROBLEM",))
+NODES = TextTable(
+    "NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=("IMAGE",), below=("PROBLEM",)
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "action", choices=("check", "pull", "distribute"), metavar="check|pull|distribute", help="what to do"
+        "action",
+        choices=("check", "pull", "distribute"),
+        metavar="check|pull|distribute",
+        help="what to do",
     )
     add_system(parser, optional=True)
-    parser.add_argument("--image", metavar="REF", help="the image by name, instead of SYSTEM and WORKLOAD")
+    parser.add_argument(
+        "--image", metavar="REF", help="the image by name, instead of SYSTEM and WORKLOAD"
+    )
     add_site(parser)
     parser.add_argument(
         "--nodes",
@@ -60,9 +67,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="node1,node2 or node[1-8] or NAME=unix:///engine.sock "
         "(default: the allocation's nodes, else the site's nodelist)",
     )
-    parser.add_argument("--tar", metavar="DIR", help="where tars are kept (default: images/ beside the site's log_dir)")
+    parser.add_argument(
+        "--tar",
+        metavar="DIR",
+        help="where tars are kept (default: images/ beside the site's log_dir)",
+    )
     parser.add_argument("--expect", metavar="ID", help="the image id that is wanted on every node")
-    parser.add_argument("--limit", metavar="N", type=positive, default=8, help="nodes at a time (default: 8)")
+    parser.add_argument(
+        "--limit", metavar="N", type=positive, default=8, help="nodes at a time (default: 8)"
+    )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
@@ -80,9 +93,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         "'sudo -n docker' (default: the site's container.command, else its engine)",
     )
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
-    parser.add_argument("--always", action="store_true", help="pull: also when the local engine has the image")
-    parser.add_argument("--login", metavar="USER", help="pull: log in to the registry; needs --password-stdin")
-    parser.add_argument("--password-stdin", action="store_true", help="pull: read the password from standard input")
+    parser.add_argument(
+        "--always", action="store_true", help="pull: also when the local engine has the image"
+    )
+    parser.add_argument(
+        "--login", metavar="USER", help="pull: log in to the registry; needs --password-stdin"
+    )
+    parser.add_argument(
+        "--password-stdin", action="store_true", help="pull: read the password from standard input"
+    )
     add_json(parser)
 
 
@@ -129,7 +148,8 @@ class _Task:
             names = expand_all(self.site.nodelist)
         if not names:
             raise UsageError(
-                "which nodes? this is no allocation, and the site file has no nodelist", hint="--nodes node[1-8]"
+                "which nodes? this is no allocation, and the site file has no nodelist",
+                hint="--nodes node[1-8]",
             )
         return [NamedNode(name) for name in names]
 
@@ -138,7 +158,9 @@ class _Task:
         if self.args.tar:
             return Path(os.path.realpath(user_path(self.args.tar)))
         if self.site is None:
-            raise UsageError("where are the tars? there is no site file", hint="--tar DIR, on shared storage")
+            raise UsageError(
+                "where are the tars? there is no site file", hint="--tar DIR, on shared storage"
+            )
         return site_log_dir(self.site).parent / "images"
 
     @cached_property
@@ -166,7 +188,9 @@ class _Task:
             transport: Transport = Ssh(config_file=self.args.ssh_config)
         else:
             transport = self.transport
-        return RemoteEngine(node, transport, self.command, stopped, load_timeout_s=self.args.timeout)
+        return RemoteEngine(
+            node, transport, self.command, stopped, load_timeout_s=self.args.timeout
+        )
 
     def stored(self) -> StoredImage | None:
         """The tar on shared storage, where a folder for tars is known at all."""
@@ -208,7 +232,11 @@ def _completed(wanted: Wanted | None, looks: list[Look]) -> Wanted | None:
     if wanted is not None:
         for look in looks:
             if look.image and look.image.id.startswith(wanted.image.id):
-                return replace(wanted, image=look.image) if look.image.id != wanted.image.id else wanted
+                return (
+                    replace(wanted, image=look.image)
+                    if look.image.id != wanted.image.id
+                    else wanted
+                )
     return wanted
 
 
@@ -226,7 +254,13 @@ def _show(task: _Task, report: SpreadReport) -> None:
         print_json("images", report.to_json())
         return
     rows = [
-        [node.node, node.state, short(node.image.id) if node.image else "-", _digest(node.image), node.problem]
+        [
+            node.node,
+            node.state,
+            short(node.image.id) if node.image else "-",
+            _digest(node.image),
+            node.problem,
+        ]
         for node in report.nodes
     ]
     print_table(NODES, rows)
@@ -261,7 +295,9 @@ def _pull(task: _Task) -> int:
     login = read_login(args.login, sys.stdin) if args.login else None
     local = task.site.container if task.site else None
     with (
-        reachable(args.engine, local.engine if local else "", local.command if local else None) as address,
+        reachable(
+            args.engine, local.engine if local else "", local.command if local else None
+        ) as address,
         engine(address, timeout_s=args.timeout) as client,
     ):
         image = None if args.always else find_image(client, reference)
@@ -318,13 +354,17 @@ def _distribute(task: _Task) -> int:
     before = judge(reference, looks, wanted)
     odd = [node for node in task.nodes if node.name in before.odd]
     if odd:
-        note(f"loading {short(kept.image.id)} ({kept.bytes / 1e9:.1f} GB) on {len(odd)} of {len(task.nodes)} nodes")
+        note(
+            f"loading {short(kept.image.id)} ({kept.bytes / 1e9:.1f} GB) on {len(odd)} of {len(task.nodes)} nodes"
+        )
     began = time.monotonic()
     changed: dict[str, Look] = {}
     for look in install_on(odd, kept.tar, kept.image, reference, task.open, limit=task.args.limit):
         changed[look.node] = look
         passed = time.monotonic() - began
-        note(f"  {look.node}: {look.problem or 'done'} ({len(changed)} of {len(odd)}, {passed:.1f} s)")
+        note(
+            f"  {look.node}: {look.problem or 'done'} ({len(changed)} of {len(odd)}, {passed:.1f} s)"
+        )
     report = judge(reference, [changed.get(look.node, look) for look in looks], wanted)
     _show(task, report)
     return _code(report)

@@ -25,19 +25,37 @@ from orchestrator.resources import user_path
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, default=Path("site.yaml"), help="default: ./site.yaml"
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        default=Path("site.yaml"),
+        help="default: ./site.yaml",
     )
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument("-y", "--yes", action="store_true", help="ask nothing; take what is found")
-    parser.add_argument("--scheduler", choices=("slurm", "local"), default="", help="default: slurm where it answers")
     parser.add_argument(
-        "--partition", metavar="NAME", default="", help="default: one with GPUs, or Slurm's default one"
+        "--scheduler",
+        choices=("slurm", "local"),
+        default="",
+        help="default: slurm where it answers",
+    )
+    parser.add_argument(
+        "--partition",
+        metavar="NAME",
+        default="",
+        help="default: one with GPUs, or Slurm's default one",
     )
     parser.add_argument("--account", metavar="NAME", default="", help="default: Slurm's for you")
     parser.add_argument(
-        "--log-dir", metavar="DIR", default="", help="folder for the sets, on storage that all nodes see"
+        "--log-dir",
+        metavar="DIR",
+        default="",
+        help="folder for the sets, on storage that all nodes see",
     )
-    parser.add_argument("--name", metavar="NAME", default="", help="what the site is called (default: my-cluster)")
+    parser.add_argument(
+        "--name", metavar="NAME", default="", help="what the site is called (default: my-cluster)"
+    )
     add_json(parser)
 
 
@@ -48,14 +66,20 @@ def run(args: Namespace) -> int:
     path = user_path(str(args.output))
     if path.exists() and not args.force:
         raise UsageError(
-            f"{path} is there already", hint=f"orchestrator doctor --site {path} checks it; --force writes it anew"
+            f"{path} is there already",
+            hint=f"orchestrator doctor --site {path} checks it; --force writes it anew",
         )
     asking = not args.yes and not args.json and sys.stdin.isatty() and sys.stdout.isatty()
     wishes = Wishes(args.scheduler, args.partition, args.account, args.log_dir, args.name)
     found = find(wishes, _ask if asking else lambda _, default: default, note)
     write_site(path, found)
     if args.json:
-        told = {"site": str(path.absolute()), "node": found.node, "values": found.values, "notes": found.notes}
+        told = {
+            "site": str(path.absolute()),
+            "node": found.node,
+            "values": found.values,
+            "notes": found.notes,
+        }
         print_json("init", told)
         return ExitCode.OK
     for text in found.notes:

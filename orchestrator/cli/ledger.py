@@ -24,7 +24,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("verify",), help="what to do")
     add_set(parser)
     add_json(parser)
-    parser.add_argument("--head", metavar="HEAD", default="", help="a head that was kept elsewhere: `<number> <hash>`")
+    parser.add_argument(
+        "--head",
+        metavar="HEAD",
+        default="",
+        help="a head that was kept elsewhere: `<number> <hash>`",
+    )
 
 
 def run(args: Namespace) -> int:
@@ -37,7 +42,9 @@ def run(args: Namespace) -> int:
     verdict = verify(Path(folder))
     problems = list(verdict.problems)
     if args.head and args.head not in [ledger.head([one]) for one in ledger.read(Path(folder))[0]]:
-        problems.append(Mismatch(0, ledger.NAME, f"no record is {args.head}: what was there then was changed"))
+        problems.append(
+            Mismatch(0, ledger.NAME, f"no record is {args.head}: what was there then was changed")
+        )
     if args.json:
         found = {"problems": [one.to_json() for one in problems], "valid": not problems}
         print_json("ledger", {"set": folder, **verdict.to_json(), **found})

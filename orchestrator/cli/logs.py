@@ -30,13 +30,30 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
-    parser.add_argument("--run", metavar="I", type=positive, help="run (default: the one being worked on, or the last)")
-    parser.add_argument("--attempt", metavar="K", type=positive, help="attempt of the run (default: the last)")
     parser.add_argument(
-        "--node", metavar="RANK|NAME", default="", help="node (default: the one that logs, mostly rank 0)"
+        "--run",
+        metavar="I",
+        type=positive,
+        help="run (default: the one being worked on, or the last)",
     )
-    parser.add_argument("-f", "--follow", action="store_true", help="show what is added, until the run or the set ends")
-    parser.add_argument("--job", action="store_true", help="the job's own output instead of a run's")
+    parser.add_argument(
+        "--attempt", metavar="K", type=positive, help="attempt of the run (default: the last)"
+    )
+    parser.add_argument(
+        "--node",
+        metavar="RANK|NAME",
+        default="",
+        help="node (default: the one that logs, mostly rank 0)",
+    )
+    parser.add_argument(
+        "-f",
+        "--follow",
+        action="store_true",
+        help="show what is added, until the run or the set ends",
+    )
+    parser.add_argument(
+        "--job", action="store_true", help="the job's own output instead of a run's"
+    )
 
 
 def run(args: Namespace) -> int:
@@ -45,7 +62,11 @@ def run(args: Namespace) -> int:
     run_set = chosen_set(args)
     if args.follow:
         return _follow(run_set, args)
-    paths = [logs.job_log(run_set.layout)] if args.job else logs.run_logs(run_set, args.run, args.attempt, args.node)
+    paths = (
+        [logs.job_log(run_set.layout)]
+        if args.job
+        else logs.run_logs(run_set, args.run, args.attempt, args.node)
+    )
     for path in paths:
         note(f"==> {path} <==")
         _copy(path)
@@ -63,7 +84,9 @@ def _copy(path: Path) -> None:
             f"there is no log {path} (yet)", hint="orchestrator status tells what the set is doing"
         ) from error
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint=f"ls -ld {path}") from error
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror or error}", hint=f"ls -ld {path}"
+        ) from error
     write = _writer()
     for piece in itertools.chain([first], pieces):
         write(piece)
@@ -83,7 +106,12 @@ def _follow(run_set: RunSet, args: Namespace) -> int:
     shown, write = None, _writer()
     try:
         for path, chunk in logs.follow(
-            run_set, scheduler_of(run_set), run=args.run, attempt=args.attempt, node=args.node, job=args.job
+            run_set,
+            scheduler_of(run_set),
+            run=args.run,
+            attempt=args.attempt,
+            node=args.node,
+            job=args.job,
         ):
             if path != shown:
                 note(f"==> {path} <==")

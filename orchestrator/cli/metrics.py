@@ -31,7 +31,11 @@ def run(args: Namespace) -> int:
     from orchestrator.evidence.sets import SetEvidence, set_folders
     from orchestrator.onnode.kernel.records import write_bytes
 
-    sets = [files for folder in set_folders(site_sets(args)) if (files := SetEvidence(folder)).record or files.findings]
+    sets = [
+        files
+        for folder in set_folders(site_sets(args))
+        if (files := SetEvidence(folder)).record or files.findings
+    ]
     found = families(zip(sets, draw_all(sets), strict=True), time.time())
     if args.json:
         print_json("metrics", {"metrics": [family.as_json() for family in found]})

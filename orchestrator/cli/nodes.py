@@ -66,7 +66,10 @@ def run(args: Namespace) -> int:
     about = (record.benchmark, record.round, record.system) if record else ("", "", "")
     published = startup.find(*about)
     if args.json:
-        told = {"nodes": [one.to_json() for one in history], "groups": [one.to_json() for one in groups]}
+        told = {
+            "nodes": [one.to_json() for one in history],
+            "groups": [one.to_json() for one in groups],
+        }
         around = {**as_json(starts), "published": [one.to_json() for one in published]}
         print_json("nodes", {"set": str(root), **told, "suspicions": pointers, "startup": around})
         return ExitCode.OK
@@ -105,12 +108,18 @@ def _remarks(history: list[NodeHistory]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for one in history:
         for aside in one.set_aside:
-            found.setdefault(f"set aside ({aside.when}): {aside.reason or 'no reason on record'}", []).append(one.node)
+            found.setdefault(
+                f"set aside ({aside.when}): {aside.reason or 'no reason on record'}", []
+            ).append(one.node)
         if one.lost and not one.set_aside:
-            found.setdefault(f"lost: Slurm says {one.lost[-1].reason or 'nothing'} of it", []).append(one.node)
+            found.setdefault(
+                f"lost: Slurm says {one.lost[-1].reason or 'nothing'} of it", []
+            ).append(one.node)
     for one in history:
         for verdict, reason, remedy in one.preflight.reasons if one.preflight else ():
-            found.setdefault(f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), []).append(one.node)
+            found.setdefault(f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), []).append(
+                one.node
+            )
     return found
 
 
@@ -143,7 +152,9 @@ def _group_rows(groups: list[NodeGroup]) -> list[list[str]]:
 
 
 def _row(one: NodeHistory) -> list[str]:
-    rank = ",".join(map(str, one.ranks)) or ("waits" if one.waits else "spare" if one.spare else "-")
+    rank = ",".join(map(str, one.ranks)) or (
+        "waits" if one.waits else "spare" if one.spare else "-"
+    )
     last = one.last.seconds if one.last else None
     return [
         one.node,

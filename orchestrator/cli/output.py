@@ -47,7 +47,9 @@ def print_json(kind: str, members: Mapping[str, Any], indent: int | None = 2) ->
 
 def note(text: str) -> None:
     """A remark that is no result: to standard error, so that pipes get results only."""
-    with suppress(OSError):  # a remark that nobody can read must not end a command that has submitted a job
+    with suppress(
+        OSError
+    ):  # a remark that nobody can read must not end a command that has submitted a job
         print(text, file=sys.stderr)
 
 
@@ -58,7 +60,9 @@ class Shown:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def text(self, piece: bytes) -> str:
-        return clean(self._decoder.decode(piece).replace("\r\n", "\n").replace("\r", "\n"), lines=True)
+        return clean(
+            self._decoder.decode(piece).replace("\r\n", "\n").replace("\r", "\n"), lines=True
+        )
 
 
 def is_terminal() -> bool:
@@ -83,7 +87,11 @@ def draw(lines: Iterable[str]) -> None:
     """Print lines whose words are clean (`words.cell`): on a terminal their colours reach it; `print` would escape them."""
     out = bare(sys.stdout) if screen().colour else sys.stdout
     for line in lines:
-        text = line if line.isascii() else line.encode(out.encoding, "backslashreplace").decode(out.encoding)
+        text = (
+            line
+            if line.isascii()
+            else line.encode(out.encoding, "backslashreplace").decode(out.encoding)
+        )
         print(text, file=out)
 
 

@@ -29,29 +29,52 @@ STATUSES = ("onprem", "cloud", "rdi", "preview")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("sets", metavar="SET", nargs="+", help="a set, or a folder of logs (then with --system)")
     parser.add_argument(
-        "-o", "--output", metavar="DIR", required=True, help="the submitter's folder; must not exist or be empty"
-    )
-    parser.add_argument("--submitter", metavar="NAME", required=True, help="the organisation that hands in")
-    parser.add_argument(
-        "--division", choices=("closed", "open"), default="closed", help="division of the submission (default: closed)"
+        "sets", metavar="SET", nargs="+", help="a set, or a folder of logs (then with --system)"
     )
     parser.add_argument(
-        "--status", choices=STATUSES, default="onprem", help="availability of the system (default: onprem)"
+        "-o",
+        "--output",
+        metavar="DIR",
+        required=True,
+        help="the submitter's folder; must not exist or be empty",
     )
-    parser.add_argument("--framework", metavar="TEXT", default="", help='such as "PyTorch 2.10.0 + ROCm 7.2.2"')
     parser.add_argument(
-        "--system", metavar="NAME", default="", help="the system's name in the tree (default: the set's)"
+        "--submitter", metavar="NAME", required=True, help="the organisation that hands in"
     )
-    parser.add_argument("--implementation", metavar="NAME", default="", help="default: the system's name")
+    parser.add_argument(
+        "--division",
+        choices=("closed", "open"),
+        default="closed",
+        help="division of the submission (default: closed)",
+    )
+    parser.add_argument(
+        "--status",
+        choices=STATUSES,
+        default="onprem",
+        help="availability of the system (default: onprem)",
+    )
+    parser.add_argument(
+        "--framework", metavar="TEXT", default="", help='such as "PyTorch 2.10.0 + ROCm 7.2.2"'
+    )
+    parser.add_argument(
+        "--system",
+        metavar="NAME",
+        default="",
+        help="the system's name in the tree (default: the set's)",
+    )
+    parser.add_argument(
+        "--implementation", metavar="NAME", default="", help="default: the system's name"
+    )
     parser.add_argument(
         "--system-json",
         metavar="FILE",
         default="",
         help="members of the system description that win over what is known",
     )
-    parser.add_argument("--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0")
+    parser.add_argument(
+        "--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0"
+    )
     parser.add_argument(
         "--allow-differences",
         action="store_true",
@@ -60,7 +83,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
     add_systems_dir(parser)
     parser.add_argument(
-        "--verify", action="store_true", help="run the official package checker first; needs mlperf-logging"
+        "--verify",
+        action="store_true",
+        help="run the official package checker first; needs mlperf-logging",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
@@ -119,7 +144,12 @@ def _tell(args: Namespace, package: Package, word: Word | None) -> None:
     written = word is None or word.passed
     if args.json:
         checker = (
-            {"passed": word.passed, "errors": word.errors, "warnings": word.warnings, "version": word.version}
+            {
+                "passed": word.passed,
+                "errors": word.errors,
+                "warnings": word.warnings,
+                "version": word.version,
+            }
             if word
             else None
         )

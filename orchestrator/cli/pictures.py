@@ -33,7 +33,16 @@ TIMELINE = TextTable("TIME", "WHO", "WHAT HAPPENS", right=("TIME",), states=())
 
 def spares_table(limit: str) -> TextTable:
     """Return the table of spares_row(); `limit` is the time to finish within, "" for none."""
-    columns = ["SPARES", "NODES", "FAILURES", "MEDIAN", "90 %", "99 %", "WITHOUT RESUME", "COMPLETE"]
+    columns = [
+        "SPARES",
+        "NODES",
+        "FAILURES",
+        "MEDIAN",
+        "90 %",
+        "99 %",
+        "WITHOUT RESUME",
+        "COMPLETE",
+    ]
     columns += [f"WITHIN {limit}"] if limit else []
     return TextTable(*columns, right=columns, states=())
 
@@ -102,7 +111,9 @@ def left_text(one: SetPicture, now_s: float | None = None) -> str:
         return ""
     now = time.time() if now_s is None else now_s
     day = "" if left < 43_200 else "%a " if left < 518_400 else "%Y-%m-%d "
-    return f"about {duration(left)}, until {time.strftime(f'{day}%H:%M', time.localtime(now + left))}"
+    return (
+        f"about {duration(left)}, until {time.strftime(f'{day}%H:%M', time.localtime(now + left))}"
+    )
 
 
 def now_text(one: SetPicture) -> str:
@@ -110,7 +121,10 @@ def now_text(one: SetPicture) -> str:
     if not one.current or one.record is None:
         return "-"
     if len(one.going) > 1:
-        runs = (f"{run.run} (attempt {run.attempt})" if run.attempt > 1 else str(run.run) for run in one.going)
+        runs = (
+            f"{run.run} (attempt {run.attempt})" if run.attempt > 1 else str(run.run)
+            for run in one.going
+        )
         return f"runs {', '.join(runs)} of {one.record.nexp}"
     again = f", attempt {one.attempt}" if one.attempt > 1 else ""
     return f"run {one.current} of {one.record.nexp}{again}"
@@ -159,7 +173,9 @@ def headline(one: SetPicture) -> str:
     parts += [one.pulling] if one.pulling else []
     parts += [now_text(one)] if one.current else []
     parts += [f"eval {evaluation_text(one)}"] if evaluation_text(one) != "-" else []
-    parts += [f"score so far {train_time(one.score_so_far)}"] if one.score_so_far is not None else []
+    parts += (
+        [f"score so far {train_time(one.score_so_far)}"] if one.score_so_far is not None else []
+    )
     return "  ".join(parts) + (f"  ({one.reason})" if one.reason else "")
 
 
@@ -188,7 +204,9 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
         pairs.append(("image", one.pulling))
     alone = len(one.going) < 2
     for run in one.going:
-        each = replace(one, going=(run,), current=run.run, attempt=run.attempt, evaluation=run.evaluation)
+        each = replace(
+            one, going=(run,), current=run.run, attempt=run.attempt, evaluation=run.evaluation
+        )
         where = "" if alone else f" on {fold(run.nodes)}"
         pairs.append(("now", f"{now_text(each)}{where}, evaluation {evaluation_text(each)}"))
     if one.started_ms:
@@ -197,9 +215,15 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
         pairs.append(("left", left))
     if one.score_so_far is not None:
         pairs.append(
-            ("score", f"{train_time(one.score_so_far)} so far: mean of the good runs without fastest and slowest")
+            (
+                "score",
+                f"{train_time(one.score_so_far)} so far: mean of the good runs without fastest and slowest",
+            )
         )
-    pairs += [("to beat", f"{each.minutes:.2f} min ({each.submitter}, round {each.round})") for each in published(one)]
+    pairs += [
+        ("to beat", f"{each.minutes:.2f} min ({each.submitter}, round {each.round})")
+        for each in published(one)
+    ]
     if one.spares:
         pairs.append(("spares", f"{fold(one.spares)} ({len(one.spares)} waiting)"))
     pairs += [("set aside", aside_text(aside)) for aside in one.set_aside]

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from orchestrator.onnode.policy.verdict import Verdicts
     from orchestrator.preflight.places import Request
 
-TABLE = TextTable("NODE", "VERDICT", "REASON", "REMEDY", states=("VERDICT",), below=("REASON", "REMEDY"))
+TABLE = TextTable(
+    "NODE", "VERDICT", "REASON", "REMEDY", states=("VERDICT",), below=("REASON", "REMEDY")
+)
 EXAMPLE = "orchestrator preflight MI325X_08x08x32 flux1"
 
 
@@ -53,10 +55,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "NAME=ssh://[user@]host[:port] (default: the allocation's, else the idle ones of the partition)",
     )
     parser.add_argument(
-        "--via", choices=("slurm", "ssh", "local"), help="how to reach them (default: as the site's scheduler)"
+        "--via",
+        choices=("slurm", "ssh", "local"),
+        help="how to reach them (default: as the site's scheduler)",
     )
     parser.add_argument(
-        "--deep", action="store_true", help="measure the bandwidth between the nodes too: minutes, not seconds"
+        "--deep",
+        action="store_true",
+        help="measure the bandwidth between the nodes too: minutes, not seconds",
     )
     parser.add_argument(
         "--exclude-file",
@@ -65,7 +71,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
     parser.add_argument(
-        "--parallel", metavar="N", type=positive, default=32, help="hosts at a time over SSH (default: 32)"
+        "--parallel",
+        metavar="N",
+        type=positive,
+        default=32,
+        help="hosts at a time over SSH (default: 32)",
     )
     add_json(parser)
 
@@ -77,7 +87,9 @@ def run(args: Namespace) -> int:
 
     entry = asked_entry(args)
     if not args.system:
-        note(f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too")
+        note(
+            f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too"
+        )
     entry = with_deep(entry) if args.deep else entry
     log_dir = site_log_dir(entry.site)
     check_log_dir(log_dir)
@@ -119,7 +131,8 @@ def asked_entry(args: Namespace) -> Entry:
     site = need_site(args.site)
     if bool(args.system) != bool(args.workload):
         raise UsageError(
-            f"SYSTEM and WORKLOAD belong together; {args.system or args.workload} stands alone", hint=EXAMPLE
+            f"SYSTEM and WORKLOAD belong together; {args.system or args.workload} stands alone",
+            hint=EXAMPLE,
         )
     if args.system:
         return load_named(args, site)
@@ -132,13 +145,19 @@ def _check(args: Namespace, entry: Entry, request: Request) -> Verdicts:
     via = args.via or entry.site.scheduler
     if via == "local":
         if args.nodes:
-            raise UsageError("--nodes: without a scheduler this host is checked", hint="--via ssh checks hosts by name")
+            raise UsageError(
+                "--nodes: without a scheduler this host is checked",
+                hint="--via ssh checks hosts by name",
+            )
         return places.on_this_host(request)
     if via == "ssh":
         from orchestrator.nodes.ssh import Ssh
 
         return places.over_ssh(
-            request, _hosts(args, entry), transport=Ssh(config_file=args.ssh_config), limit=args.parallel
+            request,
+            _hosts(args, entry),
+            transport=Ssh(config_file=args.ssh_config),
+            limit=args.parallel,
         )
     names = _names(args.nodes)
     if os.environ.get("SLURM_JOB_ID", "").isdecimal() and "SLURM_JOB_NODELIST" in os.environ:
@@ -156,7 +175,8 @@ def _names(text: str) -> list[str]:
     for node in nodes:
         if node.address:
             raise UsageError(
-                f"--nodes: {node.name}={node.address}: Slurm knows nodes by name", hint="--via ssh takes addresses"
+                f"--nodes: {node.name}={node.address}: Slurm knows nodes by name",
+                hint="--via ssh takes addresses",
             )
     return [node.name for node in nodes]
 
@@ -166,9 +186,15 @@ def _hosts(args: Namespace, entry: Entry) -> list[NamedNode]:
 
     if args.nodes:
         return for_commands(parse_nodes(args.nodes))
-    names = [name for name in expand_all(entry.site.nodelist) if name not in set(expand_all(entry.site.exclude))]
+    names = [
+        name
+        for name in expand_all(entry.site.nodelist)
+        if name not in set(expand_all(entry.site.exclude))
+    ]
     if not names:
-        raise UsageError("--via ssh: which hosts? the site file has no nodelist", hint="--nodes node[1-8]")
+        raise UsageError(
+            "--via ssh: which hosts? the site file has no nodelist", hint="--nodes node[1-8]"
+        )
     return [NamedNode(name) for name in names]
 
 
@@ -194,21 +220,35 @@ def _print(verdicts: Verdicts) -> None:
 
     told = {one.node: one.reasons for one in verdicts.nodes}
     tested = [told[one.node] for one in verdicts.nodes if one.verdict != "untested"]
-    alike = [reason for reason in tested[0] if all(reason in others for others in tested)] if len(tested) > 1 else []
+    alike = (
+        [reason for reason in tested[0] if all(reason in others for others in tested)]
+        if len(tested) > 1
+        else []
+    )
     rows = []
     for one in verdicts.nodes:
-        own = [(text, remedy) for verdict, text, remedy in told[one.node] if (verdict, text, remedy) not in alike]
+        own = [
+            (text, remedy)
+            for verdict, text, remedy in told[one.node]
+            if (verdict, text, remedy) not in alike
+        ]
         if one.verdict == "untested":
             own = [(f"not tested: {one.problem or 'no answer'}", ""), *own]
         cells = own or [("", "")]
-        rows += [(*((one.node, one.verdict) if index == 0 else ("", "")), *texts) for index, texts in enumerate(cells)]
+        rows += [
+            (*((one.node, one.verdict) if index == 0 else ("", "")), *texts)
+            for index, texts in enumerate(cells)
+        ]
     rows += [("all tested" if index == 0 else "", *reason) for index, reason in enumerate(alike)]
     print_table(TABLE, rows)
     for row in verdicts.together:
         print(clean(f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else "")))
     # A measurement is told also where nothing is wrong with it.
     for text in dict.fromkeys(
-        row.text for one in verdicts.nodes for row in one.rows if (row.check, row.verdict) == ("deep", "pass")
+        row.text
+        for one in verdicts.nodes
+        for row in one.rows
+        if (row.check, row.verdict) == ("deep", "pass")
     ):
         print(clean(f"deep: {text}"))
     print(coverage(verdicts))
@@ -221,7 +261,8 @@ def _write_excluded(path: Path, verdicts: Verdicts) -> None:
         path.write_text("".join(f"{name}\n" for name in verdicts.exclude), encoding="utf-8")
     except OSError as error:
         raise (SetError if is_full(error) else UsageError)(
-            f"--exclude-file {path}: {error.strerror or error}", hint="name a file that can be written"
+            f"--exclude-file {path}: {error.strerror or error}",
+            hint="name a file that can be written",
         ) from error
 
 

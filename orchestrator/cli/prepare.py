@@ -32,15 +32,25 @@ if TYPE_CHECKING:
 
     from orchestrator.prepare.plan import Plan
 
-PARTS = TextTable("PATH", "STATE", "SIZE", "PUBLISHED", "WHAT", right=("SIZE", "PUBLISHED"), below=("WHAT",))
+PARTS = TextTable(
+    "PATH", "STATE", "SIZE", "PUBLISHED", "WHAT", right=("SIZE", "PUBLISHED"), below=("WHAT",)
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("workload", metavar="WORKLOAD", help="llama2_70b_lora, llama31_8b, flux1, or a YAML file")
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", help="llama2_70b_lora, llama31_8b, flux1, or a YAML file"
+    )
     add_site(parser)
     add_systems_dir(parser)
-    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest with published steps)")
-    parser.add_argument("--check", action="store_true", help="change nothing: what is there, and are the sizes right")
+    parser.add_argument(
+        "--round", metavar="R", help="round, such as 6.0 (default: the newest with published steps)"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="change nothing: what is there, and are the sizes right",
+    )
     parser.add_argument("--dry-run", action="store_true", help="change nothing: print the commands")
     parser.add_argument(
         "--with",
@@ -50,11 +60,19 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="also run this optional step (flux1: reclaim); may be repeated",
     )
-    parser.add_argument("--hf-token-file", metavar="FILE", help="file with the token, readable by you alone")
-    parser.add_argument("--force-space", action="store_true", help="go on although the space is too small")
-    parser.add_argument("--image", metavar="REF", default="", help="image of the steps (default: the workload's)")
+    parser.add_argument(
+        "--hf-token-file", metavar="FILE", help="file with the token, readable by you alone"
+    )
+    parser.add_argument(
+        "--force-space", action="store_true", help="go on although the space is too small"
+    )
+    parser.add_argument(
+        "--image", metavar="REF", default="", help="image of the steps (default: the workload's)"
+    )
     add_engine(parser)
-    parser.add_argument("--verbose", action="store_true", help="show the steps' output on standard error")
+    parser.add_argument(
+        "--verbose", action="store_true", help="show the steps' output on standard error"
+    )
     add_json(parser)
 
 
@@ -152,7 +170,9 @@ def _show(plan: Plan, args: Namespace) -> int:
         for path in report.in_the_way:
             print(f"# refused while this is there: {path}")
         print(command_line(plan, step, again=report.again))
-    note(f"needs {gigabytes(sum(part.bytes for part in plan.part.space))} in all; nothing was changed")
+    note(
+        f"needs {gigabytes(sum(part.bytes for part in plan.part.space))} in all; nothing was changed"
+    )
     return ExitCode.OK
 
 
@@ -167,7 +187,9 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
     secrets = {name: read_secret(name, args.hf_token_file) for name in secrets_needed(due, {})}
     if due:
         _check_space(plan, force=args.force_space)
-    reports = prepare(plan, secrets, address=address, tell=note, output=_shown() if args.verbose else _hidden)
+    reports = prepare(
+        plan, secrets, address=address, tell=note, output=_shown() if args.verbose else _hidden
+    )
     failed = [report for report in reports if report.due]
     if args.json:
         print_json(
@@ -182,7 +204,9 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
         )
     elif failed:
         print(f"{plan.workload}: {failed[0].name} is not done: {failed[0].why}")
-        note(f"hint: look at {plan.state_folder / failed[0].name}.log; the same command goes on from there")
+        note(
+            f"hint: look at {plan.state_folder / failed[0].name}.log; the same command goes on from there"
+        )
     else:
         print(f"{plan.workload}: all {len(reports)} steps are done")
         note(f"hint: orchestrator prepare {plan.workload} --check compares with the published tree")

@@ -38,12 +38,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="",
         help="a system of this catalogue, a published name, or a GPU such as MI355X",
     )
-    parser.add_argument("--benchmark", metavar="NAME", default="", help="such as llama2_70b_lora, llama31_8b, flux1")
+    parser.add_argument(
+        "--benchmark", metavar="NAME", default="", help="such as llama2_70b_lora, llama31_8b, flux1"
+    )
     parser.add_argument("--round", metavar="R", default="", help="5.0, 5.1 or 6.0")
     parser.add_argument("--minutes", metavar="N", type=_minutes, help="compare this time with them")
-    parser.add_argument("--sources", action="store_true", help="also print where each figure comes from, and notes")
     parser.add_argument(
-        "--others", action="store_true", help="the times of other makers' GPUs that AMD's articles compare with"
+        "--sources", action="store_true", help="also print where each figure comes from, and notes"
+    )
+    parser.add_argument(
+        "--others",
+        action="store_true",
+        help="the times of other makers' GPUs that AMD's articles compare with",
     )
     add_json(parser)
 
@@ -69,9 +75,13 @@ def run(args: Namespace) -> int:
         return ExitCode.OK
     print_table(RESULTS, [_row(one) for one in results])
     if any(one.basis == "computed" for one in results):
-        print("* computed from the published logs: mean of the middle runs, times the factor of the RCP check")
+        print(
+            "* computed from the published logs: mean of the middle runs, times the factor of the RCP check"
+        )
     for one in results if args.sources else ():
-        print(f"{one.round} {one.submitter} {one.name}: {one.source}{'; ' + one.note if one.note else ''}")
+        print(
+            f"{one.round} {one.submitter} {one.name}: {one.source}{'; ' + one.note if one.note else ''}"
+        )
     return ExitCode.OK
 
 
@@ -84,12 +94,23 @@ def _others(args: Namespace) -> int:
         raise UsageError("--others goes with --benchmark and --round alone")
     found = others(benchmark=args.benchmark, round=args.round)
     if not found:
-        raise UsageError("no time of another maker's GPU is quoted for that", hint="orchestrator published --others")
+        raise UsageError(
+            "no time of another maker's GPU is quoted for that",
+            hint="orchestrator published --others",
+        )
     if args.json:
         print_json("published-others", {"results": [asdict(one) for one in found]})
         return ExitCode.OK
     rows = [
-        (one.round, one.benchmark, f"{one.minutes:.2f}", one.gpus, one.accelerator, one.entry or "-", one.source)
+        (
+            one.round,
+            one.benchmark,
+            f"{one.minutes:.2f}",
+            one.gpus,
+            one.accelerator,
+            one.entry or "-",
+            one.source,
+        )
         for one in found
     ]
     print_table(OTHERS, rows)
@@ -120,7 +141,9 @@ def _nothing(args: Namespace) -> UsageError:
             f"nothing is published for a system {args.system!r}{meant}",
             hint="orchestrator published lists all",
         )
-    benchmarks, rounds = (", ".join(sorted({getattr(one, key) for one in load()})) for key in ("benchmark", "round"))
+    benchmarks, rounds = (
+        ", ".join(sorted({getattr(one, key) for one in load()})) for key in ("benchmark", "round")
+    )
     return UsageError(
         f"nothing is published for that; benchmarks: {benchmarks}; rounds: {rounds}",
         hint="orchestrator published lists all",

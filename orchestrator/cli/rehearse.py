@@ -49,10 +49,16 @@ PATIENCE_S = 20.0
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser, spares_range)
     parser.add_argument(
-        "--time", metavar="TIME", type=time_limit, help="the job's time limit, as for sbatch (default: the site's)"
+        "--time",
+        metavar="TIME",
+        type=time_limit,
+        help="the job's time limit, as for sbatch (default: the site's)",
     )
     parser.add_argument(
-        "--cluster", metavar="N", type=positive, help="nodes of the cluster (default: as many as the job asks for)"
+        "--cluster",
+        metavar="N",
+        type=positive,
+        help="nodes of the cluster (default: as many as the job asks for)",
     )
     parser.add_argument(
         "--run-time",
@@ -67,8 +73,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="what goes wrong, such as 'node 3 dies in run 4' or 'the reservation ends at 8h'; may be repeated",
     )
-    parser.add_argument("--faults", metavar="FILE", help="file with one such sentence per line; # begins a comment")
-    parser.add_argument("--seed", metavar="N", type=positive, default=1, help="seed of all that is random (default: 1)")
+    parser.add_argument(
+        "--faults", metavar="FILE", help="file with one such sentence per line; # begins a comment"
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="seed of all that is random (default: 1)",
+    )
     parser.add_argument(
         "--resume-after",
         metavar="TIME",
@@ -77,7 +91,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="how long after the end of a job with missing runs the set is resumed, such as 2h (default: 30m)",
     )
     parser.add_argument(
-        "-o", "--output", metavar="DIR", help="keep the set's folder as DIR, for status, nodes, explain, score, report"
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="keep the set's folder as DIR, for status, nodes, explain, score, report",
     )
     rates = parser.add_argument_group("nodes that fail at random")
     rates.add_argument(
@@ -87,13 +104,22 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="mean time between failures of a node, such as 2000h: play many sets; --spares takes a range then, such as 0..3",
     )
     rates.add_argument(
-        "--trials", metavar="N", type=positive, help=f"number of sets for each number of spares (default: {TRIALS})"
+        "--trials",
+        metavar="N",
+        type=positive,
+        help=f"number of sets for each number of spares (default: {TRIALS})",
     )
     rates.add_argument(
-        "--node-repair", metavar="TIME", type=time_span, help="how long a node that failed is away (default: 4h)"
+        "--node-repair",
+        metavar="TIME",
+        type=time_span,
+        help="how long a node that failed is away (default: 4h)",
     )
     rates.add_argument(
-        "--within", metavar="TIME", type=time_span, help="also: how many sets finish within this time, such as 24h"
+        "--within",
+        metavar="TIME",
+        type=time_span,
+        help="also: how many sets finish within this time, such as 24h",
     )
     add_json(parser)
 
@@ -103,7 +129,9 @@ def spares_range(text: str) -> tuple[int, ...]:
     first, dots, last = text.partition("..")
     numbers = tuple(range(spares(first), spares(last) + 1)) if dots else (spares(text),)
     if not numbers or len(numbers) > MOST_RANGE:
-        raise ArgumentTypeError(f"{text!r} is not a range such as 0..3, of at most {MOST_RANGE} numbers")
+        raise ArgumentTypeError(
+            f"{text!r} is not a range such as 0..3, of at most {MOST_RANGE} numbers"
+        )
     return numbers
 
 
@@ -145,10 +173,13 @@ def _refuse_mixed(args: Namespace) -> None:
     if args.node_mtbf is None:
         many = {"--trials": args.trials, "--node-repair": args.node_repair, "--within": args.within}
         for option in (option for option, value in many.items() if value is not None):
-            raise UsageError(f"{option} goes with --node-mtbf", hint="--node-mtbf 2000h plays many sets")
+            raise UsageError(
+                f"{option} goes with --node-mtbf", hint="--node-mtbf 2000h plays many sets"
+            )
         if len(args.spares or ()) > 1:
             raise UsageError(
-                "a range of --spares goes with --node-mtbf", hint="one set is played with one number of spares"
+                "a range of --spares goes with --node-mtbf",
+                hint="one set is played with one number of spares",
             )
     elif args.output is not None:
         raise UsageError("-o goes with one set, not with --node-mtbf")
@@ -227,7 +258,8 @@ def _output(args: Namespace, entry: Entry) -> Path | None:
         raise UsageError(f"{output.parent} is not a folder", hint=f"mkdir -p {output.parent}")
     if output.parent.resolve() == site_log_dir(entry.site).resolve():
         raise UsageError(
-            f"{output} is in the site's log directory, among real sets", hint="name a folder elsewhere with -o"
+            f"{output} is in the site's log directory, among real sets",
+            hint="name a folder elsewhere with -o",
         )
     return output
 
@@ -260,7 +292,10 @@ def _temporary() -> Iterator[Path]:
 
     memory = "/dev/shm"
     usable = "TMPDIR" not in os.environ and os.access(memory, os.W_OK | os.X_OK)
-    with exit_on(signal.SIGTERM), TemporaryDirectory(prefix="rehearsal-", dir=memory if usable else None) as folder:
+    with (
+        exit_on(signal.SIGTERM),
+        TemporaryDirectory(prefix="rehearsal-", dir=memory if usable else None) as folder,
+    ):
         yield Path(folder)
 
 
@@ -274,7 +309,9 @@ def _keep(root: Path, output: Path) -> None:
         shutil.copytree(root, temporary, symlinks=True)
         os.replace(temporary, output)
     except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror or error}", hint="name another -o") from error
+        raise UsageError(
+            f"{output} cannot be written: {error.strerror or error}", hint="name another -o"
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -295,7 +332,13 @@ def _print(rehearsal: Rehearsal, output: Path | None) -> None:
         print()
         draw([text])
     print()
-    draw([screen().paint(f"rehearsal: {rehearsal.summary}", "1;32" if rehearsal.complete else "1;31")])
+    draw(
+        [
+            screen().paint(
+                f"rehearsal: {rehearsal.summary}", "1;32" if rehearsal.complete else "1;31"
+            )
+        ]
+    )
     for fault in rehearsal.unused:
         print(f"this fault did not happen, its time never came: {fault}")
     if output is not None:
@@ -311,7 +354,10 @@ def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
     default = entry.job_minutes(-(-plan.nexp // site.side_by_side))
     minutes = minutes_of(site.time_limit) if site.time_limit else default
     pairs = [
-        ("rehearsal", f"{plan.nexp} runs of {entry.system} {entry.workload} (round {entry.round}); no training runs"),
+        (
+            "rehearsal",
+            f"{plan.nexp} runs of {entry.system} {entry.workload} (round {entry.round}); no training runs",
+        ),
         ("seed", str(plan.seed)),
         ("time limit", "none" if minutes is None else duration(60 * minutes)),
         ("run times", source),
@@ -333,7 +379,9 @@ def _picture(rehearsal: Rehearsal, output: Path | None) -> Any:
     from orchestrator.evidence.picture import look
     from orchestrator.scheduler import open_scheduler
 
-    [picture] = look([rehearsal.root], [open_scheduler("slurm")])  # which is not asked about a rehearsal
+    [picture] = look(
+        [rehearsal.root], [open_scheduler("slurm")]
+    )  # which is not asked about a rehearsal
     return moved(picture, str(rehearsal.root), str(output or rehearsal.set_id))
 
 
@@ -351,7 +399,10 @@ def moved(value: Any, place: str, name: str) -> Any:
     if isinstance(value, dict):
         return {key: moved(one, place, name) for key, one in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{one.name: moved(getattr(value, one.name), place, name) for one in fields(value)})
+        return replace(
+            value,
+            **{one.name: moved(getattr(value, one.name), place, name) for one in fields(value)},
+        )
     return value
 
 
@@ -361,7 +412,9 @@ def _score(rehearsal: Rehearsal, output: Path | None) -> Any:
 
     try:
         score = score_dir(str(rehearsal.root))
-        return score.replace(**moved(dict(score.__dict__), str(rehearsal.root), str(output or rehearsal.set_id)))
+        return score.replace(
+            **moved(dict(score.__dict__), str(rehearsal.root), str(output or rehearsal.set_id))
+        )
     except OrchestratorError:
         return None
 
@@ -374,7 +427,11 @@ def _score_text(rehearsal: Rehearsal, output: Path | None) -> str:
     score = _score(rehearsal, output)
     if score is None:
         return ""
-    return score_text(score, screen(), against_published(str(rehearsal.root), None if score.own else score.minutes))
+    return score_text(
+        score,
+        screen(),
+        against_published(str(rehearsal.root), None if score.own else score.minutes),
+    )
 
 
 def _print_json(rehearsal: Rehearsal, output: Path | None) -> None:
@@ -421,7 +478,9 @@ def _many(args: Namespace, entry: Entry, numbers: Sequence[int]) -> int:
 
     from orchestrator.simulation.trials import Failures, run_trials
 
-    entries = [replace(entry, site=entry.site.model_copy(update={"spares": number})) for number in numbers]
+    entries = [
+        replace(entry, site=entry.site.model_copy(update={"spares": number})) for number in numbers
+    ]
     plans = [_plan(args, one) for one in entries]
     failures = Failures(args.node_mtbf, REPAIR_S if args.node_repair is None else args.node_repair)
     trials = args.trials or TRIALS
@@ -439,7 +498,9 @@ def _expect(seconds: float) -> None:
         note(f"the trials take about {duration(seconds)} on this machine; --trials N plays fewer")
 
 
-def _print_many(args: Namespace, plan: RehearsalPlan, failures: Failures, results: Sequence[SparesResult]) -> None:
+def _print_many(
+    args: Namespace, plan: RehearsalPlan, failures: Failures, results: Sequence[SparesResult]
+) -> None:
     from orchestrator.cli.output import print_facts, print_remark, print_table
     from orchestrator.cli.pictures import spares_row, spares_table
     from orchestrator.simulation.faults import span
@@ -454,12 +515,20 @@ def _print_many(args: Namespace, plan: RehearsalPlan, failures: Failures, result
     print_table(spares_table(limit), [spares_row(result, args.within) for result in results])
     print()
     trials = len(results[0].trials)
-    shares = [share for one in results for share in (one.unattended, one.complete, one.within(args.within or 0.0))]
+    shares = [
+        share
+        for one in results
+        for share in (one.unattended, one.complete, one.within(args.within or 0.0))
+    ]
     sure = 100 * max(half_width(share, trials) for share in shares)
-    print_remark(f"{trials} sets with each number of spares: the shares are sure to {sure:.1f} points (95 %)")
+    print_remark(
+        f"{trials} sets with each number of spares: the shares are sure to {sure:.1f} points (95 %)"
+    )
 
 
-def _print_many_json(args: Namespace, plan: RehearsalPlan, failures: Failures, results: Sequence[SparesResult]) -> None:
+def _print_many_json(
+    args: Namespace, plan: RehearsalPlan, failures: Failures, results: Sequence[SparesResult]
+) -> None:
     from orchestrator.cli.output import print_json
     from orchestrator.simulation.training import Trainings, facts_of
 

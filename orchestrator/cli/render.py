@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser)
-    parser.add_argument("-o", "--output", metavar="DIR", help="folder of the bundle; - prints job.sh")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="folder of the bundle; - prints job.sh"
+    )
     parser.add_argument(
         "--diff",
         metavar="SET",
         help="show what differs from the bundle of this set or folder; exit code 1 when something does",
     )
-    parser.add_argument("--force", action="store_true", help="replace a bundle even if it was edited by hand")
+    parser.add_argument(
+        "--force", action="store_true", help="replace a bundle even if it was edited by hand"
+    )
     add_json(parser)
 
 
@@ -43,7 +47,9 @@ def run(args: Namespace) -> int:
     from orchestrator.render import render_bundle, write_bundle
 
     if bool(args.output) == bool(args.diff):
-        raise UsageError("say where the bundle goes (-o DIR) or what to compare it with (--diff SET)")
+        raise UsageError(
+            "say where the bundle goes (-o DIR) or what to compare it with (--diff SET)"
+        )
     entry = load_asked(args)
     files = render_bundle(entry, nexp=args.nexp or entry.runs_required)
     if args.diff:

@@ -31,11 +31,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     root = chosen_set(args).layout.root
-    found = {path.stem.removeprefix("events-"): _replayed(path) for path in sorted(root.glob("events-*.tsv"))}
+    found = {
+        path.stem.removeprefix("events-"): _replayed(path)
+        for path in sorted(root.glob("events-*.tsv"))
+    }
     differences = [(job, one) for job, replayed in found.items() for one in replayed.differences]
     if args.json:
         jobs = {
-            job: {"decisions": one.decisions, "differences": [str(difference) for difference in one.differences]}
+            job: {
+                "decisions": one.decisions,
+                "differences": [str(difference) for difference in one.differences],
+            }
             for job, one in found.items()
         }
         print_json("replay", {"set": str(root), "jobs": jobs})
@@ -57,7 +63,9 @@ def _replayed(path: Path) -> Replay:
     try:
         return replay(read_events(path))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint=f"ls -ld {path}") from error
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror or error}", hint=f"ls -ld {path}"
+        ) from error
 
 
 COMMAND = Command(
@@ -66,5 +74,8 @@ COMMAND = Command(
     __doc__,
     add_arguments,
     run,
-    {ExitCode.OK: "every decision comes out as it was made", ExitCode.NO_SCORE: "one comes out otherwise"},
+    {
+        ExitCode.OK: "every decision comes out as it was made",
+        ExitCode.NO_SCORE: "one comes out otherwise",
+    },
 )

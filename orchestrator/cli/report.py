@@ -43,7 +43,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="",
         help="file to write; - is standard output (default for html: report.html; for the others standard output)",
     )
-    parser.add_argument("--format", choices=FORMATS, default="", help="default: by the ending of FILE, else html")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="", help="default: by the ending of FILE, else html"
+    )
     parser.add_argument(
         "--all",
         action="store_true",
@@ -51,9 +53,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_rules(parser)
     parser.add_argument(
-        "--window", action="store_true", help="more runs than needed: report the median window of consecutive runs"
+        "--window",
+        action="store_true",
+        help="more runs than needed: report the median window of consecutive runs",
     )
-    parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name and the newest one")
+    parser.add_argument(
+        "--site", metavar="FILE", help="site file, to find sets by name and the newest one"
+    )
 
 
 def run(args: Namespace) -> int:
@@ -90,12 +96,18 @@ def _run_all(args: Namespace) -> int:
     from orchestrator.report.working import working
 
     if args.format not in ("", "html"):
-        raise UsageError(f"--all writes pages, not {args.format}", hint="orchestrator status --json lists all sets")
+        raise UsageError(
+            f"--all writes pages, not {args.format}",
+            hint="orchestrator status --json lists all sets",
+        )
     log_dir = user_path(args.folder) if args.folder else log_dir_of(need_site(args.site))
     own = own_rules(args.workload, args.ruleset, args.site)
     folders = [folder for folder in set_folders(log_dir) if (folder / "set.json").exists()]
     if not folders:
-        raise UsageError(f"there is no set in {log_dir}", hint="give the log directory: orchestrator report --all DIR")
+        raise UsageError(
+            f"there is no set in {log_dir}",
+            hint="give the log directory: orchestrator report --all DIR",
+        )
     place, found = Path(args.output or "reports"), list[IndexedSet]()
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -150,7 +162,9 @@ def write_file(path: str | Path, content: str | bytes) -> int:
         write_bytes(Path(path), data)
     except OSError as error:
         kind = SetError if is_full(error) else UsageError
-        raise kind(f"cannot write {path}: {error.strerror}", hint="give another file with -o") from error
+        raise kind(
+            f"cannot write {path}: {error.strerror}", hint="give another file with -o"
+        ) from error
     return len(data)
 
 

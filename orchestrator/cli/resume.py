@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_allocation, add_job, add_json, add_others, add_set
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import excluded, job_words, own_set, refuse_without_scheduler, scheduler_of
+from orchestrator.cli.finding import (
+    excluded,
+    job_words,
+    own_set,
+    refuse_without_scheduler,
+    scheduler_of,
+)
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
@@ -76,7 +82,11 @@ def _tell_set_aside(run_set: RunSet, exclude: tuple[str, ...]) -> None:
     told = read_told(SetEvidence(run_set.layout.root)).aside
     aside = {one.node: one for one in told if one.node not in exclude}
     for one in aside.values():
-        avoid = f"; --exclude {one.node} keeps a job off it" if run_set.record.scheduler == "slurm" else ""
+        avoid = (
+            f"; --exclude {one.node} keeps a job off it"
+            if run_set.record.scheduler == "slurm"
+            else ""
+        )
         note(f"note: {one.node} was set aside in an earlier job ({one.when}): {one.reason}{avoid}")
 
 

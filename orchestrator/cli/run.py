@@ -37,7 +37,11 @@ def run(args: Namespace) -> int:
 
 
 def watch_and_score(
-    run_set: RunSet, submission: SubmissionRecord, interval_s: float | None = None, *, as_json: bool = False
+    run_set: RunSet,
+    submission: SubmissionRecord,
+    interval_s: float | None = None,
+    *,
+    as_json: bool = False,
 ) -> int:
     """Show a submitted set until it ends, then its score; return the exit code of `orchestrator score`."""
     root = run_set.layout.root
@@ -49,7 +53,9 @@ def watch_and_score(
         come_back(run_set)
         return ExitCode.INTERRUPTED
     if picture.state != "complete":
-        note(f"the set ended as {picture.state}: {picture.reason}\n  why: orchestrator explain {root}")
+        note(
+            f"the set ended as {picture.state}: {picture.reason}\n  why: orchestrator explain {root}"
+        )
         note(f"  goes on with: orchestrator resume {root}")
     return score.show([str(root)], as_json)
 

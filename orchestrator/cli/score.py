@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder")
+    parser.add_argument(
+        "folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder"
+    )
     add_rules(parser)
     parser.add_argument(
-        "--window", action="store_true", help="more runs than needed: score the median window of consecutive runs"
+        "--window",
+        action="store_true",
+        help="more runs than needed: score the median window of consecutive runs",
     )
     parser.add_argument(
         "--minutes-left",
@@ -34,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="unfinished set: time left in the allocation, to say whether the rest fits",
     )
-    parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name and the newest one")
+    parser.add_argument(
+        "--site", metavar="FILE", help="site file, to find sets by name and the newest one"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -43,7 +49,14 @@ def run(args: argparse.Namespace) -> int:
 
     own = own_rules(args.workload, args.ruleset, args.site)
     named = folders(args.folders, args.site)
-    return show(named, args.json, ruleset=args.ruleset, window=args.window, minutes_left=args.minutes_left, own=own)
+    return show(
+        named,
+        args.json,
+        ruleset=args.ruleset,
+        window=args.window,
+        minutes_left=args.minutes_left,
+        own=own,
+    )
 
 
 def show(
@@ -61,7 +74,9 @@ def show(
     documents, worst, single = [], ExitCode.OK, len(folders) == 1
     for folder in folders:
         try:
-            score = score_dir(folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own)
+            score = score_dir(
+                folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own
+            )
         except OrchestratorError as error:
             if single:
                 raise
@@ -96,7 +111,9 @@ def against_published(folder: str, minutes: float | None) -> list[str]:
         return []
     from orchestrator.published import compare, of_set
 
-    return [f"{compare(minutes, one)} ({one.submitter}, round {one.round})" for one in of_set(record)]
+    return [
+        f"{compare(minutes, one)} ({one.submitter}, round {one.round})" for one in of_set(record)
+    ]
 
 
 COMMAND = Command(

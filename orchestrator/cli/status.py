@@ -32,7 +32,9 @@ NEWEST = 20
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
-    parser.add_argument("--all", action="store_true", help=f"all sets, not only live ones and the newest {NEWEST}")
+    parser.add_argument(
+        "--all", action="store_true", help=f"all sets, not only live ones and the newest {NEWEST}"
+    )
 
 
 def run(args: Namespace) -> int:
@@ -61,9 +63,17 @@ def _all(args: Namespace) -> int:
 
     log_dir = site_sets(args)
     folders = set_folders(log_dir)
-    wanted = folders if args.all else folders[:NEWEST] + [one for one in folders[NEWEST:] if not surely_settled(one)]
+    wanted = (
+        folders
+        if args.all
+        else folders[:NEWEST] + [one for one in folders[NEWEST:] if not surely_settled(one)]
+    )
     sets = [files for folder in wanted if (files := SetEvidence(folder)).is_one]
-    shown = sets if args.all else sets[:NEWEST] + [files for files in sets[NEWEST:] if not files.settled]
+    shown = (
+        sets
+        if args.all
+        else sets[:NEWEST] + [files for files in sets[NEWEST:] if not files.settled]
+    )
     pictures = draw_all(shown)
     if args.json:
         print_json("sets", {"sets": [as_json(picture) for picture in pictures]})

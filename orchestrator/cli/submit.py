@@ -40,9 +40,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_job(parser)
     add_json(parser)
     asked = parser.add_mutually_exclusive_group()
-    asked.add_argument("--dry-run", action="store_true", help="write nothing, submit nothing; print the command")
     asked.add_argument(
-        "--test-only", action="store_true", help="submit nothing; ask Slurm when and where the job could start"
+        "--dry-run", action="store_true", help="write nothing, submit nothing; print the command"
+    )
+    asked.add_argument(
+        "--test-only",
+        action="store_true",
+        help="submit nothing; ask Slurm when and where the job could start",
     )
 
 
@@ -81,7 +85,9 @@ def submit_entry(
 
     def show(run_set: RunSet, was_there: bool) -> None:
         if was_there:
-            note(f"note: {run_set.name} is the same and has never had a job; it is taken instead of a new set")
+            note(
+                f"note: {run_set.name} is the same and has never had a job; it is taken instead of a new set"
+            )
         print(f"set  {run_set.layout.root}", file=sys.stderr if as_json else sys.stdout, flush=True)
 
     return start(entry, nexp, words=words, found=show)

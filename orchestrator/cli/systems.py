@@ -51,7 +51,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     _add_filters(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     show = _action(actions, "show", "one system, or its composed result for a workload")
-    show.add_argument("name", metavar="NAME", help="a name of `orchestrator systems`, or a YAML file")
+    show.add_argument(
+        "name", metavar="NAME", help="a name of `orchestrator systems`, or a YAML file"
+    )
     show.add_argument("--workload", metavar="W", help="compose the system with this workload")
     show.add_argument("--round", metavar="R", help="default: the newest the system has")
     show.add_argument(
@@ -74,9 +76,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a YAML file of any kind, or a folder of them as --systems-dir takes it",
     )
     _add_new(_action(actions, "new", "write a commented descriptor"))
-    schema = _action(actions, "schema", "JSON Schema of a kind of descriptor, or of what --json prints")
+    schema = _action(
+        actions, "schema", "JSON Schema of a kind of descriptor, or of what --json prints"
+    )
     schema.add_argument(
-        "kind", choices=("system", "workload", "site", "outputs"), help="kind of descriptor, or `outputs`"
+        "kind",
+        choices=("system", "workload", "site", "outputs"),
+        help="kind of descriptor, or `outputs`",
     )
 
 
@@ -86,22 +92,36 @@ def _add_filters(parser: ArgumentParser) -> None:
         ("--gpu", "GPU", "with this accelerator, such as MI355X"),
         ("--workload", "W", "that can run this workload"),
         ("--round", "R", "in this round"),
-        ("--submitter", "NAME", "that this submitter published; the beginning of the name is enough"),
+        (
+            "--submitter",
+            "NAME",
+            "that this submitter published; the beginning of the name is enough",
+        ),
     ):
         names = [option, "--accelerator"] if option == "--gpu" else [option]
-        parser.add_argument(*names, dest=f"only_{option[2:]}", metavar=metavar, default="", help=f"list: {text}")
-    parser.add_argument("--nodes", dest="only_nodes", metavar="N", type=positive, help="list: with so many nodes")
+        parser.add_argument(
+            *names, dest=f"only_{option[2:]}", metavar=metavar, default="", help=f"list: {text}"
+        )
+    parser.add_argument(
+        "--nodes", dest="only_nodes", metavar="N", type=positive, help="list: with so many nodes"
+    )
 
 
 def _action(actions: Any, name: str, text: str) -> ArgumentParser:
-    parser: ArgumentParser = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
+    parser: ArgumentParser = actions.add_parser(
+        name, help=text, description=text, allow_abbrev=False
+    )
     # SUPPRESS: what was given before the action must not be undone by a default of the action.
     _add_common(parser, json=SUPPRESS, site=SUPPRESS, dirs=SUPPRESS)
     return parser
 
 
-def _add_common(parser: ArgumentParser, *, json: object = False, site: object = None, dirs: object = ()) -> None:
-    parser.add_argument("--json", action="store_true", default=json, help="print JSON instead of text")
+def _add_common(
+    parser: ArgumentParser, *, json: object = False, site: object = None, dirs: object = ()
+) -> None:
+    parser.add_argument(
+        "--json", action="store_true", default=json, help="print JSON instead of text"
+    )
     parser.add_argument("--site", metavar="FILE", default=site, help=SITE_HELP)
     add_systems_dir(parser, dirs)
 
@@ -109,18 +129,30 @@ def _add_common(parser: ArgumentParser, *, json: object = False, site: object = 
 def _add_new(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="such as MI325X_02x08x32")
     parser.add_argument("--accelerator", metavar="GPU", required=True, help="a name such as MI325X")
-    parser.add_argument("--nodes", metavar="N", type=positive, required=True, help="number of nodes")
+    parser.add_argument(
+        "--nodes", metavar="N", type=positive, required=True, help="number of nodes"
+    )
     parser.add_argument("--gpus-per-node", metavar="N", type=positive, default=8, help="default: 8")
     parser.add_argument(
-        "--fabric", metavar="NAME", help="default: none for one node, else that of the nearest system of the same GPU"
+        "--fabric",
+        metavar="NAME",
+        help="default: none for one node, else that of the nearest system of the same GPU",
     )
     parser.add_argument("--workload", metavar="W", required=True, help="what it is to run")
     parser.add_argument("--round", metavar="R", help="round of the workload (default: its newest)")
-    parser.add_argument("--micro-batch", metavar="N", type=positive, required=True, help="samples per GPU and step")
     parser.add_argument(
-        "--accumulation", metavar="N", type=positive, default=1, help="gradient accumulation (default: 1)"
+        "--micro-batch", metavar="N", type=positive, required=True, help="samples per GPU and step"
     )
-    parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="write DIR/NAME.yaml (default: print it)")
+    parser.add_argument(
+        "--accumulation",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="gradient accumulation (default: 1)",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", type=Path, help="write DIR/NAME.yaml (default: print it)"
+    )
 
 
 def run(args: Namespace) -> int:
@@ -131,7 +163,14 @@ def run(args: Namespace) -> int:
             f"--{given[0].removeprefix('only_')} before `{args.action}` chooses among the catalogue's systems",
             hint=f"orchestrator systems {args.action} --help tells what it takes",
         )
-    actions = {None: _list, "show": _show, "diff": _diff, "validate": _validate, "new": _new, "schema": _schema}
+    actions = {
+        None: _list,
+        "show": _show,
+        "diff": _diff,
+        "validate": _validate,
+        "new": _new,
+        "schema": _schema,
+    }
     return int(actions[args.action](args))
 
 
@@ -165,7 +204,12 @@ def _list(args: Namespace) -> ExitCode:
         note(f"none of the {len(everything)} systems is like that; orchestrator systems lists them")
         return ExitCode.OK
     rows = [
-        (one["name"], one["accelerator"], f"{one['nodes']} x {one['gpus_per_node']}", _workloads_text(one))
+        (
+            one["name"],
+            one["accelerator"],
+            f"{one['nodes']} x {one['gpus_per_node']}",
+            _workloads_text(one),
+        )
         for one in systems
     ]
     print_table(LIST, rows)
@@ -188,7 +232,9 @@ def _wanted(system: dict[str, Any], args: Namespace) -> bool:
 
 
 def _workloads_text(system: dict[str, Any]) -> str:
-    return ", ".join(f"{name} ({', '.join(rounds)})" for name, rounds in system["workloads"].items())
+    return ", ".join(
+        f"{name} ({', '.join(rounds)})" for name, rounds in system["workloads"].items()
+    )
 
 
 def _show(args: Namespace) -> ExitCode:
@@ -201,7 +247,9 @@ def _show(args: Namespace) -> ExitCode:
     if args.why:
         _print_why(entry)
     else:
-        print_table(FACTS, [(name, str(value)) for name, value in _facts(entry) if value not in ("", None)])
+        print_table(
+            FACTS, [(name, str(value)) for name, value in _facts(entry) if value not in ("", None)]
+        )
         print()
         print_table(VARIABLES, [(name, str(value)) for name, value in entry.whole_env.items()])
     tell_warnings(entry)
@@ -210,7 +258,9 @@ def _show(args: Namespace) -> ExitCode:
 
 def _show_system(args: Namespace) -> ExitCode:
     _, system = _catalogue(args).system(args.name)
-    rounds = [(workload, *one) for workload, rounds in system.workloads.items() for one in rounds.items()]
+    rounds = [
+        (workload, *one) for workload, rounds in system.workloads.items() for one in rounds.items()
+    ]
     if args.json:
         entries = [_round_json(system, *one) for one in rounds]
         from orchestrator.model.listing import line
@@ -240,7 +290,9 @@ def _show_system(args: Namespace) -> ExitCode:
 def _published(system: System, workload: str, name: str) -> PublishedResult | None:
     from orchestrator.published import find
 
-    return next((one for one in find(benchmark=workload, round=name) if one.system == system.name), None)
+    return next(
+        (one for one in find(benchmark=workload, round=name) if one.system == system.name), None
+    )
 
 
 def _result_text(system: System, workload: str, name: str, part: SystemRound) -> str:
@@ -272,22 +324,37 @@ def _round_json(system: System, workload: str, name: str, part: SystemRound) -> 
 
 
 def _entry(
-    args: Namespace, system: str, workload: str, round_name: str | None, env: dict[str, str] | None = None
+    args: Namespace,
+    system: str,
+    workload: str,
+    round_name: str | None,
+    env: dict[str, str] | None = None,
 ) -> Entry:
     from orchestrator.model import load_entry
 
     return load_entry(
-        system, workload, round=round_name, site=find_site(args.site), env=env or {}, systems_dirs=args.systems_dir
+        system,
+        workload,
+        round=round_name,
+        site=find_site(args.site),
+        env=env or {},
+        systems_dirs=args.systems_dir,
     )
 
 
 def _facts(entry: Entry) -> list[tuple[str, object]]:
     facts: list[tuple[str, object]] = [*entry.facts(lambda fact: fact.shown).items()]
     facts += [
-        ("mount", f"{mount.host or '$' + '/'.join(filter(None, (mount.variable, mount.subpath)))} at {mount.container}")
+        (
+            "mount",
+            f"{mount.host or '$' + '/'.join(filter(None, (mount.variable, mount.subpath)))} at {mount.container}",
+        )
         for mount in entry.mounts
     ]
-    return facts + [("devices", " ".join(entry.container.devices)), ("privileged", entry.container.privileged)]
+    return facts + [
+        ("devices", " ".join(entry.container.devices)),
+        ("privileged", entry.container.privileged),
+    ]
 
 
 def _print_why(entry: Entry) -> None:
@@ -300,13 +367,20 @@ def _print_why(entry: Entry) -> None:
     numbers = {home: f"[{number}]" for number, home in enumerate(homes, 1)}
 
     def place(one: Origin) -> str:
-        return f"{Path(one.file).stem}:{one.line} {numbers[one.layer, one.file, one.source]}" if one.line else one.layer
+        return (
+            f"{Path(one.file).stem}:{one.line} {numbers[one.layer, one.file, one.source]}"
+            if one.line
+            else one.layer
+        )
 
     print_table(WHY, [(name, value, place(origin)) for name, value, origin in rows])
     print()
     ours = f"{data_dir('systems').parent}/"
     print_facts(
-        [(number, f"{file.removeprefix(ours)}: {source or layer}") for (layer, file, source), number in numbers.items()]
+        [
+            (number, f"{file.removeprefix(ours)}: {source or layer}")
+            for (layer, file, source), number in numbers.items()
+        ]
     )
 
 
@@ -314,7 +388,11 @@ def entry_json(entry: Entry) -> dict[str, Any]:
     """Return the composed entry as plain data; every variable with its value and origin."""
     from dataclasses import asdict
 
-    result = {name: value for name, value in _facts(entry) if name not in ("mount", "devices", "privileged")}
+    result = {
+        name: value
+        for name, value in _facts(entry)
+        if name not in ("mount", "devices", "privileged")
+    }
     result |= {
         "mounts": [asdict(mount) for mount in entry.mounts],
         "container": asdict(entry.container),
@@ -322,7 +400,12 @@ def entry_json(entry: Entry) -> dict[str, Any]:
         "warnings": list(entry.warnings),
     }
     result["env"] = [
-        {"name": name, "value": str(value), "rccl": name in entry.rccl_env, **asdict(entry.origins[name])}
+        {
+            "name": name,
+            "value": str(value),
+            "rccl": name in entry.rccl_env,
+            **asdict(entry.origins[name]),
+        }
         for name, value in entry.whole_env.items()
     ]
     result["removed"] = [{"name": name, **asdict(origin)} for name, origin in entry.removed.items()]
@@ -337,7 +420,9 @@ def _diff(args: Namespace) -> ExitCode:
     catalogue = _catalogue(args)
     left_system, left_workload, left_round = _split(args.left)
     right_system, right_workload, right_round = _split(args.right)
-    workload = left_workload or right_workload or _common_workload(catalogue, left_system, right_system)
+    workload = (
+        left_workload or right_workload or _common_workload(catalogue, left_system, right_system)
+    )
     left = _entry(args, left_system, left_workload or workload, left_round)
     right = _entry(args, right_system, right_workload or workload, right_round)
     found = differences(left, right)
@@ -390,7 +475,10 @@ def _validate(args: Namespace) -> ExitCode:
             "systems-validate",
             {
                 "problems": [str(problem) for problem in problems],
-                "files": [{"file": name, "kind": kind, "warnings": warnings} for name, kind, warnings in fine],
+                "files": [
+                    {"file": name, "kind": kind, "warnings": warnings}
+                    for name, kind, warnings in fine
+                ],
             },
         )
     else:
@@ -406,9 +494,15 @@ def _files_of(path: Path) -> list[Path]:
     """The file itself, or the documents of a folder of one's own. Raises UsageError for a folder without any."""
     if not path.is_dir():
         return [path]
-    found = [one for place in (".", "shared", "workloads") for one in sorted((path / place).glob("*.yaml"))]
+    found = [
+        one
+        for place in (".", "shared", "workloads")
+        for one in sorted((path / place).glob("*.yaml"))
+    ]
     if not found:
-        raise UsageError(f"{path}: there is no document in this folder, in shared/ or in workloads/ (*.yaml)")
+        raise UsageError(
+            f"{path}: there is no document in this folder, in shared/ or in workloads/ (*.yaml)"
+        )
     return found
 
 

@@ -39,20 +39,33 @@ TABLES = {
     "plan": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", "PURPOSE", **_KNOBS),
     "apply": TextTable("KNOB", "WANTED", "BEFORE", "AFTER", "RESULT", "NEED", **_KNOBS),
     "verify": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", **_KNOBS),
-    "revert": TextTable("KNOB", "REMEMBERED", "WAS", "IS", "RESULT", "FILE", states=("RESULT",), below=("FILE",)),
+    "revert": TextTable(
+        "KNOB", "REMEMBERED", "WAS", "IS", "RESULT", "FILE", states=("RESULT",), below=("FILE",)
+    ),
     "status": TextTable("WHAT", "NAME", "STATE", "DETAIL", below=("DETAIL",)),
 }
 FACTS = TextTable("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL", right=("RUN", "ATTEMPT"))
-DRIFT = TextTable("RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT"))
+DRIFT = TextTable(
+    "RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT")
+)
 BOOT = frozenset({"cmdline", "acs", "numa_per_socket"})
 """Kinds of settings that only a boot or the BIOS changes: they are looked at, and no run can mend them."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("plan", "apply", "verify", "revert", "status", "facts"), help="what to do")
-    parser.add_argument("set", metavar="SET", nargs="?", default="", help="for facts: a set (default: the newest)")
     parser.add_argument(
-        "--nodes", metavar="NAMES", default="", help="hosts, such as node[1-8] or a,b=ssh://root@10.0.0.7:2222"
+        "action",
+        choices=("plan", "apply", "verify", "revert", "status", "facts"),
+        help="what to do",
+    )
+    parser.add_argument(
+        "set", metavar="SET", nargs="?", default="", help="for facts: a set (default: the newest)"
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="NAMES",
+        default="",
+        help="hosts, such as node[1-8] or a,b=ssh://root@10.0.0.7:2222",
     )
     parser.add_argument(
         "--via",
@@ -60,10 +73,19 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="auto",
         help="how to reach them (default: srun inside an allocation, else SSH)",
     )
-    parser.add_argument("--profile", metavar="NAME|FILE", help="tuning profile (default: by workload and round)")
-    parser.add_argument("--workload", metavar="W", default="", help="the workload whose profile is meant")
+    parser.add_argument(
+        "--profile", metavar="NAME|FILE", help="tuning profile (default: by workload and round)"
+    )
+    parser.add_argument(
+        "--workload", metavar="W", default="", help="the workload whose profile is meant"
+    )
     parser.add_argument("--round", metavar="R", default="", help="and its round")
-    parser.add_argument("--owner", metavar="NAME", default="tune", help="in whose name they are held (default: tune)")
+    parser.add_argument(
+        "--owner",
+        metavar="NAME",
+        default="tune",
+        help="in whose name they are held (default: tune)",
+    )
     parser.add_argument(
         "--for",
         dest="hold",
@@ -73,18 +95,29 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="apply: the host puts everything back after this time (default: it stays until revert)",
     )
     parser.add_argument(
-        "--all-owners", action="store_true", help="revert: whoever holds the settings, also a running job"
+        "--all-owners",
+        action="store_true",
+        help="revert: whoever holds the settings, also a running job",
     )
     parser.add_argument("--sudo", action="store_true", help="become root with sudo -n")
     parser.add_argument(
-        "--ask-sudo-password", action="store_true", help="become root with sudo and a password, asked for here"
+        "--ask-sudo-password",
+        action="store_true",
+        help="become root with sudo and a password, asked for here",
     )
     parser.add_argument(
-        "--sudo-password-fd", metavar="N", type=_descriptor, help="the same, the password is read from descriptor N"
+        "--sudo-password-fd",
+        metavar="N",
+        type=_descriptor,
+        help="the same, the password is read from descriptor N",
     )
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
-    parser.add_argument("--parallel", metavar="N", type=positive, default=32, help="hosts at a time (default: 32)")
-    parser.add_argument("--timeout", metavar="S", type=seconds, default=60.0, help="per host (default: 60)")
+    parser.add_argument(
+        "--parallel", metavar="N", type=positive, default=32, help="hosts at a time (default: 32)"
+    )
+    parser.add_argument(
+        "--timeout", metavar="S", type=seconds, default=60.0, help="per host (default: 60)"
+    )
     add_site(parser)
     add_json(parser)
 
@@ -99,7 +132,9 @@ def run(args: Namespace) -> int:
     if args.action == "facts":
         return _facts(args)
     if args.set:
-        raise UsageError(f"{args.action} takes no set", hint=f"hosts are named with --nodes {args.set}")
+        raise UsageError(
+            f"{args.action} takes no set", hint=f"hosts are named with --nodes {args.set}"
+        )
     from orchestrator.tuning.hosts import tune_hosts
     from orchestrator.tuning.profile import choose_profile, load_profile
     from orchestrator.tuning.script import tunables_script
@@ -144,7 +179,9 @@ def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
     names = args.nodes or (listed if args.via in ("auto", "srun") and job else "")
     if not names:
         if args.via in ("ssh", "srun"):
-            raise UsageError(f"--via {args.via} needs hosts", hint="name them with --nodes node[1-8]")
+            raise UsageError(
+                f"--via {args.via} needs hosts", hint="name them with --nodes node[1-8]"
+            )
         return [NamedNode(socket.gethostname().partition(".")[0] or "localhost")], Here()
     nodes = for_commands(parse_nodes(names))
     if args.via == "local":
@@ -152,7 +189,8 @@ def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
     if args.via == "srun":
         if not job:
             raise UsageError(
-                "--via srun works inside a Slurm allocation only", hint="salloc -N2, then this command in its shell"
+                "--via srun works inside a Slurm allocation only",
+                hint="salloc -N2, then this command in its shell",
             )
         return nodes, Srun(job)
     return nodes, Ssh(config_file=args.ssh_config) if args.via == "ssh" else choose_transport(
@@ -164,7 +202,9 @@ def _owner(name: str) -> str:
     import re
 
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,119}", name):
-        raise UsageError(f"--owner: {name!r} is not a name; accepted: letters, digits, '_', '.' and '-'")
+        raise UsageError(
+            f"--owner: {name!r} is not a name; accepted: letters, digits, '_', '.' and '-'"
+        )
     return name
 
 
@@ -173,7 +213,9 @@ def _root(args: Namespace) -> Root:
 
     if args.sudo_password_fd is not None:
         try:
-            with os.fdopen(os.dup(args.sudo_password_fd), encoding="utf-8", errors="surrogateescape") as source:
+            with os.fdopen(
+                os.dup(args.sudo_password_fd), encoding="utf-8", errors="surrogateescape"
+            ) as source:
                 return Root(True, source.readline().rstrip("\n"))
         except OSError as error:
             raise UsageError(
@@ -257,7 +299,10 @@ def _cells(action: str, profile: TuningProfile, answer: HostAnswer) -> tuple[tup
     if action == "status":
         state = answer.state
         return (
-            *(("owner", str(one["name"]), str(one["state"]), f"pid {one['pid']}") for one in state.owners),
+            *(
+                ("owner", str(one["name"]), str(one["state"]), f"pid {one['pid']}")
+                for one in state.owners
+            ),
             *((("watchdog", "", "alive", f"pid {state.watchdog}"),) if state.watchdog else ()),
             *(
                 ("remembered", one["knob"], f"{one['before']} (now {one['now']})", one["target"])
@@ -268,7 +313,9 @@ def _cells(action: str, profile: TuningProfile, answer: HostAnswer) -> tuple[tup
     made = []
     for row in answer.rows:
         tunable = known.get(row.knob)
-        result = "boot" if row.result == "failed" and tunable and tunable.kind in BOOT else row.result
+        result = (
+            "boot" if row.result == "failed" and tunable and tunable.kind in BOOT else row.result
+        )
         middle = {
             "plan": (row.before, result, row.need, tunable.purpose if tunable else ""),
             "apply": (row.before, row.after, result, row.need),
@@ -319,10 +366,19 @@ def _facts(args: Namespace) -> int:
     else:
         print(f"{len(starts)} attempts of {root.name} told their facts")
         if different:
-            rows = [(one.run, one.attempt, one.node, one.field, one.value, one.usual) for one in different]
+            rows = [
+                (one.run, one.attempt, one.node, one.field, one.value, one.usual)
+                for one in different
+            ]
             print_table(FACTS, rows)
         if drifted:
-            print_table(DRIFT, [(one.run, one.attempt, one.node, one.knob, one.wanted, one.found) for one in drifted])
+            print_table(
+                DRIFT,
+                [
+                    (one.run, one.attempt, one.node, one.knob, one.wanted, one.found)
+                    for one in drifted
+                ],
+            )
         if not different and not drifted:
             print("all nodes and runs are the same experiment, and no knob drifted")
     return ExitCode.NO_SCORE if different or drifted else ExitCode.OK
@@ -334,5 +390,8 @@ COMMAND = Command(
     __doc__,
     add_arguments,
     run,
-    {ExitCode.OK: "every host is as it should be", ExitCode.NO_SCORE: "one is not; for facts: nodes or runs differ"},
+    {
+        ExitCode.OK: "every host is as it should be",
+        ExitCode.NO_SCORE: "one is not; for facts: nodes or runs differ",
+    },
 )

@@ -43,7 +43,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
     add_interval(parser)
-    parser.add_argument("--all", action="store_true", help="every set that goes on, not a single one")
+    parser.add_argument(
+        "--all", action="store_true", help="every set that goes on, not a single one"
+    )
 
 
 def add_interval(parser: ArgumentParser) -> None:
@@ -72,7 +74,9 @@ def run(args: Namespace) -> int:
     return ExitCode.OK if picture.state == "complete" else ExitCode.SET_STATE
 
 
-def watch(run_set: RunSet, interval_s: float | None, *, out: TextIO | None = None, summary: bool = False) -> SetPicture:
+def watch(
+    run_set: RunSet, interval_s: float | None, *, out: TextIO | None = None, summary: bool = False
+) -> SetPicture:
     """Show the set until it ends and return its last picture. `out` is where lines go when that is no terminal.
 
     `summary`: what the screen showed last stays on the terminal, as `orchestrator status` has it; else one line of it.
@@ -83,7 +87,9 @@ def watch(run_set: RunSet, interval_s: float | None, *, out: TextIO | None = Non
     return _lines(looks(time.sleep), out or sys.stdout)
 
 
-def _looks(run_set: RunSet, interval_s: float | None) -> Callable[[Callable[[float], None]], Iterator[SetPicture]]:
+def _looks(
+    run_set: RunSet, interval_s: float | None
+) -> Callable[[Callable[[float], None]], Iterator[SetPicture]]:
     from orchestrator.evidence.watch import Watch
 
     return Watch(run_set, scheduler_of(run_set), interval_s).pictures
@@ -106,12 +112,20 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
     before, aside = "", 0
     for picture in pictures:
         for one in picture.set_aside[aside:]:
-            print(f"{time.strftime('%H:%M:%S')}  set aside {cell(aside_text(one))}", file=out, flush=True)
+            print(
+                f"{time.strftime('%H:%M:%S')}  set aside {cell(aside_text(one))}",
+                file=out,
+                flush=True,
+            )
         aside = len(picture.set_aside)
         line = headline(picture)
         if line != before:
             left = left_text(picture)
-            print(f"{time.strftime('%H:%M:%S')}  {cell(line)}" + (f"  {left}" if left else ""), file=out, flush=True)
+            print(
+                f"{time.strftime('%H:%M:%S')}  {cell(line)}" + (f"  {left}" if left else ""),
+                file=out,
+                flush=True,
+            )
             before = line
     return picture
 
@@ -141,8 +155,13 @@ class Changes:
 
 def _lasting(document: dict[str, Any]) -> dict[str, Any]:
     """Return a picture without what changes with the clock alone."""
-    runs = [{name: value for name, value in run.items() if name not in VOLATILE} for run in document["runs"]]
-    return {name: value for name, value in document.items() if name not in VOLATILE} | {"runs": runs}
+    runs = [
+        {name: value for name, value in run.items() if name not in VOLATILE}
+        for run in document["runs"]
+    ]
+    return {name: value for name, value in document.items() if name not in VOLATILE} | {
+        "runs": runs
+    }
 
 
 # ---- the screen ----
@@ -264,7 +283,9 @@ def _all(args: Namespace) -> int:
     return ExitCode.OK if all(one.state == "complete" for one in last) else ExitCode.SET_STATE
 
 
-def _live_all(looks: Callable[[Callable[[float], None]], Iterator[list[SetPicture]]]) -> list[SetPicture]:
+def _live_all(
+    looks: Callable[[Callable[[float], None]], Iterator[list[SetPicture]]],
+) -> list[SetPicture]:
     from orchestrator.cli.frame import many_sets
     from orchestrator.cli.fullscreen import full_screen
     from orchestrator.cli.pictures import SETS, set_row
@@ -272,7 +293,9 @@ def _live_all(looks: Callable[[Callable[[float], None]], Iterator[list[SetPictur
     last: list[SetPicture] = []
     try:
         with full_screen() as full:
-            view = View(full, lambda view: many_sets(last, screen(), view.full.size[1] - 1), "q detach")
+            view = View(
+                full, lambda view: many_sets(last, screen(), view.full.size[1] - 1), "q detach"
+            )
             for found in looks(view.pause):
                 last[:] = found
                 view.show()

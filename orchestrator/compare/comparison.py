@@ -144,7 +144,9 @@ def differences(a: Side, b: Side) -> list[SideDifference]:
         ("tunable", a.tunables, b.tunables),
     ):
         if mine and theirs:
-            names = sorted({*mine, *theirs} if "published" not in (a.kind, b.kind) else {*mine} & {*theirs})
+            names = sorted(
+                {*mine, *theirs} if "published" not in (a.kind, b.kind) else {*mine} & {*theirs}
+            )
             found += [
                 SideDifference(kind, name, mine.get(name, ""), theirs.get(name, ""))
                 for name in names
@@ -159,7 +161,9 @@ def _notes(a: Side, b: Side) -> list[str]:
     if own := [side for side in (a, b) if side.ruleset == OWN]:
         notes += _own_notes(a, b, own)
     elif a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:
-        notes.append(f"different rounds: {a.ruleset} and {b.ruleset}; their reference points may differ")
+        notes.append(
+            f"different rounds: {a.ruleset} and {b.ruleset}; their reference points may differ"
+        )
     for side in (a, b):
         if not side.environment:
             what = "published entries" if side.kind == "published" else "plain logs"
@@ -175,5 +179,7 @@ def _own_notes(a: Side, b: Side, own: list[Side]) -> list[str]:
         ]
     notes = ["both are scored by their workload's own rules: these are no MLPerf scores"]
     if a.goal != b.goal:
-        notes.append(f"different targets: {a.goal or 'none'} and {b.goal or 'none'}; the ratio means little")
+        notes.append(
+            f"different targets: {a.goal or 'none'} and {b.goal or 'none'}; the ratio means little"
+        )
     return notes

@@ -8,7 +8,18 @@ from orchestrator.compare.comparison import NEAR, Comparison
 from orchestrator.compare.sides import Side
 from orchestrator.compare.table import verdict_lines
 from orchestrator.mllog.trimmed import METHOD
-from orchestrator.report.chart import Chart, both, fixed, legend, patch, room_for, stroke, swatch, widened, zoomed
+from orchestrator.report.chart import (
+    Chart,
+    both,
+    fixed,
+    legend,
+    patch,
+    room_for,
+    stroke,
+    swatch,
+    widened,
+    zoomed,
+)
 from orchestrator.report.figures import Unit, plain, unit_of_runs
 from orchestrator.report.markup import Safe, join, void
 from orchestrator.report.page import render
@@ -39,10 +50,15 @@ def page(comparisons: Sequence[Comparison]) -> str:
         "compare.html.j2",
         title=f"{first.benchmark}: {', '.join(names[1:])} against A",
         headline="comparison",
-        subtitle=" · ".join(f"{name}: {side.name}" for name, side in zip(names, sides, strict=True)),
+        subtitle=" · ".join(
+            f"{name}: {side.name}" for name, side in zip(names, sides, strict=True)
+        ),
         figure=_percent(single) if single else "",
         near=all(one.within_1_percent for one in comparisons),
-        verdicts=[_verdict(one, name, single is not None) for name, one in zip(names[1:], comparisons, strict=True)],
+        verdicts=[
+            _verdict(one, name, single is not None)
+            for name, one in zip(names[1:], comparisons, strict=True)
+        ],
         notes=list(dict.fromkeys(note for one in comparisons for note in one.notes)),
         sections=sections,
         patterns=Safe(""),
@@ -67,7 +83,8 @@ def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part
     rows = [
         (
             name,
-            unit.text(side.scored, 2) + ("" if side.score is not None or side.scored is None else " (mean)"),
+            unit.text(side.scored, 2)
+            + ("" if side.score is not None or side.scored is None else " (mean)"),
             "–" if side.rate is None else f"{side.rate:.5g}",
             plain(None if side.samples is None else round(side.samples)),
             side.runs,
@@ -76,17 +93,21 @@ def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part
         for name, side in zip(names, sides, strict=True)
     ]
     header = ("", f"score, {unit.name}", "samples per second", "samples", "runs", "from")
-    listing = Table("What is compared", header, rows, numeric=(1, 2, 3, 4), below=[side.name for side in sides])
-    chart = _runs(sides, names, unit)
-    caption = (
-        "A dot per run, in minutes of the score; a run whose time is not known has none. The axis does not begin at 0."
+    listing = Table(
+        "What is compared", header, rows, numeric=(1, 2, 3, 4), below=[side.name for side in sides]
     )
+    chart = _runs(sides, names, unit)
+    caption = "A dot per run, in minutes of the score; a run whose time is not known has none. The axis does not begin at 0."
     return [*([Figure(chart, caption)] if chart else []), listing]
 
 
 def _runs(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> Safe:
     """A row per side: its runs, its score, and the interval of that."""
-    values = [value for side in sides for value in (*side.minutes, *([side.scored] if side.scored else []))]
+    values = [
+        value
+        for side in sides
+        for value in (*side.minutes, *([side.scored] if side.scored else []))
+    ]
     if not values:
         return Safe("")
     ends = [side.times.around() if side.times and side.times.mean > 0 else None for side in sides]
@@ -126,14 +147,20 @@ def _runs(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> Safe:
 
 
 def _bar(chart: Chart, row: int, low: float, high: float, height: int) -> None:
-    left, right = (chart.x(min(max(end, chart.x_range[0]), chart.x_range[1])) for end in (low, high))
+    left, right = (
+        chart.x(min(max(end, chart.x_range[0]), chart.x_range[1])) for end in (low, high)
+    )
     y = fixed(chart.y(row) - height / 2)
-    chart.parts.append(void("rect", class_="band", x=fixed(left), y=y, width=fixed(right - left), height=height))
+    chart.parts.append(
+        void("rect", class_="band", x=fixed(left), y=y, width=fixed(right - left), height=height)
+    )
 
 
 def _tick(chart: Chart, row: int, value: float, class_: str, reach: int) -> None:
     x, y = fixed(chart.x(value)), chart.y(row)
-    chart.parts.append(void("line", class_=class_, x1=x, x2=x, y1=fixed(y - reach), y2=fixed(y + reach)))
+    chart.parts.append(
+        void("line", class_=class_, x1=x, x2=x, y1=fixed(y - reach), y2=fixed(y + reach))
+    )
 
 
 def _sure(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Part]:
@@ -143,7 +170,11 @@ def _sure(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Part]
             name,
             _ratio(one.score_ratio),
             f"{one.interval.low:.4f} to {one.interval.high:.4f}" if one.interval else "–",
-            "–" if one.interval is None else f"{one.interval.p:.2g}" if one.interval.p >= 0.0001 else "< 0.0001",
+            "–"
+            if one.interval is None
+            else f"{one.interval.p:.2g}"
+            if one.interval.p >= 0.0001
+            else "< 0.0001",
             _ratio(one.throughput_ratio),
             _ratio(one.samples_ratio),
         )
@@ -169,7 +200,9 @@ def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:
     if not drawn:
         return Safe("")
     ends = [end for _, _, found in drawn if found for end in (found.low, found.high)]
-    low, high = widened([(value - 1) * 100 for value in (1 - NEAR, 1 + NEAR, *(one[1] for one in drawn), *ends)])
+    low, high = widened(
+        [(value - 1) * 100 for value in (1 - NEAR, 1 + NEAR, *(one[1] for one in drawn), *ends)]
+    )
 
     def draw(width: int) -> Chart:
         chart = Chart(
@@ -200,7 +233,9 @@ def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:
             chart.column(row, signed(ratio))
         return chart
 
-    return join(both(draw), legend((stroke("ratio"), "95 % interval"), (patch("band"), "within 1 %")))
+    return join(
+        both(draw), legend((stroke("ratio"), "95 % interval"), (patch("band"), "within 1 %"))
+    )
 
 
 def _differences(one: Comparison, name: str) -> list[Part]:

@@ -102,7 +102,11 @@ def _folder(directory: str, ruleset: str) -> Side:
         samples=_samples(score),
         times=trimmed_score(score),
         runs=len(score.runs),
-        minutes=tuple(run.minutes * scale_of(score) for run in _in_window(score) if run.use != "bad" and run.minutes),
+        minutes=tuple(
+            run.minutes * scale_of(score)
+            for run in _in_window(score)
+            if run.use != "bad" and run.minutes
+        ),
         goal=score.own.goal if score.own else "",
         problem="" if score.valid else "; ".join(score.reasons),
         rehearsed=score.rehearsed,
@@ -133,13 +137,19 @@ def _rate(score: Score) -> float | None:
 
 def _samples(score: Score) -> float | None:
     """Return the mean samples to converge without the smallest and the largest, as the RCP test takes it."""
-    counts = [float(run.samples) for run in _in_window(score) if run.use != "bad" and _positive(run.samples)]
+    counts = [
+        float(run.samples)
+        for run in _in_window(score)
+        if run.use != "bad" and _positive(run.samples)
+    ]
     counted = kept(counts, len(_in_window(score)) - len(counts), score.dropped)
     return sum(counted) / len(counted) if counted else None
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    )
 
 
 def _logged(log: Log) -> dict[str, str]:
@@ -149,7 +159,11 @@ def _logged(log: Log) -> dict[str, str]:
         if record.key == "run_start":
             break
         plain = isinstance(record.value, (str, int, float)) and isinstance(record.key, str)
-        if plain and record.key not in _NOT_SETTINGS and not record.key.endswith(("_start", "_stop")):
+        if (
+            plain
+            and record.key not in _NOT_SETTINGS
+            and not record.key.endswith(("_start", "_stop"))
+        ):
             found[record.key] = str(record.value)[:200]
     return found
 
@@ -163,7 +177,9 @@ def _add_set(side: Side, root: Path, described: dict[str, Any]) -> None:
     side.environment = evaluated(evidence)
     values: dict[str, set[str]] = {}
     for one in read_tunables(evidence):
-        values.setdefault(one.knob, set()).add(one.after if one.state == "ok" else f"{one.after} ({one.state})")
+        values.setdefault(one.knob, set()).add(
+            one.after if one.state == "ok" else f"{one.after} ({one.state})"
+        )
     side.tunables = {knob: ", ".join(sorted(found)) for knob, found in values.items()}
     for name in ("system", "nodes", "gpus_per_node", "engine", "image", "round", "bundle_sha256"):
         if described.get(name) not in (None, ""):
@@ -191,7 +207,9 @@ def _published(name: str) -> Side | None:
         return None
     if len(found) > 1:
         names = ", ".join(sorted({f"{one.round}/{one.benchmark}/{one.name}" for one in found})[:8])
-        raise UsageError(f"`{name}` fits {len(found)} published entries", hint=f"name one of: {names}")
+        raise UsageError(
+            f"`{name}` fits {len(found)} published entries", hint=f"name one of: {names}"
+        )
     return _entry(found[0]) if found else None
 
 

@@ -24,7 +24,10 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
         ["B", *_numbers(b), b.name],
         [
             "B / A",
-            *map(_ratio, (comparison.score_ratio, comparison.throughput_ratio, comparison.samples_ratio)),
+            *map(
+                _ratio,
+                (comparison.score_ratio, comparison.throughput_ratio, comparison.samples_ratio),
+            ),
             "",
             "",
         ],
@@ -35,7 +38,11 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
         found_here = [one for one in comparison.differences if one.kind == kind]
         if found_here:
             rows = [
-                [clean(one.name, 60), clean(one.a, 60) or "(not set)", clean(one.b, 60) or "(not set)"]
+                [
+                    clean(one.name, 60),
+                    clean(one.a, 60) or "(not set)",
+                    clean(one.b, 60) or "(not set)",
+                ]
                 for one in found_here
             ]
             lines += ["", *TextTable(f"{heading} THAT DIFFER", "A", "B").lines(rows, screen)]
@@ -51,7 +58,10 @@ def verdict_lines(comparison: Comparison) -> list[str]:
     difference = f"{ratio - 1:+.2%}".replace("%", " %") if ratio < 10 else f"{ratio:.0f} times"
     lines = [f"{what}: {train_time(b, 2)} against {train_time(a, 2)} ({difference})", sure]
     if comparison.interval is not None and sure.startswith("not"):
-        more, whose = comparison.runs_to_settle, "of B" if comparison.a.kind == "published" else "of each"
+        more, whose = (
+            comparison.runs_to_settle,
+            "of B" if comparison.a.kind == "published" else "of each",
+        )
         lines.append(
             f"about {more} more runs {whose} would settle it, if they spread as these do"
             if more
@@ -62,7 +72,13 @@ def verdict_lines(comparison: Comparison) -> list[str]:
 
 def _verdict(comparison: Comparison, screen: Screen) -> list[str]:
     first, *rest = verdict_lines(comparison)
-    colour = "1;32" if comparison.within_1_percent else "1;31" if comparison.score_ratio is None else "1;33"
+    colour = (
+        "1;32"
+        if comparison.within_1_percent
+        else "1;31"
+        if comparison.score_ratio is None
+        else "1;33"
+    )
     lines = [screen.paint(first, colour), *rest]
     if found := comparison.interval:
         lines.append(

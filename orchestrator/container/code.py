@@ -48,7 +48,8 @@ def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "")
         image = find_image(client, reference)
         if image is None:
             raise EngineError(
-                f"the engine does not have {reference}", hint=f"orchestrator images pull --image {reference}"
+                f"the engine does not have {reference}",
+                hint=f"orchestrator images pull --image {reference}",
             )
         # Beside the target, so that the last step is a rename.
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -68,9 +69,14 @@ def _check_target(target: Path) -> None:
     try:
         used = target.is_dir() and any(target.iterdir())
     except OSError as error:
-        raise UsageError(f"{target}: {error.strerror}", hint="name another folder: -o DIR") from error
+        raise UsageError(
+            f"{target}: {error.strerror}", hint="name another folder: -o DIR"
+        ) from error
     if used:
-        raise UsageError(f"{target} is not empty; nothing in it is overwritten", hint="name another folder: -o DIR")
+        raise UsageError(
+            f"{target} is not empty; nothing in it is overwritten",
+            hint="name another folder: -o DIR",
+        )
 
 
 def _put(source: Path, target: Path) -> None:
@@ -81,7 +87,9 @@ def _put(source: Path, target: Path) -> None:
     try:
         source.rename(target)
     except OSError as error:
-        raise InputError(f"{target}: {error.strerror}", hint="name another folder: -o DIR") from error
+        raise InputError(
+            f"{target}: {error.strerror}", hint="name another folder: -o DIR"
+        ) from error
 
 
 def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copied:
@@ -92,12 +100,16 @@ def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copi
     try:
         pieces, _ = client.api.get_archive(made["Id"], code_dir)
         copied = Copied(work, image)
-        with tarfile.open(fileobj=io.BufferedReader(_Pieces(iter(pieces)), 1 << 20), mode="r|") as tar:
+        with tarfile.open(
+            fileobj=io.BufferedReader(_Pieces(iter(pieces)), 1 << 20), mode="r|"
+        ) as tar:
             for member in tar:
                 _extract(tar, member, work, copied)
         return copied
     except NotFound as error:
-        raise InputError(f"there is no {code_dir} in {', '.join(image.tags) or image.id}") from error
+        raise InputError(
+            f"there is no {code_dir} in {', '.join(image.tags) or image.id}"
+        ) from error
     except tarfile.TarError as error:
         raise EngineError(f"the engine's archive of {code_dir} cannot be read: {error}") from error
     finally:
@@ -108,7 +120,11 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, work: Path, copied: 
     """Extract one member with Python's `data` filter: nothing outside `work`, no devices, no owner, no set-uid bits."""
     try:
         tar.extract(member, work, filter="data")
-    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError, tarfile.SpecialFileError):
+    except (
+        tarfile.AbsoluteLinkError,
+        tarfile.LinkOutsideDestinationError,
+        tarfile.SpecialFileError,
+    ):
         copied.left_out.append(member.name)
     except tarfile.FilterError as error:
         raise InputError(f"the image's archive is not to be trusted: {error}") from error

@@ -33,10 +33,17 @@ class Image:
 
     def same_as(self, other: Image) -> bool:
         mine = {digest.partition("@")[2] for digest in self.digests}
-        return self.id == other.id or any(digest.partition("@")[2] in mine for digest in other.digests)
+        return self.id == other.id or any(
+            digest.partition("@")[2] in mine for digest in other.digests
+        )
 
     def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "repo_digests": list(self.digests), "tags": list(self.tags), "bytes": self.size}
+        return {
+            "id": self.id,
+            "repo_digests": list(self.digests),
+            "tags": list(self.tags),
+            "bytes": self.size,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,12 @@ def image_of(inspected: Any) -> Image:
         raise EngineError("the engine's answer to `image inspect` is not understood")
     raw = inspected["Id"]
     digests, tags = (tuple(sorted(inspected.get(key) or ())) for key in ("RepoDigests", "RepoTags"))
-    return Image(raw if raw.startswith("sha256:") else f"sha256:{raw}", digests, tags, int(inspected.get("Size") or 0))
+    return Image(
+        raw if raw.startswith("sha256:") else f"sha256:{raw}",
+        digests,
+        tags,
+        int(inspected.get("Size") or 0),
+    )
 
 
 def images_in(text: str) -> list[Image]:
@@ -62,7 +74,9 @@ def images_in(text: str) -> list[Image]:
     try:
         answer = json.loads(text)
     except ValueError as error:
-        raise EngineError(f"the engine's answer to `image inspect` is no JSON: {text[:80]!r}") from error
+        raise EngineError(
+            f"the engine's answer to `image inspect` is no JSON: {text[:80]!r}"
+        ) from error
     if not isinstance(answer, list):
         raise EngineError("the engine's answer to `image inspect` is not a list")
     return [image_of(one) for one in answer]

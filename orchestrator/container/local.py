@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 _KNOCK_S = 10.0
-CONNECT_HINT = "start the engine, or say where it is: --engine unix:///path/of/the.sock, or DOCKER_HOST"
+CONNECT_HINT = (
+    "start the engine, or say where it is: --engine unix:///path/of/the.sock, or DOCKER_HOST"
+)
 
 
 @contextmanager
@@ -34,13 +36,16 @@ def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient
     try:
         _knock(where)
     except OSError as error:
-        raise EngineError(f"the container engine at {where}: {words(error)}", hint=CONNECT_HINT) from error
+        raise EngineError(
+            f"the container engine at {where}: {words(error)}", hint=CONNECT_HINT
+        ) from error
     try:
         client = docker.DockerClient(base_url=where, timeout=math.ceil(timeout_s), version="auto")
         yield client
     except (DockerException, RequestException) as error:
         raise EngineError(
-            f"the container engine at {where}: {words(error)}", hint=CONNECT_HINT if client is None else ""
+            f"the container engine at {where}: {words(error)}",
+            hint=CONNECT_HINT if client is None else "",
         ) from error
     finally:
         if client is not None:
@@ -98,7 +103,9 @@ def split_reference(reference: str) -> tuple[str, str]:
 class SocketEngine:
     """The image store of one node whose engine has an address of its own."""
 
-    def __init__(self, node: str, address: str, *, timeout_s: float = 60, load_timeout_s: float = 3600) -> None:
+    def __init__(
+        self, node: str, address: str, *, timeout_s: float = 60, load_timeout_s: float = 3600
+    ) -> None:
         self.node = node
         self.address = address
         self.timeout_s = timeout_s
@@ -120,7 +127,9 @@ class SocketEngine:
                     _load(client, tar)
                 here = find_image(client, image.id)
                 if here is None:
-                    return Look(self.node, problem=f"{tar.name} was loaded, but does not hold {image.id}")
+                    return Look(
+                        self.node, problem=f"{tar.name} was loaded, but does not hold {image.id}"
+                    )
                 name, tag = split_reference(reference)
                 client.api.tag(image.id, name, tag)
                 return Look(self.node, find_image(client, reference))

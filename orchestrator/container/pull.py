@@ -36,7 +36,9 @@ def read_login(user: str, stdin: IO[str]) -> Login:
     return Login(user, password)
 
 
-def pull(client: DockerClient, reference: str, login: Login | None, tell: Callable[[str], None]) -> Image:
+def pull(
+    client: DockerClient, reference: str, login: Login | None, tell: Callable[[str], None]
+) -> Image:
     """Pull `reference` and return the image. `tell` gets a line now and then. Raises EngineError when it is refused."""
     from docker.errors import APIError
 
@@ -45,13 +47,19 @@ def pull(client: DockerClient, reference: str, login: Login | None, tell: Callab
     layers: dict[str, bool] = {}
     try:
         lines = client.api.pull(name, tag=tag, stream=True, decode=True, auth_config=auth)
-    except APIError as error:  # refused before the first layer, as a registry does that wants a login
+    except (
+        APIError
+    ) as error:  # refused before the first layer, as a registry does that wants a login
         raise _refused(reference, words(error)) from error
     for line in lines:
         if line.get("error"):
             raise _refused(reference, str(line["error"]))
         done = line.get("status") in ("Pull complete", "Already exists")
-        if line.get("id") and line.get("status") != f"Pulling from {name}" and (done or line["id"] not in layers):
+        if (
+            line.get("id")
+            and line.get("status") != f"Pulling from {name}"
+            and (done or line["id"] not in layers)
+        ):
             layers[line["id"]] = done
             tell(f"{sum(layers.values())} of {len(layers)} layers")
     image = find_image(client, reference)
@@ -62,8 +70,13 @@ def pull(client: DockerClient, reference: str, login: Login | None, tell: Callab
 
 
 def _refused(reference: str, why: str) -> EngineError:
-    login = any(word in why.lower() for word in ("denied", "unauthorized", "authentication", "auth credentials"))
+    login = any(
+        word in why.lower()
+        for word in ("denied", "unauthorized", "authentication", "auth credentials")
+    )
     return EngineError(
         f"pulling {reference}: {why}",
-        hint="orchestrator images pull ... --login USER --password-stdin <file-with-the-password" if login else "",
+        hint="orchestrator images pull ... --login USER --password-stdin <file-with-the-password"
+        if login
+        else "",
     )

@@ -54,7 +54,9 @@ class RemoteEngine:
         return self._look(self._run(argv, self.load_timeout_s))
 
     def _run(self, argv: Sequence[str], timeout_s: float) -> NodeAnswer:
-        return self.transport.run(self.node, argv, b"", timeout_s, Until(timeout_s + GRACE_S, self.stopped))
+        return self.transport.run(
+            self.node, argv, b"", timeout_s, Until(timeout_s + GRACE_S, self.stopped)
+        )
 
     def _look(self, answer: NodeAnswer) -> Look:
         if answer.ok:
@@ -72,6 +74,10 @@ class RemoteEngine:
         if answer.answered and answer.returncode == 127:
             return f"there is no `{self.command[0]}` on PATH"
         # srun's last line only repeats the exit code; what the engine said stands before it.
-        lines = [line.strip() for line in answer.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = [
+            line.strip()
+            for line in answer.stderr.decode("utf-8", "replace").splitlines()
+            if line.strip()
+        ]
         said = [line for line in lines if not line.startswith("srun:")]
         return said[-1] if answer.answered and said else answer.words

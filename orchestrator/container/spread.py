@@ -86,9 +86,13 @@ class SpreadReport:
         }
 
 
-def look_at(nodes: Sequence[NamedNode], reference: str, open_engine: Open, *, limit: int) -> list[Look]:
+def look_at(
+    nodes: Sequence[NamedNode], reference: str, open_engine: Open, *, limit: int
+) -> list[Look]:
     """Ask every node which image `reference` means there; in the order of `nodes`."""
-    looks = dict(each(nodes, lambda node, stopped: open_engine(node, stopped).look(reference), limit=limit))
+    looks = dict(
+        each(nodes, lambda node, stopped: open_engine(node, stopped).look(reference), limit=limit)
+    )
     return [looks[node] for node in nodes]
 
 
@@ -111,10 +115,20 @@ def _judged(look: Look, wanted: Wanted | None) -> NodeImage:
 
 
 def install_on(
-    nodes: Sequence[NamedNode], tar: Path, image: Image, reference: str, open_engine: Open, *, limit: int
+    nodes: Sequence[NamedNode],
+    tar: Path,
+    image: Image,
+    reference: str,
+    open_engine: Open,
+    *,
+    limit: int,
 ) -> Iterator[Look]:
     """Bring the image in `tar` onto every node, at most `limit` at a time; yield each node's new look as it is done."""
-    work = each(nodes, lambda node, stopped: open_engine(node, stopped).install(tar, image, reference), limit=limit)
+    work = each(
+        nodes,
+        lambda node, stopped: open_engine(node, stopped).install(tar, image, reference),
+        limit=limit,
+    )
     for _, look in work:
         yield look
 

@@ -55,8 +55,14 @@ def tar_name(reference: str, image: Image) -> str:
 
 def stored(folder: Path, reference: str) -> StoredImage | None:
     """Return the newest whole tar of `reference` in `folder`, or None; one of another user only where none is ours or root's."""
-    found = [one for path in sorted(folder.glob("*.tar.json")) if (one := _read(path)) and one.reference == reference]
-    return max(found, key=lambda one: (_owner(one.tar) in (os.getuid(), 0), one.created_ms), default=None)
+    found = [
+        one
+        for path in sorted(folder.glob("*.tar.json"))
+        if (one := _read(path)) and one.reference == reference
+    ]
+    return max(
+        found, key=lambda one: (_owner(one.tar) in (os.getuid(), 0), one.created_ms), default=None
+    )
 
 
 def _owner(path: Path) -> int:
@@ -77,7 +83,9 @@ def _read(path: Path) -> StoredImage | None:
             int(data["image"]["bytes"]),
         )
         tar = path.with_suffix("")
-        known = StoredImage(tar, data["reference"], image, int(data["bytes"]), int(data["created_ms"]))
+        known = StoredImage(
+            tar, data["reference"], image, int(data["bytes"]), int(data["created_ms"])
+        )
         from_the_future = known.created_ms > (time.time() + CLOCK_SKEW_S) * 1000
         return known if tar.stat().st_size == known.bytes and not from_the_future else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -116,7 +124,9 @@ def check_room(folder: Path, image: Image) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise InputError(f"{folder}: {error.strerror or error}", hint="another folder: --tar DIR") from error
+        raise InputError(
+            f"{folder}: {error.strerror or error}", hint="another folder: --tar DIR"
+        ) from error
     if free < image.size + SPARE_BYTES:
         raise InputError(
             f"{folder}: {free / 1e9:.1f} GB free, and the tar of {short(image.id)} needs about "

@@ -33,7 +33,9 @@ class Asking:
     @property
     def due(self) -> bool:
         now = self._forget()
-        return not self._asked or now >= self._asked[-1] + self._late * pause_s(len(self._asked), self._since)
+        return not self._asked or now >= self._asked[-1] + self._late * pause_s(
+            len(self._asked), self._since
+        )
 
     def asked(self) -> None:
         """A question was put now."""

@@ -81,7 +81,9 @@ def read_attempts(evidence: SetEvidence) -> tuple[RunAttempt, ...]:
     return tuple(found)
 
 
-def _attempt(record: RunRecord, run: int, number: int, counts: bool, ends: dict[int, NodeRunRecord]) -> RunAttempt:
+def _attempt(
+    record: RunRecord, run: int, number: int, counts: bool, ends: dict[int, NodeRunRecord]
+) -> RunAttempt:
     return RunAttempt(
         run,
         number,
@@ -102,7 +104,11 @@ def _parts(record: RunRecord, ends: dict[int, NodeRunRecord]) -> tuple[NodePart,
     """Return one part per node, in rank order; a node that did not tell has the exit code that the loop noted."""
     told = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
     times = [_seconds(end) for end in told]
-    begin, middle = (min(end.start_ms for end in told), median([end.end_ms for end in told])) if told else (0, 0.0)
+    begin, middle = (
+        (min(end.start_ms for end in told), median([end.end_ms for end in told]))
+        if told
+        else (0, 0.0)
+    )
     found = []
     for rank, name in enumerate(record.nodes):
         end = ends.get(rank)
@@ -143,7 +149,12 @@ def slow_nodes(attempts: Iterable[RunAttempt]) -> list[tuple[str, int, float]]:
 def drifts(evidence: SetEvidence) -> list[Drift]:
     """Return every knob that did not hold at the end of a run."""
     return [
-        Drift(run, attempt, end.node, *(str(one.get(name, "")) for name in ("knob", "wanted", "found", "need")))
+        Drift(
+            run,
+            attempt,
+            end.node,
+            *(str(one.get(name, "")) for name in ("knob", "wanted", "found", "need")),
+        )
         for run, attempt in evidence.tried
         for end in evidence.ends(run, attempt).values()
         for one in end.drift

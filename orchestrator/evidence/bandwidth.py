@@ -36,7 +36,11 @@ def parse(text: str, job: str = "") -> list[Measurement]:
         cells = line.split("\t")
         if len(cells) >= len(COLUMNS) - 1 and (gbps := _number(cells[5])) is not None:
             nodes = tuple(name for name in cells[1].split(",") if is_node_name(name))
-            found.append(Measurement(job, cells[0], nodes, cells[2], gbps, cells[7] if len(cells) > 7 else ""))
+            found.append(
+                Measurement(
+                    job, cells[0], nodes, cells[2], gbps, cells[7] if len(cells) > 7 else ""
+                )
+            )
     return found
 
 
@@ -53,7 +57,10 @@ def best_of_each(found: Iterable[Measurement]) -> dict[str, Measurement]:
     best: dict[str, Measurement] = {}
     for one in found:
         for node in one.nodes:
-            if node not in best or (len(one.nodes), -one.gbps) < (len(best[node].nodes), -best[node].gbps):
+            if node not in best or (len(one.nodes), -one.gbps) < (
+                len(best[node].nodes),
+                -best[node].gbps,
+            ):
                 best[node] = one
     return best
 

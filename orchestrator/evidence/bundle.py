@@ -31,7 +31,11 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
             try:
                 content = read_bytes(path, min(MAX_BYTES, left), follow=False)
             except OSError as error:
-                why = "is a link" if error.errno == errno.ELOOP else f"cannot be read: {error.strerror or error}"
+                why = (
+                    "is a link"
+                    if error.errno == errno.ELOOP
+                    else f"cannot be read: {error.strerror or error}"
+                )
                 evidence.findings.add(path, f"{why}; it is left out")
                 continue
             found[os.path.relpath(path, bundle)] = content
@@ -42,7 +46,9 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
 def _scripts(evidence: SetEvidence) -> list[str]:
     """Return the names of the files that set variables, in the order in which they do."""
     names = evidence.findings.names(evidence.layout.bundle)
-    return [name for name in names if name.startswith("config_") and name.endswith(".sh")] + ["rccl_env.sh"]
+    return [name for name in names if name.startswith("config_") and name.endswith(".sh")] + [
+        "rccl_env.sh"
+    ]
 
 
 def places(evidence: SetEvidence) -> dict[str, str]:
@@ -60,7 +66,9 @@ def origins(evidence: SetEvidence) -> dict[str, str]:
     """Return name -> `layer: file:line` of the document that gave the value; {} when the bundle has none on record."""
     lines = evidence.findings.text(evidence.layout.bundle / "origins.tsv", LARGEST).splitlines()
     rows = [cells for line in lines[1:] if len(cells := line.split("\t")) == 5]
-    return {name: f"{layer}: {file}:{line}" if line else layer for name, layer, file, line, _ in rows}
+    return {
+        name: f"{layer}: {file}:{line}" if line else layer for name, layer, file, line, _ in rows
+    }
 
 
 def edited(evidence: SetEvidence) -> list[str]:

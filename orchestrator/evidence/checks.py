@@ -13,13 +13,22 @@ def parse_table(text: str) -> list[Row]:
     for one in text.split("\n"):
         cells = one.rstrip("\r").split("\t")
         if len(cells) >= 5 and cells[2] in ORDER:
-            ms = int(cells[3]) if cells[3].isascii() and cells[3].isdigit() and len(cells[3]) < 16 else 0
-            rows.append(Row(cells[0], cells[1], cells[2], ms, cells[4], cells[5] if len(cells) > 5 else ""))
+            ms = (
+                int(cells[3])
+                if cells[3].isascii() and cells[3].isdigit() and len(cells[3]) < 16
+                else 0
+            )
+            rows.append(
+                Row(cells[0], cells[1], cells[2], ms, cells[4], cells[5] if len(cells) > 5 else "")
+            )
     return rows
 
 
 def judge(
-    nodes: Sequence[str], rows: Iterable[Row], problems: Mapping[str, str], untried: Mapping[str, str] | None = None
+    nodes: Sequence[str],
+    rows: Iterable[Row],
+    problems: Mapping[str, str],
+    untried: Mapping[str, str] | None = None,
 ) -> Verdicts:
     """Return the verdicts on `nodes`: `problems` are words about those that did not answer, `untried` about those never asked."""
     told: dict[str, list[Row]] = {name: [] for name in nodes}
@@ -33,7 +42,10 @@ def judge(
         else:
             told[row.node].append(row)
     return Verdicts(
-        tuple(NodeVerdict(name, tuple(told[name]), words.get(name, ""), name not in left_out) for name in nodes),
+        tuple(
+            NodeVerdict(name, tuple(told[name]), words.get(name, ""), name not in left_out)
+            for name in nodes
+        ),
         tuple(together),
     )
 
@@ -41,6 +53,10 @@ def judge(
 def coverage(verdicts: Verdicts) -> str:
     """Return `tested 7 of 8 nodes: 5 fit, 1 fit with warnings, 1 failed`."""
     words = (("pass", "fit"), ("warn", "fit with warnings"), ("fail", "failed"))
-    counts = [(sum(one.verdict == verdict for one in verdicts.nodes), text) for verdict, text in words]
+    counts = [
+        (sum(one.verdict == verdict for one in verdicts.nodes), text) for verdict, text in words
+    ]
     parts = [f"{count} {text}" for count, text in counts if count]
-    return f"tested {verdicts.tested} of {len(verdicts.nodes)} nodes" + (f": {', '.join(parts)}" if parts else "")
+    return f"tested {verdicts.tested} of {len(verdicts.nodes)} nodes" + (
+        f": {', '.join(parts)}" if parts else ""
+    )

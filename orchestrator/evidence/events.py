@@ -114,7 +114,9 @@ def _noted(event: Event) -> SetAside | None:
     if event.word == "lost":
         return SetAside(event.node, event.part(0), time_ms=event.ms, kind="lost")
     run, attempt = (number(event.part(index), 6) or 0 for index in (2, 3))
-    return SetAside(event.node, event.part(1), max(0, run), max(0, attempt), event.ms, event.part(0))
+    return SetAside(
+        event.node, event.part(1), max(0, run), max(0, attempt), event.ms, event.part(0)
+    )
 
 
 def aside_of(job: JobRecord) -> list[SetAside]:
@@ -125,7 +127,9 @@ def aside_of(job: JobRecord) -> list[SetAside]:
 def _set_aside(item: object) -> SetAside | None:
     if not isinstance(item, dict) or not isinstance(item.get("node"), str):
         return None
-    values: dict[str, Any] = {name: value for name in ("reason", "kind") if isinstance(value := item.get(name), str)}
+    values: dict[str, Any] = {
+        name: value for name in ("reason", "kind") if isinstance(value := item.get(name), str)
+    }
     numbers = {
         name: value
         for name in ("run", "attempt", "time_ms")

@@ -27,7 +27,14 @@ from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
 from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.cause import MACHINE, PROGRAM, RESUME, Cause
-from orchestrator.onnode.policy.explain import Ended, Symptom, first_cause, known, sentence, symptoms
+from orchestrator.onnode.policy.explain import (
+    Ended,
+    Symptom,
+    first_cause,
+    known,
+    sentence,
+    symptoms,
+)
 from orchestrator.onnode.policy.lines import cause_in
 from orchestrator.onnode.policy.said import line
 
@@ -108,13 +115,25 @@ class _Set:
         found = read_log_ends(path)
         key = words.encode("utf-8", "replace")[:80]
         at = found.text.find(key) if found and key else -1
-        return Proof(self.named(path), found.line(at) if found and at >= 0 else 0, line(words, MOST_TEXT))
+        return Proof(
+            self.named(path), found.line(at) if found and at >= 0 else 0, line(words, MOST_TEXT)
+        )
 
     def by(
-        self, cause: Cause, text: str, proofs: Sequence[Proof], node: str = "", at: RunRecord | None = None
+        self,
+        cause: Cause,
+        text: str,
+        proofs: Sequence[Proof],
+        node: str = "",
+        at: RunRecord | None = None,
     ) -> Explanation:
         return Explanation(
-            self.one.state, cause.name, text, cause.remedy, self.command(cause.next, node, at), [*proofs]
+            self.one.state,
+            cause.name,
+            text,
+            cause.remedy,
+            self.command(cause.next, node, at),
+            [*proofs],
         )
 
     def command(self, template: str, node: str = "", at: RunRecord | None = None) -> str:
@@ -170,12 +189,18 @@ class _Set:
         one, text = self.one, ""
         if urgent := most_urgent(run.silence for run in one.going):
             return self.silent(urgent)
-        proofs = [proof for run in one.going for proof in self.signs_of_life(run.run, run.attempt, run.silence)]
+        proofs = [
+            proof
+            for run in one.going
+            for proof in self.signs_of_life(run.run, run.attempt, run.silence)
+        ]
         slow = suspicions(read_history(self.files))
         usual = [run.seconds for run in one.runs if run.done and run.seconds]
         late = [run.run for run in one.going if usual and (run.seconds or 0) > 1.2 * max(usual)]
         if late:
-            text = f"run {late[0]} takes longer than any before it" + (f"; {slow[0]}" if slow else "")
+            text = f"run {late[0]} takes longer than any before it" + (
+                f"; {slow[0]}" if slow else ""
+            )
         elif slow:
             text = slow[0]
         if text:
@@ -223,7 +248,10 @@ class _Set:
         if at:
             own = self.files.ends(at.run, at.attempt)
             ends = {
-                node: Ended(at.exit_codes.get(node), own[rank].end_ms - own[rank].start_ms if rank in own else None)
+                node: Ended(
+                    at.exit_codes.get(node),
+                    own[rank].end_ms - own[rank].start_ms if rank in own else None,
+                )
                 for rank, node in enumerate(at.nodes)
             }
         found = first_cause(told, ends)
@@ -234,12 +262,18 @@ class _Set:
                 return other
         if found is not None and cause is not None:
             proofs = [*self.proofs(found, logs, told), *self.last_key(at)]
-            return self.by(cause, sentence(cause, found[0] if len(logs) > 1 else ""), proofs, found[0], at)
+            return self.by(
+                cause, sentence(cause, found[0] if len(logs) > 1 else ""), proofs, found[0], at
+            )
         return self.not_known(at, found, logs)
 
     def last_attempt(self) -> RunRecord | None:
         """The newest attempt of the last job that died or was cut off."""
-        tried = [record for key in self.files.tried[-50:] if (record := self.files.attempt(*key)) is not None]
+        tried = [
+            record
+            for key in self.files.tried[-50:]
+            if (record := self.files.attempt(*key)) is not None
+        ]
         job = self.files.job
         found = [
             one
@@ -266,9 +300,15 @@ class _Set:
             for name, own in told.items()
             if name != node
         ]
-        lines = [(node, first), *((name, one) for name, one in rest if one is not None)][: MOST_EVIDENCE - 1]
+        lines = [(node, first), *((name, one) for name, one in rest if one is not None)][
+            : MOST_EVIDENCE - 1
+        ]
         return [
-            Proof(self.named(logs[name].path), logs[name].line(one.offset) if one.offset >= 0 else 0, one.text)
+            Proof(
+                self.named(logs[name].path),
+                logs[name].line(one.offset) if one.offset >= 0 else 0,
+                one.text,
+            )
             for name, one in lines
         ]
 
@@ -290,7 +330,11 @@ class _Set:
 
     def said(self, at: RunRecord | None) -> Iterator[tuple[Cause, str, list[Proof], str]]:
         job, one = self.files.job, self.one
-        output = self.files.layout.job_output(one.job_id) if one.job_id and "/" not in one.job_id else None
+        output = (
+            self.files.layout.job_output(one.job_id)
+            if one.job_id and "/" not in one.job_id
+            else None
+        )
         log = read_log_ends(output) if output else None
         if log:
             own = [
@@ -306,8 +350,17 @@ class _Set:
                     [Proof(self.named(log.path), log.line(found[1].offset), found[1].text)],
                     "",
                 )
-        if one.state == "lost" and (cause := cause_in(one.job_state, WAITS)) and cause.grade == MACHINE:
-            yield cause, cause.sentence, [Proof("squeue", 0, f"job {one.job_id}: {one.job_state}")], ""
+        if (
+            one.state == "lost"
+            and (cause := cause_in(one.job_state, WAITS))
+            and cause.grade == MACHINE
+        ):
+            yield (
+                cause,
+                cause.sentence,
+                [Proof("squeue", 0, f"job {one.job_id}: {one.job_state}")],
+                "",
+            )
         began = job.started_ms if job else 0
         for aside in read_told(self.files).aside:
             if aside.time_ms and aside.time_ms < began:
@@ -335,7 +388,11 @@ class _Set:
         reason = at.reason if at and at.reason else self.one.reason
         if not proofs and self.one.job_id and "/" not in self.one.job_id:
             output = self.files.layout.job_output(self.one.job_id)
-            words = [text for text in read_end(output, 2048).decode("utf-8", "replace").split("\n") if text.strip()]
+            words = [
+                text
+                for text in read_end(output, 2048).decode("utf-8", "replace").split("\n")
+                if text.strip()
+            ]
             proofs = [self.in_file(output, words[-1].strip())] if words else []
         text = f"it is not known why: {reason}" if reason else "it is not known why"
         template = _LOG if at else "orchestrator logs {set} --job"

@@ -11,7 +11,9 @@ def captured(evidence: SetEvidence, members: Collection[str]) -> dict[str, str]:
     """Return those of `members` that all nodes which tell them tell alike, as text."""
     answers: dict[str, set[str]] = {}
     for node in evidence.node_folders:
-        for name, value in evidence.findings.json(evidence.layout.node(node) / "hardware.json").items():
+        for name, value in evidence.findings.json(
+            evidence.layout.node(node) / "hardware.json"
+        ).items():
             if name in members and isinstance(value, (str, int, float)) and str(value):
                 answers.setdefault(name, set()).add(str(value))
     return {name: values.pop() for name, values in answers.items() if len(values) == 1}

@@ -22,7 +22,9 @@ def held_by(
 ) -> tuple[Holder, HolderVerdict] | None:
     """Return who holds the set and what has become of them, `jobs` being what the scheduler shows; None when nobody does."""
     try:
-        return look(layout.loop_lock, viewer, lambda job: job in jobs and jobs[job].alive, world=world)
+        return look(
+            layout.loop_lock, viewer, lambda job: job in jobs and jobs[job].alive, world=world
+        )
     except OSError:
         return None
 
@@ -30,5 +32,7 @@ def held_by(
 def submitter(asked: SubmissionRecord) -> Holder:
     """Return who submitted, with the job, as far as the record says it."""
     kinds = {item.name: int if item.type == "int" else str for item in fields(Holder)}
-    known: dict[str, Any] = {name: value for name, value in asked.by.items() if type(value) is kinds.get(name)}
+    known: dict[str, Any] = {
+        name: value for name, value in asked.by.items() if type(value) is kinds.get(name)
+    }
     return Holder(**{**known, "job": asked.job_id})

@@ -60,14 +60,24 @@ def verify(root: Path) -> LedgerVerdict:
         entries, torn = ledger.read(root)
     except OSError as error:
         return LedgerVerdict(
-            "", 0, False, "", (Mismatch(0, ledger.NAME, f"cannot be read: {error.strerror or error}"),)
+            "",
+            0,
+            False,
+            "",
+            (Mismatch(0, ledger.NAME, f"cannot be read: {error.strerror or error}"),),
         )
     if not entries:
-        return LedgerVerdict("", 0, False, "", (Mismatch(0, ledger.NAME, "there is none, or it is empty"),))
+        return LedgerVerdict(
+            "", 0, False, "", (Mismatch(0, ledger.NAME, "there is none, or it is empty"),)
+        )
     whole = entries[:-1] if torn else entries
     evidence = SetEvidence(root)
     problems = [*_chain(whole), *_anchors(whole, evidence), *_declaration(whole, evidence)]
-    problems += [*_submissions(whole, evidence), *_attempts(whole, evidence), *_results(whole, evidence)]
+    problems += [
+        *_submissions(whole, evidence),
+        *_attempts(whole, evidence),
+        *_results(whole, evidence),
+    ]
     found = tuple(dict.fromkeys(problems))
     copy_of, clock = ledger.original(root, whole), tuple(_clock_steps(whole))
     return LedgerVerdict(ledger.head(whole), len(whole), torn, copy_of, found, clock)
@@ -89,10 +99,13 @@ def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
         if not one.kind:
             follower = entries[index + 1] if index + 1 < len(entries) else None
             covered = one.void or (
-                follower is not None and (not follower.kind or (follower.torn and follower.prev == one.hash))
+                follower is not None
+                and (not follower.kind or (follower.torn and follower.prev == one.hash))
             )
             if not covered:
-                yield Mismatch(expected, "", f"line {one.line} is no record; it was changed, or added")
+                yield Mismatch(
+                    expected, "", f"line {one.line} is no record; it was changed, or added"
+                )
             before = one.hash
             continue
         if one.number > expected:
@@ -100,11 +113,15 @@ def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
                 yield Mismatch(number, "", "is missing")
         elif one.number < expected:
             yield Mismatch(
-                one.number, "", f"stands in line {one.line}, behind record {expected - 1}: inserted, or moved"
+                one.number,
+                "",
+                f"stands in line {one.line}, behind record {expected - 1}: inserted, or moved",
             )
         elif one.prev != before:
             yield Mismatch(
-                max(1, one.number - 1), "", f"is not the one that record {one.number} follows: it was changed"
+                max(1, one.number - 1),
+                "",
+                f"is not the one that record {one.number} follows: it was changed",
             )
         expected, before = max(expected, one.number + 1), one.hash
 
@@ -114,7 +131,11 @@ def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
     for before, one in pairwise(one for one in entries if one.kind):
         if one.time_ms < before.time_ms - CLOCK_STEP_MS:
             times = f"{_utc(one.time_ms)}, is before that of record {before.number}, {_utc(before.time_ms)}"
-            yield Mismatch(one.number, "", f"its time, {times}: a clock was wrong; the order of the records holds")
+            yield Mismatch(
+                one.number,
+                "",
+                f"its time, {times}: a clock was wrong; the order of the records holds",
+            )
 
 
 def _utc(time_ms: int) -> str:
@@ -138,7 +159,9 @@ def _anchors(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
         if at not in hashes:
             yield Mismatch(at, "", f"is missing, and {file} knows it")
         elif hashes[at] != sha:
-            yield Mismatch(at, "", f"is not the one that {file} knows: it, or one before it, was changed")
+            yield Mismatch(
+                at, "", f"is not the one that {file} knows: it, or one before it, was changed"
+            )
 
 
 def _of(entries: Iterable[LedgerRecord], kind: str) -> list[LedgerRecord]:
@@ -171,7 +194,11 @@ def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
     now = asdict(evidence.record)
     for name, value in asdict(record).items():
         if now[name] != value:
-            yield Mismatch(0, "set.json", f"`{name}` is {str(now[name])[:80]}, and was declared as {str(value)[:80]}")
+            yield Mismatch(
+                0,
+                "set.json",
+                f"`{name}` is {str(now[name])[:80]}, and was declared as {str(value)[:80]}",
+            )
     if record.bundle_sha256:
         yield from _bundle(entries, evidence, record.bundle_sha256)
 
@@ -191,26 +218,45 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
     asked = {one.number: one for one in evidence.submissions}
     said = _of(entries, "submit")
     for one in said:
-        found, file = asked.get(_number(one, "number")), f"submissions/{_number(one, 'number')}.json"
+        found, file = (
+            asked.get(_number(one, "number")),
+            f"submissions/{_number(one, 'number')}.json",
+        )
         if found is None:
             yield Mismatch(one.number, file, "is not there, and is on record")
-        elif found.settled and (found.state, found.job_id) != (one.data.get("state"), one.data.get("job_id")):
-            yield Mismatch(one.number, file, f"says {found.state} {found.job_id}, which is not what is on record")
+        elif found.settled and (found.state, found.job_id) != (
+            one.data.get("state"),
+            one.data.get("job_id"),
+        ):
+            yield Mismatch(
+                one.number,
+                file,
+                f"says {found.state} {found.job_id}, which is not what is on record",
+            )
     yield from _repeated(said, "record of a submission", "number", "state", "job_id")
     yield from _repeated(_of(entries, "cancel"), "cancel", "number", "job_id")
-    known, ended = {_number(one, "number") for one in said}, {_number(one, "number") for one in _of(entries, "cancel")}
+    known, ended = (
+        {_number(one, "number") for one in said},
+        {_number(one, "number") for one in _of(entries, "cancel")},
+    )
     for number, record in asked.items():
         file = f"submissions/{number}.json"
         if record.settled and number not in known:
             yield Mismatch(0, file, "is not on record: its record was dropped")
         if record.cancelled_ms and number not in ended:
-            yield Mismatch(0, file, "was cancelled, and that is not on record: its record was dropped")
+            yield Mismatch(
+                0, file, "was cancelled, and that is not on record: its record was dropped"
+            )
     for one in _of(entries, "cancel"):
         was = asked.get(_number(one, "number"))
         if was is None or was.job_id != one.data.get(
             "job_id"
         ):  # whoever cancelled may have been killed before it noted that
-            yield Mismatch(one.number, "", "tells of a cancel that no submission knows: it was inserted, or changed")
+            yield Mismatch(
+                one.number,
+                "",
+                "tells of a cancel that no submission knows: it was inserted, or changed",
+            )
 
 
 def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
@@ -223,7 +269,9 @@ def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mi
             yield Mismatch(one.number, file, "is not there, and is on record")
         elif state is None:
             yield Mismatch(one.number, file, "cannot be used; a job restores it from the ledger")
-        elif one.kind == "attempt" and any(one.data.get(name) != getattr(state, name) for name in ("seed", "nodes")):
+        elif one.kind == "attempt" and any(
+            one.data.get(name) != getattr(state, name) for name in ("seed", "nodes")
+        ):
             yield Mismatch(one.number, file, "seed or nodes are not those on record")
         elif one.kind == "end" and (differs := _differing(one.data.get("state"), state)):
             yield Mismatch(one.number, file, f"{', '.join(differs)}: not as on record")
@@ -234,8 +282,16 @@ def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mi
     for (run, attempt), state in states.items():
         file = f"runs/{run}/attempt_{attempt}/state.json"
         if (run, attempt) not in known["begin"]:
-            yield Mismatch(0, file, "the attempt is not on record: its record was dropped, or its job was killed")
-        if state is not None and state.state in ("success", "failed") and (run, attempt) not in known["end"]:
+            yield Mismatch(
+                0,
+                file,
+                "the attempt is not on record: its record was dropped, or its job was killed",
+            )
+        if (
+            state is not None
+            and state.state in ("success", "failed")
+            and (run, attempt) not in known["end"]
+        ):
             yield Mismatch(0, file, "its end is not on record: the record was dropped")
 
 
@@ -263,7 +319,11 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
         if size != one.data.get("bytes") or sha != one.data.get("sha256"):
             yield Mismatch(one.number, file, "is not what was published")
         state = ends[run, attempt].data.get("state") if (run, attempt) in ends else None
-        if attempt and isinstance(state, dict) and state.get("outcome") not in ("success", "not_converged"):
+        if (
+            attempt
+            and isinstance(state, dict)
+            and state.get("outcome") not in ("success", "not_converged")
+        ):
             yield Mismatch(one.number, file, f"is of attempt {attempt}, which has no result")
         log = evidence.layout.node_log(run, attempt, _number(one, "rank", -1))
         if (
@@ -272,12 +332,16 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
             and evidence.layout.result(run).stat().st_size < log.stat().st_size
         ):
             yield Mismatch(one.number, file, "is shorter than the log that it was made of")
-    yield from _repeated(list(_of(entries, "result")), "result of a run", "run", "attempt", "sha256")
+    yield from _repeated(
+        list(_of(entries, "result")), "result of a run", "run", "attempt", "sha256"
+    )
     runs = evidence.findings.numbers(evidence.layout.runs)
     for run in runs:
         if evidence.layout.result(run).exists() and run not in said:
             yield Mismatch(
-                0, f"runs/{run}/result_{run}.txt", "is not on record: it was added, or its record was dropped"
+                0,
+                f"runs/{run}/result_{run}.txt",
+                "is not on record: it was added, or its record was dropped",
             )
 
 

@@ -36,7 +36,9 @@ def run_logs(run_set: RunSet, run: int | None, attempt: int | None, node: str) -
     return [_run_log(run_set, evidence, one, attempt, node) for one in runs]
 
 
-def _run_log(run_set: RunSet, evidence: SetEvidence, chosen: int, attempt: int | None, node: str) -> Path:
+def _run_log(
+    run_set: RunSet, evidence: SetEvidence, chosen: int, attempt: int | None, node: str
+) -> Path:
     layout = run_set.layout
     if chosen > run_set.record.nexp:
         raise UsageError(f"{run_set.name} has runs 1 to {run_set.record.nexp}, not {chosen}")
@@ -44,7 +46,9 @@ def _run_log(run_set: RunSet, evidence: SetEvidence, chosen: int, attempt: int |
     if not there:
         what = f"run {chosen}" if chosen else "no run"
         raise UsageError(
-            f"{what} of {run_set.name} has started yet" if not chosen else f"{what} has not started yet",
+            f"{what} of {run_set.name} has started yet"
+            if not chosen
+            else f"{what} has not started yet",
             hint=f"orchestrator logs {layout.root} --job shows what the job printed",
         )
     if attempt is not None and attempt not in there:
@@ -116,7 +120,9 @@ def follow(
         pause(PAUSE_S)
 
 
-def _wanted(run_set: RunSet, run: int | None, attempt: int | None, node: str, job: bool) -> list[Path]:
+def _wanted(
+    run_set: RunSet, run: int | None, attempt: int | None, node: str, job: bool
+) -> list[Path]:
     try:
         return [job_log(run_set.layout)] if job else run_logs(run_set, run, attempt, node)
     except UsageError:

@@ -36,17 +36,27 @@ class Family:
     def lines(self) -> list[str]:
         """Return the family as text; nothing where it has no sample."""
         head = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} {self.kind}"]
-        found = [f"{self.name}{_labels(labels)} {_number(value)}" for labels, value in sorted(self.samples.items())]
+        found = [
+            f"{self.name}{_labels(labels)} {_number(value)}"
+            for labels, value in sorted(self.samples.items())
+        ]
         return head + found if found else []
 
     def as_json(self) -> dict[str, object]:
         """Return the family as plain data."""
-        samples = [{"labels": dict(labels), "value": value} for labels, value in sorted(self.samples.items())]
+        samples = [
+            {"labels": dict(labels), "value": value}
+            for labels, value in sorted(self.samples.items())
+        ]
         return {"name": self.name, "type": self.kind, "help": self.help, "samples": samples}
 
 
 def _labels(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels) + "}" if labels else ""
+    return (
+        "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels) + "}"
+        if labels
+        else ""
+    )
 
 
 def _number(value: float) -> str:
@@ -63,14 +73,18 @@ def families(sets: Iterable[tuple[SetEvidence, SetPicture]], now_s: float) -> li
 
     Counts are gauges: what is removed from the log directory counts no more. Times are seconds, as Prometheus has them.
     """
-    found = {name: Family(f"orchestrator_{name}", "gauge", text) for name, text in _FAMILIES.items()}
+    found = {
+        name: Family(f"orchestrator_{name}", "gauge", text) for name, text in _FAMILIES.items()
+    }
     found["scrape_time_seconds"].add(round(now_s, 3))
     for files, one in sets:
         if one.record is None:
             found["sets"].add(1, state=one.state, system="", workload="")
         else:
             labels = {"system": one.record.system, "workload": one.record.workload}
-            _add_set(found, files, one, labels | ({REHEARSAL: "true"} if one.record.rehearsed else {}))
+            _add_set(
+                found, files, one, labels | ({REHEARSAL: "true"} if one.record.rehearsed else {})
+            )
     return list(found.values())
 
 
@@ -94,7 +108,9 @@ _FAMILIES = {
 }
 
 
-def _add_set(found: Mapping[str, Family], files: SetEvidence, one: SetPicture, labels: dict[str, str]) -> None:
+def _add_set(
+    found: Mapping[str, Family], files: SetEvidence, one: SetPicture, labels: dict[str, str]
+) -> None:
     found["sets"].add(1, state=one.state if one.state in STATES else "unknown", **labels)
     for run in one.runs:
         found["runs"].add(1, state=run.state, outcome=run.outcome, **labels)
@@ -104,7 +120,9 @@ def _add_set(found: Mapping[str, Family], files: SetEvidence, one: SetPicture, l
     if one.state == "complete" and one.score_so_far is not None:  # the sets come newest first
         found["last_score_seconds"].samples.setdefault(tuple(labels.items()), one.score_so_far * 60)
     found["attempts"].add(one.attempts, **labels)
-    for outcome in (state.outcome for tried in files.tried if (state := files.attempt(*tried)) is not None):
+    for outcome in (
+        state.outcome for tried in files.tried if (state := files.attempt(*tried)) is not None
+    ):
         if outcome in FAILURES:
             found["failures"].add(1, kind=outcome, **labels)
     for aside in one.set_aside:

@@ -54,7 +54,11 @@ class NodeHistory:
     @property
     def exits(self) -> list[int]:
         """Exit codes of its own other than 0, in order; 143 is that of a node that was ended because another one failed."""
-        return [part.exit for _, part in self.parts if part.exit is not None and part.exit not in (0, -1, 143)]
+        return [
+            part.exit
+            for _, part in self.parts
+            if part.exit is not None and part.exit not in (0, -1, 143)
+        ]
 
     @property
     def mean_s(self) -> float | None:
@@ -73,7 +77,11 @@ class NodeHistory:
 
     @property
     def _good(self) -> list[NodePart]:
-        return [part for attempt, part in self.parts if attempt.end_state in ("success", "not_converged")]
+        return [
+            part
+            for attempt, part in self.parts
+            if attempt.end_state in ("success", "not_converged")
+        ]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -110,7 +118,9 @@ def _part_json(attempt: RunAttempt, part: NodePart) -> dict[str, Any]:
     }
 
 
-def read_history(evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None) -> list[NodeHistory]:
+def read_history(
+    evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None
+) -> list[NodeHistory]:
     """Return every node that a job of the set had, those with ranks first. `attempts` are the set's where they were read."""
     found: dict[str, NodeHistory] = {}
     tried = list(read_attempts(evidence) if attempts is None else attempts)
@@ -142,8 +152,12 @@ def read_history(evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = 
     return list(found.values())
 
 
-def _add_minutes(evidence: SetEvidence, attempts: Iterable[RunAttempt], nodes: Iterable[NodeHistory]) -> None:
-    taking_part = {one.run: {part.node for part in one.nodes} for one in attempts if one.outcome == "success"}
+def _add_minutes(
+    evidence: SetEvidence, attempts: Iterable[RunAttempt], nodes: Iterable[NodeHistory]
+) -> None:
+    taking_part = {
+        one.run: {part.node for part in one.nodes} for one in attempts if one.outcome == "success"
+    }
     known = {run: minutes(evidence.layout.result(run)) for run in taking_part}
     times = {run: value for run, value in known.items() if value is not None}
     for one in nodes:
@@ -166,17 +180,32 @@ class NodeGroup:
         return mean(self.minutes)
 
     def to_json(self) -> dict[str, Any]:
-        return {"nodes": list(self.nodes), "runs": list(self.runs), "minutes": list(self.minutes), "mean": self.mean}
+        return {
+            "nodes": list(self.nodes),
+            "runs": list(self.runs),
+            "minutes": list(self.minutes),
+            "mean": self.mean,
+        }
 
 
-def read_groups(evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None) -> list[NodeGroup]:
+def read_groups(
+    evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None
+) -> list[NodeGroup]:
     """Return the groups of nodes that had good runs, by their first run; [] where all runs were on the same nodes."""
     found: dict[tuple[str, ...], list[tuple[int, float]]] = {}
     for one in read_attempts(evidence) if attempts is None else attempts:
-        value = minutes(evidence.layout.result(one.run)) if one.counts and one.outcome == "success" else None
+        value = (
+            minutes(evidence.layout.result(one.run))
+            if one.counts and one.outcome == "success"
+            else None
+        )
         if value is not None and one.nodes:
-            found.setdefault(tuple(sorted(part.node for part in one.nodes)), []).append((one.run, value))
-    groups = [NodeGroup(nodes, *map(tuple, zip(*runs, strict=True))) for nodes, runs in found.items()]
+            found.setdefault(tuple(sorted(part.node for part in one.nodes)), []).append(
+                (one.run, value)
+            )
+    groups = [
+        NodeGroup(nodes, *map(tuple, zip(*runs, strict=True))) for nodes, runs in found.items()
+    ]
     return groups if len(groups) > 1 else []
 
 

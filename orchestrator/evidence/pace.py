@@ -44,8 +44,16 @@ class Pace:
 def signs(paces: Sequence[Pace]) -> list[str]:
     """Return sentences about nodes that look slow, each with what points at it."""
     ways = {one.way for one in paces}
-    good = {way: upper_quartile(one.gbps for one in paces if one.gbps and one.way == way) for way in ways}
-    return [text for one in paces for text in (_bandwidth(one, good[one.way]), _longer(one), _with(one)) if text]
+    good = {
+        way: upper_quartile(one.gbps for one in paces if one.gbps and one.way == way)
+        for way in ways
+    }
+    return [
+        text
+        for one in paces
+        for text in (_bandwidth(one, good[one.way]), _longer(one), _with(one))
+        if text
+    ]
 
 
 def _bandwidth(one: Pace, good: float) -> str:
@@ -62,7 +70,9 @@ def _longer(one: Pace) -> str:
     others_s = one.seconds / one.relative
     if not notable(one.seconds - others_s, others_s):
         return ""
-    return f"{one.node} took {100 * (one.relative - 1):.1f} % longer than the other nodes in its runs"
+    return (
+        f"{one.node} took {100 * (one.relative - 1):.1f} % longer than the other nodes in its runs"
+    )
 
 
 def _with(one: Pace) -> str:

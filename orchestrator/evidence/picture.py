@@ -126,7 +126,9 @@ class SetPicture:
         if self.state != "running" or usual is None:
             return None
         open_runs = sum(not run.done for run in self.runs)
-        return time_left(usual, [run.seconds or 0.0 for run in self.going], open_runs - len(self.going))
+        return time_left(
+            usual, [run.seconds or 0.0 for run in self.going], open_runs - len(self.going)
+        )
 
 
 def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job] | None:
@@ -154,12 +156,18 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
     if files.record is None:
         problem = str(files.findings[0].problem) if files.findings else "is missing"
         return SetPicture(
-            files.layout.root, files.layout.root.name, "damaged", f"set.json {problem}", findings=tuple(files.findings)
+            files.layout.root,
+            files.layout.root.name,
+            "damaged",
+            f"set.json {problem}",
+            findings=tuple(files.findings),
         )
     state, reason, job = judge(files, jobs)
     runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
     working = files.job if state in ("starting", "running", "ending") else None
-    running = [_evaluated(files, run, logs) for run in runs if run.state == "running"] if working else []
+    running = (
+        [_evaluated(files, run, logs) for run in runs if run.state == "running"] if working else []
+    )
     running = _with_silences(files, running) if state == "running" else running
     urgent = most_urgent(run.silence for run in running)
     runs = tuple({run.run: run for run in (*runs, *running)}.values())
@@ -201,7 +209,9 @@ def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:
         return ""
     nodes = len({*job.nodes, *job.spares, *lacking})
     told = "; ".join(f"{node}: {text}" for node, text in lacking.items() if text)
-    return f"pulling: {nodes - len(lacking)} of {nodes} nodes have the image" + (f" ({told})" if told else "")
+    return f"pulling: {nodes - len(lacking)} of {nodes} nodes have the image" + (
+        f" ({told})" if told else ""
+    )
 
 
 def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
@@ -259,7 +269,10 @@ def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPi
     """Return the pictures of sets whose files were read already."""
     answers = {scheduler.name: ask_all(sets, scheduler) for scheduler in schedulers}
     logs, drawn = Logs(brief=len(sets) > 1), _drawn if len(sets) == 1 else _drawn_among_others
-    return [drawn(files, answers.get(files.record.scheduler if files.record else ""), logs) for files in sets]
+    return [
+        drawn(files, answers.get(files.record.scheduler if files.record else ""), logs)
+        for files in sets
+    ]
 
 
 def _drawn(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
@@ -274,7 +287,11 @@ def _drawn_among_others(files: SetEvidence, jobs: dict[str, Job] | None, logs: L
     except Exception as error:  # a defect of ours that one set brings out must not hide the others
         root, why = files.layout.root, f"{type(error).__name__}: {error}"[:300]
         return SetPicture(
-            root, root.name, "damaged", f"cannot be shown: {why}; orchestrator status {root} tells more", files.record
+            root,
+            root.name,
+            "damaged",
+            f"cannot be shown: {why}; orchestrator status {root} tells more",
+            files.record,
         )
 
 

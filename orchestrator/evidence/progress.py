@@ -97,9 +97,15 @@ class Tail:
         if key == "run_start" and not self.stopped:
             self.start_ms = time_ms
         elif key == "run_stop":
-            self.stopped, self.stop_ms, self.status = True, self.stop_ms or time_ms, status_of(record)
+            self.stopped, self.stop_ms, self.status = (
+                True,
+                self.stop_ms or time_ms,
+                status_of(record),
+            )
         elif key in EVALUATIONS and (number := _finite(value)) is not None:
-            self.evaluation = Evaluation(number, _whole(record["metadata"].get("samples_count")), time_ms)
+            self.evaluation = Evaluation(
+                number, _whole(record["metadata"].get("samples_count")), time_ms
+            )
             self.evaluations.append(number)
         elif key == "tracked_stats" and isinstance(value, dict):
             rate = _finite(value.get("throughput"))

@@ -120,14 +120,20 @@ def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     facts = dict(about["facts"], ranks=tuple(about["facts"]["ranks"]))
     now = vars(decide(AttemptFacts(**facts)))
-    return about["outcome"], {**now, "blamed": [list(one) for one in now["blamed"]], "silent": list(now["silent"])}
+    return about["outcome"], {
+        **now,
+        "blamed": [list(one) for one in now["blamed"]],
+        "silent": list(now["silent"]),
+    }
 
 
 def _judged(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     if state.settings is None:
         return about["failed"], None
-    now = judge_checks({node: state.standing.reports[node] for node in about["nodes"]}, state.settings, rdma=False)
+    now = judge_checks(
+        {node: state.standing.reports[node] for node in about["nodes"]}, state.settings, rdma=False
+    )
     return about["failed"], now.failed
 
 
@@ -136,7 +142,9 @@ def _free(state: _State, event: Event) -> tuple[Any, Any]:
 
 
 def _repeated(state: _State, event: Event) -> tuple[Any, Any]:
-    return True, state.settings is not None and place.is_repeated(state.standing, state.settings.max_attempts)
+    return True, state.settings is not None and place.is_repeated(
+        state.standing, state.settings.max_attempts
+    )
 
 
 def _pull(state: _State, event: Event) -> tuple[Any, Any]:

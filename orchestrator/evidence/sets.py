@@ -11,7 +11,14 @@ from pathlib import Path
 from orchestrator.errors import SetError
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.records import Finding, JobRecord, NodeRunRecord, RunRecord, SetRecord, read
+from orchestrator.onnode.kernel.records import (
+    Finding,
+    JobRecord,
+    NodeRunRecord,
+    RunRecord,
+    SetRecord,
+    read,
+)
 from orchestrator.onnode.kernel.records import SubmissionRecord as SubmissionRecord
 
 MOST_RUNS = 9999
@@ -62,10 +69,17 @@ class SetEvidence:
 
     def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
         """Put jobs that rise by their start in the order of their submissions: clocks of batch hosts may differ by hours."""
-        if len(jobs) < 2 or (self.submission is not None and self.submission.job_id == jobs[-1].job_id):
+        if len(jobs) < 2 or (
+            self.submission is not None and self.submission.job_id == jobs[-1].job_id
+        ):
             return jobs
         asked = [record.job_id for record in self.submissions]
-        submitted = iter(sorted((job for job in jobs if job.job_id in asked), key=lambda job: asked.index(job.job_id)))
+        submitted = iter(
+            sorted(
+                (job for job in jobs if job.job_id in asked),
+                key=lambda job: asked.index(job.job_id),
+            )
+        )
         return [next(submitted) if job.job_id in asked else job for job in jobs]
 
     def _submission(self) -> SubmissionRecord | None:
@@ -77,7 +91,10 @@ class SetEvidence:
     def submissions(self) -> list[SubmissionRecord]:
         """The readable submissions, first to last."""
         numbers = self.findings.numbers(self.layout.submissions, suffix=".json")
-        found = (self.findings.record(SubmissionRecord, self.layout.submission(number)) for number in numbers)
+        found = (
+            self.findings.record(SubmissionRecord, self.layout.submission(number))
+            for number in numbers
+        )
         return [record for record in found if record is not None]
 
     # ---- the job in charge ----
@@ -90,7 +107,11 @@ class SetEvidence:
     def awaited(self) -> bool:
         """Whether there is a submission whose job has not written a state yet."""
         asked = self.submission
-        if asked is None or asked.state == "refused" or any(job.job_id == asked.job_id for job in self.jobs):
+        if (
+            asked is None
+            or asked.state == "refused"
+            or any(job.job_id == asked.job_id for job in self.jobs)
+        ):
             return False
         if self.job is None or any(record.job_id == self.job.job_id for record in self.submissions):
             return True
@@ -128,7 +149,9 @@ class SetEvidence:
     def run(self, run: int) -> RunRecord | None:
         """Return the state of a run, None when it is not known."""
         if run not in self._runs:
-            self._runs[run] = self.findings.record(RunRecord, f"{self.layout.root}/runs/{run}/state.json")
+            self._runs[run] = self.findings.record(
+                RunRecord, f"{self.layout.root}/runs/{run}/state.json"
+            )
         return self._runs[run]
 
     def attempts_of(self, run: int) -> list[int]:
@@ -150,7 +173,10 @@ class SetEvidence:
         key = (run, attempt)
         if key not in self._ends:
             ranks = self.findings.numbers(self.layout.attempt(run, attempt), "node_", ".json")
-            found = ((k, self.findings.record(NodeRunRecord, self.layout.node_state(run, attempt, k))) for k in ranks)
+            found = (
+                (k, self.findings.record(NodeRunRecord, self.layout.node_state(run, attempt, k)))
+                for k in ranks
+            )
             self._ends[key] = {rank: record for rank, record in found if record is not None}
         return self._ends[key]
 
@@ -169,18 +195,28 @@ class SetEvidence:
     def job_tables(self, prefix: str = "") -> list[tuple[str, str]]:
         """Return (job, content) of the files preflight/<prefix><job>.tsv, in the order in which the jobs began."""
         started = {job.job_id: job.started_ms for job in self.jobs}
-        names = (name for name in self.findings.names(self.layout.preflight) if name.endswith(".tsv"))
-        jobs = [name.removeprefix(prefix).removesuffix(".tsv") for name in names if name.startswith(prefix)]
+        names = (
+            name for name in self.findings.names(self.layout.preflight) if name.endswith(".tsv")
+        )
+        jobs = [
+            name.removeprefix(prefix).removesuffix(".tsv")
+            for name in names
+            if name.startswith(prefix)
+        ]
         jobs = [job for job in jobs if prefix or not job.startswith("deep-")]
         jobs.sort(key=lambda job: (started.get(job, 0), job))
-        return [(job, self.findings.text(self.layout.preflight / f"{prefix}{job}.tsv")) for job in jobs]
+        return [
+            (job, self.findings.text(self.layout.preflight / f"{prefix}{job}.tsv")) for job in jobs
+        ]
 
 
 def going(job: JobRecord) -> list[tuple[int, int]]:
     """Return (run, attempt) of each run that a job says to work on, or worked on last; (0, 0) before the first."""
     pairs = ((one.get("run"), one.get("attempt")) for one in job.groups if isinstance(one, dict))
     found = [
-        (run, attempt) for run, attempt in pairs if type(run) is int and type(attempt) is int and run > 0 < attempt
+        (run, attempt)
+        for run, attempt in pairs
+        if type(run) is int and type(attempt) is int and run > 0 < attempt
     ]
     return sorted(found) or [(job.run, job.attempt)]
 
@@ -192,7 +228,9 @@ def read_set_record(layout: Layout) -> SetRecord | Finding | None:
     if not isinstance(found, SetRecord):
         found = _declared(layout) or found
     if isinstance(found, SetRecord) and not 0 <= found.nexp <= MOST_RUNS:
-        return Finding(Path(path), f"`nexp` is {found.nexp}, and a set has at most {MOST_RUNS} runs")
+        return Finding(
+            Path(path), f"`nexp` is {found.nexp}, and a set has at most {MOST_RUNS} runs"
+        )
     return found
 
 
@@ -220,8 +258,13 @@ def open_set(root: Path) -> RunSet:
     if isinstance(record, SetRecord):
         return RunSet(layout, record)
     if isinstance(record, Finding):
-        raise SetError(f"{record}", hint=f"the set's results may be fine all the same: orchestrator score {root}")
-    raise SetError(f"{root} is no set: it has no set.json", hint="orchestrator status lists the sets")
+        raise SetError(
+            f"{record}",
+            hint=f"the set's results may be fine all the same: orchestrator score {root}",
+        )
+    raise SetError(
+        f"{root} is no set: it has no set.json", hint="orchestrator status lists the sets"
+    )
 
 
 def check_log_dir(log_dir: Path) -> None:
@@ -237,7 +280,9 @@ def set_folders(log_dir: Path) -> list[Path]:
     """Return the folders below `log_dir`, newest first by the time stamp in a set's name; [] without the folder."""
     try:
         with os.scandir(log_dir) as entries:
-            names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+            names = [
+                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
+            ]
     except OSError:
         return []
     return [log_dir / name for name in sorted(names, key=_stamp, reverse=True)]
@@ -262,6 +307,10 @@ def surely_settled(root: Path) -> bool:
 
 def _json_names(folder: str) -> list[str]:
     try:
-        return [name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith(".")]
+        return [
+            name
+            for name in os.listdir(folder)
+            if name.endswith(".json") and not name.startswith(".")
+        ]
     except OSError:
         return []

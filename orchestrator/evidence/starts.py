@@ -90,7 +90,9 @@ def _start(run: int, attempt: int, text: str) -> AttemptStart:
         elif name:
             start.facts.setdefault(name, {})[node] = value
     start.caches = {
-        node: Cache(values.get("ready_ms", 0), values.get("cache_before_kib"), values.get("cache_after_kib"))
+        node: Cache(
+            values.get("ready_ms", 0), values.get("cache_before_kib"), values.get("cache_after_kib")
+        )
         for node, values in own.items()
     }
     return start

@@ -36,7 +36,14 @@ class StartUp:
 def read_startup(evidence: SetEvidence, run: int, attempt: int) -> StartUp | None:
     """Return the times of one attempt; None before its script has ended where it logs."""
     log = telling_log(evidence.layout, run, attempt)
-    end = next((one for rank, one in evidence.ends(run, attempt).items() if log.name == f"node_{rank}.log"), None)
+    end = next(
+        (
+            one
+            for rank, one in evidence.ends(run, attempt).items()
+            if log.name == f"node_{rank}.log"
+        ),
+        None,
+    )
     if end is None or not end.start_ms or not end.end_ms:
         return None
     tail = tail_of(read_ends(log, WHOLE_BYTES))

@@ -50,11 +50,20 @@ _AGAIN = "goes on at the first missing run"
 _ODD = {
     "REQUEUED": ("pending", f"Slurm has put job {{0}} back into the queue; it {_AGAIN}"),
     "REQUEUE_FED": ("pending", f"job {{0}} goes to another cluster of the federation; it {_AGAIN}"),
-    "REQUEUE_HOLD": ("held", f"Slurm has put job {{0}} back into the queue and holds it; {_RELEASE}"),
+    "REQUEUE_HOLD": (
+        "held",
+        f"Slurm has put job {{0}} back into the queue and holds it; {_RELEASE}",
+    ),
     "SPECIAL_EXIT": ("held", f"job {{0}} is held after a special exit; {_RELEASE}"),
     "RESV_DEL_HOLD": ("held", f"the reservation of job {{0}} is gone; {_RELEASE}"),
-    "SUSPENDED": ("suspended", "Slurm has suspended job {0}; it goes on by itself, or after: scontrol resume {0}"),
-    "STOPPED": ("suspended", "the processes of job {0} are stopped; they go on after: scancel --signal=CONT {0}"),
+    "SUSPENDED": (
+        "suspended",
+        "Slurm has suspended job {0}; it goes on by itself, or after: scontrol resume {0}",
+    ),
+    "STOPPED": (
+        "suspended",
+        "the processes of job {0} are stopped; they go on after: scancel --signal=CONT {0}",
+    ),
 }
 """States of a job in which it waits for something else than nodes: the set's state, in words, and the way out."""
 _END = {
@@ -63,7 +72,10 @@ _END = {
     "DEADLINE": ("lost", "was ended by its deadline (--deadline: leave it out, or move it)"),
     "PREEMPTED": ("lost", "was pre-empted by a job of higher priority"),
     "NODE_FAIL": ("lost", "lost its batch host (resume with --exclude NODE keeps off it)"),
-    "BOOT_FAIL": ("lost", "got nodes that did not boot (resume with --exclude NODE keeps off them)"),
+    "BOOT_FAIL": (
+        "lost",
+        "got nodes that did not boot (resume with --exclude NODE keeps off them)",
+    ),
     "OUT_OF_MEMORY": (
         "lost",
         "was killed for want of memory on its batch host (--mem=0 in the site's `sbatch` asks for all)",
@@ -126,7 +138,9 @@ def _judge_awaited(
     return "lost", f"job {asked.job_id} is gone and has written no state"
 
 
-def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord, *, answered: bool) -> tuple[str, str]:
+def _judge_unsettled(
+    files: SetEvidence, asked: SubmissionRecord, *, answered: bool
+) -> tuple[str, str]:
     """Say of a submission without an outcome, and without a job, what `resume` would find: it settles it, `status` does not."""
     words = asked.error or "the submission was interrupted"
     if not answered:
@@ -134,7 +148,10 @@ def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord, *, answered: b
     if why := _unseen(files, asked):
         return "unknown", f"{words}; a job of it is not shown here: {why}"
     if (left_s := appears_within_s(asked)) > 0:
-        return "unknown", f"{words}; there is no job of it yet, one may appear within {left_s:.0f} s"
+        return (
+            "unknown",
+            f"{words}; there is no job of it yet, one may appear within {left_s:.0f} s",
+        )
     return "refused", f"{words}, and {NEVER}; resume submits it again"
 
 
@@ -142,7 +159,9 @@ def _last_words(files: SetEvidence, job_id: str) -> str:
     """Return the last line that the job printed, which is why it ended before it had a state."""
     lines = read_end(files.layout.job_output(job_id), 2048).decode("utf-8", "replace").split("\n")
     words = [line.strip() for line in lines if line.strip()]
-    return f"; its last words: {words[-1]}" if words else f"; it printed nothing (no job_{job_id}.out)"
+    return (
+        f"; its last words: {words[-1]}" if words else f"; it printed nothing (no job_{job_id}.out)"
+    )
 
 
 def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
@@ -160,12 +179,23 @@ def _judge_working(
     record = files.record
     if jobs is None:
         return own.state, "the scheduler does not answer; this is what the job's files say"
-    if record is not None and record.scheduler == "local" and own.host not in ("", os.uname().nodename):
+    if (
+        record is not None
+        and record.scheduler == "local"
+        and own.host not in ("", os.uname().nodename)
+    ):
         return own.state, f"runs on {own.host}; this is what its files say"
     if known is None or not known.alive:
         if held := _held(files, jobs):
-            return own.state, f"job {own.job_id} is not shown here: {held}; this is what its files say"
-        state, words = ("lost", "is gone") if known is None else _END.get(known.state, ("lost", f"is {known.state}"))
+            return (
+                own.state,
+                f"job {own.job_id} is not shown here: {held}; this is what its files say",
+            )
+        state, words = (
+            ("lost", "is gone")
+            if known is None
+            else _END.get(known.state, ("lost", f"is {known.state}"))
+        )
         return state, f"job {own.job_id} {words} without having closed the set"
     if known.waiting or known.state in _ODD:
         return _judge_queued(known)

@@ -30,7 +30,9 @@ def read_tunables(evidence: SetEvidence) -> tuple[TunableReading, ...]:
         text = evidence.findings.text(evidence.layout.node(node) / "tunables.tsv")
         for words in _last_words(parse_rows(text.splitlines())):
             together.setdefault(words, []).append(node)
-    order = {knob: index for index, knob in enumerate(dict.fromkeys(words[0] for words in together))}
+    order = {
+        knob: index for index, knob in enumerate(dict.fromkeys(words[0] for words in together))
+    }
     rows = sorted(together.items(), key=lambda item: (order[item[0][0]], -len(item[1]), item[0]))
     return tuple(TunableReading(*words, tuple(nodes)) for words, nodes in rows)
 

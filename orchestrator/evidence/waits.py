@@ -184,7 +184,9 @@ OWN_WORDS: tuple[Cause, ...] = (
 """What the loop says itself of an attempt or a job that ended, in its reasons."""
 
 
-UNFIT = Cause("node_unfit", PROGRAM, LEAVE_OUT, "a node failed a check", "mend it, or leave the node out", "")
+UNFIT = Cause(
+    "node_unfit", PROGRAM, LEAVE_OUT, "a node failed a check", "mend it, or leave the node out", ""
+)
 """A check of ours failed there; it says itself what is wrong."""
 
 

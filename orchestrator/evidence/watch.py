@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from orchestrator.evidence.asking import Asking
 from orchestrator.evidence.picture import SetPicture, ask_all, picture
 from orchestrator.evidence.progress import KeptLogs, age_s
-from orchestrator.evidence.sets import RunSet, SetEvidence, going, read_set_record, set_folders, surely_settled
+from orchestrator.evidence.sets import (
+    RunSet,
+    SetEvidence,
+    going,
+    read_set_record,
+    set_folders,
+    surely_settled,
+)
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import SetRecord
@@ -31,7 +38,11 @@ class Watch:
     """Repeated looks at one set. `interval_s` None adapts to the length of the runs; `asking` is of all that are watched."""
 
     def __init__(
-        self, run_set: RunSet, scheduler: Scheduler, interval_s: float | None = None, asking: Asking | None = None
+        self,
+        run_set: RunSet,
+        scheduler: Scheduler,
+        interval_s: float | None = None,
+        asking: Asking | None = None,
     ) -> None:
         self.run_set = run_set
         self.scheduler = scheduler
@@ -84,7 +95,9 @@ class Watch:
         if job is None or files.awaited:
             return False
         return any(
-            age_s(telling_log(files.layout, run, attempt)) < QUIET_S for run, attempt in going(job) if run and attempt
+            age_s(telling_log(files.layout, run, attempt)) < QUIET_S
+            for run, attempt in going(job)
+            if run and attempt
         )
 
     def _may_reappear(self, one: SetPicture) -> bool:
@@ -106,7 +119,10 @@ class WatchAll:
     """Repeated looks at every set of a log directory that goes on, or did at an earlier look."""
 
     def __init__(
-        self, log_dir: Path, interval_s: float | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        log_dir: Path,
+        interval_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.log_dir = log_dir
         self.interval_s = interval_s

@@ -34,7 +34,9 @@ class LogFinding:
 
     __slots__ = ("file", "key", "line", "message", "rule", "severity")
 
-    def __init__(self, file: str, line: int, key: str, rule: str, message: str, severity: str = ERROR) -> None:
+    def __init__(
+        self, file: str, line: int, key: str, rule: str, message: str, severity: str = ERROR
+    ) -> None:
         self.file = file
         self.line = line
         self.key = key
@@ -99,20 +101,31 @@ class _Check:
     def run(self) -> Compliance:
         self._report_damage(self.log.damage)
         if not self.records:
-            self.lasting.append(LogFinding(self.name, 0, "", "records", "there is no MLLOG record in this file"))
+            self.lasting.append(
+                LogFinding(self.name, 0, "", "records", "there is no MLLOG record in this file")
+            )
         self.queue.append("common")
         try:
             while self.queue:
                 self._run_config(self.queue.pop(0))
         except _Fatal as stop:
             self.lasting.append(self._finding(stop.record, stop.key, "readable", str(stop), FATAL))
-        findings = [*self.lasting, *(finding for group in self.keyed.values() for finding in group), *self.warnings]
+        findings = [
+            *self.lasting,
+            *(finding for group in self.keyed.values() for finding in group),
+            *self.warnings,
+        ]
         if findings:
             self._number_lines(findings)
         return Compliance(sorted(findings, key=lambda finding: finding.line))
 
     def _finding(
-        self, entry: Record | Damage | None, key: str, rule: str, message: str, severity: str = ERROR
+        self,
+        entry: Record | Damage | None,
+        key: str,
+        rule: str,
+        message: str,
+        severity: str = ERROR,
     ) -> LogFinding:
         finding = LogFinding(self.name, 0, key, rule, message, severity)
         if entry:
@@ -128,13 +141,21 @@ class _Check:
     def _report_damage(self, damage: list[Damage]) -> None:
         """Report the first ones, and the first that the referee stops at."""
         fatal = next((entry for entry in damage if entry.fatal), None)
-        for entry in damage[:MOST_PER_RULE] + [entry for entry in damage[MOST_PER_RULE:] if entry is fatal]:
+        for entry in damage[:MOST_PER_RULE] + [
+            entry for entry in damage[MOST_PER_RULE:] if entry is fatal
+        ]:
             message = f"damaged record: {entry.message}"
             if entry.fatal:
                 message += "; mlperf-logging ends with a traceback at such a line and scores nothing in this folder"
-            self.lasting.append(self._finding(entry, "", "record", message, FATAL if entry.fatal else ERROR))
+            self.lasting.append(
+                self._finding(entry, "", "record", message, FATAL if entry.fatal else ERROR)
+            )
         if len(damage) > MOST_PER_RULE:
-            self.lasting.append(LogFinding(self.name, 0, "", "record", f"{len(damage)} damaged records in this file"))
+            self.lasting.append(
+                LogFinding(
+                    self.name, 0, "", "record", f"{len(damage)} damaged records in this file"
+                )
+            )
 
     def _run_config(self, name: str) -> None:
         config = self.rules.config(name)
@@ -144,7 +165,9 @@ class _Check:
         try:
             for statement in config.begin:
                 statement(context, self.records, self.queue)
-        except Exception as error:  # a procedure of the rules on arbitrary log content: the referee ends here too
+        except (
+            Exception
+        ) as error:  # a procedure of the rules on arbitrary log content: the referee ends here too
             raise _Fatal(f"the evaluations cannot be put together: {error!r}") from error
         for key in config.keys:
             self.keyed.pop(key, None)
@@ -160,7 +183,9 @@ class _Check:
         key = "submission_division" if config.endswith("_common") else "submission_benchmark"
         return self.log.first(key), key
 
-    def _walk(self, config: Config, context: Context, seen: dict[str, list[Record]]) -> dict[str, int]:
+    def _walk(
+        self, config: Config, context: Context, seen: dict[str, list[Record]]
+    ) -> dict[str, int]:
         """Apply the rules to the records in file order; how often each key's "at least one" rule was met."""
         met: dict[str, int] = {}
         rules = config.keys
@@ -190,7 +215,9 @@ class _Check:
             if condition.holds(context):
                 return
             message = words.broken(condition.node, context)
-        except Exception as error:  # the referee counts any failure of a rule's expression as "not met"
+        except (
+            Exception
+        ) as error:  # the referee counts any failure of a rule's expression as "not met"
             message = words.not_applicable(condition, context, error)
         self._keyed(record, condition.text, message)
 
@@ -199,7 +226,9 @@ class _Check:
             for statement in statements:
                 statement(context, self.records, self.queue)
         except Exception as error:  # as above
-            self._keyed(record, "value", f"the value {words.shown(record.value)} cannot be used: {error}")
+            self._keyed(
+                record, "value", f"the value {words.shown(record.value)} cannot be used: {error}"
+            )
 
     def _is_met(self, condition: Condition, record: Record, context: Context) -> int:
         try:
@@ -214,7 +243,9 @@ class _Check:
 
     def _never_met(self, rule: KeyRule, records: list[Record]) -> None:
         text = rule.any.text if rule.any else ""
-        self.lasting.append(self._finding(records[-1], rule.name, text, words.target_missed(rule, records)))
+        self.lasting.append(
+            self._finding(records[-1], rule.name, text, words.target_missed(rule, records))
+        )
 
     def _count(self, config: Config, seen: dict[str, list[Record]]) -> None:
         reported: set[frozenset[str]] = set()
@@ -227,11 +258,15 @@ class _Check:
                 alternatives = frozenset([key, *rule.others])
                 if alternatives not in reported and not any(seen[other] for other in alternatives):
                     self.lasting.append(
-                        LogFinding(self.name, 0, key, rule.required, words.none_of(sorted(alternatives)))
+                        LogFinding(
+                            self.name, 0, key, rule.required, words.none_of(sorted(alternatives))
+                        )
                     )
                 reported.add(alternatives)
             elif len(found) < rule.least:
-                often = "once" if rule.least == 1 else f"{rule.least} times, and is {len(found)} times"
+                often = (
+                    "once" if rule.least == 1 else f"{rule.least} times, and is {len(found)} times"
+                )
                 self._missing(rule, f"it must be logged at least {often}")
 
     def _not_once(self, rule: KeyRule, found: list[Record]) -> None:
@@ -239,12 +274,16 @@ class _Check:
             self._missing(rule, "it must be logged exactly once")
         elif all(record.value == found[0].value for record in found):
             message = f"logged {len(found)} times with the same value; once is enough"
-            self.warnings.append(self._finding(found[1], rule.name, rule.required, message, WARNING))
+            self.warnings.append(
+                self._finding(found[1], rule.name, rule.required, message, WARNING)
+            )
         else:
             self._keyed(found[1], rule.required, words.different_values(self.log, found))
 
     def _missing(self, rule: KeyRule, why: str) -> None:
-        finding = LogFinding(self.name, 0, rule.name, rule.required, f"`{rule.name}` is missing: {why}")
+        finding = LogFinding(
+            self.name, 0, rule.name, rule.required, f"`{rule.name}` is missing: {why}"
+        )
         self.keyed.setdefault(rule.name, []).append(finding)
 
     def _keyed(self, record: Record, rule: str, message: str) -> None:

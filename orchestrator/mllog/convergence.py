@@ -8,7 +8,15 @@ evaluations. Where it would end with a traceback, `refused` says why.
 from __future__ import annotations
 
 from orchestrator.mllog.rcp import FAILED
-from orchestrator.mllog.reader import BATCH_SIZE, BENCHMARK, EVALUATION, RUN_STOP, Damage, Log, Record
+from orchestrator.mllog.reader import (
+    BATCH_SIZE,
+    BENCHMARK,
+    EVALUATION,
+    RUN_STOP,
+    Damage,
+    Log,
+    Record,
+)
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -64,7 +72,11 @@ def convergence(log: Log) -> Convergence:
 def _reason(entry: Record | Damage, error: Exception) -> str:
     if isinstance(entry, Damage):
         return "a damaged record that the RCP test needs"
-    missing = f"no `{error.args[0]}` in the metadata" if isinstance(error, KeyError) and error.args else str(error)
+    missing = (
+        f"no `{error.args[0]}` in the metadata"
+        if isinstance(error, KeyError) and error.args
+        else str(error)
+    )
     return f"the `{entry.key}` record cannot be used by the RCP test: {missing}"
 
 
@@ -107,7 +119,9 @@ def _stop(state: Convergence, metadata: Any) -> None:
     if state.benchmark == "stable_diffusion":
         # The first evaluation that meets both targets counts, not the last one.
         state._last = min(
-            step for step, value in state._metrics.items() if value["FID"] <= 90.0 and value["CLIP"] >= 0.15
+            step
+            for step, value in state._metrics.items()
+            if value["FID"] <= 90.0 and value["CLIP"] >= 0.15
         )
     if state._last is _UNSET:
         raise ValueError("`run_stop` says success, and there is no evaluation before it")

@@ -45,7 +45,11 @@ class Expected:
 def differences(source: Source, logs: list[tuple[RunFile, Log]]) -> list[LogFinding]:
     """Return what the logs say otherwise, one finding for all runs that say the same; [] where nothing is on record."""
     entries = source.workload.get("logged")
-    expected = [Expected(one) for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    expected = (
+        [Expected(one) for one in entries if isinstance(one, dict)]
+        if isinstance(entries, list)
+        else []
+    )
     if not expected:
         return []
     environment = _environment(os.path.join(source.directory, "environment.sh"))
@@ -58,7 +62,9 @@ def differences(source: Source, logs: list[tuple[RunFile, Log]]) -> list[LogFind
     return [_finding(key, text, found, len(logs)) for (key, text), found in told.items()]
 
 
-def _finding(key: str, text: str, found: list[tuple[RunFile, Log, Record]], runs: int) -> LogFinding:
+def _finding(
+    key: str, text: str, found: list[tuple[RunFile, Log, Record]], runs: int
+) -> LogFinding:
     run, log, record = found[0]
     share = "" if len(found) == runs == 1 else f" (in {len(found)} of {runs} runs)"
     return LogFinding(run.name, log.line(record), key, "described", f"{text}{share}", DIFFERS)
@@ -71,11 +77,22 @@ def _compare(one: Expected, log: Log, given: dict[str, str]) -> list[tuple[Recor
         return []
     found = []
     value = given.get(one.variable, "")
-    if value and not any(_same(each.value, one.form.replace("{}", value)) for each in log.with_key(one.key)):
-        said = "the run was given the seed " if one.variable == SEED else f"the environment says {one.variable}="
+    if value and not any(
+        _same(each.value, one.form.replace("{}", value)) for each in log.with_key(one.key)
+    ):
+        said = (
+            "the run was given the seed "
+            if one.variable == SEED
+            else f"the environment says {one.variable}="
+        )
         found.append((record, f"logged is {_short(record.value)}, and {said}{_short(value)}"))
     if one.value and not any(_same(each.value, one.value) for each in log.with_key(one.key)):
-        found.append((record, f"logged is {_short(record.value)}, and the descriptor says {one.fact} {one.value}"))
+        found.append(
+            (
+                record,
+                f"logged is {_short(record.value)}, and the descriptor says {one.fact} {one.value}",
+            )
+        )
     return found
 
 

@@ -50,7 +50,9 @@ def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
     }
     outlook["can_become_valid"] = not outlook["never_because"]
     if outlook["never_because"]:
-        outlook["text"].append(f"this set can no longer become valid: {'; '.join(outlook['never_because'])}")
+        outlook["text"].append(
+            f"this set can no longer become valid: {'; '.join(outlook['never_because'])}"
+        )
         return outlook
     if good:
         outlook.update(_draw(score, good, failed, missing))
@@ -79,7 +81,9 @@ class _Urn:
 
     def __init__(self, score: Score, good: list[RunScore]) -> None:
         self.counts = [
-            float(run.samples) if isinstance(run.samples, (int, float)) and run.samples > 0 else math.nan
+            float(run.samples)
+            if isinstance(run.samples, (int, float)) and run.samples > 0
+            else math.nan
             for run in good
         ]
         counted = all(math.isfinite(count) for count in self.counts)
@@ -87,7 +91,9 @@ class _Urn:
             # No sample counts: the times themselves are drawn, as samples at one minute each.
             self.counts = [float(run.minutes or 0.0) for run in good]
         self.rates = [
-            (run.minutes or 0.0) / count for run, count in zip(good, self.counts, strict=True) if count > 0
+            (run.minutes or 0.0) / count
+            for run, count in zip(good, self.counts, strict=True)
+            if count > 0
         ] or [1.0]
         self.table = _table(score) if counted else None
         self.reference = _reference(score.batch_size, self.table) or _spread_around(self.counts)
@@ -175,9 +181,15 @@ def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict
             valid += 1
             outcomes.append(mean * factor)
     outcomes.sort()
-    answer: dict[str, Any] = {"rcp_pass_chance": passes / DRAWS if urn.table else None, "valid_chance": valid / DRAWS}
+    answer: dict[str, Any] = {
+        "rcp_pass_chance": passes / DRAWS if urn.table else None,
+        "valid_chance": valid / DRAWS,
+    }
     if outcomes:
-        low, high = outcomes[int(0.03 * len(outcomes))], outcomes[min(len(outcomes) - 1, int(0.97 * len(outcomes)))]
+        low, high = (
+            outcomes[int(0.03 * len(outcomes))],
+            outcomes[min(len(outcomes) - 1, int(0.97 * len(outcomes)))],
+        )
         answer |= {
             "score_range_minutes": [outcomes[0], outcomes[-1]],
             "score_90_minutes": [low, high],
@@ -194,7 +206,9 @@ def _rcp(score: Score, urn: _Urn, samples: list[Any], failed: int) -> tuple[floa
     return (result.factor, True) if result.passed else (1.0, False)
 
 
-def _fit(score: Score, good: list[RunScore], missing: int, minutes_left: float | None) -> dict[str, Any]:
+def _fit(
+    score: Score, good: list[RunScore], missing: int, minutes_left: float | None
+) -> dict[str, Any]:
     """Return how long the runs to come take, with the time between runs, and whether that fits."""
     if not good:
         return {}
@@ -212,13 +226,19 @@ def _fit(score: Score, good: list[RunScore], missing: int, minutes_left: float |
 
 def _at_once(good: list[RunScore]) -> int:
     """Return how many of the runs went on at the same time, on nodes of their own."""
-    spans = [(run.start, run.stop) for run in good if run.start is not None and run.stop is not None]
-    return max((sum(start <= at < stop for start, stop in spans) for at, _ in spans), default=1) or 1
+    spans = [
+        (run.start, run.stop) for run in good if run.start is not None and run.stop is not None
+    ]
+    return (
+        max((sum(start <= at < stop for start, stop in spans) for at, _ in spans), default=1) or 1
+    )
 
 
 def _text(outlook: dict[str, Any]) -> list[str]:
     missing, seen = outlook["runs_missing"], outlook["runs_seen"]
-    lines = [f"{missing} of {missing + seen} runs are missing; {outlook['failures_affordable']} more may fail"]
+    lines = [
+        f"{missing} of {missing + seen} runs are missing; {outlook['failures_affordable']} more may fail"
+    ]
     if "score_90_minutes" in outlook:
         low, high = outlook["score_90_minutes"]
         lines.append(

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 OWN = "own"
 """The ruleset of such a workload, in its document, in set.json and for --ruleset."""
 
-NO_RULES = (
-    "scored by the workload's own rules: no RCP test, no compliance check, nothing that can be handed in to MLPerf"
-)
+NO_RULES = "scored by the workload's own rules: no RCP test, no compliance check, nothing that can be handed in to MLPerf"
 
 FEWEST_RUNS = 3
 """Below that an olympic mean has nothing left to average."""
@@ -69,7 +67,11 @@ class OwnRules:
     @property
     def goal(self) -> str:
         """The target in words; "" without one."""
-        return "" if self.target is None else f"{self.metric} {'≤' if self.smaller else '≥'} {self.target:g}"
+        return (
+            ""
+            if self.target is None
+            else f"{self.metric} {'≤' if self.smaller else '≥'} {self.target:g}"
+        )
 
     def reached(self, value: Any) -> bool:
         """Whether an evaluation meets the target."""
@@ -115,17 +117,22 @@ class OwnReading:
 def _evaluations(log: Log) -> list[tuple[Any, Any]]:
     """(samples or epochs, value) of the evaluations up to the end of the run; what was logged after it does not count."""
     stop = log.start_stop[1]
-    return [(count, value) for time, count, value in log.evaluations if stop is None or time <= stop]
+    return [
+        (count, value) for time, count, value in log.evaluations if stop is None or time <= stop
+    ]
 
 
 def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
     """Check one log by the workload's own rules."""
 
-    def finding(key: str, rule: str, message: str, record: Record | None = None, severity: str = ERROR) -> LogFinding:
+    def finding(
+        key: str, rule: str, message: str, record: Record | None = None, severity: str = ERROR
+    ) -> LogFinding:
         return LogFinding(run.name, log.line(record) if record else 0, key, rule, message, severity)
 
     found = [
-        LogFinding(run.name, log.line(damage), "", "records", damage.message, WARNING) for damage in log.damage[:10]
+        LogFinding(run.name, log.line(damage), "", "records", damage.message, WARNING)
+        for damage in log.damage[:10]
     ]
     named = log.last("submission_benchmark")
     if rules.benchmark and named and named.value != rules.benchmark:
@@ -137,8 +144,12 @@ def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
     elif not 0 < log.minutes < math.inf:
         found.append(finding("run_stop", "time", f"the run took {log.minutes:.2f} minutes", stop))
     elif log.status != "success":
-        found.append(finding("run_stop", "status", f"the run ended with status {log.status!r}", stop))
-    elif rules.target is not None and not any(rules.reached(value) for _, value in _evaluations(log)):
+        found.append(
+            finding("run_stop", "status", f"the run ended with status {log.status!r}", stop)
+        )
+    elif rules.target is not None and not any(
+        rules.reached(value) for _, value in _evaluations(log)
+    ):
         message = f"the run says success, and no evaluation reached the target ({rules.goal}): {_best(log, rules)}"
         found.append(finding("eval_accuracy", "target", message, stop))
     return Compliance(found)
@@ -157,7 +168,9 @@ def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
     taken: dict[str, str] = {}
     for file, seed in seeds:
         if seed is None:
-            found.append(LogFinding(file, 0, "seed", "logged", "no `seed` is logged; every run must log one"))
+            found.append(
+                LogFinding(file, 0, "seed", "logged", "no `seed` is logged; every run must log one")
+            )
             continue
         other = taken.setdefault(repr(seed), file)
         if other != file:

@@ -82,7 +82,9 @@ class RcpResult:
 class RcpTable:
     """The reference points of one benchmark in one round, all of them and those left after pruning."""
 
-    def __init__(self, benchmark: str, raw: list[list[Any]], runs: int, t95: dict[str, float]) -> None:
+    def __init__(
+        self, benchmark: str, raw: list[list[Any]], runs: int, t95: dict[str, float]
+    ) -> None:
         self.benchmark = benchmark
         self.runs = runs
         self._t95 = t95
@@ -132,7 +134,9 @@ class RcpTable:
         index = 1
         while index < len(kept) - 1:
             low, point, high = kept[index - 1 : index + 2]
-            line = _interpolate(point.batch_size, low.batch_size, low.mean, high.batch_size, high.mean)
+            line = _interpolate(
+                point.batch_size, low.batch_size, low.mean, high.batch_size, high.mean
+            )
             if point.mean > line:
                 # The referee looks at the same position again, and never at an earlier one: not quite a convex hull.
                 del kept[index]
@@ -151,7 +155,9 @@ class RcpTable:
             return self._check(batch_size, samples)
         except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
             return RcpResult(
-                False, f"batch size {batch_size!r} or the samples to converge are not numbers: {error}", refused=True
+                False,
+                f"batch size {batch_size!r} or the samples to converge are not numbers: {error}",
+                refused=True,
             )
 
     def _check(self, batch_size: Any, samples: list[Any]) -> RcpResult:
@@ -214,5 +220,7 @@ def table(ruleset: str, benchmark: str) -> RcpTable | None:
         return None
     key = (ruleset, benchmark)
     if key not in _READY:
-        _READY[key] = RcpTable(benchmark, raw["tables"][benchmark], raw["submission_runs"][benchmark], raw["t95"])
+        _READY[key] = RcpTable(
+            benchmark, raw["tables"][benchmark], raw["submission_runs"][benchmark], raw["t95"]
+        )
     return _READY[key]

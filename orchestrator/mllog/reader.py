@@ -52,7 +52,14 @@ class Record:
     __slots__ = ("key", "lines", "metadata", "offset", "time", "value", "words")
 
     def __init__(
-        self, time: float, key: Any, value: Any, metadata: Any, words: int, offset: int, lines: int = 0
+        self,
+        time: float,
+        key: Any,
+        value: Any,
+        metadata: Any,
+        words: int,
+        offset: int,
+        lines: int = 0,
     ) -> None:
         self.time = time
         self.key = key
@@ -68,7 +75,9 @@ class Damage:
 
     __slots__ = ("fatal", "json", "lines", "message", "offset", "words")
 
-    def __init__(self, message: str, fatal: bool, words: int, offset: int, lines: int, json: Any = None) -> None:
+    def __init__(
+        self, message: str, fatal: bool, words: int, offset: int, lines: int, json: Any = None
+    ) -> None:
         self.message = message
         self.fatal = fatal
         self.words = words
@@ -153,7 +162,13 @@ class Log:
         for record in wanted:
             if isinstance(record.metadata, dict):
                 metadata = record.metadata
-                found.append((record.time, metadata.get("samples_count", metadata.get("epoch_num")), record.value))
+                found.append(
+                    (
+                        record.time,
+                        metadata.get("samples_count", metadata.get("epoch_num")),
+                        record.value,
+                    )
+                )
         return found
 
     @property
@@ -252,11 +267,15 @@ def _read_dense(log: Log, block: bytes, offset: int, shapes: Shapes, full: bool)
             texts.append(piece)
         else:
             continue  # another token follows on the same line, and the last one counts
-        places.append((offset, lines) if blanked else (offset + starts[index - 1] + 9 * (index - 1), 0))
+        places.append(
+            (offset, lines) if blanked else (offset + starts[index - 1] + 9 * (index - 1), 0)
+        )
     _add(log, texts, places, shapes.repeats, full)
 
 
-def _read_sparse(log: Log, data: bytes, position: int, end: int, offset: int, shapes: Shapes, full: bool) -> None:
+def _read_sparse(
+    log: Log, data: bytes, position: int, end: int, offset: int, shapes: Shapes, full: bool
+) -> None:
     """Search the block for tokens. Most of it is console text, and none of it is copied."""
     texts: list[bytes] = []
     places: list[tuple[int, int]] = []
@@ -281,7 +300,9 @@ def _line_rest(data: bytes, position: int, limit: int) -> tuple[bytes, int, int]
     return data[start + len(TOKEN) : end], start, end
 
 
-def _add(log: Log, texts: list[bytes], places: list[tuple[int, int]], repeats: Repeats, full: bool) -> None:
+def _add(
+    log: Log, texts: list[bytes], places: list[tuple[int, int]], repeats: Repeats, full: bool
+) -> None:
     """Append what the texts hold to the log, in their order."""
     find = repeats.find
     known = [find(text) for text in texts]
@@ -300,7 +321,9 @@ def _add(log: Log, texts: list[bytes], places: list[tuple[int, int]], repeats: R
                 continue
             entry = made
             if entry.key not in _MEASURED:
-                repeats.keep(texts[index], entry.time, (entry.key, entry.value, entry.metadata, entry.words))
+                repeats.keep(
+                    texts[index], entry.time, (entry.key, entry.value, entry.metadata, entry.words)
+                )
         key = entry.key
         if key.__class__ is str:
             if key in SKIPPED_KEYS:
@@ -324,7 +347,15 @@ def _parse_all(texts: list[bytes]) -> list[tuple[Any, int]]:
 
 def _entry(value: Any, words: int, offset: int, lines: int) -> Record | Damage:
     try:
-        return Record(float(value["time_ms"]), value["key"], value["value"], value["metadata"], words, offset, lines)
+        return Record(
+            float(value["time_ms"]),
+            value["key"],
+            value["value"],
+            value["metadata"],
+            words,
+            offset,
+            lines,
+        )
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         return _damage(error, value, words, offset, lines)
 
@@ -392,6 +423,9 @@ def _damage(error: Exception, value: Any, words: int, offset: int, lines: int) -
         message = f"the record has no {error.args[0]!r}"
     else:
         # A text that is no number is reported; a null, a list or a number beyond all floats ends the referee.
-        message, fatal = f"`time_ms` is not a number: {str(value['time_ms'])[:40]}", not isinstance(error, ValueError)
+        message, fatal = (
+            f"`time_ms` is not a number: {str(value['time_ms'])[:40]}",
+            not isinstance(error, ValueError),
+        )
         json_value = value
     return Damage(message, fatal, words, offset, lines, json_value)

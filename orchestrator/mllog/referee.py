@@ -8,7 +8,15 @@ from __future__ import annotations
 from orchestrator.mllog.compliance import FATAL, WARNING, check_log
 from orchestrator.mllog.convergence import Convergence, convergence
 from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
-from orchestrator.mllog.own import NO_RULES, OWN, OwnReading, OwnRules, check_own, check_own_seeds, own_runs_required
+from orchestrator.mllog.own import (
+    NO_RULES,
+    OWN,
+    OwnReading,
+    OwnRules,
+    check_own,
+    check_own_seeds,
+    own_runs_required,
+)
 from orchestrator.mllog.rcp import FAILED, RcpResult, table
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
@@ -54,14 +62,18 @@ def score_run(run: RunFile, log: Log, round_rules: Rules | OwnRules) -> RunScore
         evaluations=log.evaluations,
         throughput=log.throughput,
         stand_in=bool(
-            announced and isinstance(announced.metadata, dict) and announced.metadata.get("stand_in") is True
+            announced
+            and isinstance(announced.metadata, dict)
+            and announced.metadata.get("stand_in") is True
         ),
         findings=tuple(compliance.findings),
         compliant=compliance.compliant,
         fatal=compliance.fatal,
         org=log.org,
         rehearsed=bool(
-            announced and isinstance(announced.metadata, dict) and announced.metadata.get("file") == REHEARSAL
+            announced
+            and isinstance(announced.metadata, dict)
+            and announced.metadata.get("file") == REHEARSAL
         ),
     )
 
@@ -75,7 +87,9 @@ def score_runs(
 ) -> Score:
     """Return the score of a list of runs, in the order given; its runs say what became of each."""
     described = source.described if source else {}
-    benchmark = next((run.benchmark for run in runs if run.benchmark is not None), described.get("benchmark"))
+    benchmark = next(
+        (run.benchmark for run in runs if run.benchmark is not None), described.get("benchmark")
+    )
     good = [run.minutes for run in runs if run.good and run.minutes is not None]
     own = round_rules if isinstance(round_rules, OwnRules) else None
     dropped = 1 if own else dropped_per_side(benchmark)
@@ -85,11 +99,17 @@ def score_runs(
         ruleset=round_rules.ruleset,
         ruleset_from=ruleset_from,
         benchmark=benchmark,
-        division="" if own else "open" if runs and all(run.division == "open" for run in runs) else "closed",
+        division=""
+        if own
+        else "open"
+        if runs and all(run.division == "open" for run in runs)
+        else "closed",
         runs_required=_runs_required(benchmark, len(runs), round_rules, described),
         olympic_mean=olympic_mean(good, len(runs) - len(good), dropped),
         seed_findings=tuple(
-            check_own_seeds([(run.file, run.seed) for run in runs]) if own else check_seeds([run.seeds for run in runs])
+            check_own_seeds([(run.file, run.seed) for run in runs])
+            if own
+            else check_seeds([run.seeds for run in runs])
         ),
         unscored=list(source.unscored) if source else [],
         pending=list(source.pending) if source else [],
@@ -101,7 +121,9 @@ def score_runs(
     return score.replace(reasons=tuple(reasons(score, round_rules)), notes=tuple(_notes(score)))
 
 
-def _runs_required(benchmark: Any, runs: int, round_rules: Rules | OwnRules, described: dict[str, Any]) -> int:
+def _runs_required(
+    benchmark: Any, runs: int, round_rules: Rules | OwnRules, described: dict[str, Any]
+) -> int:
     if isinstance(round_rules, OwnRules):
         return own_runs_required(round_rules, runs, described.get("nexp"))
     return round_rules.benchmarks.get(benchmark, 10) if isinstance(benchmark, str) else 10
@@ -110,7 +132,8 @@ def _runs_required(benchmark: Any, runs: int, round_rules: Rules | OwnRules, des
 def mark_uses(runs: Sequence[RunScore], dropped: int) -> tuple[RunScore, ...]:
     """Return the runs with what becomes of each in their olympic mean, which drops `dropped` on each side."""
     ordered = sorted(
-        (index for index, run in enumerate(runs) if run.good), key=lambda index: runs[index].minutes or 0.0
+        (index for index, run in enumerate(runs) if run.good),
+        key=lambda index: runs[index].minutes or 0.0,
     )
     slowest = len(ordered) - max(0, dropped - (len(runs) - len(ordered)))
     uses = ["bad"] * len(runs)
@@ -128,9 +151,17 @@ def rcp_test(score: Score) -> RcpResult:
         return RcpResult(False, mixed, refused=True)
     points = table(score.ruleset, score.benchmark) if isinstance(score.benchmark, str) else None
     if points is None:
-        return RcpResult(False, f"there is no RCP table for {score.benchmark!r} in round {score.ruleset}", refused=True)
+        return RcpResult(
+            False,
+            f"there is no RCP table for {score.benchmark!r} in round {score.ruleset}",
+            refused=True,
+        )
     failed = sum(not run.converged for run in runs)
-    samples = None if failed > score.dropped else [FAILED if run.samples is None else run.samples for run in runs]
+    samples = (
+        None
+        if failed > score.dropped
+        else [FAILED if run.samples is None else run.samples for run in runs]
+    )
     return points.check(score.batch_size, samples)
 
 
@@ -197,7 +228,11 @@ def _listed(benchmark: Any, round_rules: Rules) -> bool:
 
 
 def _rcp_reason(result: RcpResult) -> str:
-    if result.point is None or result.submission_mean is None or result.message.startswith("Missing"):
+    if (
+        result.point is None
+        or result.submission_mean is None
+        or result.message.startswith("Missing")
+    ):
         return result.message
     return (
         f"{result.message}, but the set converges faster than the reference allows "
@@ -210,11 +245,15 @@ def _notes(score: Score) -> list[str]:
     if score.own:
         notes.append(NO_RULES)
         if score.own.target is None:
-            notes.append("no target is known: every run that says success counts (--workload NAME gives the target)")
+            notes.append(
+                "no target is known: every run that says success counts (--workload NAME gives the target)"
+            )
     elif score.division == "open":
         notes.append("open division: the seed check and the RCP test do not apply")
     if any(run.stand_in for run in score.runs):
-        notes.append("stand-in: these runs rehearse the benchmark with a small workload; they are no result of it")
+        notes.append(
+            "stand-in: these runs rehearse the benchmark with a small workload; they are no result of it"
+        )
     if score.pending and len(score.runs) >= score.runs_required:
         notes.append(f"{len(score.pending)} more runs of this set are still to come")
     for run in score.runs:

@@ -33,7 +33,9 @@ class Frozen:
         self.__dict__.update(fields)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__}.{name} was set when the object was made; `replace` gives another")
+        raise AttributeError(
+            f"{type(self).__name__}.{name} was set when the object was made; `replace` gives another"
+        )
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values in some fields."""
@@ -151,7 +153,11 @@ class Score(Frozen):
     @property
     def findings(self) -> list[LogFinding]:
         """What the rules say of the runs, then of their seeds, then where the logs are not what was described."""
-        return [*(finding for run in self.runs for finding in run.findings), *self.seed_findings, *self.differences]
+        return [
+            *(finding for run in self.runs for finding in run.findings),
+            *self.seed_findings,
+            *self.differences,
+        ]
 
     @property
     def seeds_ok(self) -> bool:
@@ -177,7 +183,11 @@ class Score(Frozen):
     @property
     def _verdict(self) -> str:
         if self.valid:
-            what = "valid score by the workload's own rules, not an MLPerf score" if self.own else "valid score"
+            what = (
+                "valid score by the workload's own rules, not an MLPerf score"
+                if self.own
+                else "valid score"
+            )
             return f"{what}: {train_time(self.minutes, 2)}"
         unfinished = self.forecast is not None and self.forecast.get("can_become_valid")
         what = "no valid score yet" if unfinished else "no valid score"

@@ -90,7 +90,11 @@ def expression(node: Any) -> Expression:
         return lambda context: node
     operation, *operands = node
     if operation in _ARITHMETIC:
-        function, left, right = _ARITHMETIC[operation], expression(operands[0]), expression(operands[1])
+        function, left, right = (
+            _ARITHMETIC[operation],
+            expression(operands[0]),
+            expression(operands[1]),
+        )
         return lambda context: function(left(context), right(context))
     return _BUILDERS[operation](operands)
 
@@ -100,13 +104,21 @@ def _compare(operands: list[Any]) -> Expression:
     if operands[1:] == ["in", ["metadata"]] and isinstance(operands[0], str):
         name = operands[0]
         return lambda context: name in context.record.metadata
-    if operands[0] == ["value"] and operands[1] == "==" and len(operands) == 3 and not isinstance(operands[2], list):
+    if (
+        operands[0] == ["value"]
+        and operands[1] == "=="
+        and len(operands) == 3
+        and not isinstance(operands[2], list)
+    ):
         wanted = operands[2]
         return lambda context: context.record.value == wanted
     if len(operands) == 3:
         function, second = _COMPARE[operands[1]], expression(operands[2])
         return lambda context: function(first(context), second(context))
-    steps = [(_COMPARE[name], expression(node)) for name, node in zip(operands[1::2], operands[2::2], strict=True)]
+    steps = [
+        (_COMPARE[name], expression(node))
+        for name, node in zip(operands[1::2], operands[2::2], strict=True)
+    ]
 
     def chain(context: Context) -> Any:
         left, result = first(context), True
@@ -210,7 +222,9 @@ def statement(node: list[Any]) -> Statement:
         case ["update", values]:
             return _update({name: expression(value) for name, value in values.items()})
         case ["config", pattern]:
-            return lambda context, records, queue: queue.append(pattern.format(context.record.value))
+            return lambda context, records, queue: queue.append(
+                pattern.format(context.record.value)
+            )
         case ["when", test, body]:
             return _when(expression(test), [statement(part) for part in body])
         case ["aggregate_eval_accuracy"]:
@@ -255,14 +269,28 @@ class Condition:
 class KeyRule:
     """What one config asks of one key."""
 
-    __slots__ = ("acts", "after", "any", "before", "checks", "first", "least", "name", "once", "others", "required")
+    __slots__ = (
+        "acts",
+        "after",
+        "any",
+        "before",
+        "checks",
+        "first",
+        "least",
+        "name",
+        "once",
+        "others",
+        "required",
+    )
 
     def __init__(self, name: str, raw: dict[str, Any]) -> None:
         self.name = name
         self.required: str = raw.get("required", "")
         self.others: list[str] = []
         if self.required.startswith("AT_LEAST_ONE_OR("):
-            self.others = [other.strip() for other in self.required[len("AT_LEAST_ONE_OR(") : -1].split(",")]
+            self.others = [
+                other.strip() for other in self.required[len("AT_LEAST_ONE_OR(") : -1].split(",")
+            ]
         self.least = 1 if self.required == "AT_LEAST_ONE" else 0
         if self.required.startswith("AT_LEAST("):
             self.least = int(self.required[len("AT_LEAST(") : -1])

@@ -60,9 +60,13 @@ def score_source(
     runs = [score_run(run, log, round_rules) for run, log in logs]
     differing = _differences(source, logs)
     logs.clear()
-    score = score_runs(source.directory, runs, round_rules, why, source).replace(differences=differing)
+    score = score_runs(source.directory, runs, round_rules, why, source).replace(
+        differences=differing
+    )
     score = _with_outlook(score, round_rules, window or source.is_set, minutes_left)
-    return score.replace(reasons=(*score.reasons, *source.refused), notes=(*score.notes, *source.told))
+    return score.replace(
+        reasons=(*score.reasons, *source.refused), notes=(*score.notes, *source.told)
+    )
 
 
 def read_logs(source: Source) -> list[tuple[RunFile, Log]]:
@@ -74,19 +78,24 @@ def read_logs(source: Source) -> list[tuple[RunFile, Log]]:
             logs.append((run, read_log(run.path, shapes=shapes)))
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(
-                f"{run.path}: cannot be read: {error}", hint="copy the file again from where it was written"
+                f"{run.path}: cannot be read: {error}",
+                hint="copy the file again from where it was written",
             ) from error
     return logs
 
 
-def _rules(wanted: str, source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[Rules | OwnRules, str]:
+def _rules(
+    wanted: str, source: Source, logs: list[tuple[RunFile, Log]]
+) -> tuple[Rules | OwnRules, str]:
     """Return (the rules that count, why these)."""
     named = wanted or str(source.described.get("ruleset") or "")
     if named:
         why = "--ruleset" if wanted else "set.json"
         return (OwnRules.of_set(source) if named == OWN else rules(chosen_round(named))), why
     starts = [start for _, log in logs if (start := log.start_stop[0]) is not None]
-    guessed, why = guess_round(next((log.benchmark for _, log in logs if log.benchmark is not None), None), starts)
+    guessed, why = guess_round(
+        next((log.benchmark for _, log in logs if log.benchmark is not None), None), starts
+    )
     return rules(guessed), why
 
 
@@ -98,7 +107,9 @@ def _differences(source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[LogFi
     return tuple(differences(source, logs))
 
 
-def _with_outlook(score: Score, round_rules: Rules | OwnRules, adopt: bool, minutes_left: float | None) -> Score:
+def _with_outlook(
+    score: Score, round_rules: Rules | OwnRules, adopt: bool, minutes_left: float | None
+) -> Score:
     """Return the score with the parts that only some sets need, imported only then."""
     if len(score.runs) > score.runs_required:
         from orchestrator.mllog.window import apply_window

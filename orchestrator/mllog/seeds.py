@@ -28,7 +28,9 @@ class RunSeeds:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             self.unreadable = str(error)
 
-    def finding(self, entry: Record | Damage | None, rule: str, message: str, severity: str = ERROR) -> LogFinding:
+    def finding(
+        self, entry: Record | Damage | None, rule: str, message: str, severity: str = ERROR
+    ) -> LogFinding:
         line = self.log.line(entry) if entry else 0
         return LogFinding(self.name, line, "seed", rule, message, severity)
 
@@ -58,7 +60,9 @@ def _check(run: RunSeeds, taken: dict[SeedKey, str]) -> list[LogFinding]:
     if not run.seeds:
         findings.append(run.finding(None, "logged", "no `seed` is logged; every run must log one"))
     if len(run.seeds) > 1:
-        findings.append(run.finding(run.seeds[1][0], "once", f"{len(run.seeds)} seeds are logged", WARNING))
+        findings.append(
+            run.finding(run.seeds[1][0], "once", f"{len(run.seeds)} seeds are logged", WARNING)
+        )
     for record, key in run.seeds:
         try:
             other = taken.get(key)

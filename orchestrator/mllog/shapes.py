@@ -18,7 +18,14 @@ from orchestrator.mllog.repeats import Repeats
 SKIPPED_KEYS = frozenset({"tracked_stats", "train_loss"})
 """Keys that no rule of any round names (a test proves it)."""
 
-TELLING = (b"eval_error", b"eval_accuracy", b"run_stop", b"global_batch_size", b"submission_benchmark", b"throughput")
+TELLING = (
+    b"eval_error",
+    b"eval_accuracy",
+    b"run_stop",
+    b"global_batch_size",
+    b"submission_benchmark",
+    b"throughput",
+)
 """A record with one of these anywhere in its text is never skipped: the referee's RCP test looks for the first five
 as plain text, whatever the key is, and throughput is wanted for the report."""
 
@@ -111,7 +118,10 @@ def _shape(text: bytes) -> bytes | None:
     for match in _PART.finditer(text):
         token = match[0]
         if not token.startswith(b'"'):
-            pattern += [re.escape(text[position : match.start()]), _INTEGER if token.isdigit() else _NUMBER]
+            pattern += [
+                re.escape(text[position : match.start()]),
+                _INTEGER if token.isdigit() else _NUMBER,
+            ]
             position = match.end()
     return b"".join([*pattern, re.escape(text[position:])])
 

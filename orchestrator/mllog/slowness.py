@@ -33,16 +33,29 @@ def explain(score: Score) -> list[dict[str, Any]]:
     runs = [run for run in score.runs if _positive(run.minutes) and run.converged]
     if not runs:
         return []
-    return [*_convergence(score), *_rates(runs), *_intervals(runs), *_gaps(runs), *_initialisation(runs)]
+    return [
+        *_convergence(score),
+        *_rates(runs),
+        *_intervals(runs),
+        *_gaps(runs),
+        *_initialisation(runs),
+    ]
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    )
 
 
 def _convergence(score: Score) -> list[dict[str, Any]]:
     result = score.rcp
-    if not result or not result.point or not _positive(result.submission_mean) or result.submission_mean is None:
+    if (
+        not result
+        or not result.point
+        or not _positive(result.submission_mean)
+        or result.submission_mean is None
+    ):
         return []
     ratio = result.submission_mean / result.point.mean
     if ratio >= 1:
@@ -62,7 +75,11 @@ def _convergence(score: Score) -> list[dict[str, Any]]:
 
 def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
     """Return samples per second of each run from its evaluations; runs well below the median are named."""
-    rates = {run.file: run.samples / (run.minutes * 60) for run in runs if _positive(run.samples) and run.minutes}
+    rates = {
+        run.file: run.samples / (run.minutes * 60)
+        for run in runs
+        if _positive(run.samples) and run.minutes
+    }
     if not rates:
         return []
     middle = median(list(rates.values()))
@@ -106,7 +123,9 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
         stretches = []
         for (before, first, _), (after, last, _) in pairwise(run.evaluations):
             if _positive(last) and _positive(first) and last > first and after > before:
-                stretches.append(((after - before) / 60000 / (last - first), last, (after - before) / 60000))
+                stretches.append(
+                    ((after - before) / 60000 / (last - first), last, (after - before) / 60000)
+                )
         if len(stretches) < 3:
             continue
         usual = median([stretch[0] for stretch in stretches])
@@ -129,7 +148,8 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
 def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
     """Return the time from a run's end to the next one's start, in launch order. Overlapping runs have no gaps."""
     ordered = sorted(
-        (run for run in runs if run.start is not None and run.stop is not None), key=lambda run: run.start or 0.0
+        (run for run in runs if run.start is not None and run.stop is not None),
+        key=lambda run: run.start or 0.0,
     )
     gaps = [
         ((later.start - earlier.stop) / 60000, earlier.file, later.file)

@@ -25,7 +25,9 @@ class RunFile:
 
     __slots__ = ("name", "number", "path", "seed")
 
-    def __init__(self, path: str, name: str, number: int | None = None, seed: int | None = None) -> None:
+    def __init__(
+        self, path: str, name: str, number: int | None = None, seed: int | None = None
+    ) -> None:
         self.path = path
         self.name = name
         self.number = number
@@ -35,9 +37,20 @@ class RunFile:
 class Source:
     """What a folder holds. `described` is set.json of a set folder ({} for a plain folder)."""
 
-    __slots__ = ("_workload", "described", "directory", "files", "pending", "refused", "told", "unscored")
+    __slots__ = (
+        "_workload",
+        "described",
+        "directory",
+        "files",
+        "pending",
+        "refused",
+        "told",
+        "unscored",
+    )
 
-    def __init__(self, directory: str, files: list[RunFile], described: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, directory: str, files: list[RunFile], described: dict[str, Any] | None = None
+    ) -> None:
         self.directory = directory
         self.files = files
         self.described = described or {}
@@ -65,7 +78,11 @@ class Source:
     def workload(self) -> dict[str, Any]:
         """What the workload's document says about scores and logs (bundle/workload.json); {} without it."""
         if self._workload is None:
-            self._workload = read_json(os.path.join(self.directory, "bundle", "workload.json")) if self.is_set else {}
+            self._workload = (
+                read_json(os.path.join(self.directory, "bundle", "workload.json"))
+                if self.is_set
+                else {}
+            )
         return self._workload
 
 
@@ -87,14 +104,21 @@ def _plain_folder(directory: str) -> Source:
         names = sorted(os.listdir(directory), key=natural)
     except OSError as error:
         raise InputError(f"{directory}: {error.strerror}") from error
-    results = [name for name in names if name.startswith("result_") and name.endswith((".txt", ".txt.gz"))]
-    chosen = results or [name for name in names if name.endswith((".log", ".log.gz")) and not name.startswith(".")]
+    results = [
+        name for name in names if name.startswith("result_") and name.endswith((".txt", ".txt.gz"))
+    ]
+    chosen = results or [
+        name for name in names if name.endswith((".log", ".log.gz")) and not name.startswith(".")
+    ]
     files = [
-        RunFile(os.path.join(directory, name), name) for name in chosen if os.path.isfile(os.path.join(directory, name))
+        RunFile(os.path.join(directory, name), name)
+        for name in chosen
+        if os.path.isfile(os.path.join(directory, name))
     ]
     if not files:
         raise InputError(
-            f"{directory}: no result_*.txt or *.log file in this folder", hint=_where_else(directory, names)
+            f"{directory}: no result_*.txt or *.log file in this folder",
+            hint=_where_else(directory, names),
         )
     return Source(directory, files)
 
@@ -127,10 +151,13 @@ def _set_folder(directory: str) -> Source:
         _add_run(source, os.path.join(directory, "runs", str(number)), number)
     runs, nexp = on_record.get("runs", 0), on_record.get("set", {}).get("nexp", 0)
     if runs > nexp:
-        source.told.append(f"{runs} runs are on record, and {nexp} were declared: this set was chosen from more runs")
+        source.told.append(
+            f"{runs} runs are on record, and {nexp} were declared: this set was chosen from more runs"
+        )
     if not source.files and not source.pending and not source.unscored:
         raise InputError(
-            f"{directory}: the set has no runs yet", hint=f"orchestrator status {os.path.basename(directory)}"
+            f"{directory}: the set has no runs yet",
+            hint=f"orchestrator status {os.path.basename(directory)}",
         )
     return source
 

@@ -28,13 +28,23 @@ def number(value: Any, digits: int = 0) -> str:
     """Return a number for a table; a dash when there is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-" if value is None else str(value)
-    return f"{value:.{digits}f}" if digits else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:.{digits}f}"
+        if digits
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) -> str:
     """Return the whole report of one set: the verdict, what stands `beside` it, and how it came about."""
     batch = number(None if score.batch_size == -1 else score.batch_size)
-    what = [str(score.benchmark), score.rules_text, f"{score.division} division" if score.division else ""]
+    what = [
+        str(score.benchmark),
+        score.rules_text,
+        f"{score.division} division" if score.division else "",
+    ]
     head = [*beside, score.directory, " · ".join([*filter(None, what), f"batch size {batch}"]), ""]
     tail = [
         "",
@@ -50,7 +60,9 @@ def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) 
         tail += ["", "where the time goes:", *(f"  {item['text']}" for item in score.why)]
     tail += [f"note: {note}" for note in score.notes]
     verdict = screen.paint(cell(score.verdict), "1;32" if score.valid else "1;31")
-    return "\n".join([verdict, *map(cell, head), *RUNS.lines(map(_row, score.runs), screen), *map(cell, tail)])
+    return "\n".join(
+        [verdict, *map(cell, head), *RUNS.lines(map(_row, score.runs), screen), *map(cell, tail)]
+    )
 
 
 def _row(run: RunScore) -> list[str]:
@@ -58,7 +70,14 @@ def _row(run: RunScore) -> list[str]:
     remark = _USE.get(run.use, run.use)
     if not run.compliant and run.use != "bad":
         remark = "not compliant"
-    return [run.file, status, train_time(run.minutes), number(run.samples), number(run.seed), remark]
+    return [
+        run.file,
+        status,
+        train_time(run.minutes),
+        number(run.samples),
+        number(run.seed),
+        remark,
+    ]
 
 
 def _arithmetic(score: Score) -> list[str]:
@@ -74,7 +93,9 @@ def _arithmetic(score: Score) -> list[str]:
                 f"at least {result.point.limit:.1f} needed"
             )
         if result.passed and score.valid:
-            lines.append(f"score: {score.olympic_mean:.4f} x {result.factor:.6f} = {score.minutes:.4f} minutes")
+            lines.append(
+                f"score: {score.olympic_mean:.4f} x {result.factor:.6f} = {score.minutes:.4f} minutes"
+            )
     return lines
 
 
@@ -95,7 +116,9 @@ def check_text(score: Score) -> str:
     seeds = "seeds ok" if score.seeds_ok else "seed check fails"
     rules = "the workload's own rules, not MLPerf's" if score.own else f"round {score.ruleset}"
     what = f"{score.directory}: {score.benchmark}, {rules}"
-    differing = f", {len(score.differences)} values are not as described" if score.differences else ""
+    differing = (
+        f", {len(score.differences)} values are not as described" if score.differences else ""
+    )
     what = f"rehearsal: {what}" if score.rehearsed else what
     bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"
     summary = f"{what}: {len(score.runs)} files, {bad_runs}, {seeds}{differing}"

@@ -40,7 +40,12 @@ class Trimmed:
         """
         if not self.mean > 0:
             raise ValueError(f"a mean of {self.mean} has no logarithm")
-        reach = math.exp(min(700.0, quantile(0.5 + confidence / 2, self.kept - 1) * math.sqrt(self.error2) / self.mean))
+        reach = math.exp(
+            min(
+                700.0,
+                quantile(0.5 + confidence / 2, self.kept - 1) * math.sqrt(self.error2) / self.mean,
+            )
+        )
         return self.mean / reach, self.mean * reach
 
 
@@ -67,7 +72,11 @@ def scale_of(score: Score) -> float:
 def trimmed_score(score: Score) -> Trimmed | None:
     """Return the mean of the kept times, as minutes of the score; None with too few good runs."""
     runs = [run for run in score.runs if run.use != "outside"]
-    good = [run.minutes * scale_of(score) for run in runs if run.use != "bad" and run.minutes is not None]
+    good = [
+        run.minutes * scale_of(score)
+        for run in runs
+        if run.use != "bad" and run.minutes is not None
+    ]
     return trimmed(good, len(runs) - len(good), score.dropped)
 
 
@@ -98,7 +107,9 @@ def interval(a: Trimmed, b: Trimmed, confidence: float = 0.95) -> Interval | Non
     t = quantile(0.5 + confidence / 2, degrees)
     log = math.log(ratio)
     p = 2 * (1 - cdf(abs(log) / relative, degrees))
-    return Interval(ratio, ratio * math.exp(-t * relative), ratio * math.exp(t * relative), p, degrees)
+    return Interval(
+        ratio, ratio * math.exp(-t * relative), ratio * math.exp(t * relative), p, degrees
+    )
 
 
 def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | None:
@@ -111,7 +122,9 @@ def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | 
     def settled(more: int) -> bool:
         found = interval(_longer(a, more) if both else a, _longer(b, more))
         return found is not None and (
-            (found.low >= 1 - near and found.high <= 1 + near) or found.high < 1 - near or found.low > 1 + near
+            (found.low >= 1 - near and found.high <= 1 + near)
+            or found.high < 1 - near
+            or found.low > 1 + near
         )
 
     counts = range(MOST_RUNS + 1)

@@ -65,7 +65,11 @@ def _describe(windows: list[Score], median: Score, files: list[str]) -> dict[str
         "valid": median.valid,
         "score_minutes": median.minutes,
         "windows": [
-            {"first": window.runs[0].file, "last": window.runs[-1].file, "score_minutes": window.minutes}
+            {
+                "first": window.runs[0].file,
+                "last": window.runs[-1].file,
+                "score_minutes": window.minutes,
+            }
             for window in windows
         ],
         "rule": "the window of consecutive runs, in launch order, whose score is the median of all windows",
@@ -75,7 +79,9 @@ def _describe(windows: list[Score], median: Score, files: list[str]) -> dict[str
 def _adopt(score: Score, window: Score) -> Score:
     """Return the set with the window's result as its own. The other runs stay listed, marked as outside."""
     uses = {run.file: run.use for run in window.runs}
-    note = f"{len(score.runs)} runs: the median window is {', '.join(run.file for run in window.runs)}"
+    note = (
+        f"{len(score.runs)} runs: the median window is {', '.join(run.file for run in window.runs)}"
+    )
     return score.replace(
         runs=tuple(run.replace(use=uses.get(run.file, "outside")) for run in score.runs),
         olympic_mean=window.olympic_mean,

@@ -38,7 +38,9 @@ def broken(node: Any, context: Context) -> str:
     """Return why the condition `node` does not hold for the record in `context`."""
     try:
         return _broken(node, context)
-    except Exception as error:  # a message about arbitrary log content must never be the thing that fails
+    except (
+        Exception
+    ) as error:  # a message about arbitrary log content must never be the thing that fails
         return f"the rule does not hold for {shown(context.record.value)} ({error})"
 
 
@@ -92,7 +94,9 @@ def formula(node: Any, context: Context | None = None) -> str:
             known = context.state.get(name) if context else None
             return name if known is None else f"{name} {shown(known)}"
         case ["cmp", first, *rest]:
-            parts = [formula(part, context) if index % 2 else part for index, part in enumerate(rest)]
+            parts = [
+                formula(part, context) if index % 2 else part for index, part in enumerate(rest)
+            ]
             return " ".join([formula(first, context), *parts])
         case ["call", name, *arguments]:
             return f"{name.removeprefix('math.')}({', '.join(formula(argument, context) for argument in arguments)})"
@@ -107,7 +111,11 @@ def formula(node: Any, context: Context | None = None) -> str:
 
 def _operand(node: Any, context: Context | None) -> str:
     text = formula(node, context)
-    return f"({text})" if isinstance(node, list) and node[0] in ("+", "-", "*", "/", "%", "**") else text
+    return (
+        f"({text})"
+        if isinstance(node, list) and node[0] in ("+", "-", "*", "/", "%", "**")
+        else text
+    )
 
 
 def not_applicable(condition: Condition, context: Context, error: Exception) -> str:
@@ -131,7 +139,9 @@ def none_of(keys: list[str]) -> str:
 
 def different_values(log: Log, found: list[Record]) -> str:
     lines = log.lines(list(found[:4]))
-    places = [f"{shown(record.value)} in line {line}" for record, line in zip(found, lines, strict=False)]
+    places = [
+        f"{shown(record.value)} in line {line}" for record, line in zip(found, lines, strict=False)
+    ]
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     return f"it must be logged exactly once, and is {len(found)} times with different values: {', '.join(places)}{more}"
 

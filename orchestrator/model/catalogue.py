@@ -16,7 +16,11 @@ from orchestrator.model.shared_documents import Accelerators, Fabrics, Hosts
 from orchestrator.model.source import Document, read
 from orchestrator.resources import data_dir
 
-_SHARED: dict[str, type[DocumentPart]] = {"accelerators": Accelerators, "hosts": Hosts, "fabrics": Fabrics}
+_SHARED: dict[str, type[DocumentPart]] = {
+    "accelerators": Accelerators,
+    "hosts": Hosts,
+    "fabrics": Fabrics,
+}
 _FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
 
 
@@ -44,7 +48,9 @@ class Catalogue:
 
     @cached_property
     def _workload_files(self) -> dict[str, Path]:
-        return _files([*(one / "workloads" for one in self.dirs), data_dir("workloads"), *self._beside])
+        return _files(
+            [*(one / "workloads" for one in self.dirs), data_dir("workloads"), *self._beside]
+        )
 
     def system_names(self) -> list[str]:
         """Return the names of all systems; reads no file."""
@@ -69,7 +75,10 @@ class Catalogue:
         Raises UsageError when there is none, DescriptorError when it is wrong.
         """
         path = _find(name, self._system_files, "system", "orchestrator systems lists the catalogue")
-        if path not in self._system_files.values() and (beside := path.parent / "workloads") not in self._beside:
+        if (
+            path not in self._system_files.values()
+            and (beside := path.parent / "workloads") not in self._beside
+        ):
             self._beside.append(beside)
             self.__dict__.pop("_workload_files", None)
         if path not in self._systems:
@@ -84,7 +93,9 @@ class Catalogue:
 
     def workload(self, name: str) -> tuple[Document, Workload]:
         """Return the workload `name` (or in the file `name`) with its document. Raises as `system` does."""
-        path = _find(name, self._workload_files, "workload", f"there are: {', '.join(self.workload_names())}")
+        path = _find(
+            name, self._workload_files, "workload", f"there are: {', '.join(self.workload_names())}"
+        )
         if path not in self._workloads:
             document = read(path)
             workload = validate(document, Workload)
@@ -94,7 +105,9 @@ class Catalogue:
             self._workloads[path] = (document, checked(document, workload))
         return self._workloads[path]
 
-    def shared(self, kind: str) -> tuple[dict[str, Any], dict[str, tuple[Document, tuple[str, str]]]]:
+    def shared(
+        self, kind: str
+    ) -> tuple[dict[str, Any], dict[str, tuple[Document, tuple[str, str]]]]:
         """Return the shared facts of `kind` ("accelerators", "hosts", "fabrics") and where each stands."""
         facts, homes = self._shared_cache.get(kind, (None, None))
         if facts is None or homes is None:
@@ -122,7 +135,10 @@ class Catalogue:
             given = getattr(system, field)
             if isinstance(given, str) and given not in (facts := self.shared(kind)[0]):
                 meant = did_you_mean(given, facts)
-                document.add((field,), f"there is no {field} {given}{meant}; there are: {', '.join(sorted(facts))}")
+                document.add(
+                    (field,),
+                    f"there is no {field} {given}{meant}; there are: {', '.join(sorted(facts))}",
+                )
         for workload, rounds in system.workloads.items():
             self._check_workload(document, workload, rounds)
 
@@ -139,7 +155,8 @@ class Catalogue:
             for key, wanted in (((one,), one), ((one, "stack"), part.stack)):
                 if wanted is not None and wanted not in known:
                     document.add(
-                        ("workloads", name, *key), f"{name} has no round {wanted}; it has: {', '.join(sorted(known))}"
+                        ("workloads", name, *key),
+                        f"{name} has no round {wanted}; it has: {', '.join(sorted(known))}",
                     )
 
 
@@ -156,12 +173,18 @@ def _find(name: str, files: dict[str, Path], what: str, hint: str) -> Path:
         return files[name]
     if "/" in name or name.endswith((".yaml", ".yml")):
         return Path(name)
-    begun = sorted(one for one in files if name and one.startswith(name)) if what == "system" else []
+    begun = (
+        sorted(one for one in files if name and one.startswith(name)) if what == "system" else []
+    )
     if len(begun) == 1:
         return files[begun[0]]
     if begun:
-        shown = "".join(f"\n    {one}" for one in begun[:8]) + ("\n    ..." if len(begun) > 8 else "")
-        raise UsageError(f"`{name}` is the beginning of {len(begun)} systems:{shown}", hint="type more of it")
+        shown = "".join(f"\n    {one}" for one in begun[:8]) + (
+            "\n    ..." if len(begun) > 8 else ""
+        )
+        raise UsageError(
+            f"`{name}` is the beginning of {len(begun)} systems:{shown}", hint="type more of it"
+        )
     raise UsageError(f"there is no {what} {name!r}{did_you_mean(name, list(files))}", hint=hint)
 
 

@@ -12,7 +12,9 @@ from orchestrator.model.source import Document, Key
 
 # <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], nodes and GPUs may be padded with zeros; a site's word may stand
 # before the numbers (MI350X_akash_4x8x1). Names without this shape are accepted and say nothing.
-_SHAPE = re.compile(r"(MI[0-9]+[A-Z]*)_(?:[A-Za-z]+_)*0*([0-9]+)x0*([0-9]+)(?:x0*([0-9]+))?(?:_.*)?")
+_SHAPE = re.compile(
+    r"(MI[0-9]+[A-Z]*)_(?:[A-Za-z]+_)*0*([0-9]+)x0*([0-9]+)(?:x0*([0-9]+))?(?:_.*)?"
+)
 
 FEWEST_RUNS = 3
 """Below three runs an olympic mean has nothing left to average."""
@@ -54,13 +56,21 @@ def _check_name(document: Document, system: System) -> None:
             f"{system.gpus_per_node}, but the name {system.name} says {gpus}; "
             f"change one of them (the name's shape is GPU_NODESxGPUSxLABEL)",
         )
-    given = system.accelerator.title if isinstance(system.accelerator, Accelerator) else system.accelerator
+    given = (
+        system.accelerator.title
+        if isinstance(system.accelerator, Accelerator)
+        else system.accelerator
+    )
     if accelerator.lower() not in given.lower():
         document.add(("accelerator",), f"{given}, but the name {system.name} says {accelerator}")
 
 
 def launch_problem(
-    system: System, one: SystemRound, workload: Workload, round_name: str, code: Collection[str] = ()
+    system: System,
+    one: SystemRound,
+    workload: Workload,
+    round_name: str,
+    code: Collection[str] = (),
 ) -> str:
     """Return why the command of the round cannot start so many nodes, or "". `code`: workloads with code of the site."""
     stack = one.stack or round_name
@@ -93,7 +103,10 @@ def _check_batch(document: Document, key: Key, system: System, one: SystemRound)
     ranks = system.nodes * system.gpus_per_node
     parallel = one.tensor_parallel * one.pipeline_parallel * one.context_parallel
     if ranks % parallel:
-        document.add(key, f"{ranks} ranks cannot be divided by tensor x pipeline x context parallel = {parallel}")
+        document.add(
+            key,
+            f"{ranks} ranks cannot be divided by tensor x pipeline x context parallel = {parallel}",
+        )
         return
     if one.micro_batch is None or one.global_batch is None:
         return

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 from orchestrator.model.entry import Entry
 
-_CONTAINER = ("devices", "groups", "caps", "security_opt", "ulimits", "shm_size", "network", "ipc", "uts")
+_CONTAINER = (
+    "devices",
+    "groups",
+    "caps",
+    "security_opt",
+    "ulimits",
+    "shm_size",
+    "network",
+    "ipc",
+    "uts",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +32,20 @@ class EntryDifference:
 def differences(left: Entry, right: Entry) -> list[EntryDifference]:
     """Return everything that differs, facts first, then container options, then variables by name."""
     theirs_of = right.facts(lambda fact: fact.compared)
-    pairs = [("fact", name, mine, theirs_of[name]) for name, mine in left.facts(lambda fact: fact.compared).items()]
-    pairs += [("container", name, getattr(left.container, name), getattr(right.container, name)) for name in _CONTAINER]
+    pairs = [
+        ("fact", name, mine, theirs_of[name])
+        for name, mine in left.facts(lambda fact: fact.compared).items()
+    ]
+    pairs += [
+        ("container", name, getattr(left.container, name), getattr(right.container, name))
+        for name in _CONTAINER
+    ]
     ours, theirs = left.whole_env, right.whole_env
     pairs += [("env", name, ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})]
     return [
-        EntryDifference(kind, name, _text(mine), _text(other)) for kind, name, mine, other in pairs if mine != other
+        EntryDifference(kind, name, _text(mine), _text(other))
+        for kind, name, mine, other in pairs
+        if mine != other
     ]
 
 

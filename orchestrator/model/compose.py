@@ -16,7 +16,16 @@ from orchestrator.model import values
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning, launch_problem
 from orchestrator.model.documents import ContainerPart, System, Workload
-from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, NamedWarning, Origin, fact_of
+from orchestrator.model.entry import (
+    Container,
+    Entry,
+    EntryDocuments,
+    Facts,
+    Mount,
+    NamedWarning,
+    Origin,
+    fact_of,
+)
 from orchestrator.model.fields import NAME
 from orchestrator.model.site_documents import Site
 from orchestrator.model.sites import check_data_variables, site_of
@@ -53,7 +62,9 @@ def load_entry(
     return _Composition(chosen, given, None, env or {}).entry()
 
 
-def _choose(catalogue: Catalogue, system_name: str, workload_name: str, round_name: str | None) -> EntryDocuments:
+def _choose(
+    catalogue: Catalogue, system_name: str, workload_name: str, round_name: str | None
+) -> EntryDocuments:
     document, system = catalogue.system(system_name)
     workload_document, workload = catalogue.workload(workload_name)
     if workload.name not in system.workloads:
@@ -106,7 +117,9 @@ def _fabric_home(catalogue: Catalogue, document: Document, system: System) -> tu
 
 def _shared_documents(catalogue: Catalogue, system: System) -> tuple[Document, ...]:
     named = {"accelerators": system.accelerator, "hosts": system.host, "fabrics": system.fabric}
-    return tuple(catalogue.shared(kind)[1][name][0] for kind, name in named.items() if isinstance(name, str))
+    return tuple(
+        catalogue.shared(kind)[1][name][0] for kind, name in named.items() if isinstance(name, str)
+    )
 
 
 def round_order(name: str) -> tuple[int, ...]:
@@ -143,7 +156,9 @@ class _Composition:
         self._compose_env()
         if warning := label_warning(chosen.system, chosen.mine, chosen.workload.name, chosen.round):
             self._warn("label", warning)
-        if problem := launch_problem(chosen.system, chosen.mine, chosen.workload, chosen.round, self.site.code):
+        if problem := launch_problem(
+            chosen.system, chosen.mine, chosen.workload, chosen.round, self.site.code
+        ):
             self._warn("launch", problem)
         self._check_network()
         return Entry(
@@ -163,7 +178,13 @@ class _Composition:
         chosen, shared = self.chosen, self.chosen.stack
         here = ("workloads", chosen.workload.name, chosen.round, "env")
         if not chosen.mine.whole_env:
-            self._layer("workload", shared.env, chosen.workload_document, (*chosen.stack_key, "env"), shared.source)
+            self._layer(
+                "workload",
+                shared.env,
+                chosen.workload_document,
+                (*chosen.stack_key, "env"),
+                shared.source,
+            )
         self._layer("system", chosen.mine.env, chosen.system_document, here, chosen.mine.source)
         home, key = chosen.fabric_home
         self._layer("fabric", chosen.fabric.env, home, (*key, "env"), chosen.fabric.source)
@@ -194,14 +215,24 @@ class _Composition:
             "NCCL_IB_GID_INDEX": ("gid_index", network.gid_index),
             "NCCL_IB_DISABLE": ("rdma", "1" if network.rdma == "off" else None),
         }
-        return {name: (str(value), key) for name, (key, value) in given.items() if value is not None}
+        return {
+            name: (str(value), key) for name, (key, value) in given.items() if value is not None
+        }
 
-    def _layer(self, layer: str, env: Mapping[str, Any], document: Document, key: Key, source: str) -> None:
+    def _layer(
+        self, layer: str, env: Mapping[str, Any], document: Document, key: Key, source: str
+    ) -> None:
         for name, value in env.items():
             self._set(name, value, layer, document, (*key, name), source)
 
     def _set(
-        self, name: str, value: values.DocumentValue, layer: str, document: Document, key: Key, source: str
+        self,
+        name: str,
+        value: values.DocumentValue,
+        layer: str,
+        document: Document,
+        key: Key,
+        source: str,
     ) -> None:
         line = document.line(key) if document.lines else 0
         origin = Origin(layer, shown(document.path), line, source)
@@ -237,15 +268,23 @@ class _Composition:
         fact = fact_of(Facts(self.chosen), value.name)
         if not fact:
             chosen = self.chosen
-            document, where = chosen.system_document, ("workloads", chosen.workload.name, chosen.round, value.name)
-            document.add(where, f"this key is required, because the environment of {chosen.workload.name} refers to it")
+            document, where = (
+                chosen.system_document,
+                ("workloads", chosen.workload.name, chosen.round, value.name),
+            )
+            document.add(
+                where,
+                f"this key is required, because the environment of {chosen.workload.name} refers to it",
+            )
             document.check()
         return values.Text(fact)
 
     def _check_network(self) -> None:
         kind, nodes = self.chosen.fabric.kind, self.chosen.system.nodes
         if kind == "none" and nodes > 1 and self.chosen.accelerator.gfx:
-            self._warn("fabric", f"{self.chosen.system.name} has {nodes} nodes but its fabric is none")
+            self._warn(
+                "fabric", f"{self.chosen.system.name} has {nodes} nodes but its fabric is none"
+            )
         if self.site_document is None or kind == "none" or nodes == 1:
             return
         missing = [
@@ -255,7 +294,8 @@ class _Composition:
         ]
         for key in missing:
             self._warn(
-                f"network.{key}", f"the site gives no network.{key}; each of the {nodes} nodes will detect its own"
+                f"network.{key}",
+                f"the site gives no network.{key}; each of the {nodes} nodes will detect its own",
             )
 
     def _mounts(self) -> tuple[Mount, ...]:
@@ -295,7 +335,9 @@ class _Composition:
         part, site = ContainerPart.model_validate(merged), self.site.container
         wanted = self.chosen.system.nodes > 1 and self.site.network.rdma != "off"
         rdma = self.chosen.fabric.devices if wanted else []
-        devices = dict.fromkeys([*self.chosen.accelerator.devices, *rdma, *(part.devices or []), *site.devices])
+        devices = dict.fromkeys(
+            [*self.chosen.accelerator.devices, *rdma, *(part.devices or []), *site.devices]
+        )
         caps, ulimits = dict.fromkeys(part.caps or []), dict(part.ulimits or {})
         if rdma:
             # Memory that a NIC reads and writes must be locked; without this registration fails or RCCL uses TCP.
@@ -319,7 +361,11 @@ class _Composition:
         )
 
     def _files(self) -> tuple[str, ...]:
-        documents = [self.chosen.system_document, self.chosen.workload_document, *self.chosen.shared_documents]
+        documents = [
+            self.chosen.system_document,
+            self.chosen.workload_document,
+            *self.chosen.shared_documents,
+        ]
         if self.site_document is not None:
             documents.append(self.site_document)
         return tuple(dict.fromkeys(str(one.path) for one in documents))

@@ -31,7 +31,13 @@ from orchestrator.model.fields import (
 )
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.shared_documents import AcceleratorFact, FabricFact, FabricKind, HostFact
-from orchestrator.model.values import OWNED_BY_THE_LOOP, REFS, RUN_REFS, name_problem, secret_problem
+from orchestrator.model.values import (
+    OWNED_BY_THE_LOOP,
+    REFS,
+    RUN_REFS,
+    name_problem,
+    secret_problem,
+)
 
 
 class ContainerPart(DocumentPart):
@@ -196,7 +202,9 @@ class System(DocumentPart):
     """GPUs of each node."""
     host: HostFact = None
     fabric: FabricFact = "none"
-    workloads: dict[Name, Annotated[dict[Round, SystemRound], Field(min_length=1)]] = Field(min_length=1)
+    workloads: dict[Name, Annotated[dict[Round, SystemRound], Field(min_length=1)]] = Field(
+        min_length=1
+    )
     """What it runs: by workload, and by round in quotes."""
 
 

@@ -84,7 +84,15 @@ def draft_system(
     batch = nodes * gpus * micro_batch * accumulation
     rules = found.rounds[chosen]
     schedule = _schedule(catalogue, accelerator, workload, chosen, rules, batch)
-    others = _nearest(catalogue, accelerator, nodes, workload, chosen, rules, "all other" if schedule.env else "all")
+    others = _nearest(
+        catalogue,
+        accelerator,
+        nodes,
+        workload,
+        chosen,
+        rules,
+        "all other" if schedule.env else "all",
+    )
     title = f"{nodes} x {gpus} {accelerator}"
     text = _TEXT.format(
         title=title,
@@ -116,13 +124,18 @@ def _known(catalogue: Catalogue, kind: str, name: str) -> None:
         )
 
 
-def _fabric(catalogue: Catalogue, accelerator: str, nodes: int, workload: str, given: str | None) -> tuple[str, str]:
+def _fabric(
+    catalogue: Catalogue, accelerator: str, nodes: int, workload: str, given: str | None
+) -> tuple[str, str]:
     """The fabric's name, and in words where it is from."""
     if given is not None:
         _known(catalogue, "fabric", given)
         return given, "from systems/shared/fabrics.yaml"
     if nodes == 1 or not catalogue.fact("accelerators", accelerator).gfx:
-        return "none", "one node has no network" if nodes == 1 else "from systems/shared/fabrics.yaml"
+        return (
+            "none",
+            "one node has no network" if nodes == 1 else "from systems/shared/fabrics.yaml",
+        )
     like = [
         system
         for system in _of_gpu(catalogue, accelerator)
@@ -134,12 +147,19 @@ def _fabric(catalogue: Catalogue, accelerator: str, nodes: int, workload: str, g
             f"which network connects the {nodes} nodes? no system with several nodes of {accelerator} is known",
             hint=f"--fabric NAME; there are: {there}",
         )
-    best = min(like, key=lambda system: (workload not in system.workloads, *_distance(system, nodes)))
+    best = min(
+        like, key=lambda system: (workload not in system.workloads, *_distance(system, nodes))
+    )
     return str(best.fabric), f"taken over from {best.name}"
 
 
 def _schedule(
-    catalogue: Catalogue, accelerator: str, workload: str, round_name: str, rules: WorkloadRound, batch: int
+    catalogue: Catalogue,
+    accelerator: str,
+    workload: str,
+    round_name: str,
+    rules: WorkloadRound,
+    batch: int,
 ) -> _Layer:
     """The variables that go with the global batch."""
     names = list(dict.fromkeys(name for env in rules.reference.values() for name in env))
@@ -152,7 +172,9 @@ def _schedule(
             values = {name: str(entry.env[name]) for name in names if name in entry.env}
             return _Layer(values, f"{what} as {system.name} has them for global batch {batch}")
     if env := rules.reference.get(str(batch)):
-        return _Layer(_plain(env), f"{what} of the reference convergence point of global batch {batch}")
+        return _Layer(
+            _plain(env), f"{what} of the reference convergence point of global batch {batch}"
+        )
     near = min(rules.reference, key=lambda one: (abs(int(one) - batch), int(one)))
     points = ", ".join(sorted(rules.reference, key=int))
     words = (
@@ -163,7 +185,13 @@ def _schedule(
 
 
 def _nearest(
-    catalogue: Catalogue, accelerator: str, nodes: int, workload: str, round_name: str, rules: WorkloadRound, which: str
+    catalogue: Catalogue,
+    accelerator: str,
+    nodes: int,
+    workload: str,
+    round_name: str,
+    rules: WorkloadRound,
+    which: str,
 ) -> _Layer:
     """All other variables; `which` says so."""
     candidates = [
@@ -172,11 +200,20 @@ def _nearest(
         if not (part.whole_env or part.stack or part.image)
     ]
     if not candidates:
-        return _Layer({}, f"nobody published it on {accelerator}: {which} variables are those of the workload")
-    best, _ = min(candidates, key=lambda one: (abs(one[0].nodes - nodes), one[1].submitter != "AMD", *_rank(one[0])))
+        return _Layer(
+            {}, f"nobody published it on {accelerator}: {which} variables are those of the workload"
+        )
+    best, _ = min(
+        candidates,
+        key=lambda one: (abs(one[0].nodes - nodes), one[1].submitter != "AMD", *_rank(one[0])),
+    )
     raw = catalogue.system(best.name)[0].data["workloads"][workload][round_name].get("env", {})
     left = {name for env in rules.reference.values() for name in env}
-    env = {name: value for name, value in raw.items() if name not in left and "_SUBMISSION_" not in name}
+    env = {
+        name: value
+        for name, value in raw.items()
+        if name not in left and "_SUBMISSION_" not in name
+    }
     return _Layer(env, f"{which} variables as {best.name} has them")
 
 
@@ -188,14 +225,19 @@ def _of_gpu(catalogue: Catalogue, accelerator: str) -> list[System]:
     return [system for system in catalogue.systems() if gpu(system) == accelerator]
 
 
-def _parts(systems: Iterable[System], workload: str, round_name: str) -> list[tuple[System, SystemRound]]:
+def _parts(
+    systems: Iterable[System], workload: str, round_name: str
+) -> list[tuple[System, SystemRound]]:
     """What each system has for the round: those with results first, AMD's before others."""
     found = [
         (system, system.workloads[workload][round_name])
         for system in systems
         if round_name in system.workloads.get(workload, {})
     ]
-    return sorted(found, key=lambda one: (one[1].submitted is not True, one[1].submitter != "AMD", *_rank(one[0])))
+    return sorted(
+        found,
+        key=lambda one: (one[1].submitted is not True, one[1].submitter != "AMD", *_rank(one[0])),
+    )
 
 
 def _rank(system: System) -> tuple[int, str]:
@@ -214,6 +256,9 @@ def _lines(*layers: _Layer) -> Iterator[str]:
     written = [layer for layer in layers if layer.env]
     for layer in written:
         yield f"        # {layer.words}"
-        yield from (f"        {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in layer.env.items())
+        yield from (
+            f"        {name}: {json.dumps(value, ensure_ascii=False)}"
+            for name, value in layer.env.items()
+        )
     if not written:
         yield "        {}"

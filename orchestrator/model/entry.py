@@ -140,7 +140,9 @@ class EntryDocuments:
 class Fact(Generic[T]):
     """One fact of an entry: where its documents say it, and whether `systems show` and `systems diff` have it."""
 
-    def __init__(self, read: Callable[[EntryDocuments], T], *, shown: bool = True, compared: bool = False) -> None:
+    def __init__(
+        self, read: Callable[[EntryDocuments], T], *, shown: bool = True, compared: bool = False
+    ) -> None:
         self.read, self.shown, self.compared = read, shown, compared
 
     @overload
@@ -170,7 +172,9 @@ class Facts:
     ruleset = Fact(lambda of: of.rules.ruleset, compared=True)
     published_as = Fact(lambda of: of.mine.published_as or of.system.name, shown=False)
     """The name the published config had; the value of {ref: system}."""
-    config_file = Fact(lambda of: f"config_{of.mine.published_as or of.system.name}.sh", shown=False)
+    config_file = Fact(
+        lambda of: f"config_{of.mine.published_as or of.system.name}.sh", shown=False
+    )
     """Name of the config file in the bundle."""
     submitter = Fact(lambda of: of.mine.submitter or "", compared=True)
     submitted = Fact(lambda of: of.mine.submitted, shown=False, compared=True)
@@ -186,20 +190,29 @@ class Facts:
     fabric_kind = Fact(lambda of: of.fabric.kind, shown=False)
     micro_batch = Fact(lambda of: of.mine.micro_batch or 0, compared=True)
     global_batch = Fact(lambda of: of.mine.global_batch or 0, compared=True)
-    accumulation = Fact(lambda of: of.mine.accumulation or (1 if of.mine.global_batch else 0), compared=True)
+    accumulation = Fact(
+        lambda of: of.mine.accumulation or (1 if of.mine.global_batch else 0), compared=True
+    )
     tensor_parallel = Fact(lambda of: of.mine.tensor_parallel, compared=True)
     pipeline_parallel = Fact(lambda of: of.mine.pipeline_parallel, compared=True)
     context_parallel = Fact(lambda of: of.mine.context_parallel, compared=True)
-    minutes_per_run = Fact(lambda of: of.mine.minutes_per_run or of.stack.minutes_per_run, compared=True)
+    minutes_per_run = Fact(
+        lambda of: of.mine.minutes_per_run or of.stack.minutes_per_run, compared=True
+    )
     runs_required = Fact(lambda of: of.workload.runs_required)
     metric = Fact(lambda of: of.workload.metric)
     target = Fact(lambda of: of.workload.target)
     target_is_upper_bound = Fact(lambda of: of.workload.target_is_upper_bound, shown=False)
     image = Fact(lambda of: of.mine.image or of.stack.image or "", compared=True)
     code_dir = Fact(lambda of: of.launch.code_dir or of.workload.code_dir)
-    command = Fact(lambda of: tuple(of.launch.command or of.stack.command or of.workload.command), shown=False)
+    command = Fact(
+        lambda of: tuple(of.launch.command or of.stack.command or of.workload.command), shown=False
+    )
     launch = Fact(lambda of: of.launch, shown=False)
-    started = Fact(lambda of: f"{' '.join(Facts(of).command)}, once per {of.launch.ranks or 'node'}", compared=True)
+    started = Fact(
+        lambda of: f"{' '.join(Facts(of).command)}, once per {of.launch.ranks or 'node'}",
+        compared=True,
+    )
 
 
 _FACT_OF_REF = {"system": "published_as"}
@@ -241,8 +254,17 @@ class Entry(Facts):
         """What the image needs of a host: driver, rocm, nic_firmware (versions, at least), gfx. Another image: nothing is known."""
         needs = self.documents.stack.requires
         firmware = needs.nic_firmware.get(self.documents.fabric.kind) if self.nodes > 1 else None
-        told = {"driver": needs.driver, "rocm": needs.rocm, "nic_firmware": firmware, "gfx": " ".join(needs.gfx)}
-        return {} if self.documents.mine.image else {name: value for name, value in told.items() if value}
+        told = {
+            "driver": needs.driver,
+            "rocm": needs.rocm,
+            "nic_firmware": firmware,
+            "gfx": " ".join(needs.gfx),
+        }
+        return (
+            {}
+            if self.documents.mine.image
+            else {name: value for name, value in told.items() if value}
+        )
 
     @property
     def ranks(self) -> int:
@@ -268,18 +290,26 @@ class Entry(Facts):
     @property
     def logged(self) -> tuple[Logged, ...]:
         """What the logs of this entry should say, by the documents."""
-        parts = {**self.documents.workload.logged, **self.documents.stack.logged, **self.documents.mine.logged}
+        parts = {
+            **self.documents.workload.logged,
+            **self.documents.stack.logged,
+            **self.documents.mine.logged,
+        }
         return tuple(self._logged(key, part) for key, part in parts.items() if part is not None)
 
     def _logged(self, key: str, part: LoggedPart) -> Logged:
         form = _BRACED.sub(lambda found: fact_of(self, found[1]), part.form)
         value = fact_of(self, part.ref) if part.ref else ""
-        return Logged(key, part.env or "", part.ref or "", form.replace("{}", value) if value else "", form)
+        return Logged(
+            key, part.env or "", part.ref or "", form.replace("{}", value) if value else "", form
+        )
 
     def facts(self, want: Callable[[Fact[Any]], bool]) -> dict[str, Any]:
         """Return the facts that `want` accepts, by name, in the order of `Facts`."""
         return {
-            name: getattr(self, name) for name, fact in vars(Facts).items() if isinstance(fact, Fact) and want(fact)
+            name: getattr(self, name)
+            for name, fact in vars(Facts).items()
+            if isinstance(fact, Fact) and want(fact)
         }
 
     def with_document(self, name: str, **values: Any) -> Entry:

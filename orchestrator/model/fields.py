@@ -100,7 +100,9 @@ def _round(text: str) -> str:
 
 def _batch(text: str) -> str:
     if not (text.isascii() and text.isdecimal()) or text.startswith("0"):
-        raise refuse(f'{text!r} is not a global batch; accepted: a whole number in quotes such as "512"')
+        raise refuse(
+            f'{text!r} is not a global batch; accepted: a whole number in quotes such as "512"'
+        )
     return text
 
 
@@ -141,13 +143,17 @@ def _log_dir(text: str) -> str:
 
 def _relative(text: str) -> str:
     if text.startswith("/") or ".." in text.split("/"):
-        raise refuse(f"{text!r} must be a path below the data folder, without a leading / and without '..'")
+        raise refuse(
+            f"{text!r} must be a path below the data folder, without a leading / and without '..'"
+        )
     return _line(text)
 
 
 def _image(text: str) -> str:
     if not _IMAGE.fullmatch(text):
-        raise refuse(f"{text!r} is not an image reference; accepted: NAME:TAG or NAME@sha256:DIGEST")
+        raise refuse(
+            f"{text!r} is not an image reference; accepted: NAME:TAG or NAME@sha256:DIGEST"
+        )
     return text
 
 
@@ -160,7 +166,9 @@ def _variable(text: str) -> str:
 def _passed(text: str) -> str:
     name, equals, _ = text.partition("=")
     if equals:
-        raise refuse(f"{name} is followed by a value; give the name alone, its value comes from the environment")
+        raise refuse(
+            f"{name} is followed by a value; give the name alone, its value comes from the environment"
+        )
     return _variable(text)
 
 
@@ -169,11 +177,17 @@ def _run_option(text: str) -> str:
     _line(text)
     option = re.match(r"--?[A-Za-z][A-Za-z-]*", text)
     if not option:
-        raise refuse(f"{text!r} is not an option of the engine's `run`; write it as one word, such as --cpus=32")
+        raise refuse(
+            f"{text!r} is not an option of the engine's `run`; write it as one word, such as --cpus=32"
+        )
     if option[0] in ("--env", "--env-file"):
-        raise refuse("variables have keys of their own: `env`, `network.env`, `pass_env` and `container.env_files`")
+        raise refuse(
+            "variables have keys of their own: `env`, `network.env`, `pass_env` and `container.env_files`"
+        )
     if option[0] in _RUN_OWNED or not text.startswith("--"):
-        raise refuse(f"{option[0]} cannot be set by a site: it is part of how containers live and end with their job")
+        raise refuse(
+            f"{option[0]} cannot be set by a site: it is part of how containers live and end with their job"
+        )
     if "=" not in text and option[0] not in _RUN_FLAGS:
         raise refuse(f"{text!r} has no value; write it as one word: {option[0]}=VALUE")
     return text
@@ -185,7 +199,9 @@ def _time_limit(raw: object) -> object:
             raise refuse(f"{raw} minutes; accepted: 1 to 525600 (a year)")
         return str(raw)
     if isinstance(raw, str) and not _TIME.fullmatch(raw):
-        raise refuse(f"{raw!r} is not a time; accepted: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS")
+        raise refuse(
+            f"{raw!r} is not a time; accepted: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS"
+        )
     return raw
 
 
@@ -196,7 +212,11 @@ def _true_false_unknown(raw: object) -> object:
 
 
 def _joined(raw: object) -> object:
-    return ",".join(raw) if isinstance(raw, list) and raw and all(isinstance(one, str) for one in raw) else raw
+    return (
+        ",".join(raw)
+        if isinstance(raw, list) and raw and all(isinstance(one, str) for one in raw)
+        else raw
+    )
 
 
 def _listed(raw: object) -> object:
@@ -250,7 +270,9 @@ def _path_item(name: str, raw: Any) -> tuple[Any, str]:
         return raw, error.message()
     return (
         raw,
-        f"{raw!r} holds a `:`, which ends a path for the engine's --volume; use another folder" if ":" in raw else "",
+        f"{raw!r} holds a `:`, which ends a path for the engine's --volume; use another folder"
+        if ":" in raw
+        else "",
     )
 
 
@@ -266,15 +288,23 @@ RelativePath = Annotated[str, AfterValidator(_relative)]
 Image = Annotated[str, AfterValidator(_image)]
 Variable = Annotated[str, AfterValidator(_variable)]
 PassedName = Annotated[str, AfterValidator(_passed)]
-TimeLimit = Annotated[str, BeforeValidator(_time_limit), WithJsonSchema({"type": ["integer", "string"]})]
+TimeLimit = Annotated[
+    str, BeforeValidator(_time_limit), WithJsonSchema({"type": ["integer", "string"]})
+]
 TrueFalseUnknown = Annotated[
-    bool | str, BeforeValidator(_true_false_unknown), WithJsonSchema({"enum": [True, False, "unknown"]})
+    bool | str,
+    BeforeValidator(_true_false_unknown),
+    WithJsonSchema({"enum": [True, False, "unknown"]}),
 ]
 Joined = Annotated[
-    Line, BeforeValidator(_joined), WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})
+    Line,
+    BeforeValidator(_joined),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
 ]
 Lines = Annotated[
-    list[Line], BeforeValidator(_listed), WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})
+    list[Line],
+    BeforeValidator(_listed),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
 ]
 SbatchLine = Annotated[str, AfterValidator(_sbatch)]
 RunOption = Annotated[str, AfterValidator(_run_option)]
@@ -284,7 +314,12 @@ Size = Annotated[int, Field(ge=1, le=10_000_000)]
 
 def _only(**keys: dict[str, Any]) -> dict[str, Any]:
     """The schema of a mapping that has exactly these keys."""
-    return {"type": "object", "properties": keys, "required": [*keys], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": keys,
+        "required": [*keys],
+        "additionalProperties": False,
+    }
 
 
 _MINUTES = _only(
@@ -297,11 +332,21 @@ ENV_SCHEMA: dict[str, Any] = {
     "additionalProperties": {
         "anyOf": [
             {"type": ["string", "null"]},
-            _only(ref={"enum": list(values.REFS), "description": "The system's value of this name."}),
             _only(
-                unique={"type": "string", "description": "What comes before a time stamp that is new for every job."}
+                ref={"enum": list(values.REFS), "description": "The system's value of this name."}
             ),
-            _only(minutes={**_MINUTES, "description": "fixed + NEXP x per_run, computed when the bundle starts."}),
+            _only(
+                unique={
+                    "type": "string",
+                    "description": "What comes before a time stamp that is new for every job.",
+                }
+            ),
+            _only(
+                minutes={
+                    **_MINUTES,
+                    "description": "fixed + NEXP x per_run, computed when the bundle starts.",
+                }
+            ),
         ]
     },
 }

@@ -35,7 +35,10 @@ def line(system: System) -> dict[str, Any]:
         "gpus_per_node": system.gpus_per_node,
         "host": name(system.host),
         "fabric": name(system.fabric),
-        "workloads": {workload: sorted(rounds, key=round_order) for workload, rounds in system.workloads.items()},
+        "workloads": {
+            workload: sorted(rounds, key=round_order)
+            for workload, rounds in system.workloads.items()
+        },
         "submitters": {
             workload: {name: part.submitter or "" for name, part in rounds.items()}
             for workload, rounds in system.workloads.items()

@@ -46,7 +46,14 @@ def _other_kind(document: Document, model: type[DocumentPart]) -> bool:
         document.data["kind"] = expected
         return False
     document.add(("kind",), f"{kind!r} where `kind: {expected}` is expected")
-    return isinstance(kind, str) and kind in ("system", "workload", "site", "accelerators", "hosts", "fabrics")
+    return isinstance(kind, str) and kind in (
+        "system",
+        "workload",
+        "site",
+        "accelerators",
+        "hosts",
+        "fabrics",
+    )
 
 
 def _explain(model: type[DocumentPart], error: Any) -> tuple[Key, str]:
@@ -81,7 +88,11 @@ _WANTED = {
 
 def _wrong_value(kind: str, context: dict[str, Any], given: Any, message: str) -> str:
     if kind in _WANTED:
-        quotes = "; write it in quotes" if kind == "string_type" and isinstance(given, (bool, int, float)) else ""
+        quotes = (
+            "; write it in quotes"
+            if kind == "string_type" and isinstance(given, (bool, int, float))
+            else ""
+        )
         return f"must be {_WANTED[kind]}, not {_given(given)}{quotes}"
     if kind == "literal_error":
         accepted = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
@@ -97,7 +108,11 @@ def _wrong_value(kind: str, context: dict[str, Any], given: Any, message: str) -
 
 
 def _given(given: Any) -> str:
-    return kind_of(given) if given is None or isinstance(given, (list, dict)) else f"{kind_of(given)} ({_short(given)})"
+    return (
+        kind_of(given)
+        if given is None or isinstance(given, (list, dict))
+        else f"{kind_of(given)} ({_short(given)})"
+    )
 
 
 def _short(given: Any) -> str:
@@ -125,7 +140,11 @@ def _step(annotation: Any, part: str | int) -> Any:
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
     """Return the annotation and what a union or Annotated in its place is made of; not what a dict or a list holds."""
-    return (annotation,) if get_origin(annotation) in (dict, list) else (annotation, *get_args(annotation))
+    return (
+        (annotation,)
+        if get_origin(annotation) in (dict, list)
+        else (annotation, *get_args(annotation))
+    )
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -24,7 +24,9 @@ def quote(value: object) -> Shell:
     """
     text = str(value)
     if "\0" in text:
-        raise RenderError(f"a value contains a NUL byte and cannot be written into a script: {text!r}")
+        raise RenderError(
+            f"a value contains a NUL byte and cannot be written into a script: {text!r}"
+        )
     return Shell(shlex.quote(text))
 
 

@@ -25,17 +25,25 @@ def json_schema(kind: str) -> dict[str, Any]:
             if name in texts:
                 about["description"] = texts[name]
     if model is Site:
-        schema["required"] = ["log_dir"]  # as sites.site_of() has it: None is for sites that are made without a file
+        schema["required"] = [
+            "log_dir"
+        ]  # as sites.site_of() has it: None is for sites that are made without a file
         schema["properties"]["log_dir"] = {
             "type": "string",
             "pattern": "^/",
             **_described(schema["properties"]["log_dir"]),
         }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": f"orchestrator {kind}"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": f"orchestrator {kind}",
+    }
 
 
 def _described(about: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in about.items() if name in ("description", "examples", "title")}
+    return {
+        name: value for name, value in about.items() if name in ("description", "examples", "title")
+    }
 
 
 def descriptions(model: type[DocumentPart]) -> dict[str, str]:

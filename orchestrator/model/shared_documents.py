@@ -79,7 +79,9 @@ _NAME_OR_SCHEMA = WithJsonSchema(
         "description": "a name from systems/shared/, or the facts in place",
     }
 )
-AcceleratorFact = Annotated[Any, BeforeValidator(_name_or(Accelerator)), NameOr(Accelerator), _NAME_OR_SCHEMA]
+AcceleratorFact = Annotated[
+    Any, BeforeValidator(_name_or(Accelerator)), NameOr(Accelerator), _NAME_OR_SCHEMA
+]
 HostFact = Annotated[Any, BeforeValidator(_name_or(Host)), NameOr(Host), _NAME_OR_SCHEMA]
 FabricFact = Annotated[Any, BeforeValidator(_name_or(Fabric)), NameOr(Fabric), _NAME_OR_SCHEMA]
 

@@ -96,7 +96,9 @@ class SiteLimits(DocumentPart):
 
     attempts: Annotated[int, Field(ge=1, le=20)] = 3
     """Attempts per run after failures of the infrastructure."""
-    run_timeout_minutes: Annotated[float, Field(ge=0.05, le=100_000)] | None = Field(default=None, examples=[240])
+    run_timeout_minutes: Annotated[float, Field(ge=0.05, le=100_000)] | None = Field(
+        default=None, examples=[240]
+    )
     """A run that takes longer is ended as hung; null: the descriptor's `minutes_per_run`."""
     container_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
     """How long a container may take to start."""
@@ -164,7 +166,9 @@ class SitePreflight(DocumentPart):
     """Seconds that the nodes' clocks may differ by."""
     deep: bool = False
     """Measure the bandwidth between the nodes before the first run (docs/deep.md)."""
-    deep_gbps: Annotated[float, Field(ge=0.01, le=100_000)] | None = Field(default=None, examples=[300])
+    deep_gbps: Annotated[float, Field(ge=0.01, le=100_000)] | None = Field(
+        default=None, examples=[300]
+    )
     """Bus bandwidth in GB/s that the nodes should reach; null: what the fabric's rate lets expect."""
 
 
@@ -186,7 +190,9 @@ class SiteNotify(DocumentPart):
     """How long each of them may take; what takes longer is given up, and the set goes on."""
 
 
-EntryWarning = Literal["label", "launch", "fabric", "network.socket_ifname", "network.ib_hca", "data"]
+EntryWarning = Literal[
+    "label", "launch", "fabric", "network.socket_ifname", "network.ib_hca", "data"
+]
 """What composing an entry warns of, by the names that stand behind the warnings."""
 
 
@@ -226,7 +232,9 @@ class Site(DocumentPart):
     """A Unix group whose members may go on with the sets of one another (docs/howto/several-people.md); null: only their owner."""
     systems_dirs: list[AbsolutePath] = []
     """Folders with descriptors of your own."""
-    data: dict[Name, DataFolders] = Field(default={}, examples=[{"flux1": {"DATADIR": "/shared/flux1/data"}}])
+    data: dict[Name, DataFolders] = Field(
+        default={}, examples=[{"flux1": {"DATADIR": "/shared/flux1/data"}}]
+    )
     """Per workload: the folders of its data, by the variables of its mounts."""
     code: dict[Name, AbsolutePath] = Field(default={}, examples=[{"flux1": "/shared/code/flux1"}])
     """Per workload: a folder of the nodes that is mounted over the code in the image."""

@@ -25,13 +25,18 @@ def site_of(document: Document, workloads: list[str]) -> Site:
     """Turn a read document into a Site, or raise DescriptorError."""
     site = validate(document, Site)
     if "log_dir" not in document.data:
-        document.add(("log_dir",), "this key is required: the folder on shared storage where sets live")
+        document.add(
+            ("log_dir",), "this key is required: the folder on shared storage where sets live"
+        )
     for section in ("data", "code"):
         given = document.data.get(section)
         for name in given if workloads and isinstance(given, dict) else ():
             if name not in workloads:
                 meant = did_you_mean(name, workloads)
-                document.add((section, name), f"there is no workload {name}{meant}; there are: {', '.join(workloads)}")
+                document.add(
+                    (section, name),
+                    f"there is no workload {name}{meant}; there are: {', '.join(workloads)}",
+                )
     return checked(document, site)
 
 

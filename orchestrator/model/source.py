@@ -49,7 +49,9 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.path}:{self.line}: {self.key}: {self.text}" if self.key else f"{self.path}:{self.line}: {self.text}"
+            f"{self.path}:{self.line}: {self.key}: {self.text}"
+            if self.key
+            else f"{self.path}:{self.line}: {self.text}"
         )
 
 
@@ -90,7 +92,13 @@ def key_text(key: Key) -> str:
     """Return ("data", "flux1", 0) as `data.flux1[0]`."""
     text = ""
     for part in key:
-        text += f"[{part}]" if isinstance(part, int) else f".{_printable(part)}" if text else _printable(part)
+        text += (
+            f"[{part}]"
+            if isinstance(part, int)
+            else f".{_printable(part)}"
+            if text
+            else _printable(part)
+        )
     return text
 
 
@@ -121,7 +129,9 @@ def folders_in(document: Document) -> list[Path]:
 def _not_a_mapping(data: object) -> str:
     if data is None:
         return "the file is empty; a descriptor is a mapping that starts with `kind:`"
-    return f"the file holds {kind_of(data)}, not a mapping of keys; a descriptor starts with `kind:`"
+    return (
+        f"the file holds {kind_of(data)}, not a mapping of keys; a descriptor starts with `kind:`"
+    )
 
 
 def kind_of(data: object) -> str:
@@ -217,7 +227,11 @@ class _Builder:
                 if isinstance(event, DocumentStartEvent):
                     documents += 1
                     if documents > 1:
-                        self.refuse((), event, "a second document starts here; one file holds one descriptor")
+                        self.refuse(
+                            (),
+                            event,
+                            "a second document starts here; one file holds one descriptor",
+                        )
                     self.document.data = self.value((), next(self.events))
         except _Refused:
             return
@@ -265,7 +279,8 @@ class _Builder:
             here = (*key, name)
             if name in data:
                 self.document.add(
-                    here, f"stands twice, again in line {event.start_mark.line + 1}; only one of them can hold"
+                    here,
+                    f"stands twice, again in line {event.start_mark.line + 1}; only one of them can hold",
                 )
             self.document.lines.setdefault(here, event.start_mark.line + 1)
             data[name] = self.value(here, next(self.events))
@@ -277,7 +292,11 @@ class _Builder:
         if not isinstance(event, ScalarEvent) or event.anchor or event.tag:
             self.refuse(key, event, "a key must be plain text")
         if event.value == "<<" and not event.style:
-            self.refuse((*key, "<<"), event, "merge keys are not accepted; write the values where they apply")
+            self.refuse(
+                (*key, "<<"),
+                event,
+                "merge keys are not accepted; write the values where they apply",
+            )
         return str(event.value)
 
 

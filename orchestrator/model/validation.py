@@ -13,7 +13,11 @@ from orchestrator.model.shared_documents import Accelerators, Fabrics, Hosts
 from orchestrator.model.sites import check_data_variables, site_of
 from orchestrator.model.source import Document, read
 
-_SHARED: dict[str, type[DocumentPart]] = {"accelerators": Accelerators, "hosts": Hosts, "fabrics": Fabrics}
+_SHARED: dict[str, type[DocumentPart]] = {
+    "accelerators": Accelerators,
+    "hosts": Hosts,
+    "fabrics": Fabrics,
+}
 _KINDS = ("system", "workload", "site", *_SHARED)
 
 

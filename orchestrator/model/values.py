@@ -71,12 +71,20 @@ REFS = (
 RUN_REFS = ("node_rank", "nodes", "gpus_per_node", "world_size", "master", "port")
 """What stands in braces in a `launch` and is known when a run starts. `world_size`: GPUs of all nodes together."""
 
-NETWORK_NAMES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE")
+NETWORK_NAMES = (
+    "NCCL_IB_HCA",
+    "NCCL_IB_GID_INDEX",
+    "NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_IB_DISABLE",
+)
 """What differs between sites and nodes: given by the user or the site, or detected on the node. Never empty: RCCL takes
 an empty NCCL_IB_HCA for a list that names no device."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)$", re.IGNORECASE)
+SECRET = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)$", re.IGNORECASE
+)
 
 # What the loop over the runs sets itself, per set or per run. MASTER_ADDR, MASTER_PORT and NODE_RANK are not among
 # them: published single-node configs export defaults for them, and the loop overrides those per run.
@@ -116,9 +124,7 @@ def empty_problem(name: str, value: object) -> str:
     """Return what is wrong with an empty value of a network variable, or ""."""
     if name not in NETWORK_NAMES or str(value):
         return ""
-    return (
-        f"{name} is empty, which RCCL does not take for unset; leave it out, or write null in a document to remove it"
-    )
+    return f"{name} is empty, which RCCL does not take for unset; leave it out, or write null in a document to remove it"
 
 
 def parse_value(raw: object) -> tuple[DocumentValue, str]:
@@ -128,7 +134,10 @@ def parse_value(raw: object) -> tuple[DocumentValue, str]:
     if isinstance(raw, str):
         return Text(raw), value_problem(raw)
     if isinstance(raw, (bool, int, float)):
-        return None, "a number or true/false; write it in quotes so that it is exported exactly as typed"
+        return (
+            None,
+            "a number or true/false; write it in quotes so that it is exported exactly as typed",
+        )
     if isinstance(raw, dict) and len(raw) == 1:
         ((form, argument),) = raw.items()
         if form in _FORMS:

@@ -41,7 +41,9 @@ def run_on_nodes(
     meant; everything a node does wrong is in its answer's `problem`.
     """
     if not argv or not 0 < timeout_s <= 604_800:
-        raise UsageError(f"a command and a time-out of up to a week are needed, not {list(argv)!r} and {timeout_s!r} s")
+        raise UsageError(
+            f"a command and a time-out of up to a week are needed, not {list(argv)!r} and {timeout_s!r} s"
+        )
     if any("\0" in word for word in argv):
         raise UsageError(f"a word of the command holds a zero byte: {list(argv)!r}")
     wanted = [node if isinstance(node, NamedNode) else NamedNode(node) for node in nodes]
@@ -76,7 +78,9 @@ def each(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def choose_transport(env: Mapping[str, str] | None = None, *, ssh_config: str | None = None) -> Transport:
+def choose_transport(
+    env: Mapping[str, str] | None = None, *, ssh_config: str | None = None
+) -> Transport:
     """Return srun inside a Slurm allocation, SSH outside one."""
     job = (os.environ if env is None else env).get("SLURM_JOB_ID", "")
     if job.isdecimal():

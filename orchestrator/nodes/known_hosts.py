@@ -106,7 +106,10 @@ def _is_meant(name: str, words: list[str]) -> bool:
 
 def _pattern(word: str) -> re.Pattern[str]:
     parts = {"*": ".*", "?": "."}
-    return re.compile("".join(parts.get(one) or re.escape(one) for one in re.sub(r"\*+", "*", word[:255])), re.DOTALL)
+    return re.compile(
+        "".join(parts.get(one) or re.escape(one) for one in re.sub(r"\*+", "*", word[:255])),
+        re.DOTALL,
+    )
 
 
 def _matches(hashed: str, name: str) -> bool:

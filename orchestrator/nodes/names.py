@@ -36,7 +36,9 @@ def parse_nodes(text: str) -> list[NamedNode]:
     """Return the nodes that `text` names, in its order. Raises UsageError for a wrong, an empty or a repeated name."""
     nodes = [node for word in _words(text) for node in _nodes_of(word)]
     if not nodes:
-        raise UsageError(f"{text!r} names no node", hint="write names such as node1,node2 or node[1-8]")
+        raise UsageError(
+            f"{text!r} names no node", hint="write names such as node1,node2 or node[1-8]"
+        )
     seen: set[str] = set()
     for node in nodes:
         if node.name in seen:
@@ -50,7 +52,8 @@ def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
     for node in nodes:
         if node.address and not node.address.startswith("ssh://"):
             raise UsageError(
-                f"node {node}: {node.address} is not an SSH address", hint="accepted: NAME=ssh://[user@]host[:port]"
+                f"node {node}: {node.address} is not an SSH address",
+                hint="accepted: NAME=ssh://[user@]host[:port]",
             )
     return nodes
 
@@ -69,7 +72,9 @@ def fold(names: Collection[str]) -> str:
     """Return names in Slurm's short form, which expand() takes: n1 n2 n3 m gives `n[1-3],m`. Sorted where numbers are."""
     parts = {name: found.groups() for name in names if (found := _NUMBERED.fullmatch(name))}
     # `n08` says that numbers have two digits, n12 beside it then is one of them; n8, n9, n10 are one range as they are.
-    padded = {(head, tail, len(number)) for head, number, tail in parts.values() if number[0] == "0"}
+    padded = {
+        (head, tail, len(number)) for head, number, tail in parts.values() if number[0] == "0"
+    }
     groups: dict[tuple[str, str, int], list[int]] = {}
     for name in dict.fromkeys(names):
         head, number, tail = parts.get(name, (name, "", ""))
@@ -99,20 +104,27 @@ def names_given(text: str, option: str) -> list[str]:
     if not text.startswith("@"):
         names = expand_all([text])
         if not names:
-            raise UsageError(f"{option}: {text!r} names no node", hint="write names such as node1,node2 or node[1-4,7]")
+            raise UsageError(
+                f"{option}: {text!r} names no node",
+                hint="write names such as node1,node2 or node[1-4,7]",
+            )
         return names
     path = user_path(text[1:])
     try:
         lines = read_bytes(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "is not text"
-        raise UsageError(f"{option}: {path}: {why}", hint="@FILE names a file with one node a line") from error
+        raise UsageError(
+            f"{option}: {path}: {why}", hint="@FILE names a file with one node a line"
+        ) from error
     names = []
     for number, line in enumerate(lines, 1):
         try:
             names += expand(line.partition("#")[0])
         except UsageError as error:
-            raise UsageError(f"{option}: {path}:{number}: {error.message}", hint=error.hint) from error
+            raise UsageError(
+                f"{option}: {path}:{number}: {error.message}", hint=error.hint
+            ) from error
     return list(dict.fromkeys(names))
 
 
@@ -164,10 +176,14 @@ def _choices(inside: str, word: str) -> list[str]:
     for piece in inside.split(","):
         found = _RANGE.fullmatch(piece.strip())
         if not found:
-            raise UsageError(f"{word!r}: [{inside}] is not a range", hint="write it as Slurm does: node[1-4,7]")
+            raise UsageError(
+                f"{word!r}: [{inside}] is not a range", hint="write it as Slurm does: node[1-4,7]"
+            )
         first, last = found[1], found[2] or found[1]
         if not int(first) <= int(last) < int(first) + MAX_NODES:
-            raise UsageError(f"{word!r}: {piece} runs backwards or names more than {MAX_NODES} nodes")
+            raise UsageError(
+                f"{word!r}: {piece} runs backwards or names more than {MAX_NODES} nodes"
+            )
         choices += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return choices
 

@@ -26,7 +26,9 @@ class Here:
 
     env: Mapping[str, str] | None = None
 
-    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+    def run(
+        self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until
+    ) -> NodeAnswer:
         return answer_of(node, bounded(argv, timeout_s), stdin, timeout_s, until, self.env)
 
 
@@ -37,12 +39,28 @@ class Srun:
     job: str
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
-        answer = answer_of(node, self.command(node, bounded(argv, timeout_s)), stdin, timeout_s, until, self._env())
+    def run(
+        self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until
+    ) -> NodeAnswer:
+        answer = answer_of(
+            node, self.command(node, bounded(argv, timeout_s)), stdin, timeout_s, until, self._env()
+        )
         said = answer.stderr.decode("utf-8", "replace")
         # The step's program and srun share one exit code. srun says so when the step itself could not be made.
-        if answer.answered and answer.returncode and "srun: error:" in said and not _TASK_ENDED.search(said):
-            return NodeAnswer(node.name, -1, answer.stdout, answer.stderr, answer.seconds, f"srun: {_complaint(said)}")
+        if (
+            answer.answered
+            and answer.returncode
+            and "srun: error:" in said
+            and not _TASK_ENDED.search(said)
+        ):
+            return NodeAnswer(
+                node.name,
+                -1,
+                answer.stdout,
+                answer.stderr,
+                answer.seconds,
+                f"srun: {_complaint(said)}",
+            )
         return answer
 
     def command(self, node: NamedNode, argv: Sequence[str]) -> list[str]:
@@ -67,17 +85,28 @@ class Srun:
 
 
 def _complaint(said: str) -> str:
-    lines = [line.partition("srun: error:")[2].strip() for line in said.splitlines() if "srun: error:" in line]
+    lines = [
+        line.partition("srun: error:")[2].strip()
+        for line in said.splitlines()
+        if "srun: error:" in line
+    ]
     return lines[0] if lines else said.strip()
 
 
 def answer_of(
-    node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until, env: Mapping[str, str] | None
+    node: NamedNode,
+    argv: Sequence[str],
+    stdin: bytes,
+    timeout_s: float,
+    until: Until,
+    env: Mapping[str, str] | None,
 ) -> NodeAnswer:
     """Run the process `argv` and return what it answered as the answer of `node`."""
     began = time.monotonic()
     try:
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+        )
     except OSError as error:
         return NodeAnswer(node.name, -1, problem=f"cannot run {argv[0]}: {error.strerror or error}")
     with process:
@@ -91,11 +120,15 @@ def answer_of(
         return NodeAnswer(node.name, -1, seconds=seconds, problem=why)
     answer = NodeAnswer(node.name, process.returncode, *output, seconds)
     if too_slow(answer, timeout_s):
-        return NodeAnswer(node.name, -1, *output, seconds, f"the command did not end within {timeout_s:g} s")
+        return NodeAnswer(
+            node.name, -1, *output, seconds, f"the command did not end within {timeout_s:g} s"
+        )
     return answer
 
 
-def _communicate(process: subprocess.Popen[bytes], stdin: bytes, until: Until) -> tuple[bytes, bytes] | None:
+def _communicate(
+    process: subprocess.Popen[bytes], stdin: bytes, until: Until
+) -> tuple[bytes, bytes] | None:
     given: bytes | None = stdin
     while not until.over:
         try:

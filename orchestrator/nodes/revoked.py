@@ -34,7 +34,9 @@ class RevokedKeys:
             else:
                 self._take_lines(content)
         except (struct.error, binascii.Error, ValueError) as error:
-            raise OSError(0, f"RevokedHostKeys: this is no list of keys: {error}", str(path)) from error
+            raise OSError(
+                0, f"RevokedHostKeys: this is no list of keys: {error}", str(path)
+            ) from error
 
     def __contains__(self, key: bytes) -> bool:
         return (

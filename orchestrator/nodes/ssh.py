@@ -47,7 +47,9 @@ class _Files:
 
         with self._lock:
             if self._ssh_config is None:
-                self._ssh_config = (Config(runtime_ssh_path=file) if file else Config()).base_ssh_config
+                self._ssh_config = (
+                    Config(runtime_ssh_path=file) if file else Config()
+                ).base_ssh_config
         return Config(ssh_config=self._ssh_config)
 
     def known_hosts(self, paths: tuple[Path | None, ...]) -> KnownHosts:
@@ -66,7 +68,9 @@ class Ssh:
     config_file: str | None = None
     _files: _Files = field(default_factory=_Files, init=False, repr=False, compare=False)
 
-    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+    def run(
+        self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until
+    ) -> NodeAnswer:
         began = time.monotonic()
         connection = None
         try:
@@ -74,7 +78,9 @@ class Ssh:
             connection.open()
             # sshd gives the line to the user's login shell; quoted word by word it means the same to every one of them.
             line = shlex.join(bounded(argv, timeout_s))
-            outcome = _exchange(connection.transport.open_session(timeout=CONNECT_S), line, stdin, until)
+            outcome = _exchange(
+                connection.transport.open_session(timeout=CONNECT_S), line, stdin, until
+            )
         except _failures() as error:
             why = _problem(node, error, connection)
             return NodeAnswer(node.name, -1, seconds=time.monotonic() - began, problem=why)
@@ -102,18 +108,27 @@ class Ssh:
         # fabric's own policy is to accept and forget every key.
         connection.client.set_missing_host_key_policy(RejectPolicy())
         # As paramiko looks it up.
-        name = connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
+        name = (
+            connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
+        )
         config = connection.ssh_config
         known = self._files.known_hosts((*known_hosts_files(config), revoked_file(config)))
-        if known.add_to(connection.client.get_host_keys(), name) and not connection.client.get_host_keys():
-            raise UsageError("its host key is revoked (@revoked in known_hosts, or RevokedHostKeys)")
+        if (
+            known.add_to(connection.client.get_host_keys(), name)
+            and not connection.client.get_host_keys()
+        ):
+            raise UsageError(
+                "its host key is revoked (@revoked in known_hosts, or RevokedHostKeys)"
+            )
         return connection
 
 
 def known_hosts_files(ssh_config: Any) -> list[Path]:
     """Return the known_hosts files that exist, of the user and of the machine, as ssh's configuration names them."""
     user = ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
-    machine = ssh_config.get("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")
+    machine = ssh_config.get(
+        "globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
+    )
     paths = [user_path(word) for word in f"{user} {machine}".split() if word != "none"]
     return [path for path in paths if path.is_file()]
 
@@ -135,7 +150,9 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
 
     host = f"{connection.host}:{connection.port}" if connection else node.name
     if isinstance(error, BadHostKeyException):
-        return f"SSH to {host}: its host key is not the one in known_hosts; somebody may be in between"
+        return (
+            f"SSH to {host}: its host key is not the one in known_hosts; somebody may be in between"
+        )
     if isinstance(error, PasswordRequiredException):
         return f"SSH to {host}: the key is protected by a passphrase; load it with ssh-add"
     if isinstance(error, AuthenticationException):
@@ -149,7 +166,9 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
     return f"SSH to {host}: {str(error) or 'the connection ended'}"  # an EOFError has no words
 
 
-def _exchange(channel: Channel, line: str, stdin: bytes, until: Until) -> tuple[int | None, bytes, bytes]:
+def _exchange(
+    channel: Channel, line: str, stdin: bytes, until: Until
+) -> tuple[int | None, bytes, bytes]:
     """Run `line`, feed it `stdin`, and read both its outputs at the same time, until it ends or time is over.
 
     Returns its exit code (None without one) and the two outputs.
@@ -172,7 +191,11 @@ def _exchange(channel: Channel, line: str, stdin: bytes, until: Until) -> tuple[
                 break
             selector.select(min(POLL_S if fed else 0.01, until.left))
         done = channel.exit_status_ready() and not until.over
-        return channel.recv_exit_status() if done else None, bytes(output["out"]), bytes(output["err"])
+        return (
+            channel.recv_exit_status() if done else None,
+            bytes(output["out"]),
+            bytes(output["err"]),
+        )
 
 
 def _feed(channel: Channel, rest: memoryview) -> tuple[memoryview, bool]:
@@ -199,7 +222,11 @@ def _drain(channel: Channel, output: dict[str, bytearray]) -> bool:
 
 
 def _answer(
-    node: NamedNode, outcome: tuple[int | None, bytes, bytes], seconds: float, timeout_s: float, until: Until
+    node: NamedNode,
+    outcome: tuple[int | None, bytes, bytes],
+    seconds: float,
+    timeout_s: float,
+    until: Until,
 ) -> NodeAnswer:
     code, out, err = outcome
     if code is None or code < 0:
@@ -213,5 +240,7 @@ def _answer(
         return NodeAnswer(node.name, -1, out, err, seconds, why)
     answer = NodeAnswer(node.name, code, out, err, seconds)
     if too_slow(answer, timeout_s):
-        return NodeAnswer(node.name, -1, out, err, seconds, f"the command did not end within {timeout_s:g} s")
+        return NodeAnswer(
+            node.name, -1, out, err, seconds, f"the command did not end within {timeout_s:g} s"
+        )
     return answer

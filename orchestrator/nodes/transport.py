@@ -44,7 +44,11 @@ class NodeAnswer:
         """On one line: why there is no answer, or the last thing the command complained about."""
         if self.problem:
             return self.problem
-        lines = [line.strip() for line in self.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = [
+            line.strip()
+            for line in self.stderr.decode("utf-8", "replace").splitlines()
+            if line.strip()
+        ]
         return lines[-1] if lines else f"exit code {self.returncode} and no message"
 
 
@@ -68,7 +72,9 @@ class Until:
 class Transport(Protocol):
     """One way to run a command on a node."""
 
-    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+    def run(
+        self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until
+    ) -> NodeAnswer:
         """Run `argv` on `node` with `stdin` and return its answer; never raises for what the node does.
 
         The command is ended after `timeout_s`, and no answer is awaited after `until`.

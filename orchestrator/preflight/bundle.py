@@ -54,8 +54,13 @@ def with_deep(entry: Entry) -> Entry:
 def without_image(entry: Entry) -> Entry:
     """`entry` with the checks of hosts alone: what belongs to a workload is not known."""
     site = entry.site
-    preflight = site.preflight.model_copy(update={"skip": list(dict.fromkeys([*site.preflight.skip, "image"]))})
-    return replace(entry.with_document("system", nodes=1), site=site.model_copy(update={"preflight": preflight}))
+    preflight = site.preflight.model_copy(
+        update={"skip": list(dict.fromkeys([*site.preflight.skip, "image"]))}
+    )
+    return replace(
+        entry.with_document("system", nodes=1),
+        site=site.model_copy(update={"preflight": preflight}),
+    )
 
 
 @contextmanager
@@ -92,7 +97,11 @@ def environment(caller: Mapping[str, str], entry: Entry) -> dict[str, str]:
     from orchestrator.scheduler.command import KEPT_SLURM
 
     wanted = (*CLEAN_ENV, *KEPT_SLURM, *needed_names(entry))
-    rehearsal = [name for name in caller if name.startswith("ORCH_") and not name.startswith(("ORCH_SET", "ORCH_JOB"))]
+    rehearsal = [
+        name
+        for name in caller
+        if name.startswith("ORCH_") and not name.startswith(("ORCH_SET", "ORCH_JOB"))
+    ]
     return {name: caller[name] for name in (*wanted, *rehearsal) if name in caller}
 
 

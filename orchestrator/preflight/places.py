@@ -72,7 +72,9 @@ def on_this_host(request: Request) -> Verdicts:
 # ---- a short allocation ----
 
 
-def allocate(request: Request, entry: Entry, names: Sequence[str], tell: Callable[[str], None]) -> Verdicts:
+def allocate(
+    request: Request, entry: Entry, names: Sequence[str], tell: Callable[[str], None]
+) -> Verdicts:
     """Check the idle ones of `names` (() for all nodes of the partition) in an allocation that ends with the checks.
 
     Nodes that are down, drained or in use are in the verdicts as not tested. Raises SchedulerError when Slurm does not
@@ -118,7 +120,8 @@ def _idle(site: Site, names: Sequence[str]) -> tuple[list[str], dict[str, str], 
     untried = {
         name: states[name].words if name in states else f"not in {where}"
         for name in given
-        if name not in states or not (states[name].idle or (site.reservation and states[name].reserved))
+        if name not in states
+        or not (states[name].idle or (site.reservation and states[name].reserved))
     }
     return given, untried, [name for name in given if name not in untried]
 
@@ -148,8 +151,12 @@ def _salloc(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
 def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
     from orchestrator.scheduler.slurm_nodes import BUSY
 
-    lines = [line.strip().removeprefix("salloc: ") for line in done.stderr.splitlines() if line.strip()]
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] or lines[-1:]
+    lines = [
+        line.strip().removeprefix("salloc: ") for line in done.stderr.splitlines() if line.strip()
+    ]
+    errors = [
+        line.removeprefix("error: ") for line in lines if line.startswith("error: ")
+    ] or lines[-1:]
     words = errors[-1] if errors else f"exit code {done.returncode} and no message"
     if BUSY.search(done.stderr):
         words = f"the nodes were taken, or not given within {WAIT_S} s ({words})"
@@ -168,7 +175,9 @@ def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
 # ---- SSH ----
 
 
-def over_ssh(request: Request, nodes: Sequence[NamedNode], *, transport: Transport, limit: int) -> Verdicts:
+def over_ssh(
+    request: Request, nodes: Sequence[NamedNode], *, transport: Transport, limit: int
+) -> Verdicts:
     """Check `nodes`, which need not belong to a scheduler. Their lines go to the judge as they come."""
     from orchestrator.nodes.fanout import each
     from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Until
@@ -191,7 +200,9 @@ def over_ssh(request: Request, nodes: Sequence[NamedNode], *, transport: Transpo
         own = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
         words = ["env", *(f"{name}={value}" for name, value in own.items())]
         argv = [*words, "bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib), "check"]
-        return transport.run(node, argv, b"", request.limit_s, Until(request.limit_s + GRACE_S, stopped))
+        return transport.run(
+            node, argv, b"", request.limit_s, Until(request.limit_s + GRACE_S, stopped)
+        )
 
     problems, blind = {}, []
     asked_ms = {"ORCH_ASKED_MS": str(time.time_ns() // 10**6)}
@@ -253,11 +264,15 @@ class Judge:
         return _outcome(self.process, limit_s)
 
 
-def _run(argv: list[str], env: Mapping[str, str], limit_s: float) -> subprocess.CompletedProcess[str]:
+def _run(
+    argv: list[str], env: Mapping[str, str], limit_s: float
+) -> subprocess.CompletedProcess[str]:
     return _outcome(_start(argv, env), limit_s)
 
 
-def _start(argv: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+def _start(
+    argv: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
     # A process group of its own: Ctrl-C reaches us alone, and we end the rest in order.
     try:
         return subprocess.Popen(
@@ -272,7 +287,9 @@ def _start(argv: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVN
         )
     except FileNotFoundError as error:
         raise SchedulerError(
-            f"`{argv[0]}` is not on PATH", argv=argv, hint="run this on a login node of the cluster, or with --via ssh"
+            f"`{argv[0]}` is not on PATH",
+            argv=argv,
+            hint="run this on a login node of the cluster, or with --via ssh",
         ) from error
 
 
@@ -309,7 +326,9 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _kill_all(process: subprocess.Popen[str]) -> None:
     """End by force what works in the folder of this preflight: salloc puts its command into a group of its own."""
     words = process.args if isinstance(process.args, list) else []
-    script = next((str(word).encode() for word in words if str(word).endswith("/preflight.sh")), b"")
+    script = next(
+        (str(word).encode() for word in words if str(word).endswith("/preflight.sh")), b""
+    )
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for entry in os.listdir("/proc"):
@@ -327,7 +346,9 @@ def _rows(request: Request, done: subprocess.CompletedProcess[str]) -> list[Row]
         return parse_table(request.bundle.table.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         lines = [
-            text for line in done.stderr.splitlines() if (text := line.strip()) and not text.startswith("salloc: ")
+            text
+            for line in done.stderr.splitlines()
+            if (text := line.strip()) and not text.startswith("salloc: ")
         ]
         raise SchedulerError(
             f"preflight.sh could not run: {lines[-1] if lines else f'exit code {done.returncode} and no message'}",

@@ -9,7 +9,15 @@ from pydantic import AfterValidator, Field
 
 from orchestrator.errors import UsageError
 from orchestrator.model.documents import DataPart, MountPart
-from orchestrator.model.fields import AbsolutePath, Line, Name, RelativePath, Round, Variable, refuse
+from orchestrator.model.fields import (
+    AbsolutePath,
+    Line,
+    Name,
+    RelativePath,
+    Round,
+    Variable,
+    refuse,
+)
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
 from orchestrator.model.source import Document, read
@@ -105,9 +113,15 @@ def load_preparation(name: str) -> tuple[Document, Preparation]:
 
     Raises UsageError when there is none, DescriptorError with every problem of a wrong document.
     """
-    path = Path(name) if "/" in name or name.endswith(".yaml") else data_dir("prepare") / f"{name}.yaml"
+    path = (
+        Path(name)
+        if "/" in name or name.endswith(".yaml")
+        else data_dir("prepare") / f"{name}.yaml"
+    )
     if "/" not in name and not path.is_file():
-        raise UsageError(f"no preparation is published for {name!r}; there is one for: {', '.join(names())}")
+        raise UsageError(
+            f"no preparation is published for {name!r}; there is one for: {', '.join(names())}"
+        )
     document = read(path)
     preparation = validate(document, Preparation)
     if preparation is not None:
@@ -119,15 +133,29 @@ def load_preparation(name: str) -> tuple[Document, Preparation]:
 def _check(document: Document, key: str, part: PreparationRound) -> None:
     """Note what single values cannot tell: variables without a mount, and steps of the same name."""
     known = {mount.variable for mount in part.mounts}
-    used: list[tuple[tuple[str | int, ...], str]] = [(("space", at), one.variable) for at, one in enumerate(part.space)]
+    used: list[tuple[tuple[str | int, ...], str]] = [
+        (("space", at), one.variable) for at, one in enumerate(part.space)
+    ]
     used += [(("tree", at), one.variable) for at, one in enumerate(part.tree)]
     for position, step in enumerate(part.steps):
-        used += [(("steps", position, "leaves", at), one.variable) for at, one in enumerate(step.leaves)]
-        used += [(("steps", position, "clean", at), one.variable) for at, one in enumerate(step.clean)]
-        used += [(("steps", position, "overwrites", at), one.variable) for at, one in enumerate(step.overwrites)]
-        used += [(("steps", position, "mounts", at), one.variable) for at, one in enumerate(step.mounts)]
+        used += [
+            (("steps", position, "leaves", at), one.variable) for at, one in enumerate(step.leaves)
+        ]
+        used += [
+            (("steps", position, "clean", at), one.variable) for at, one in enumerate(step.clean)
+        ]
+        used += [
+            (("steps", position, "overwrites", at), one.variable)
+            for at, one in enumerate(step.overwrites)
+        ]
+        used += [
+            (("steps", position, "mounts", at), one.variable) for at, one in enumerate(step.mounts)
+        ]
         if step.name in [other.name for other in part.steps[:position]]:
             document.add(("rounds", key, "steps", position, "name"), f"{step.name} stands twice")
     for where, variable in used:
         if variable not in known:
-            document.add(("rounds", key, *where), f"{variable} is not mounted; mounted: {', '.join(sorted(known))}")
+            document.add(
+                ("rounds", key, *where),
+                f"{variable} is not mounted; mounted: {', '.join(sorted(known))}",
+            )

@@ -42,7 +42,9 @@ class DataLock:
         except HeldError as held:
             raise _held(held) from held
         except OSError as error:
-            raise InputError(f"{self.lease.path}: cannot be read: {error.strerror or error}") from error
+            raise InputError(
+                f"{self.lease.path}: cannot be read: {error.strerror or error}"
+            ) from error
 
 
 def _held(held: HeldError) -> SetError:

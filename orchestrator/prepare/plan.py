@@ -14,7 +14,13 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.model import Site
     from orchestrator.model.documents import MountPart
-    from orchestrator.prepare.documents import CleanPart, OverwritePart, PathPart, PreparationRound, StepPart
+    from orchestrator.prepare.documents import (
+        CleanPart,
+        OverwritePart,
+        PathPart,
+        PreparationRound,
+        StepPart,
+    )
 
 STATE_FOLDER = ".orchestrator-prepare"
 
@@ -56,7 +62,8 @@ class Plan:
     def binds(self, step: StepPart) -> dict[str, str]:
         """Return host folder -> folder in the container."""
         return {
-            str(self.folders[mount.variable] / (mount.subpath or "")): mount.container for mount in self.mounts(step)
+            str(self.folders[mount.variable] / (mount.subpath or "")): mount.container
+            for mount in self.mounts(step)
         }
 
     def host_path(self, part: PathPart | CleanPart | OverwritePart) -> Path:
@@ -67,7 +74,9 @@ class Plan:
         for mount in self.mounts(step):
             inside = Path(part.path).is_relative_to(mount.subpath) if mount.subpath else True
             if mount.variable == part.variable and inside:
-                return str(Path(mount.container) / (Path(part.path).relative_to(mount.subpath or ".")))
+                return str(
+                    Path(mount.container) / (Path(part.path).relative_to(mount.subpath or "."))
+                )
         raise UsageError(f"{part.variable}/{part.path} is in no mount of the preparation")
 
     def workdir(self, step: StepPart) -> str:
@@ -80,8 +89,13 @@ class Plan:
 
     def fingerprint(self, step: StepPart) -> str:
         """A hash of what the step does; a step that was done under another one is done again."""
-        mounts = [f"{mount.variable}/{mount.subpath or ''}:{mount.container}" for mount in self.mounts(step)]
-        return hashlib.sha256("\0".join([self.workdir(step), *mounts, step.run]).encode()).hexdigest()
+        mounts = [
+            f"{mount.variable}/{mount.subpath or ''}:{mount.container}"
+            for mount in self.mounts(step)
+        ]
+        return hashlib.sha256(
+            "\0".join([self.workdir(step), *mounts, step.run]).encode()
+        ).hexdigest()
 
 
 def make_plan(
@@ -111,15 +125,27 @@ def make_plan(
     unknown = [name for name in extra if name not in [step.name for step in part.steps]]
     if unknown:
         optional = [step.name for step in part.steps if step.optional]
-        raise UsageError(f"there is no step {', '.join(unknown)}; optional ones: {', '.join(optional) or 'none'}")
+        raise UsageError(
+            f"there is no step {', '.join(unknown)}; optional ones: {', '.join(optional) or 'none'}"
+        )
     if not image:
         known = Catalogue([*systems_dirs, *site.systems_dirs]).workload(preparation.name)[1]
         image = (known.rounds[chosen].image or "") if chosen in known.rounds else ""
     if not image:
         raise UsageError(f"{preparation.name} has no image for round {chosen}", hint="--image REF")
     steps = tuple(step for step in part.steps if not step.optional or step.name in extra)
-    command = tuple(site.container.command or ["podman" if site.container.engine == "podman" else "docker"])
-    return Plan(preparation.name, chosen, image, part, _folders(preparation.name, part, site), steps, command)
+    command = tuple(
+        site.container.command or ["podman" if site.container.engine == "podman" else "docker"]
+    )
+    return Plan(
+        preparation.name,
+        chosen,
+        image,
+        part,
+        _folders(preparation.name, part, site),
+        steps,
+        command,
+    )
 
 
 def _folders(workload: str, part: PreparationRound, site: Site) -> dict[str, Path]:

@@ -19,8 +19,15 @@ class Secret:
     """A value that shows itself to nobody by accident."""
 
     def __init__(self, name: str, value: str) -> None:
-        if not 8 <= len(value) <= MAX_BYTES or not value.isascii() or not value.isprintable() or " " in value:
-            raise UsageError(f"{name}: this is no token (one line of at least 8 printable characters, without blanks)")
+        if (
+            not 8 <= len(value) <= MAX_BYTES
+            or not value.isascii()
+            or not value.isprintable()
+            or " " in value
+        ):
+            raise UsageError(
+                f"{name}: this is no token (one line of at least 8 printable characters, without blanks)"
+            )
         self.name = name
         self._value = value
 
@@ -56,7 +63,9 @@ def _content(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: this is no token: it holds other characters than ASCII") from error
+        raise UsageError(
+            f"{path}: this is no token: it holds other characters than ASCII"
+        ) from error
 
 
 def _check_mode(path: Path, found: os.stat_result) -> None:

@@ -42,13 +42,20 @@ def spaces(plan: Plan) -> list[Space]:
     for part in plan.part.space:
         folder = plan.folders[part.variable]
         needs.setdefault(os.stat(existing(folder)).st_dev, []).append((folder, part.bytes))
-    return [_space([folder for folder, _ in group], sum(size for _, size in group)) for group in needs.values()]
+    return [
+        _space([folder for folder, _ in group], sum(size for _, size in group))
+        for group in needs.values()
+    ]
 
 
 def _space(folders: list[Path], need: int) -> Space:
     have = shutil.disk_usage(existing(folders[0])).free
     if have < need:  # looked at only then: a walk through millions of files takes its time
-        have += sum(size_of(folder) for folder in folders if not any(other in folder.parents for other in folders))
+        have += sum(
+            size_of(folder)
+            for folder in folders
+            if not any(other in folder.parents for other in folders)
+        )
     return Space(tuple(folders), need, have)
 
 

@@ -98,7 +98,8 @@ class StepLog:
 
     def _failed(self, error: OSError) -> InputError:
         return InputError(
-            f"{self.path}: cannot be written: {error.strerror or error}", hint=f"df -h {self.path.parent}"
+            f"{self.path}: cannot be written: {error.strerror or error}",
+            hint=f"df -h {self.path.parent}",
         )
 
 
@@ -152,11 +153,15 @@ def remove_leftover(client: DockerClient, name: str, command: Sequence[str] = ("
     client.api.remove_container(found["Id"], force=True, v=True)
 
 
-def _attached(client: DockerClient, made: str, secret: Secret | None) -> Iterator[tuple[int, bytes]]:
+def _attached(
+    client: DockerClient, made: str, secret: Secret | None
+) -> Iterator[tuple[int, bytes]]:
     """Start the container, hand it the secret, and yield its output until it ends: number of the stream, and bytes."""
     from docker.utils.socket import frames_iter
 
-    connection = client.api.attach_socket(made, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+    connection = client.api.attach_socket(
+        made, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+    )
     # The SDK gives a wrapper for reading only; the socket below it is what can be written to.
     raw = getattr(connection, "_sock", connection)
     try:
@@ -172,14 +177,24 @@ def _attached(client: DockerClient, made: str, secret: Secret | None) -> Iterato
 
 def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
     """Return the step as a command to read or to type here; it does the same, without the tie to our process."""
-    words = [*plan.engine_command, "run", "--rm", "--interactive", "--init", "--network=host", "--ipc=host"]
+    words = [
+        *plan.engine_command,
+        "run",
+        "--rm",
+        "--interactive",
+        "--init",
+        "--network=host",
+        "--ipc=host",
+    ]
     words += ["--log-driver=none"]
     words += [f"--device={device}" for device in present_devices(plan)]
     words += [f"--security-opt={option}" for option in plan.part.security_opt]
     words += [f"--volume={folder}:{inside}" for folder, inside in plan.binds(step).items()]
     words += [f"--workdir={plan.workdir(step)}", "--entrypoint=bash", plan.image]
     before = f"IFS= read -r {step.secret}; export {step.secret}\n" if step.secret else ""
-    line = f"{shlex.join(words)} -euo pipefail -c {shlex.quote(before + plan.text(step, again=again))}"
+    line = (
+        f"{shlex.join(words)} -euo pipefail -c {shlex.quote(before + plan.text(step, again=again))}"
+    )
     return line + (f" <{step.secret.lower()}_file" if step.secret else "")
 
 
@@ -192,4 +207,8 @@ def missing_after(plan: Plan, step: StepPart) -> list[Path]:
 
 def secrets_needed(steps: Sequence[StepPart], found: Mapping[str, Secret]) -> list[str]:
     """Names of the secrets that `steps` need and nobody gave yet."""
-    return [name for name in dict.fromkeys(step.secret for step in steps if step.secret) if name not in found]
+    return [
+        name
+        for name in dict.fromkeys(step.secret for step in steps if step.secret)
+        if name not in found
+    ]

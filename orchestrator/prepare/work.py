@@ -59,9 +59,13 @@ def outlook(plan: Plan) -> list[StepReport]:
         state = read_state(plan.state_folder, step.name)
         why = _why_due(plan, step, state)
         # What a step made with other commands is somebody's data: kept, and in the way.
-        again = state is not None and (state.state != "done" or state.fingerprint == plan.fingerprint(step))
+        again = state is not None and (
+            state.state != "done" or state.fingerprint == plan.fingerprint(step)
+        )
         obstacles = _in_the_way(plan, step, again=again) if why else ()
-        reports.append(StepReport(step.name, step.what, bool(why), why or "done", state, again, obstacles))
+        reports.append(
+            StepReport(step.name, step.what, bool(why), why or "done", state, again, obstacles)
+        )
     return reports
 
 
@@ -70,7 +74,9 @@ def _in_the_way(plan: Plan, step: StepPart, *, again: bool) -> tuple[Path, ...]:
     for part in step.overwrites:
         makes = part.makes if again else []
         inside = _listed(plan.host_path(part))
-        found += [path for path in inside if not any(fnmatch(path.name, pattern) for pattern in makes)]
+        found += [
+            path for path in inside if not any(fnmatch(path.name, pattern) for pattern in makes)
+        ]
     return tuple(found)
 
 
@@ -105,7 +111,12 @@ def _reclaimed(plan: Plan) -> bool:
 
 
 def prepare(
-    plan: Plan, secrets: dict[str, Secret], *, address: str = "", tell: Tell, output: Callable[[bytes], None]
+    plan: Plan,
+    secrets: dict[str, Secret],
+    *,
+    address: str = "",
+    tell: Tell,
+    output: Callable[[bytes], None],
 ) -> list[StepReport]:
     """Run every step that is due, in order, and stop at the first that fails. Returns all steps with their states.
 
@@ -121,7 +132,8 @@ def prepare(
         image = find_image(client, plan.image)
         if image is None:
             raise EngineError(
-                f"the engine does not have {plan.image}", hint=f"orchestrator images pull --image {plan.image}"
+                f"the engine does not have {plan.image}",
+                hint=f"orchestrator images pull --image {plan.image}",
             )
         _make_folders(plan)
         with DataLock(plan.lock_file, end_container) as lock:
@@ -133,8 +145,19 @@ def prepare(
                     tell(f"{step.name}: done, skipped")
                     continue
                 lock.confirm()
-                tell(f"{step.name}: {step.what} ({report.why}); log: {plan.state_folder / step.name}.log")
-                state = _run(client, image.id, plan, step, report, secrets.get(step.secret or ""), output, lock)
+                tell(
+                    f"{step.name}: {step.what} ({report.why}); log: {plan.state_folder / step.name}.log"
+                )
+                state = _run(
+                    client,
+                    image.id,
+                    plan,
+                    step,
+                    report,
+                    secrets.get(step.secret or ""),
+                    output,
+                    lock,
+                )
                 tell(
                     f"{step.name}: {state.state} after {(state.ended_ms - state.started_ms) / 1000:.1f} s"
                     f"{'; ' + state.reason if state.reason else ''}"
@@ -188,14 +211,32 @@ def _run(
 ) -> StepState:
     folder = plan.state_folder
     state = StepState(
-        step.name, "running", plan.fingerprint(step), image_id, os.uname().nodename, os.getpid(), now_ms()
+        step.name,
+        "running",
+        plan.fingerprint(step),
+        image_id,
+        os.uname().nodename,
+        os.getpid(),
+        now_ms(),
     )
     write_state(folder, state)
     text, log = plan.text(step, again=report.again), folder / f"{step.name}.log"
     code = run_step(client, image_id, plan, step, text, secret, log, output)
     lock.confirm()
     gone = missing_after(plan, step)
-    reason = f"exit code {code}" if code else f"it ended well, but left no {', '.join(map(str, gone))}" if gone else ""
-    state = replace(state, state="failed" if reason else "done", ended_ms=now_ms(), exit_code=code, reason=reason)
+    reason = (
+        f"exit code {code}"
+        if code
+        else f"it ended well, but left no {', '.join(map(str, gone))}"
+        if gone
+        else ""
+    )
+    state = replace(
+        state,
+        state="failed" if reason else "done",
+        ended_ms=now_ms(),
+        exit_code=code,
+        reason=reason,
+    )
     write_state(folder, state)
     return state

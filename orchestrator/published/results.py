@@ -70,7 +70,8 @@ def others(*, benchmark: str = "", round: str = "") -> list[OtherResult]:
     return [
         one
         for one in (OtherResult(**given) for given in document["others"])
-        if (not benchmark or one.benchmark == benchmark.lower()) and (not wanted or one.round == wanted)
+        if (not benchmark or one.benchmark == benchmark.lower())
+        and (not wanted or one.round == wanted)
     ]
 
 
@@ -78,7 +79,10 @@ def others(*, benchmark: str = "", round: str = "") -> list[OtherResult]:
 def load() -> tuple[PublishedResult, ...]:
     """Return every published result: newest round first, then by benchmark and time."""
     document = json.loads((data_dir("published") / "results.json").read_bytes())
-    return tuple(PublishedResult(**{**one, "run_minutes": tuple(one["run_minutes"])}) for one in document["results"])
+    return tuple(
+        PublishedResult(**{**one, "run_minutes": tuple(one["run_minutes"])})
+        for one in document["results"]
+    )
 
 
 def find(*, benchmark: str = "", round: str = "", system: str = "") -> list[PublishedResult]:
@@ -107,7 +111,9 @@ def _is(result: PublishedResult, system: str) -> bool:
 
 def known_names() -> list[str]:
     """Return every name that `system` of find() accepts."""
-    return sorted({name for one in load() for name in (one.system, one.name, one.accelerator) if name})
+    return sorted(
+        {name for one in load() for name in (one.system, one.name, one.accelerator) if name}
+    )
 
 
 def difference(minutes: float, published: PublishedResult) -> float:
@@ -136,11 +142,19 @@ def label(published: PublishedResult) -> str:
 
 def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
     """Return the results for the benchmark, round and system that a set.json (or what stands for it) names."""
-    named = {key: value for key in ("benchmark", "round", "system") if isinstance(value := described.get(key), str)}
+    named = {
+        key: value
+        for key in ("benchmark", "round", "system")
+        if isinstance(value := described.get(key), str)
+    }
     if len(named) < 3 or not all(named.values()):
         return []
     system = named["system"].lower()
-    return [one for one in find(**named) if one.minutes and system in (one.system.lower(), one.name.lower())]
+    return [
+        one
+        for one in find(**named)
+        if one.minutes and system in (one.system.lower(), one.name.lower())
+    ]
 
 
 def wording(percent: float) -> tuple[str, str]:

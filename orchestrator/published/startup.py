@@ -47,7 +47,11 @@ class PublishedStartup:
         told += [f"init_start to run_start {self.init_s:g} s"] if self.init_s is not None else []
         told += [f"shut-down {self.shutdown_s:g} s"] if self.shutdown_s is not None else []
         told += [f"start-up and shut-down {self.script_s:g} s"] if self.script_s is not None else []
-        told += [f"run_stop to the next run_start {self.between_s:g} s"] if self.between_s is not None else []
+        told += (
+            [f"run_stop to the next run_start {self.between_s:g} s"]
+            if self.between_s is not None
+            else []
+        )
         return f"{self.submitter} {self.name} (round {self.round}): {'; '.join(told)}"
 
 
@@ -61,4 +65,8 @@ def load() -> tuple[PublishedStartup, ...]:
 def find(benchmark: str, round: str, system: str) -> list[PublishedStartup]:
     """Return what is known of a system of the catalogue in a benchmark and a round, such as 6.0 or 6.0.0."""
     wanted = ".".join(round.split(".")[:2])
-    return [one for one in load() if (one.benchmark, one.round, one.system) == (benchmark, wanted, system)]
+    return [
+        one
+        for one in load()
+        if (one.benchmark, one.round, one.system) == (benchmark, wanted, system)
+    ]

@@ -30,7 +30,14 @@ Files = dict[str, bytes]
 MANIFEST = "manifest.json"
 WORKLOAD = "workload.json"
 _PLAIN = ("preflight.sh",)
-_RENDERED = ("README", "job.sh", "run_with_docker.sh", "run_with_docker_slurm.sh", "settings.sh", "rccl_env.sh")
+_RENDERED = (
+    "README",
+    "job.sh",
+    "run_with_docker.sh",
+    "run_with_docker_slurm.sh",
+    "settings.sh",
+    "rccl_env.sh",
+)
 
 
 def render_bundle(entry: Entry, *, nexp: int) -> Files:
@@ -79,7 +86,9 @@ def _environment(templates: Path) -> Environment:
     from orchestrator.model import quoting
     from orchestrator.templates import environment
 
-    made = environment(templates, autoescape=False, keep_trailing_newline=True, finalize=quoting.only_quoted)
+    made = environment(
+        templates, autoescape=False, keep_trailing_newline=True, finalize=quoting.only_quoted
+    )
     made.filters.update(
         q=quoting.quote,
         qlist=quoting.quote_list,
@@ -102,7 +111,9 @@ def _render(environment: Environment, template: str, values: Mapping[str, Any]) 
         # surrogateescape gives back the exact bytes of a command line argument that was not UTF-8.
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise RenderError(f"a value holds a lone surrogate, which is no character: {text[error.start]!r}") from error
+        raise RenderError(
+            f"a value holds a lone surrogate, which is no character: {text[error.start]!r}"
+        ) from error
 
 
 def _values(entry: Entry, nexp: int) -> dict[str, Any]:
@@ -126,7 +137,8 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "preflight": site.preflight,
         "deep_gbps": "" if site.preflight.deep_gbps is None else f"{site.preflight.deep_gbps:g}",
         "engine": container.engine,
-        "engine_command": container.command or ((container.engine,) if container.engine != "none" else ()),
+        "engine_command": container.command
+        or ((container.engine,) if container.engine != "none" else ()),
         "pull": container.pull,
         "requires": [f"{name}={value}" for name, value in entry.requires.items()],
         "site_mounts": [_site_mount(mount) for mount in site.container.mounts],
@@ -143,7 +155,10 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
 
 def _sbatch_options(entry: Entry, nexp: int) -> list[str]:
     site = entry.site
-    options = [f"--time={site.time_limit or entry.job_minutes(-(-nexp // site.side_by_side))}", "--output=job_%j.out"]
+    options = [
+        f"--time={site.time_limit or entry.job_minutes(-(-nexp // site.side_by_side))}",
+        "--output=job_%j.out",
+    ]
     options += ["--exclusive", "--mem=0"] if site.exclusive else []
     if entry.gfx and site.gpu_request != "none":
         request = "--gres=gpu:" if site.gpu_request == "gres" else "--gpus-per-node="
@@ -171,7 +186,9 @@ def _container_options(entry: Entry) -> list[str]:
 
 
 def _mount_line(mount: Mount) -> str:
-    return "\t".join((mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw"))
+    return "\t".join(
+        (mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw")
+    )
 
 
 def _site_mount(mount: SiteMount) -> str:
@@ -189,7 +206,9 @@ def _package(entry: Entry) -> Files:
     wanted = needs(entry.container.engine, deep=entry.site.preflight.deep)
     folder = Path(onnode.__path__[0])
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.py"))]
-    return {f"lib/{name}": (folder / name).read_bytes() for name in names if is_carried(name, wanted)}
+    return {
+        f"lib/{name}": (folder / name).read_bytes() for name in names if is_carried(name, wanted)
+    }
 
 
 def _code(workload: str) -> Files:
@@ -215,7 +234,9 @@ def _workload(entry: Entry) -> bytes:
     return (json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _manifest(entry: Entry, nexp: int, files: Files, templates: Path, names: Mapping[str, str]) -> bytes:
+def _manifest(
+    entry: Entry, nexp: int, files: Files, templates: Path, names: Mapping[str, str]
+) -> bytes:
     """Return versions, and the hash of every input and output; no time, host or absolute path: it is reproducible."""
     inputs = {
         f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())

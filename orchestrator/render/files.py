@@ -18,7 +18,9 @@ LARGEST_DIFF = 256 << 10
 _MANIFEST = "manifest.json"
 
 
-def write_bundle(files: Mapping[str, bytes], directory: Path, *, replace_edited: bool = False) -> None:
+def write_bundle(
+    files: Mapping[str, bytes], directory: Path, *, replace_edited: bool = False
+) -> None:
     """Write `files` below `directory`; a reader sees the old bundle or the new one.
 
     An existing bundle is replaced; anything else in that place is not. Raises RenderError when the folder holds
@@ -72,11 +74,14 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
     if not directory.exists():
         return
     if not directory.is_dir():
-        raise RenderError(f"{directory} is a file; the bundle is a folder", hint="give another path with -o")
+        raise RenderError(
+            f"{directory} is a file; the bundle is a folder", hint="give another path with -o"
+        )
     if directory == Path.cwd():
         # The new folder takes the name; whoever stands in the old one would stand in a deleted folder.
         raise RenderError(
-            f"{directory} is the current folder", hint=f"give another one with -o, such as {directory / 'bundle'}"
+            f"{directory} is the current folder",
+            hint=f"give another one with -o, such as {directory / 'bundle'}",
         )
     if not any(directory.iterdir()):
         return
@@ -117,7 +122,11 @@ def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
             yield f"Files set/{name} and new/{name} differ"
         else:
             yield from difflib.unified_diff(
-                _lines(old.get(name)), _lines(files.get(name)), f"set/{name}", f"new/{name}", lineterm=""
+                _lines(old.get(name)),
+                _lines(files.get(name)),
+                f"set/{name}",
+                f"new/{name}",
+                lineterm="",
             )
 
 

@@ -21,13 +21,19 @@ def network_values(entry: Entry) -> dict[str, Any]:
         "fabric": entry.documents.fabric,
         "network_origins": [_line(entry, name) for name in _names(entry)],
         "network_removed": [
-            name for name in NETWORK_NAMES if name in entry.removed and entry.removed[name].layer in _ORIGINS
+            name
+            for name in NETWORK_NAMES
+            if name in entry.removed and entry.removed[name].layer in _ORIGINS
         ],
     }
 
 
 def _names(entry: Entry) -> list[str]:
-    return list(dict.fromkeys([*(name for name in NETWORK_NAMES if name in entry.whole_env), *entry.rccl_env]))
+    return list(
+        dict.fromkeys(
+            [*(name for name in NETWORK_NAMES if name in entry.whole_env), *entry.rccl_env]
+        )
+    )
 
 
 def _line(entry: Entry, name: str) -> str:

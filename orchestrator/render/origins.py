@@ -26,7 +26,9 @@ def origins_table(entry: Entry, names: Mapping[str, str]) -> bytes:
     for name, origin in sorted(entry.origins.items()):
         file = called.get(origin.file, Path(origin.file).name)
         rows.append((name, origin.layer, file, str(origin.line or ""), origin.source))
-    return "".join("\t".join(map(_cell, row)) + "\n" for row in rows).encode("utf-8", "surrogateescape")
+    return "".join("\t".join(map(_cell, row)) + "\n" for row in rows).encode(
+        "utf-8", "surrogateescape"
+    )
 
 
 def _cell(text: str) -> str:

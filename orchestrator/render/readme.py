@@ -21,7 +21,11 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     from orchestrator.onnode.kernel.settings import folders, shared_folders
 
     channel = f"{entry.site.container.channel_dir}/orch-UID-JOB-NODE"
-    results = f"{channel}/results" if entry.site.container.results == "local" else "SET/nodes/NODE/scratch"
+    results = (
+        f"{channel}/results"
+        if entry.site.container.results == "local"
+        else "SET/nodes/NODE/scratch"
+    )
     volumes = [bind(results, "/results"), bind(channel, "/orch")]
     data = dict(values["mount_values"])
     volumes += [
@@ -33,9 +37,18 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     volumes += [bind(*mount.split("\t")) for mount in values["site_mounts"]]
     volumes += [bind(entry.code_path, entry.code_dir)] if entry.code_path else []
     argv = client_argv(
-        values["engine_command"], "orch-JOB-NODE-1", _LABELS, values["container_options"], volumes, entry.image or ""
+        values["engine_command"],
+        "orch-JOB-NODE-1",
+        _LABELS,
+        values["container_options"],
+        volumes,
+        entry.image or "",
     )
-    code = entry.code_dir if values["engine"] != "none" else values["code_source"] or "code/ of this folder"
+    code = (
+        entry.code_dir
+        if values["engine"] != "none"
+        else values["code_source"] or "code/ of this folder"
+    )
     return {
         "container": _words(argv),
         "code_dir": code,
@@ -49,7 +62,11 @@ def _run_word(entry: Entry, word: str) -> str:
     for name, value in known.items():
         word = word.replace("{" + name + "}", str(value))
     shown = word
-    for name, variable in (("node_rank", "SLURM_NODEID"), ("master", "MASTER_ADDR"), ("port", "MASTER_PORT")):
+    for name, variable in (
+        ("node_rank", "SLURM_NODEID"),
+        ("master", "MASTER_ADDR"),
+        ("port", "MASTER_PORT"),
+    ):
         shown = shown.replace("{" + name + "}", f"${variable}")
     return shlex.quote(word) if shown == word else f'"{shown}"'
 

@@ -44,23 +44,39 @@ def _times(runs: list[RunScore], labels: dict[str, str]) -> Step:
         if run.minutes is not None
     ]
     lines += [
-        f"run {labels[run.file]}: no time (run_start or run_stop is missing)" for run in runs if run.minutes is None
+        f"run {labels[run.file]}: no time (run_start or run_stop is missing)"
+        for run in runs
+        if run.minutes is None
     ]
-    return Step("Time to train of each run: run_stop − run_start, milliseconds to minutes", tuple(lines))
+    return Step(
+        "Time to train of each run: run_stop − run_start, milliseconds to minutes", tuple(lines)
+    )
 
 
 def _order(score: Score, runs: list[RunScore], labels: dict[str, str]) -> list[Step]:
     good = sorted(
-        (run for run in runs if run.use != "bad" and run.minutes is not None), key=lambda run: run.minutes or 0.0
+        (run for run in runs if run.use != "bad" and run.minutes is not None),
+        key=lambda run: run.minutes or 0.0,
     )
     if not good:
         return []
     mark = {"fastest": " (fastest: dropped)", "slowest": " (slowest: dropped)"}
-    lines = ["; ".join(f"{exact(run.minutes or 0.0)} [run {labels[run.file]}]{mark.get(run.use, '')}" for run in good)]
+    lines = [
+        "; ".join(
+            f"{exact(run.minutes or 0.0)} [run {labels[run.file]}]{mark.get(run.use, '')}"
+            for run in good
+        )
+    ]
     bad = [labels[run.file] for run in runs if run.use == "bad"]
     if bad:
-        lines.append(f"bad: run {', '.join(bad)}; {score.dropped} allowed, in the place of the slowest")
-    return [Step(f"Sort; drop the {score.dropped} fastest and the {score.dropped} slowest", tuple(lines))]
+        lines.append(
+            f"bad: run {', '.join(bad)}; {score.dropped} allowed, in the place of the slowest"
+        )
+    return [
+        Step(
+            f"Sort; drop the {score.dropped} fastest and the {score.dropped} slowest", tuple(lines)
+        )
+    ]
 
 
 def _mean(score: Score, runs: list[RunScore]) -> Step:
@@ -70,7 +86,12 @@ def _mean(score: Score, runs: list[RunScore]) -> Step:
         f"{' + '.join(map(exact, times))} = {exact(total)}",
         f"{exact(total)} / {len(times)} = {exact(score.olympic_mean or 0.0)}",
     )
-    return Step("Olympic mean: add up the rest and divide by their number", lines, score.olympic_mean, "minutes")
+    return Step(
+        "Olympic mean: add up the rest and divide by their number",
+        lines,
+        score.olympic_mean,
+        "minutes",
+    )
 
 
 def _convergence(score: Score, runs: list[RunScore], labels: dict[str, str]) -> list[Step]:
@@ -78,7 +99,12 @@ def _convergence(score: Score, runs: list[RunScore], labels: dict[str, str]) -> 
     if result is None:
         return []
     if result.point is None or result.submission_mean is None:
-        return [Step("Samples to converge against the reference convergence points (RCP)", (result.message,))]
+        return [
+            Step(
+                "Samples to converge against the reference convergence points (RCP)",
+                (result.message,),
+            )
+        ]
     return [
         _samples(score, runs, labels, result),
         _reference(score, result.point, result),
@@ -88,12 +114,17 @@ def _convergence(score: Score, runs: list[RunScore], labels: dict[str, str]) -> 
 
 def _samples(score: Score, runs: list[RunScore], labels: dict[str, str], result: RcpResult) -> Step:
     counted = [
-        (float(run.samples) if isinstance(run.samples, (int, float)) else math.inf, labels[run.file]) for run in runs
+        (
+            float(run.samples) if isinstance(run.samples, (int, float)) else math.inf,
+            labels[run.file],
+        )
+        for run in runs
     ]
     counted.sort()
     kept = counted[score.dropped : len(counted) - score.dropped]
     shown = "; ".join(
-        f"{exact(count) if math.isfinite(count) else 'not converged'} [run {label}]" for count, label in counted
+        f"{exact(count) if math.isfinite(count) else 'not converged'} [run {label}]"
+        for count, label in counted
     )
     total = sum(count for count, _ in kept)
     mean = result.submission_mean or 0.0
@@ -115,12 +146,16 @@ def _reference(score: Score, point: Point, result: RcpResult) -> Step:
     from orchestrator.mllog.rcp import RELAXED
 
     title = f"Reference at batch size {exact(point.batch_size)} ({result.message}): smallest acceptable mean"
-    lines = [f"reference mean {exact(point.mean)}, standard deviation {exact(point.stdev)} (round {score.ruleset})"]
+    lines = [
+        f"reference mean {exact(point.mean)}, standard deviation {exact(point.stdev)} (round {score.ruleset})"
+    ]
     formula = _limit_formula(score, point)
     if formula:
         lines.append(formula)
     if relaxed := RELAXED.get(str(score.benchmark)):
-        lines.append(f"of that, {relaxed} samples are taken off for {score.benchmark}: {exact(point.limit)}")
+        lines.append(
+            f"of that, {relaxed} samples are taken off for {score.benchmark}: {exact(point.limit)}"
+        )
     word = "≥" if result.passed else "<"
     lines.append(
         f"{exact(result.submission_mean or 0.0)} {word} {exact(point.limit)}: the test is "
@@ -137,7 +172,11 @@ def _limit_formula(score: Score, point: Point) -> str:
     if points is None or point.stdev == 0:
         return ""
     tabulated = next((one for one in points.points if one.batch_size == point.batch_size), None)
-    count = reference_runs(score.ruleset, str(score.benchmark), point.batch_size) if tabulated else points.runs * 2
+    count = (
+        reference_runs(score.ruleset, str(score.benchmark), point.batch_size)
+        if tabulated
+        else points.runs * 2
+    )
     mine = points.runs - 2
     t95 = _t95(score.ruleset).get(str(count + mine - 2))
     if t95 is None:
@@ -179,7 +218,10 @@ def _factor(point: Point, result: RcpResult) -> Step:
     ratio = f"{exact(point.mean)} / {exact(mean)}"
     line = f"max(1, {ratio}) = {exact(result.factor)}" if mean else f"factor {exact(result.factor)}"
     return Step(
-        "Normalisation: a set that converges faster than the reference is slowed down to it", (line,), result.factor, ""
+        "Normalisation: a set that converges faster than the reference is slowed down to it",
+        (line,),
+        result.factor,
+        "",
     )
 
 
@@ -189,7 +231,14 @@ def _final(score: Score) -> list[Step]:
     factor = score.factor if score.factor is not None else 1.0
     if score.own:
         line = f"rounded at the very end, to two decimals: {score.minutes:.2f}"
-        return [Step("Score by the workload's own rules: the olympic mean", (line,), score.minutes, "minutes")]
+        return [
+            Step(
+                "Score by the workload's own rules: the olympic mean",
+                (line,),
+                score.minutes,
+                "minutes",
+            )
+        ]
     lines = (
         f"{exact(score.olympic_mean)} × {exact(factor)} = {exact(score.minutes)}",
         f"rounded at the very end, to two decimals: {score.minutes:.2f}",

@@ -54,7 +54,9 @@ def widened(values: Sequence[float], share: float = 0.06) -> tuple[float, float]
     return low - pad, high + pad
 
 
-def zoomed(values: Sequence[float], others: Sequence[float], far: float = 2.0) -> tuple[float, float]:
+def zoomed(
+    values: Sequence[float], others: Sequence[float], far: float = 2.0
+) -> tuple[float, float]:
     """The range of `values`, and of those of `others` that are not farther from them than `far` of their spans.
 
     What is farther would squeeze the values: it is cut, or only told.
@@ -108,11 +110,20 @@ class Chart:
         for value, text in marks:
             at = self.x(value)
             self.parts.append(void("line", class_="grid", x1=_n(at), x2=_n(at), y1=top, y2=bottom))
-            self.parts.append(tag("text", text, class_="tick", x=_n(at), y=bottom + 17, text_anchor="middle"))
+            self.parts.append(
+                tag("text", text, class_="tick", x=_n(at), y=bottom + 17, text_anchor="middle")
+            )
         self.parts.append(void("line", class_="axis", x1=left, x2=right, y1=bottom, y2=bottom))
         middle = self.width / 2 if self.narrow else (left + right) / 2
         self.parts.append(
-            tag("text", self._cut(label), class_="label", x=_n(middle), y=bottom + 38, text_anchor="middle")
+            tag(
+                "text",
+                self._cut(label),
+                class_="label",
+                x=_n(middle),
+                y=bottom + 38,
+                text_anchor="middle",
+            )
         )
 
     def y_axis(self, label: str) -> None:
@@ -131,7 +142,9 @@ class Chart:
         self._above(label)
 
     def _beside(self, at: float, text: str) -> None:
-        self.parts.append(tag("text", text, class_="tick", x=self.box[0] - 8, y=_n(at + 4), text_anchor="end"))
+        self.parts.append(
+            tag("text", text, class_="tick", x=self.box[0] - 8, y=_n(at + 4), text_anchor="end")
+        )
 
     def _above(self, label: str) -> None:
         self.parts.append(tag("text", self._cut(label), class_="label", x=6, y=self.box[1] - 12))
@@ -140,23 +153,53 @@ class Chart:
         return clean(text, letters(self.width))
 
     def column_head(self, text: str) -> None:
-        self.parts.append(tag("text", text, class_="label", x=self.width - 4, y=self.box[1] - 12, text_anchor="end"))
+        self.parts.append(
+            tag(
+                "text",
+                text,
+                class_="label",
+                x=self.width - 4,
+                y=self.box[1] - 12,
+                text_anchor="end",
+            )
+        )
 
     def column(self, at: float, text: str, class_: str = "value") -> None:
         """A text to the right of the plot, at the height of y = `at`."""
-        self.parts.append(tag("text", text, class_=class_, x=self.width - 4, y=_n(self.y(at) + 4), text_anchor="end"))
+        self.parts.append(
+            tag(
+                "text",
+                text,
+                class_=class_,
+                x=self.width - 4,
+                y=_n(self.y(at) + 4),
+                text_anchor="end",
+            )
+        )
 
     def _numbers(self, span: Point, wanted: int) -> list[tuple[float, str]]:
-        values = next((found for more in (1, 2, 4) if len(found := ticks(*span, wanted * more)) > 1), [span[0]])
+        values = next(
+            (found for more in (1, 2, 4) if len(found := ticks(*span, wanted * more)) > 1),
+            [span[0]],
+        )
         step = values[1] - values[0] if len(values) > 1 else span[1] - span[0]
         return [(value, tick_text(value, step)) for value in values]
 
     def band(self, low: float, high: float) -> None:
         """A vertical band from x = low to x = high, cut to the plot."""
         _, top, _, bottom = self.box
-        left, right = (self.x(min(max(value, self.x_range[0]), self.x_range[1])) for value in (low, high))
+        left, right = (
+            self.x(min(max(value, self.x_range[0]), self.x_range[1])) for value in (low, high)
+        )
         self.parts.append(
-            void("rect", class_="band", x=_n(left), y=top, width=_n(max(0.0, right - left)), height=bottom - top)
+            void(
+                "rect",
+                class_="band",
+                x=_n(left),
+                y=top,
+                width=_n(max(0.0, right - left)),
+                height=bottom - top,
+            )
         )
 
     def level(self, value: float, class_: str) -> None:
@@ -189,15 +232,31 @@ class Chart:
     def mark(self, says: str, *children: Safe, class_: str = "mark") -> None:
         """Something that can be pointed at and focused; `says` is what it is."""
         self.parts.append(
-            tag("g", *children, self._tip(says), class_=class_, tabindex="0", role="img", aria_label=says)
+            tag(
+                "g",
+                *children,
+                self._tip(says),
+                class_=class_,
+                tabindex="0",
+                role="img",
+                aria_label=says,
+            )
         )
 
     def _tip(self, says: str) -> Safe:
-        lines = wrap(clean(says), letters(self.width - 12), max_lines=2 if self.narrow else 1, placeholder=" …")
+        lines = wrap(
+            clean(says),
+            letters(self.width - 12),
+            max_lines=2 if self.narrow else 1,
+            placeholder=" …",
+        )
         return tag(
             "g",
             void("rect", class_="tipbox", x=0, y=0, width=self.width, height=self.strip),
-            *(tag("text", line, class_="tiptext", x=6, y=15 + 16 * index) for index, line in enumerate(lines)),
+            *(
+                tag("text", line, class_="tiptext", x=6, y=15 + 16 * index)
+                for index, line in enumerate(lines)
+            ),
             class_="tip",
             aria_hidden="true",
         )
@@ -249,14 +308,18 @@ def shape(index: int, x: float, y: float, colour: str) -> Safe:
         5: ((-1.3, 0), (1, -1), (1, 1)),
         6: ((1.3, 0), (-1, -1), (-1, 1)),
     }
-    points = Safe(" ".join(f"{_n(x + dx * r * 0.9)},{_n(y + dy * r * 0.9)}" for dx, dy in outlines[kind]))
+    points = Safe(
+        " ".join(f"{_n(x + dx * r * 0.9)},{_n(y + dy * r * 0.9)}" for dx, dy in outlines[kind])
+    )
     return void("polygon", class_=f"dot {colour}", points=points)
 
 
 def swatch(*inner: Safe, width: int, height: int) -> Safe:
     """A small picture of what `inner` draws, for a legend."""
     box = f"0 0 {width} {height}"
-    return tag("svg", *inner, viewBox=box, width=width, height=height, aria_hidden="true", class_="swatch")
+    return tag(
+        "svg", *inner, viewBox=box, width=width, height=height, aria_hidden="true", class_="swatch"
+    )
 
 
 def stroke(class_: str) -> Safe:
@@ -271,15 +334,21 @@ def patch(class_: str) -> Safe:
 
 def legend(*items: tuple[Safe | str, str], series: int = 0) -> Safe:
     """What the marks of a chart mean: (swatch, text) each; the first `series` entries light up the line of their number."""
-    lit: list[dict[str, object]] = [{"class_": f"one s{index}", "tabindex": 0} for index in range(series)]
+    lit: list[dict[str, object]] = [
+        {"class_": f"one s{index}", "tabindex": 0} for index in range(series)
+    ]
     entries = zip(items, lit + [{}] * (len(items) - series), strict=True)
-    return tag("ul", *(tag("li", mark, text, **more) for (mark, text), more in entries), class_="legend")
+    return tag(
+        "ul", *(tag("li", mark, text, **more) for (mark, text), more in entries), class_="legend"
+    )
 
 
 def series_swatch(index: int) -> Safe:
     """The swatch of a series: a piece of its line with its mark."""
     colour = f"c{index % COLOURS}"
-    line = void("line", class_=f"line {colour}", x1=1, x2=33, y1=8, y2=8, stroke_dasharray=dash(index))
+    line = void(
+        "line", class_=f"line {colour}", x1=1, x2=33, y1=8, y2=8, stroke_dasharray=dash(index)
+    )
     return swatch(line, shape(index, 17, 8, colour), width=34, height=16)
 
 

@@ -36,7 +36,11 @@ class Column:
             return " ".join(clean(str(value)).split())
         if self.kind is bool:
             return bool(value)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not math.isfinite(value)
+        ):
             return None
         if self.kind is float:
             return float(value)
@@ -44,11 +48,19 @@ class Column:
 
 
 def _rate(_: Report, run: Run) -> float | None:
-    return run.samples / (run.minutes * 60) if run.samples and run.minutes and run.minutes > 0 else None
+    return (
+        run.samples / (run.minutes * 60)
+        if run.samples and run.minutes and run.minutes > 0
+        else None
+    )
 
 
 def _initialisation(_: Report, run: Run) -> float | None:
-    return (run.start_ms - run.init_ms) / 60000 if run.start_ms is not None and run.init_ms is not None else None
+    return (
+        (run.start_ms - run.init_ms) / 60000
+        if run.start_ms is not None and run.init_ms is not None
+        else None
+    )
 
 
 def _gpus(report: Report, _: Run) -> int | None:

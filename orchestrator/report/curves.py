@@ -38,7 +38,13 @@ def convergence(report: Report) -> Safe:
     charts = [both(_evaluations(report, runs, curves, "convergence", title, report.metric))]
     if _height(report, curves) > 3 * _height(report, ends) > 0:
         label = f"{report.metric}, the last third"
-        charts.append(both(_evaluations(report, runs, ends, "convergence-end", "The last third of each curve", label)))
+        charts.append(
+            both(
+                _evaluations(
+                    report, runs, ends, "convergence-end", "The last third of each curve", label
+                )
+            )
+        )
     target = [] if report.target is None else [(stroke("target"), f"target {report.target:g}")]
     return join(*charts, series_legend(runs, len(report.runs), target))
 
@@ -63,7 +69,14 @@ def _evaluations(
     def draw(width: int) -> Chart:
         words = f"One curve per run, {len(runs)} runs.{aim}"
         chart = Chart(
-            name, title, words, widened(counts, 0.02), _range(report, curves), width=width, plot=280, left=_left(width)
+            name,
+            title,
+            words,
+            widened(counts, 0.02),
+            _range(report, curves),
+            width=width,
+            plot=280,
+            left=_left(width),
         )
         chart.x_axis("samples")
         chart.y_axis(label)
@@ -90,9 +103,7 @@ def throughput(report: Report) -> Safe:
     xs = [at for run in runs for at, _ in run.throughput]
     ys = [rate for run in runs for _, rate in run.throughput]
     unit = unit_of_span(max(xs))
-    words = (
-        f"Samples per second of {len(runs)} runs, from {plain(min(ys))} to {plain(max(ys))}; {throughput_note(report)}."
-    )
+    words = f"Samples per second of {len(runs)} runs, from {plain(min(ys))} to {plain(max(ys))}; {throughput_note(report)}."
 
     def draw(width: int) -> Chart:
         span = widened([unit.of(x) for x in xs], 0.02)
@@ -112,7 +123,9 @@ def throughput(report: Report) -> Safe:
             rates = sorted(rate for _, rate in run.throughput)
             ends = f"{plain(rates[0])} to {plain(rates[-1])}"
             says = f"run {run.label}: {ends} samples per second, median {plain(rates[len(rates) // 2])}"
-            points = extremes(list(run.throughput), NARROW_POINTS) if chart.narrow else run.throughput
+            points = (
+                extremes(list(run.throughput), NARROW_POINTS) if chart.narrow else run.throughput
+            )
             chart.line([(unit.of(at), rate) for at, rate in points], index, says)
         return chart
 
@@ -120,7 +133,9 @@ def throughput(report: Report) -> Safe:
 
 
 def throughput_note(report: Report) -> str:
-    derived = [run.label for run in report.runs if run.throughput and run.throughput_from == "evaluations"]
+    derived = [
+        run.label for run in report.runs if run.throughput and run.throughput_from == "evaluations"
+    ]
     if not derived:
         return "as the runs logged it"
     return "from the evaluations, because the logs give no throughput: the time of evaluations is in it"
@@ -130,11 +145,16 @@ def drawn(runs: list[Run]) -> list[Run]:
     """At most MOST_CURVES runs, those that count first, in their order."""
     if len(runs) <= MOST_CURVES:
         return runs
-    kept = {run.file for run in sorted(runs, key=lambda run: run.use in ("outside", "bad"))[:MOST_CURVES]}
+    kept = {
+        run.file
+        for run in sorted(runs, key=lambda run: run.use in ("outside", "bad"))[:MOST_CURVES]
+    }
     return [run for run in runs if run.file in kept]
 
 
-def series_legend(runs: Sequence[Run], total: int, lines: Sequence[tuple[Safe | str, str]] = ()) -> Safe:
+def series_legend(
+    runs: Sequence[Run], total: int, lines: Sequence[tuple[Safe | str, str]] = ()
+) -> Safe:
     """Which line is which run, what the others are, and how many runs are not drawn."""
     entries = [(series_swatch(index), f"run {run.label}") for index, run in enumerate(runs)]
     rest = [("", f"{total - len(runs)} more runs are not drawn")] if len(runs) < total else []

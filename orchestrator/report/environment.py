@@ -19,9 +19,18 @@ def read_environment(evidence: SetEvidence) -> tuple[tuple[Variable, ...], str]:
         return (), "the set has no environment.sh yet"
     set_by, given_by = places(evidence), origins(evidence)
     variables = tuple(
-        Variable(name, value, set_by.get(name, ""), given_by.get(name, "")) for name, value in sorted(values.items())
+        Variable(name, value, set_by.get(name, ""), given_by.get(name, ""))
+        for name, value in sorted(values.items())
     )
     if not given_by:
-        return variables, "who set which variable is not on record: the bundle was made before that was written down"
+        return (
+            variables,
+            "who set which variable is not on record: the bundle was made before that was written down",
+        )
     changed = ", ".join(edited(evidence))
-    return variables, f"edited after the bundle was made, so a value may be another one: {changed}" if changed else ""
+    return (
+        variables,
+        f"edited after the bundle was made, so a value may be another one: {changed}"
+        if changed
+        else "",
+    )

@@ -32,8 +32,12 @@ def parquet(reports: Iterable[Report]) -> bytes:
     """The runs as a Parquet file: a column for each of COLUMNS, described in its field's metadata."""
     arrow, writer = _package("pyarrow", "Parquet"), _package("pyarrow.parquet", "Parquet")
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
-    schema = arrow.schema([arrow.field(one.name, kinds[one.kind], metadata={"text": one.text}) for one in COLUMNS])
-    table = [dict(zip(schema.names, row, strict=True)) for report in reports for row in rows(report)]
+    schema = arrow.schema(
+        [arrow.field(one.name, kinds[one.kind], metadata={"text": one.text}) for one in COLUMNS]
+    )
+    table = [
+        dict(zip(schema.names, row, strict=True)) for report in reports for row in rows(report)
+    ]
     out = BytesIO()
     writer.write_table(arrow.Table.from_pylist(table, schema=schema), out)
     return out.getvalue()
@@ -57,7 +61,9 @@ class Tracking:
     def __init__(self, address: str) -> None:
         """Raises UsageError without the package, OrchestratorError when MLflow cannot use the address."""
         check_address(address)
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # its own 7 are four minutes of silence
+        os.environ.setdefault(
+            "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"
+        )  # its own 7 are four minutes of silence
         self.address = address
         self._entities = _package("mlflow.entities", "MLflow")
         self._client = self._ask(_package("mlflow", "MLflow").MlflowClient, tracking_uri=address)
@@ -65,11 +71,17 @@ class Tracking:
     def put(self, report: Report) -> int:
         """Write the runs that are not there yet; return how many. Raises OrchestratorError with MLflow's words."""
         known = self._ask(self._client.get_experiment_by_name, str(report.score.benchmark))
-        home = known.experiment_id if known else self._ask(self._client.create_experiment, str(report.score.benchmark))
+        home = (
+            known.experiment_id
+            if known
+            else self._ask(self._client.create_experiment, str(report.score.benchmark))
+        )
         fresh = 0
         for run, row in zip(report.runs, rows(report), strict=True):
             values = dict(zip((column.name for column in COLUMNS), row, strict=True))
-            name = f"{values['set']}/{values['run']}".replace("'", "")  # the filter has no way to write one
+            name = f"{values['set']}/{values['run']}".replace(
+                "'", ""
+            )  # the filter has no way to write one
             where = f"tags.`{RUN_TAG}` = '{name}'"
             if not self._ask(self._client.search_runs, [home], filter_string=where, max_results=1):
                 self._put(home, name, run, values)
@@ -86,19 +98,30 @@ class Tracking:
             tags={RUN_TAG: name, "orchestrator.set": str(values["set"])},
         )
         numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
-        metrics = [self._entities.Metric(name, float(value), end or begin or 0, 0) for name, value in numbers.items()]
+        metrics = [
+            self._entities.Metric(name, float(value), end or begin or 0, 0)
+            for name, value in numbers.items()
+        ]
         metrics += [
             self._entities.Metric(
-                "evaluation", point.value, int((begin or 0) + point.minutes * 60000), int(point.samples)
+                "evaluation",
+                point.value,
+                int((begin or 0) + point.minutes * 60000),
+                int(point.samples),
             )
             for point in run.evaluations
         ]
         texts = [
-            self._entities.Param(name, value) for name, value in values.items() if isinstance(value, str) and value
+            self._entities.Param(name, value)
+            for name, value in values.items()
+            if isinstance(value, str) and value
         ]
         self._ask(self._client.log_batch, made.info.run_id, metrics=metrics, params=texts)
         self._ask(
-            self._client.set_terminated, made.info.run_id, "FINISHED" if run.converged else "FAILED", end_time=end
+            self._client.set_terminated,
+            made.info.run_id,
+            "FINISHED" if run.converged else "FAILED",
+            end_time=end,
         )
 
     def _ask(self, call: Any, *args: Any, **named: Any) -> Any:

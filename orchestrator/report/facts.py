@@ -34,13 +34,20 @@ _SHOWN = (
 
 def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Pairs of name and text: set.json, then each job."""
-    pairs = [(name.replace("_", " "), str(described[name])) for name in _SHOWN if described.get(name) not in (None, "")]
+    pairs = [
+        (name.replace("_", " "), str(described[name]))
+        for name in _SHOWN
+        if described.get(name) not in (None, "")
+    ]
     pairs.append(("created", moment(described.get("created_ms"))))
     for job in jobs:
         ended = f" to {moment(job.ended_ms)}" if job.ended_ms else ""
         reason = f": {job.reason}" if job.reason else ""
         pairs.append(
-            (f"job {job.job_id}", f"{job.state}, {moment(job.started_ms)}{ended}, {len(job.nodes)} nodes{reason}")
+            (
+                f"job {job.job_id}",
+                f"{job.state}, {moment(job.started_ms)}{ended}, {len(job.nodes)} nodes{reason}",
+            )
         )
     return tuple(pairs)
 
@@ -55,10 +62,16 @@ def images(
             used.setdefault(job.image_digest, []).append(f"job {job.job_id}")
     for attempt in attempts:
         if attempt.image_digest:
-            used.setdefault(attempt.image_digest, []).append(f"run {attempt.run} attempt {attempt.attempt}")
+            used.setdefault(attempt.image_digest, []).append(
+                f"run {attempt.run} attempt {attempt.attempt}"
+            )
     asked = [(str(described["image"]), "asked for by the set")] if described.get("image") else []
     return tuple(asked + [(digest, _few(places)) for digest, places in used.items()])
 
 
 def _few(places: list[str]) -> str:
-    return ", ".join(places) if len(places) <= 4 else f"{', '.join(places[:2])} ... {places[-1]} ({len(places)} places)"
+    return (
+        ", ".join(places)
+        if len(places) <= 4
+        else f"{', '.join(places[:2])} ... {places[-1]} ({len(places)} places)"
+    )

@@ -28,7 +28,11 @@ class Unit:
 
     def text(self, minutes: float | None, digits: int = 3) -> str:
         """Return minutes as a number in this unit, without the unit."""
-        return MISSING if minutes is None or not math.isfinite(minutes) else f"{self.of(minutes):.{digits}f}"
+        return (
+            MISSING
+            if minutes is None or not math.isfinite(minutes)
+            else f"{self.of(minutes):.{digits}f}"
+        )
 
     def full(self, minutes: float | None, digits: int = 3) -> str:
         """Return minutes in this unit, with it."""
@@ -47,7 +51,15 @@ def unit_of_runs(times: Iterable[float | None]) -> Unit:
 
 def unit_of_span(minutes: float) -> Unit:
     """Return the unit for an axis that is so many minutes long."""
-    return SECONDS if minutes < 3 else MINUTES if minutes < 300 else HOURS if minutes < 60 * 96 else DAYS
+    return (
+        SECONDS
+        if minutes < 3
+        else MINUTES
+        if minutes < 300
+        else HOURS
+        if minutes < 60 * 96
+        else DAYS
+    )
 
 
 def minutes(value: float | None) -> str:
@@ -69,7 +81,12 @@ def plain(value: float | None) -> str:
 
 def moment(value: Any) -> str:
     """`2025-05-01 12:30:00 UTC` of Unix milliseconds; a dash for what is no time."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0 or not math.isfinite(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or value <= 0
+        or not math.isfinite(value)
+    ):
         return MISSING
     try:
         return (_EPOCH + timedelta(milliseconds=value)).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -77,7 +77,9 @@ def history_page(log_dir: str, found: Sequence[IndexedSet]) -> str:
     unread = [f"{one.name}: {one.problem}" for one in found if one.problem]
     sections = [Section("overview", "Overview", [_overview(ordered)])] if ordered else []
     for index, group in enumerate(ordered):
-        title = f"{group[0].workload} on {group[0].system}" + ("" if group[0].mlperf else " (no MLPerf benchmark)")
+        title = f"{group[0].workload} on {group[0].system}" + (
+            "" if group[0].mlperf else " (no MLPerf benchmark)"
+        )
         sections.append(Section(f"group-{index}", title, _group(index, group)))
     if unread:
         sections.append(Section("unread", "Sets that could not be read", [Bullets(unread)]))
@@ -114,7 +116,11 @@ def _overview(groups: Sequence[Sequence[IndexedSet]]) -> Table:
 def _against(one: IndexedSet) -> str:
     from orchestrator.published import sentence
 
-    return sentence(one.minutes, one.published[0]) if one.published and one.minutes is not None else MISSING
+    return (
+        sentence(one.minutes, one.published[0])
+        if one.published and one.minutes is not None
+        else MISSING
+    )
 
 
 def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
@@ -127,12 +133,16 @@ def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
         if one.minutes is None or not one.published:
             return MISSING
         signed, _ = wording(difference(one.minutes, one.published[0]))
-        return signed if one.published[0] == beside else f"{signed} against {label(one.published[0])}"
+        return (
+            signed if one.published[0] == beside else f"{signed} against {label(one.published[0])}"
+        )
 
     rows = [
         (
             Cell(one.name.removeprefix(head), href=f"{quote(one.name, safe='')}.html"),
-            unit.text(one.minutes, 2) if one.minutes is not None or one.mean is None else f"({unit.text(one.mean, 2)})",
+            unit.text(one.minutes, 2)
+            if one.minutes is not None or one.mean is None
+            else f"({unit.text(one.mean, 2)})",
             *([against(one)] if beside else []),
             one.runs,
             one.round,
@@ -174,7 +184,11 @@ def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:
             right=34,
         )
         wanted = 2 if chart.narrow else 4
-        ticks = [first + (last - first) * step / wanted for step in range(wanted + 1)] if last > first else [first]
+        ticks = (
+            [first + (last - first) * step / wanted for step in range(wanted + 1)]
+            if last > first
+            else [first]
+        )
         chart.x_axis("first run", [(tick, date(tick)) for tick in ticks])
         chart.y_axis(unit.name)
         if published:
@@ -189,7 +203,9 @@ def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:
 
     key = [(_dot("c0"), "valid score"), (_dot("hollow"), "mean of a set without one")]
     if published:
-        said = f"published {published.minutes:.2f} min, {published.submitter}, round {published.round}"
+        said = (
+            f"published {published.minutes:.2f} min, {published.submitter}, round {published.round}"
+        )
         key.append((stroke("published"), said))
     return join(both(draw), legend(*key))
 

@@ -58,7 +58,9 @@ def _head(report: Report) -> str:
     ]
     lines += [f"- ledger: {text(value, 1000)}" for name, value in report.facts if name == "ledger"]
     if score.rcp:
-        lines.append(f"- RCP test: {'passed' if score.rcp.passed else 'failed'}: {text(score.rcp.message)}")
+        lines.append(
+            f"- RCP test: {'passed' if score.rcp.passed else 'failed'}: {text(score.rcp.message)}"
+        )
     lines += [f"- {text(line, 400)}" for line in report.against_published]
     lines += [f"- {text(note, 400)}" for note in score.notes]
     if set_id := report.described.get("set_id"):
@@ -105,13 +107,19 @@ def _list(title: str, items: Sequence[object]) -> str:
 
 def _startup(report: Report) -> str:
     rows = startup_rows(report)
-    published = "".join(f"\n\nPublished: {text(one.words, 400)}" for one in report.published_startup)
+    published = "".join(
+        f"\n\nPublished: {text(one.words, 400)}" for one in report.published_startup
+    )
     return f"## Start-up and shut-down\n\n{table(STARTUP, rows)}{published}" if rows else ""
 
 
 def _nodes(report: Report) -> str:
     rows = [(node, count, seconds(late)) for node, count, late in slow_nodes(report.attempts)[:20]]
-    return "## Late nodes\n\n" + table(("node", "attempts late", "late by, mean"), rows) if rows else ""
+    return (
+        "## Late nodes\n\n" + table(("node", "attempts late", "late by, mean"), rows)
+        if rows
+        else ""
+    )
 
 
 def _aside(report: Report) -> str:
@@ -131,7 +139,11 @@ def _lost(report: Report) -> str:
         for one in report.attempts
         if one.outcome in ("infrastructure", "interrupted")
     ]
-    return "## Lost attempts\n\n" + table(("run.attempt", "outcome", "started", "reason"), rows[:100]) if rows else ""
+    return (
+        "## Lost attempts\n\n" + table(("run.attempt", "outcome", "started", "reason"), rows[:100])
+        if rows
+        else ""
+    )
 
 
 def _tunables(report: Report) -> str:
@@ -141,7 +153,8 @@ def _tunables(report: Report) -> str:
         if one.state == "failed"
     ]
     return (
-        "## Tunables that did not hold\n\n" + table(("setting", "wanted", "before", "after", "nodes"), rows)
+        "## Tunables that did not hold\n\n"
+        + table(("setting", "wanted", "before", "after", "nodes"), rows)
         if rows
         else ""
     )

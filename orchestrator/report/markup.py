@@ -31,7 +31,10 @@ def clean(value: object, longest: int = LONGEST) -> str:
 
 def tag(name: str, *children: object, **attributes: object) -> Safe:
     """An element. Children that are not Safe are escaped; `class_` is `class`, `_` is `-`, None is left out."""
-    inner = "".join(child if isinstance(child, Safe) else escape(clean(child), quote=False) for child in children)
+    inner = "".join(
+        child if isinstance(child, Safe) else escape(clean(child), quote=False)
+        for child in children
+    )
     return Safe(f"<{name}{_attributes(attributes)}>{inner}</{name}>")
 
 
@@ -41,7 +44,12 @@ def void(name: str, **attributes: object) -> Safe:
 
 
 def join(*children: object) -> Safe:
-    return Safe("".join(child if isinstance(child, Safe) else escape(clean(child), quote=False) for child in children))
+    return Safe(
+        "".join(
+            child if isinstance(child, Safe) else escape(clean(child), quote=False)
+            for child in children
+        )
+    )
 
 
 def _attributes(attributes: dict[str, object]) -> str:

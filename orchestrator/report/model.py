@@ -136,7 +136,10 @@ class Report:
     @property
     def system(self) -> str:
         """The system that the set names; of plain logs what the folders are called."""
-        named = self.described.get("system") or self.directory.rstrip("/").rsplit("/", 2)[-2 if self._nested else -1]
+        named = (
+            self.described.get("system")
+            or self.directory.rstrip("/").rsplit("/", 2)[-2 if self._nested else -1]
+        )
         return str(named)
 
     @property
@@ -154,7 +157,10 @@ class Report:
         from orchestrator.published import label, sentence
 
         value = self.score.minutes
-        return [f"published: {label(one)}" if value is None else f"{sentence(value, one)}" for one in self.published]
+        return [
+            f"published: {label(one)}" if value is None else f"{sentence(value, one)}"
+            for one in self.published
+        ]
 
     @property
     def _nested(self) -> bool:

@@ -34,7 +34,13 @@ SUMMARY = (
 
 
 def nodes(report: Report) -> list[Part]:
-    return [*_grid(report), *_set_aside(report), *_summary(report), *_groups(report), *_bandwidth(report)]
+    return [
+        *_grid(report),
+        *_set_aside(report),
+        *_summary(report),
+        *_groups(report),
+        *_bandwidth(report),
+    ]
 
 
 def _grid(report: Report) -> list[Part]:
@@ -46,12 +52,20 @@ def _grid(report: Report) -> list[Part]:
         node, count, late_s = slow[0]
         verdict = f"Late most often: {node}, in {count} of {len(attempts)} attempts, by {seconds(late_s)} on average."
     else:
-        verdict = "No node began or ended later than the others by more than 1 s and 2 % of the run."
+        verdict = (
+            "No node began or ended later than the others by more than 1 s and 2 % of the run."
+        )
     names = list(dict.fromkeys(cell.node for attempt in shown for cell in attempt.nodes))
     late = {node: count for node, count, _ in slow}
-    names = sorted(names, key=lambda name: -late.get(name, 0))[:MOST_NODES] if len(names) > MOST_NODES else names
+    names = (
+        sorted(names, key=lambda name: -late.get(name, 0))[:MOST_NODES]
+        if len(names) > MOST_NODES
+        else names
+    )
     cells = [{cell.node: cell for cell in attempt.nodes} for attempt in shown]
-    rows = [(name, late.get(name, 0), *(_node_cell(one.get(name)) for one in cells)) for name in names]
+    rows = [
+        (name, late.get(name, 0), *(_node_cell(one.get(name)) for one in cells)) for name in names
+    ]
     header = ("node", "late", *(_attempt_name(attempt, report.attempts) for attempt in shown))
     caption = "Time of every node in every run; ▲ late, ✗ exit code other than 0"
     return [Paragraph(verdict), Table(caption, header, rows, numeric=(1,), dense=True)]
@@ -65,7 +79,13 @@ def _attempt_name(attempt: RunAttempt, everything: Sequence[RunAttempt]) -> str:
 def _node_cell(cell: NodePart | None) -> str | Cell:
     if cell is None:
         return "–"
-    code = "no exit code" if cell.exit is None or cell.exit == -1 else f"✗ {cell.exit}" if cell.exit else ""
+    code = (
+        "no exit code"
+        if cell.exit is None or cell.exit == -1
+        else f"✗ {cell.exit}"
+        if cell.exit
+        else ""
+    )
     time = "" if cell.seconds is None else seconds(cell.seconds)
     late = f"▲ +{seconds(max(cell.late_start_s, cell.late_end_s))}" if cell.slow else ""
     text = " · ".join(filter(None, (code, time, late))) or "0"
@@ -76,9 +96,12 @@ def _node_cell(cell: NodePart | None) -> str | Cell:
 def aside_rows(report: Report) -> list[tuple[str, str, str, str]]:
     """(node, when, at, why) of every node that was set aside, in order."""
     found = sorted(
-        ((aside.time_ms, one.node, aside) for one in report.nodes for aside in one.set_aside), key=lambda item: item[:2]
+        ((aside.time_ms, one.node, aside) for one in report.nodes for aside in one.set_aside),
+        key=lambda item: item[:2],
     )
-    return [(node, aside.when, moment(time_ms), aside.reason or "–") for time_ms, node, aside in found]
+    return [
+        (node, aside.when, moment(time_ms), aside.reason or "–") for time_ms, node, aside in found
+    ]
 
 
 def summary_rows(report: Report) -> list[tuple[str, ...]]:
@@ -87,7 +110,9 @@ def summary_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def _summary_row(one: NodeHistory, unit: Unit) -> tuple[str, ...]:
-    ranks = ", ".join(map(str, one.ranks)) or ("waits" if one.waits else "spare" if one.spare else "–")
+    ranks = ", ".join(map(str, one.ranks)) or (
+        "waits" if one.waits else "spare" if one.spare else "–"
+    )
     relative = "–" if one.relative is None else f"{one.relative:.3f}"
     rate = "–" if one.gbps is None else f"{one.gbps:.1f}"
     return (
@@ -114,7 +139,12 @@ def _summary(report: Report) -> list[Part]:
         return []
     signs = [Bullets(report.slow_signs)] if report.slow_signs else []
     below = [_preflight(one) for one in report.nodes[:MOST_NODES]]
-    return [*signs, Table("What each node did", SUMMARY, summary_rows(report), numeric=range(2, 10), below=below)]
+    return [
+        *signs,
+        Table(
+            "What each node did", SUMMARY, summary_rows(report), numeric=range(2, 10), below=below
+        ),
+    ]
 
 
 def _preflight(one: NodeHistory) -> str:
@@ -156,7 +186,9 @@ def _bandwidth(report: Report) -> list[Part]:
     if not rows:
         return []
     header = ("round", "nodes", "which", "way", "GB/s", "note")
-    listing = Table("Bus bandwidth of an all-reduce over groups of nodes", header, rows, numeric=(1, 4))
+    listing = Table(
+        "Bus bandwidth of an all-reduce over groups of nodes", header, rows, numeric=(1, 4)
+    )
     return [Details("Bandwidth between the nodes, as measured", listing)]
 
 
@@ -184,7 +216,9 @@ def startup(report: Report) -> list[Part]:
     )
     published = [one.words for one in report.published_startup]
     beside: list[Part] = (
-        [Paragraph("What the logs of the published entry show:"), Bullets(published)] if published else []
+        [Paragraph("What the logs of the published entry show:"), Bullets(published)]
+        if published
+        else []
     )
     listing = Table("Time around each run", STARTUP, startup_rows(report), numeric=(3, 4, 5))
     return [Paragraph(text), listing, *beside]
@@ -209,4 +243,7 @@ def attempts(report: Report) -> list[Part]:
     reasons = [one.reason for one in report.attempts[:MOST_ATTEMPTS]]
     text = f"{len(report.attempts)} attempts, {len(lost)} of them lost to the infrastructure (on record, not scored)."
     header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started")
-    return [Paragraph(text), Table("Every attempt at every run", header, rows, numeric=(3,), below=reasons)]
+    return [
+        Paragraph(text),
+        Table("Every attempt at every run", header, rows, numeric=(3,), below=reasons),
+    ]

@@ -46,17 +46,23 @@ def render(template: str, **values: object) -> str:
     made.filters["pieces"] = _pieces
     made.tests["markup"] = lambda value: hasattr(value, "__html__")
     css = (data_dir("templates") / "report" / "page.css").read_text(encoding="utf-8").strip()
-    return made.get_template(template).render(css=Safe(css), version=__version__, most_series=MOST_CURVES, **values)
+    return made.get_template(template).render(
+        css=Safe(css), version=__version__, most_series=MOST_CURVES, **values
+    )
 
 
 def _pieces(line: str) -> list[str]:
     """Cut a line that is longer than a value may be into pieces that are cleaned one by one."""
-    return [line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)]
+    return [
+        line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)
+    ]
 
 
 def _headline(report: Report) -> str:
     score, unit = report.score, report.unit
-    return "no valid score" if score.minutes is None else f"{unit.text(score.minutes, 2)} {unit.name}"
+    return (
+        "no valid score" if score.minutes is None else f"{unit.text(score.minutes, 2)} {unit.name}"
+    )
 
 
 def _subtitle(report: Report) -> Safe:
@@ -98,5 +104,10 @@ def _key(report: Report) -> list[tuple[str, str]]:
             )
         )
     if report.target is not None:
-        pairs.append(("target", f"{report.metric} {'≤' if report.smaller_is_better else '≥'} {report.target:g}"))
+        pairs.append(
+            (
+                "target",
+                f"{report.metric} {'≤' if report.smaller_is_better else '≥'} {report.target:g}",
+            )
+        )
     return pairs

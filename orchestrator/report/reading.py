@@ -26,7 +26,9 @@ CURVE_POINTS = 240
 """Points kept of one curve: more cannot be told apart on a screen, and files stay small for any log."""
 
 
-def read_report(directory: str, *, ruleset: str = "", window: bool = False, own: OwnRules | None = None) -> Report:
+def read_report(
+    directory: str, *, ruleset: str = "", window: bool = False, own: OwnRules | None = None
+) -> Report:
     """Read the set or the folder of results at `directory`. Raises InputError as `orchestrator score` does."""
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=window, own=own)
@@ -60,7 +62,11 @@ def _published(report: Report) -> tuple[PublishedResult, ...]:
 
     if report.score.own:
         return ()
-    named = {"benchmark": report.score.benchmark, "round": report.score.ruleset, "system": report.system}
+    named = {
+        "benchmark": report.score.benchmark,
+        "round": report.score.ruleset,
+        "system": report.system,
+    }
     return tuple(of_set({**named, **report.described}))
 
 
@@ -84,11 +90,16 @@ def _add_set(report: Report) -> None:
     report.bandwidth = tuple(measurements(evidence))
     report.startups = tuple(startups(evidence))
     if record := evidence.record:
-        report.published_startup = tuple(startup.find(record.benchmark, record.round, record.system))
+        report.published_startup = tuple(
+            startup.find(record.benchmark, record.round, record.system)
+        )
     report.tunables = read_tunables(evidence)
     report.environment, report.environment_note = read_environment(evidence)
     report.images = images(evidence.jobs, report.described, report.attempts)
-    report.facts = (*set_facts(evidence.jobs, report.described), ("ledger", head_of(evidence.layout.root) or "none"))
+    report.facts = (
+        *set_facts(evidence.jobs, report.described),
+        ("ledger", head_of(evidence.layout.root) or "none"),
+    )
     report.problems = tuple(map(str, evidence.findings))
 
 
@@ -105,8 +116,13 @@ def number(value: Any) -> float | None:
 
 def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
     """File name -> short name of a run: its number where that tells the runs apart, else the file's name."""
-    digits = {run.file: str(run.number if run.number is not None else natural(run.file)[1]) for run in runs}
-    short = len(set(digits.values())) == len(runs) and all(not text.startswith("-") for text in digits.values())
+    digits = {
+        run.file: str(run.number if run.number is not None else natural(run.file)[1])
+        for run in runs
+    }
+    short = len(set(digits.values())) == len(runs) and all(
+        not text.startswith("-") for text in digits.values()
+    )
     return digits if short else {run.file: run.file for run in runs}
 
 
@@ -138,7 +154,9 @@ def _evaluations(run: RunScore, start: float | None) -> list[CurvePoint]:
     for time, samples, value in run.evaluations:
         at, count, loss = number(time), number(samples), number(value)
         if at is not None and count is not None and loss is not None:
-            found.append(CurvePoint((at - start) / 60000 if start is not None else 0.0, count, loss))
+            found.append(
+                CurvePoint((at - start) / 60000 if start is not None else 0.0, count, loss)
+            )
     return found
 
 
@@ -169,7 +187,9 @@ def thinned(points: list[Any], limit: int = CURVE_POINTS) -> list[Any]:
     return [points[round(index * step)] for index in range(limit)]
 
 
-def extremes(points: list[tuple[float, float]], limit: int = CURVE_POINTS) -> list[tuple[float, float]]:
+def extremes(
+    points: list[tuple[float, float]], limit: int = CURVE_POINTS
+) -> list[tuple[float, float]]:
     """At most `limit` points with the smallest and the largest of each stretch, so that no dip is lost."""
     if len(points) <= limit:
         return points
@@ -190,7 +210,8 @@ def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
         if (start := number(run.start)) is not None and (stop := number(run.stop)) is not None
     ]
     return [
-        Gap(early, late, (start - stop) / 60000) for (early, _, stop), (late, start, _) in itertools.pairwise(timed)
+        Gap(early, late, (start - stop) / 60000)
+        for (early, _, stop), (late, start, _) in itertools.pairwise(timed)
     ]
 
 
@@ -210,7 +231,9 @@ def _rule_target(score: Score) -> tuple[float, bool] | None:
     from orchestrator.mllog.rules import rules
 
     config = (
-        rules(score.ruleset).config(f"{score.division}_{score.benchmark}") if isinstance(score.benchmark, str) else None
+        rules(score.ruleset).config(f"{score.division}_{score.benchmark}")
+        if isinstance(score.benchmark, str)
+        else None
     )
     rule = config.keys.get("eval_accuracy") if config else None
     return _bound(rule.any.node) if rule and rule.any else None

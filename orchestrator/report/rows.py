@@ -6,7 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 
 from orchestrator.evidence.attempts import RunAttempt
-from orchestrator.report.chart import Chart, both, fixed, legend, patch, room_for, stroke, swatch, widened, zoomed
+from orchestrator.report.chart import (
+    Chart,
+    both,
+    fixed,
+    legend,
+    patch,
+    room_for,
+    stroke,
+    swatch,
+    widened,
+    zoomed,
+)
 from orchestrator.report.curves import MOST_CURVES, drawn
 from orchestrator.report.figures import moment, plain, unit_of_span
 from orchestrator.report.markup import Safe, join, tag, void
@@ -38,7 +49,9 @@ def patterns() -> Safe:
 def times(report: Report) -> Safe:
     """A dot per run on an axis that shows what differs: the mean, its interval and the published value beside them."""
     runs, scale, unit = drawn(list(report.runs)), report.scale, report.unit
-    timed = [(run, run.minutes * scale) for run in runs if run.minutes is not None and run.minutes > 0]
+    timed = [
+        (run, run.minutes * scale) for run in runs if run.minutes is not None and run.minutes > 0
+    ]
     values = [value for run, value in timed if run.use != "bad"] or [value for _, value in timed]
     if not values:
         return Safe("")
@@ -80,9 +93,13 @@ def times(report: Report) -> Safe:
             _time(chart, report, run, len(runs) - 1 - index)
         return chart
 
-    key: list[tuple[Safe | str, str]] = [(_use_swatch(use), text) for use, text in _uses(runs).items()]
+    key: list[tuple[Safe | str, str]] = [
+        (_use_swatch(use), text) for use, text in _uses(runs).items()
+    ]
     if mean is not None:
-        key.append((stroke("mean"), f"{'score' if report.score.valid else 'mean'} {unit.full(mean)}"))
+        key.append(
+            (stroke("mean"), f"{'score' if report.score.valid else 'mean'} {unit.full(mean)}")
+        )
     if ends:
         key.append((patch("band"), f"95 % interval, {unit.text(ends[0])} to {unit.full(ends[1])}"))
     if published:
@@ -93,7 +110,11 @@ def times(report: Report) -> Safe:
 
 
 def _uses_text(report: Report) -> str:
-    marked = [f"run {run.label} {run.use_text}" for run in report.runs if run.use not in ("counted", "outside")]
+    marked = [
+        f"run {run.label} {run.use_text}"
+        for run in report.runs
+        if run.use not in ("counted", "outside")
+    ]
     return ", ".join(marked[:6]) or "all runs count"
 
 
@@ -105,20 +126,30 @@ def _time(chart: Chart, report: Report, run: Run, row: int) -> None:
     at = unit.of(value * report.scale)
     samples = "" if run.samples is None else f", {plain(run.samples)} samples"
     says = f"run {run.label}: {unit.full(value)}{samples}, {run.use_text}"
-    chart.column(row, unit.text(value * report.scale), "value" if run.use == "counted" else "value soft")
+    chart.column(
+        row, unit.text(value * report.scale), "value" if run.use == "counted" else "value soft"
+    )
     if chart.x_range[0] <= at <= chart.x_range[1]:
         chart.mark(says, *_row_dot(chart, at, row, run.use))
 
 
 def _row_dot(chart: Chart, at: float, row: int, use: str) -> tuple[Safe, Safe]:
     x, y = chart.x(at), chart.y(row)
-    return void("line", class_="grid", x1=chart.box[0], x2=fixed(x), y1=fixed(y), y2=fixed(y)), _use_mark(use, x, y)
+    return void(
+        "line", class_="grid", x1=chart.box[0], x2=fixed(x), y1=fixed(y), y2=fixed(y)
+    ), _use_mark(use, x, y)
 
 
 def _use_mark(use: str, x: float, y: float) -> Safe:
     """The mark of a run's use: a dot counts, what points away was dropped on that side, a cross is a bad run."""
     if use in ("counted", "outside"):
-        return void("circle", class_=f"dot {'c0' if use == 'counted' else 'hollow'}", cx=fixed(x), cy=fixed(y), r=5.5)
+        return void(
+            "circle",
+            class_=f"dot {'c0' if use == 'counted' else 'hollow'}",
+            cx=fixed(x),
+            cy=fixed(y),
+            r=5.5,
+        )
     if use == "bad":
         crossed = Safe(f"M{fixed(x - 5)} {fixed(y - 5)}l10 10m0 -10l-10 10")
         return void("path", class_="dot crossed", d=crossed)
@@ -145,13 +176,21 @@ def _use_swatch(use: str) -> Safe:
 def samples(report: Report) -> Safe:
     """Samples to converge of every run, the reference's band and the smallest acceptable mean."""
     result = report.score.rcp
-    runs = [run for run in report.runs if run.use != "outside" and run.samples is not None][:MOST_CURVES]
+    runs = [run for run in report.runs if run.use != "outside" and run.samples is not None][
+        :MOST_CURVES
+    ]
     if not runs or result is None or result.point is None or result.submission_mean is None:
         return Safe("")
     point, mine = result.point, result.submission_mean
     shown = mine < 1e8
     low, high = point.mean - point.stdev, point.mean + point.stdev
-    values = [*(run.samples or 0.0 for run in runs), low, high, point.limit, *([mine] if shown else [])]
+    values = [
+        *(run.samples or 0.0 for run in runs),
+        low,
+        high,
+        point.limit,
+        *([mine] if shown else []),
+    ]
     dropped = _dropped_samples(runs, report.score.dropped)
     words = (
         f"The set's mean is {plain(mine)}, the reference's {plain(point.mean)}; at least {plain(point.limit)} is "
@@ -179,7 +218,9 @@ def samples(report: Report) -> Safe:
             chart.upright(mine, "mean")
         for index, run in enumerate(runs):
             hollow = run.file in dropped
-            says = f"run {run.label}: {plain(run.samples)} samples" + (", left out of the mean" if hollow else "")
+            says = f"run {run.label}: {plain(run.samples)} samples" + (
+                ", left out of the mean" if hollow else ""
+            )
             use = "outside" if hollow else "counted"
             chart.mark(says, *_row_dot(chart, run.samples or 0.0, len(runs) - 1 - index, use))
         return chart
@@ -208,21 +249,32 @@ def _dropped_samples(runs: Sequence[Run], dropped: int) -> set[str]:
 
 def timeline(report: Report) -> Safe:
     """When each run was initialised and ran, and what lies between; failed attempts are crossed."""
-    runs = sorted((run for run in report.runs if run.start_ms is not None), key=lambda run: run.start_ms or 0.0)
+    runs = sorted(
+        (run for run in report.runs if run.start_ms is not None),
+        key=lambda run: run.start_ms or 0.0,
+    )
     runs = runs[:MOST_CURVES]
     lost = [
         attempt
         for attempt in report.attempts
-        if attempt.outcome in ("infrastructure", "interrupted") and 0 < attempt.start_ms <= attempt.end_ms
+        if attempt.outcome in ("infrastructure", "interrupted")
+        and 0 < attempt.start_ms <= attempt.end_ms
     ][:MOST_CURVES]
     if not runs:
         return Safe("")
-    begins = [min(run.init_ms or math.inf, run.start_ms or 0.0) for run in runs] + [float(one.start_ms) for one in lost]
-    ends = [run.stop_ms or run.start_ms or 0.0 for run in runs] + [float(one.end_ms) for one in lost]
+    begins = [min(run.init_ms or math.inf, run.start_ms or 0.0) for run in runs] + [
+        float(one.start_ms) for one in lost
+    ]
+    ends = [run.stop_ms or run.start_ms or 0.0 for run in runs] + [
+        float(one.end_ms) for one in lost
+    ]
     origin, span = min(begins), (max(ends) - min(begins)) / 60000
     unit = unit_of_span(span)
     rows: list[tuple[float, Run | RunAttempt]] = sorted(
-        [*((run.start_ms or 0.0, run) for run in runs), *((float(one.start_ms), one) for one in lost)],
+        [
+            *((run.start_ms or 0.0, run) for run in runs),
+            *((float(one.start_ms), one) for one in lost),
+        ],
         key=lambda row: row[0],
     )
     names = [row.label if isinstance(row, Run) else f"{row.run}.{row.attempt} ✗" for _, row in rows]
@@ -242,7 +294,13 @@ def timeline(report: Report) -> Safe:
         chart.x_axis(f"{unit.name} since {moment(origin)}")
         chart.rows("run", names)
         for index, (_, row) in enumerate(rows):
-            _span(chart, report, row, len(rows) - 1 - index, lambda time: unit.of((time - origin) / 60000))
+            _span(
+                chart,
+                report,
+                row,
+                len(rows) - 1 - index,
+                lambda time: unit.of((time - origin) / 60000),
+            )
         return chart
 
     key = [
@@ -254,11 +312,15 @@ def timeline(report: Report) -> Safe:
 
 
 def _bar_swatch(class_: str, fill: str | None = None) -> Safe:
-    bar = void("rect", class_=class_, x=1, y=2, width=28, height=12, fill=Safe(fill) if fill else None)
+    bar = void(
+        "rect", class_=class_, x=1, y=2, width=28, height=12, fill=Safe(fill) if fill else None
+    )
     return swatch(bar, width=30, height=16)
 
 
-def _span(chart: Chart, report: Report, row: Run | RunAttempt, place: int, at: Callable[[float], float]) -> None:
+def _span(
+    chart: Chart, report: Report, row: Run | RunAttempt, place: int, at: Callable[[float], float]
+) -> None:
     def rect(begin: float, end: float, class_: str, fill: str | None = None) -> Safe:
         left, right = chart.x(at(begin)), chart.x(at(end))
         return void(

@@ -10,7 +10,18 @@ from orchestrator.report.figures import moment, plain
 from orchestrator.report.markup import Safe
 from orchestrator.report.model import Report
 from orchestrator.report.nodes import attempts, nodes, startup
-from orchestrator.report.parts import Bullets, Cell, Details, Figure, Heading, Paragraph, Part, Section, Steps, Table
+from orchestrator.report.parts import (
+    Bullets,
+    Cell,
+    Details,
+    Figure,
+    Heading,
+    Paragraph,
+    Part,
+    Section,
+    Steps,
+    Table,
+)
 from orchestrator.report.reading import thinned
 from orchestrator.words import duration
 
@@ -24,7 +35,9 @@ MOST_VARIABLES = 1000
 
 def sections(report: Report) -> list[Section]:
     """Return the sections that have something to say, in the order of the page."""
-    return [Section(name, title, parts) for name, title, make in SECTIONS if (parts := make(report))]
+    return [
+        Section(name, title, parts) for name, title, make in SECTIONS if (parts := make(report))
+    ]
 
 
 def _figure(chart: Safe, caption: str, beside: Table) -> list[Part]:
@@ -82,7 +95,12 @@ def outlook(report: Report) -> list[Part]:
         parts += [
             Heading("Windows of consecutive runs"),
             Paragraph(f"Rule: {score.window['rule']}."),
-            Table("All windows in launch order", ("window", f"score, {report.unit.name}"), listed, numeric=(1,)),
+            Table(
+                "All windows in launch order",
+                ("window", f"score, {report.unit.name}"),
+                listed,
+                numeric=(1,),
+            ),
         ]
     return parts
 
@@ -92,9 +110,17 @@ def outlook(report: Report) -> list[Part]:
 
 def convergence(report: Report) -> list[Part]:
     runs = [run for run in report.runs if run.evaluations][: curves.MOST_CURVES]
-    counts = thinned(sorted({point.samples for run in runs for point in run.evaluations}), curves.MOST_ROWS)
+    counts = thinned(
+        sorted({point.samples for run in runs for point in run.evaluations}), curves.MOST_ROWS
+    )
     listed = [
-        (plain(count), *(_at({point.samples: point.value for point in run.evaluations}, count) for run in runs))
+        (
+            plain(count),
+            *(
+                _at({point.samples: point.value for point in run.evaluations}, count)
+                for run in runs
+            ),
+        )
         for count in counts
     ]
     beside = Table(
@@ -112,7 +138,9 @@ def _at(values: dict[float, float], key: float) -> str:
 
 def samples(report: Report) -> list[Part]:
     listed = [
-        (run.label, plain(run.samples), "yes" if run.converged else "no") for run in report.runs if run.use != "outside"
+        (run.label, plain(run.samples), "yes" if run.converged else "no")
+        for run in report.runs
+        if run.use != "outside"
     ]
     beside = Table("Samples to converge", ("run", "samples", "converged"), listed, numeric=(1,))
     caption = "Fewer samples than the smallest acceptable mean fail the test; more never do."
@@ -124,10 +152,20 @@ def throughput(report: Report) -> list[Part]:
     for run in report.runs:
         rates = sorted(rate for _, rate in run.throughput)
         if rates:
-            listed.append((run.label, plain(rates[0]), plain(rates[len(rates) // 2]), plain(rates[-1]), len(rates)))
+            listed.append(
+                (
+                    run.label,
+                    plain(rates[0]),
+                    plain(rates[len(rates) // 2]),
+                    plain(rates[-1]),
+                    len(rates),
+                )
+            )
     header = ("run", "smallest", "median", "largest", "points")
     beside = Table("Samples per second of each run", header, listed, numeric=(1, 2, 3, 4))
-    return _figure(curves.throughput(report), f"Samples per second, {curves.throughput_note(report)}.", beside)
+    return _figure(
+        curves.throughput(report), f"Samples per second, {curves.throughput_note(report)}.", beside
+    )
 
 
 def timeline(report: Report) -> list[Part]:
@@ -136,7 +174,10 @@ def timeline(report: Report) -> list[Part]:
         return []
     caption = "When each run was initialised and ran, and what lies between."
     listed = [
-        (f"{gap.after} → {gap.before}", f"{duration(60 * abs(gap.minutes))}{'' if gap.minutes >= 0 else ' at once'}")
+        (
+            f"{gap.after} → {gap.before}",
+            f"{duration(60 * abs(gap.minutes))}{'' if gap.minutes >= 0 else ' at once'}",
+        )
         for gap in report.gaps
     ]
     heading = "From the end of a run to the start of the next"
@@ -176,12 +217,18 @@ def environment(report: Report) -> list[Part]:
         for one in report.environment[:MOST_VARIABLES]
     ]
     header = ("variable", "value", "set in the bundle", "origin")
-    listing = [Table("Environment of the runs, as evaluated on the batch host", header, listed)] if listed else []
+    listing = (
+        [Table("Environment of the runs, as evaluated on the batch host", header, listed)]
+        if listed
+        else []
+    )
     return [*note, *listing] if listed or report.is_set else []
 
 
 def facts(report: Report) -> list[Part]:
-    parts: list[Part] = [Table("The set", ("fact", "value"), [(name, Cell(text)) for name, text in report.facts])]
+    parts: list[Part] = [
+        Table("The set", ("fact", "value"), [(name, Cell(text)) for name, text in report.facts])
+    ]
     if report.images:
         listed = [(Cell(image, code=True), where) for image, where in report.images]
         parts.append(Table("Images", ("image or digest", "used by"), listed))
@@ -194,10 +241,17 @@ def findings(report: Report) -> list[Part]:
     score = report.score
     differing = set(score.differences)
     found = [finding for finding in score.findings if finding not in differing]
-    more = [Paragraph(f"{len(found) - MOST_FINDINGS} more: orchestrator check")] if len(found) > MOST_FINDINGS else []
+    more = (
+        [Paragraph(f"{len(found) - MOST_FINDINGS} more: orchestrator check")]
+        if len(found) > MOST_FINDINGS
+        else []
+    )
     whose = "workload's own" if score.own else "referee's"
     return [
-        *_found("Where the logs are not what was described: no reason against a score", score.differences),
+        *_found(
+            "Where the logs are not what was described: no reason against a score",
+            score.differences,
+        ),
         *_found(f"What the {whose} rules say about the logs", found),
         *more,
     ]

@@ -16,7 +16,11 @@ LARGE = 64 << 20
 @contextmanager
 def working(text: str, folder: str = "") -> Iterator[None]:
     """Show `text` with a moving sign on standard error; with `folder` only when its logs are large."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb" or (folder and not _is_large(folder)):
+    if (
+        not sys.stderr.isatty()
+        or os.environ.get("TERM") == "dumb"
+        or (folder and not _is_large(folder))
+    ):
         yield
         return
     from rich.console import Console

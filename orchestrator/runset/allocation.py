@@ -46,7 +46,11 @@ class Allocation:
             settings = Findings().text(layout.bundle / "settings.sh")
             before = int(_listed(_USE.format("SIDE_BY_SIDE"), settings, "1")[0])
             now = self.side_by_side or before
-            spares = int(_listed(_USE.format("SPARES"), settings, "0")[0]) if self.spares is None else self.spares
+            spares = (
+                int(_listed(_USE.format("SPARES"), settings, "0")[0])
+                if self.spares is None
+                else self.spares
+            )
             options = [f"--nodes={record.nodes * now + spares}"]
             if minutes := longer(script, -(-record.nexp // before), -(-missing // now)):
                 options.append(f"--time={minutes}")

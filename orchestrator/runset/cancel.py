@@ -10,7 +10,9 @@ from orchestrator.runset.submit import mark_cancelled, other_jobs, refuse_copy, 
 from orchestrator.scheduler import Scheduler
 
 
-def cancel(run_set: RunSet, scheduler: Scheduler, grace_s: float, world: World = THIS) -> dict[str, bool]:
+def cancel(
+    run_set: RunSet, scheduler: Scheduler, grace_s: float, world: World = THIS
+) -> dict[str, bool]:
     """End every job of the set that is alive; {job id: whether it is gone}, empty when there is none.
 
     Takes no lock: ending must be possible while another controller hangs. Raises SchedulerError, SchedulerUnknown, and
@@ -25,7 +27,12 @@ def cancel(run_set: RunSet, scheduler: Scheduler, grace_s: float, world: World =
         if job.alive:
             gone[job.id] = scheduler.cancel(job.id, grace_s)
             mark_cancelled(run_set, job.id, world)
-    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1], world) > 0:
+    if (
+        not gone
+        and evidence.awaited
+        and not asked[-1].settled
+        and appears_within_s(asked[-1], world) > 0
+    ):
         raise SchedulerUnknown(
             f"set {run_set.name}: its submission got no answer and there is no job of it now",
             hint="one may still appear; ask again in a minute",

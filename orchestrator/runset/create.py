@@ -27,7 +27,12 @@ BEING_MADE_MS = 500
 
 
 def describe(
-    entry: Entry, *, nexp: int, bundle_sha256: str, created_by: str = "controller", world: World = THIS
+    entry: Entry,
+    *,
+    nexp: int,
+    bundle_sha256: str,
+    created_by: str = "controller",
+    world: World = THIS,
 ) -> SetRecord:
     """Return the record of a new set of `nexp` runs of `entry`, made now. The name of a rehearsed set says so."""
     set_id = new_set_id(entry.system, entry.workload, world)
@@ -61,11 +66,21 @@ def describe(
 def needed_names(entry: Entry) -> list[str]:
     """What the site passes on by name, where a webhook's address is, and the data folders that no site file gives."""
     webhook = [entry.site.notify.webhook] if entry.site.notify.webhook else []
-    return sorted({*entry.pass_env, *webhook, *(mount.variable for mount in entry.mounts if mount.host is None)})
+    return sorted(
+        {
+            *entry.pass_env,
+            *webhook,
+            *(mount.variable for mount in entry.mounts if mount.host is None),
+        }
+    )
 
 
 def create(
-    record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path, group: str = "", world: World = THIS
+    record: SetRecord,
+    bundle: Mapping[str, bytes],
+    log_dir: Path,
+    group: str = "",
+    world: World = THIS,
 ) -> Layout:
     """Make the set's folder below `log_dir` and return its layout.
 
@@ -118,7 +133,9 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
         if mine is None or any(getattr(mine, name) != getattr(record, name) for name in _SAME):
             continue
         asked = found.submissions
-        untried = not found.jobs and not found.tried and all(one.state == "refused" for one in asked)
+        untried = (
+            not found.jobs and not found.tried and all(one.state == "refused" for one in asked)
+        )
         being_made = not asked and record.created_ms - mine.created_ms < BEING_MADE_MS
         if untried and not being_made and not found.layout.lock.exists():
             return RunSet(found.layout, mine)
@@ -131,13 +148,23 @@ def _make(folder: Path, record: SetRecord, place: Path, world: World) -> None:
         files.make_folder(directory)
     write(record, layout.set_file, files=files)
     state = files.state(folder)
-    ledger.append(folder, ledger.declaration(record, place.absolute(), state.inode if state else 0), world=world)
+    ledger.append(
+        folder,
+        ledger.declaration(record, place.absolute(), state.inode if state else 0),
+        world=world,
+    )
 
 
 def _explained(error: OSError, log_dir: Path) -> SetError:
     where = f"cannot create a set in {log_dir}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return SetError(f"{where}: {error.strerror}; nothing was created", hint=f"make room: df -h {log_dir}; quota -s")
+        return SetError(
+            f"{where}: {error.strerror}; nothing was created",
+            hint=f"make room: df -h {log_dir}; quota -s",
+        )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return SetError(f"{where}: {error.strerror}", hint=f"give yourself the right to write there: ls -ld {log_dir}")
+        return SetError(
+            f"{where}: {error.strerror}",
+            hint=f"give yourself the right to write there: ls -ld {log_dir}",
+        )
     return SetError(f"{where}: {error.strerror or error}")

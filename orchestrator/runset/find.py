@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 def foreign(layout: Layout) -> str:
     """Return which file of a set that decides what runs is another user's, in words; "" when all are one's own, or root's."""
-    decisive = [layout.root, layout.set_file, layout.root / "ledger.jsonl", layout.bundle, *layout.bundle.rglob("*")]
+    decisive = [
+        layout.root,
+        layout.set_file,
+        layout.root / "ledger.jsonl",
+        layout.bundle,
+        *layout.bundle.rglob("*"),
+    ]
     for path in decisive:
         try:
             owner = path.lstat().st_uid
@@ -41,7 +47,11 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
     if name and ("/" in name or path.is_dir()):
         raise _no_set_at(path, log_dir)
     if log_dir is None:
-        said = f"`{name}` can only be a path to a set's folder" if name else "which set is meant has to be said"
+        said = (
+            f"`{name}` can only be a path to a set's folder"
+            if name
+            else "which set is meant has to be said"
+        )
         raise UsageError(
             f"there is no site file, so {said}",
             hint="give the set's folder, or --site FILE (or ORCHESTRATOR_SITE, or ./site.yaml)",
@@ -56,10 +66,13 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
         shown = "".join(f"\n    {folder.name}" for folder in folders[:8])
         more = f"\n    and {len(folders) - 8} more" if len(folders) > 8 else ""
         part = "beginning" if folders[0].name.startswith(name) else "end"
-        raise UsageError(f"`{name}` is the {part} of {len(folders)} sets:{shown}{more}", hint="type more of it")
+        raise UsageError(
+            f"`{name}` is the {part} of {len(folders)} sets:{shown}{more}", hint="type more of it"
+        )
     if owner is not None and _listed(log_dir):
         raise UsageError(
-            f"no set in {log_dir} is yours", hint="name another user's set, and add --others if it is meant"
+            f"no set in {log_dir} is yours",
+            hint="name another user's set, and add --others if it is meant",
         )
     raise _no_set_called(name, log_dir)
 
@@ -67,7 +80,9 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
 def _listed(log_dir: Path, owner: int | None = None) -> list[Path]:
     check_log_dir(log_dir)
     found = [folder for folder in set_folders(log_dir) if is_set(folder)]
-    return found if owner is None else [folder for folder in found if folder.lstat().st_uid == owner]
+    return (
+        found if owner is None else [folder for folder in found if folder.lstat().st_uid == owner]
+    )
 
 
 def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
@@ -75,7 +90,10 @@ def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
         what = "it has no set.json"
         inside = [folder.name for folder in set_folders(path) if is_set(folder)]
         if inside:
-            return UsageError(f"{path} is no set but holds {len(inside)}", hint=f"name one, such as {path / inside[0]}")
+            return UsageError(
+                f"{path} is no set but holds {len(inside)}",
+                hint=f"name one, such as {path / inside[0]}",
+            )
     else:
         what = "there is no such folder"
     return UsageError(f"{path} is no set: {what}", hint=_where_sets_are(log_dir))
@@ -83,7 +101,10 @@ def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
 
 def _no_set_called(name: str, log_dir: Path) -> UsageError:
     if not name:
-        return UsageError(f"there is no set in {log_dir} yet", hint="orchestrator submit SYSTEM WORKLOAD makes one")
+        return UsageError(
+            f"there is no set in {log_dir} yet",
+            hint="orchestrator submit SYSTEM WORKLOAD makes one",
+        )
     meant = did_you_mean(name, [folder.name for folder in _listed(log_dir)], before="", after="")
     return UsageError(
         f"there is no set `{name}` in {log_dir}{meant}",

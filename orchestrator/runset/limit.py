@@ -22,7 +22,11 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
     more than its partition, and the site's further sbatch options win over what we ask for.
     """
     site = entry.site
-    if site.scheduler != "slurm" or site.qos or any(_DECIDED_ELSEWHERE.match(line) for line in site.sbatch):
+    if (
+        site.scheduler != "slurm"
+        or site.qos
+        or any(_DECIDED_ELSEWHERE.match(line) for line in site.sbatch)
+    ):
         return
     asked = minutes_of(site.time_limit) if site.time_limit else entry.job_minutes(nexp)
     try:
@@ -46,7 +50,9 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
 
 
 def _way_out(entry: Entry, site: Site, nexp: int, longest: int) -> str:
-    fit = max((count for count in range(1, nexp + 1) if entry.job_minutes(count) <= longest), default=0)
+    fit = max(
+        (count for count in range(1, nexp + 1) if entry.job_minutes(count) <= longest), default=0
+    )
     line = f'`time_limit: "{longest}"` in the site file'
     elsewhere = "name a partition that allows more (`partition` in the site file)"
     if site.time_limit:

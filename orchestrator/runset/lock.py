@@ -41,7 +41,9 @@ class ControllerLock:
         except HeldError as held:
             raise _held(held) from held
         except OSError as error:
-            raise SetError(f"{self.lease.path}: cannot be read: {error.strerror or error}") from error
+            raise SetError(
+                f"{self.lease.path}: cannot be read: {error.strerror or error}"
+            ) from error
 
 
 def _held(held: HeldError) -> SetError:

@@ -31,7 +31,18 @@ from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.lock import ControllerLock
 from orchestrator.scheduler import Job, JobRequest, Scheduler
 
-CLEAN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DOCKER_HOST", "XDG_RUNTIME_DIR")
+CLEAN_ENV = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "DOCKER_HOST",
+    "XDG_RUNTIME_DIR",
+)
 """All that a job gets of the caller's environment, besides what the site's pass_env names."""
 
 AS_RENDERED = Allocation()
@@ -113,7 +124,9 @@ def _ledger_head(run_set: RunSet, world: World) -> str:
     try:
         return ledger.head(ledger.read(root, world.files)[0])
     except OSError as error:
-        raise SetError(f"{root / ledger.NAME}: {error.strerror or error}", hint=f"ls -ld {root}") from error
+        raise SetError(
+            f"{root / ledger.NAME}: {error.strerror or error}", hint=f"ls -ld {root}"
+        ) from error
 
 
 def _restore(run_set: RunSet, world: World) -> None:
@@ -124,17 +137,25 @@ def _restore(run_set: RunSet, world: World) -> None:
         if state is None or state.is_folder or not state.size:
             write(run_set.record, path, files=world.files)
     except OSError as error:
-        raise SetError(f"{path}: {error.strerror or error}", hint=f"ls -ld {path.parent}") from error
+        raise SetError(
+            f"{path}: {error.strerror or error}", hint=f"ls -ld {path.parent}"
+        ) from error
 
 
 def _signature(me: Holder) -> dict[str, Any]:
     """Return who submits, as it is put on record."""
-    return {name: value for name, value in asdict(me).items() if name not in ("token", "job", "restart")}
+    return {
+        name: value for name, value in asdict(me).items() if name not in ("token", "job", "restart")
+    }
 
 
 def _kept(layout: Layout) -> dict[str, str]:
     """Return what the scheduler is to keep of the bundle: job.sh and the loop compare it before anything runs."""
-    return {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes(layout.bundle))} if layout.bundle.is_dir() else {}
+    return (
+        {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes(layout.bundle))}
+        if layout.bundle.is_dir()
+        else {}
+    )
 
 
 def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
@@ -150,7 +171,9 @@ def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held
     except OSError as error:
-        raise SetError(f"{layout.bundle}: {error.strerror or error}", hint=f"ls -ld {layout.bundle}") from error
+        raise SetError(
+            f"{layout.bundle}: {error.strerror or error}", hint=f"ls -ld {layout.bundle}"
+        ) from error
     if wrong and not edited:
         shown = ", ".join(wrong[:8]) + (f" and {len(wrong) - 8} more" if len(wrong) > 8 else "")
         raise SetError(
@@ -160,7 +183,11 @@ def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
 
 
 def _ask(
-    run_set: RunSet, scheduler: Scheduler, request: JobRequest, record: SubmissionRecord, world: World
+    run_set: RunSet,
+    scheduler: Scheduler,
+    request: JobRequest,
+    record: SubmissionRecord,
+    world: World,
 ) -> SubmissionRecord:
     try:
         job_id = _submit(scheduler, request, world)
@@ -191,7 +218,9 @@ def _submit(scheduler: Scheduler, request: JobRequest, world: World) -> str:
         try:
             return scheduler.submit(request)
         except SchedulerBusy:
-            world.pause(pause_s * (0.8 + 0.4 * int(world.token(4), 16) / 2**32))  # not all controllers at once
+            world.pause(
+                pause_s * (0.8 + 0.4 * int(world.token(4), 16) / 2**32)
+            )  # not all controllers at once
     return scheduler.submit(request)
 
 
@@ -230,7 +259,9 @@ def refuse_copy(run_set: RunSet) -> None:
         )
 
 
-def refuse_unseen(run_set: RunSet, jobs: Mapping[str, Job], viewer: Holder, world: World = THIS) -> None:
+def refuse_unseen(
+    run_set: RunSet, jobs: Mapping[str, Job], viewer: Holder, world: World = THIS
+) -> None:
     """Raise SchedulerUnknown where a job of the set that `jobs` does not show as alive may be all the same.
 
     It holds the set, or it is of another cluster or user: nothing follows from not seeing it.
@@ -238,7 +269,11 @@ def refuse_unseen(run_set: RunSet, jobs: Mapping[str, Job], viewer: Holder, worl
     evidence = SetEvidence(run_set.layout.root)
     if (held := held_by(run_set.layout, viewer, jobs, world)) is not None and not held[1].gone:
         holder, verdict = held
-        again = f"ask again in {verdict.wait_s:.0f} s" if verdict.wait_s else "ask where it was submitted"
+        again = (
+            f"ask again in {verdict.wait_s:.0f} s"
+            if verdict.wait_s
+            else "ask where it was submitted"
+        )
         raise SchedulerUnknown(
             f"set {run_set.name}: {holder} may be at work on it: {verdict.why}",
             hint=f"{again}; if it is gone for certain: rm {run_set.layout.loop_lock}",
@@ -327,7 +362,9 @@ def missing_runs(run_set: RunSet) -> list[int]:
 
 def _refuse_finished(run_set: RunSet, world: World) -> None:
     if not missing_runs(run_set):
-        for record in submissions(run_set.layout):  # the job left its record: no scheduler needs to answer
+        for record in submissions(
+            run_set.layout
+        ):  # the job left its record: no scheduler needs to answer
             if not record.settled and (job_id := _job_of(run_set, record, {})):
                 _record(run_set, replace(record, state="submitted", job_id=job_id), world)
         raise SetError(
@@ -362,7 +399,9 @@ def _next_number(layout: Layout, world: World) -> int:
         return max(numbered(layout.submissions, files=world.files, strict=True), default=0) + 1
     except OSError as error:
         folder = layout.submissions
-        raise SetError(f"{folder}: {error.strerror or error}; nothing was submitted", hint=f"ls -l {folder}") from error
+        raise SetError(
+            f"{folder}: {error.strerror or error}; nothing was submitted", hint=f"ls -l {folder}"
+        ) from error
 
 
 def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> SubmissionRecord:

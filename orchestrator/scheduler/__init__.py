@@ -27,4 +27,6 @@ def open_scheduler(name: str) -> Scheduler:
         return Local()
     from orchestrator.errors import SchedulerError
 
-    raise SchedulerError(f"there is no scheduler {name!r}", hint="use `scheduler: slurm` or `scheduler: local`")
+    raise SchedulerError(
+        f"there is no scheduler {name!r}", hint="use `scheduler: slurm` or `scheduler: local`"
+    )

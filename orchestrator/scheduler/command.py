@@ -17,7 +17,16 @@ a shell inside an allocation has SLURM_JOB_ID and friends, and sbatch takes opti
 MOST_LINES, MOST_WORDS = 3, 600
 """Of what a command said: the first of its last lines is often the one that names what is wrong, the last one sums up."""
 
-SCHEDULER_PREFIXES = ("SLURM_", "SBATCH_", "SQUEUE_", "SCANCEL_", "SALLOC_", "SRUN_", "PMI_", "PMIX_")
+SCHEDULER_PREFIXES = (
+    "SLURM_",
+    "SBATCH_",
+    "SQUEUE_",
+    "SCANCEL_",
+    "SALLOC_",
+    "SRUN_",
+    "PMI_",
+    "PMIX_",
+)
 
 
 @dataclass(frozen=True)
@@ -32,18 +41,27 @@ class Answer:
     @property
     def words(self) -> str:
         """What it complained about, on one line."""
-        return last_words(self.stderr or self.stdout) or f"exit code {self.returncode} and no message"
+        return (
+            last_words(self.stderr or self.stdout) or f"exit code {self.returncode} and no message"
+        )
 
 
 def last_words(said: str) -> str:
     """Return the last lines of what a command said as one, without control characters; "" where it said nothing."""
-    lines = ("".join(one if one.isprintable() else " " for one in line).strip() for line in said.splitlines())
+    lines = (
+        "".join(one if one.isprintable() else " " for one in line).strip()
+        for line in said.splitlines()
+    )
     return "; ".join(list(dict.fromkeys(filter(None, lines)))[-MOST_LINES:])[-MOST_WORDS:]
 
 
 def without_scheduler_variables(env: Mapping[str, str]) -> dict[str, str]:
     """`env` without what a scheduler's commands would read as options."""
-    return {name: value for name, value in env.items() if name in KEPT_SLURM or not name.startswith(SCHEDULER_PREFIXES)}
+    return {
+        name: value
+        for name, value in env.items()
+        if name in KEPT_SLURM or not name.startswith(SCHEDULER_PREFIXES)
+    }
 
 
 def ask(
@@ -82,7 +100,8 @@ def ask(
         raise SchedulerError(f"`{argv[0]}` cannot be run: {error.strerror}", argv=argv) from error
     except subprocess.TimeoutExpired as error:
         said = [
-            part.decode("utf-8", "replace") if isinstance(part, bytes) else "" for part in (error.stderr, error.stdout)
+            part.decode("utf-8", "replace") if isinstance(part, bytes) else ""
+            for part in (error.stderr, error.stdout)
         ]
         words = last_words(said[0])
         raise SchedulerUnknown(

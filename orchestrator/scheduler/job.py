@@ -9,11 +9,22 @@ from typing import Protocol
 
 from orchestrator.onnode.kernel.system import ENDED_STATES
 
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+WAITING = frozenset(
+    {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+)
 """In the queue: nothing of ours runs. Slurm may start (or start again) the job."""
 
 ACTIVE = frozenset(
-    {"CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
+    {
+        "CONFIGURING",
+        "RUNNING",
+        "COMPLETING",
+        "RESIZING",
+        "SIGNALING",
+        "STAGE_OUT",
+        "STOPPED",
+        "SUSPENDED",
+    }
 )
 """The job holds nodes."""
 

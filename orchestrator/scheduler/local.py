@@ -55,11 +55,17 @@ class Local:
                 env={**request.env, "ORCH_JOB_NAME": request.job_name},
             )
         except OSError as error:
-            raise SchedulerError(f"cannot start {request.script}: {error.strerror or error}", argv=argv) from error
-        process.returncode = 0  # it outlives us on purpose; without this, Popen warns when it is collected
+            raise SchedulerError(
+                f"cannot start {request.script}: {error.strerror or error}", argv=argv
+            ) from error
+        process.returncode = (
+            0  # it outlives us on purpose; without this, Popen warns when it is collected
+        )
         start = process_start(process.pid)
         if not start:
-            raise SchedulerError(f"{request.script} ended at once", argv=argv, hint=f"see {request.workdir}")
+            raise SchedulerError(
+                f"{request.script} ended at once", argv=argv, hint=f"see {request.workdir}"
+            )
         return f"local-{process.pid}-{start}"
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
@@ -161,7 +167,9 @@ def _send(pid: int, number: signal.Signals) -> None:
     except ProcessLookupError:
         pass
     except PermissionError as error:
-        raise SchedulerError(f"process {pid} belongs to another user", hint="ask its owner to cancel it") from error
+        raise SchedulerError(
+            f"process {pid} belongs to another user", hint="ask its owner to cancel it"
+        ) from error
 
 
 def _until(done: Callable[[], bool], limit_s: float) -> bool:

@@ -88,7 +88,9 @@ class Slurm:
     def test(self, request: JobRequest) -> str:
         """Return what Slurm says when and where the job could start; nothing is submitted. Raises as `submit` does."""
         argv = self.command(request)
-        answer = self._ask([*argv[:1], "--test-only", *argv[1:]], timeout_s=SUBMIT_S, env=_with_cluster(request))
+        answer = self._ask(
+            [*argv[:1], "--test-only", *argv[1:]], timeout_s=SUBMIT_S, env=_with_cluster(request)
+        )
         if answer.returncode != 0:
             raise _not_taken(answer)
         return answer.words
@@ -121,7 +123,9 @@ class Slurm:
         answer = self._ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=QUERY_S)
         if answer.returncode != 0:
             lost = NO_CLUSTER.search(failed.stderr)
-            raise unknown(failed, "squeue does not answer", hint=CLUSTER_HINT if lost else "ask again later")
+            raise unknown(
+                failed, "squeue does not answer", hint=CLUSTER_HINT if lost else "ask again later"
+            )
         return parse_show(answer)
 
     def cancel(self, job_id: str, grace_s: float) -> bool:
@@ -145,7 +149,11 @@ class Slurm:
 
     def _signal(self, argv: list[str]) -> None:
         answer = self._ask(argv, timeout_s=QUERY_S)
-        ended = re.search(r"already completing or completed|invalid job id|not running", answer.stderr, re.IGNORECASE)
+        ended = re.search(
+            r"already completing or completed|invalid job id|not running",
+            answer.stderr,
+            re.IGNORECASE,
+        )
         if answer.returncode == 0 or ended:
             return
         if NO_ANSWER.search(answer.stderr):
@@ -162,7 +170,9 @@ class Slurm:
             try:
                 job = self._one(job_id)
             except SchedulerUnknown:
-                job = Job(job_id, "", "UNKNOWN")  # a busy controller: keep asking until the deadline
+                job = Job(
+                    job_id, "", "UNKNOWN"
+                )  # a busy controller: keep asking until the deadline
             if job is None or not job.alive:
                 return True
             if self._world.now() + pause_s > deadline:
@@ -205,7 +215,11 @@ def _cluster_name(path: str, conf: str, ask: Callable[..., Answer]) -> str:
         answer = ask(["scontrol", "show", "config"], timeout_s=QUERY_S)
     except SchedulerError:
         return ""
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", answer.stdout, re.MULTILINE) if answer.returncode == 0 else None
+    found = (
+        re.search(r"^ClusterName\s*=\s*(\S+)", answer.stdout, re.MULTILINE)
+        if answer.returncode == 0
+        else None
+    )
     return found[1] if found else ""
 
 
@@ -217,7 +231,9 @@ def _pattern(output: str) -> str:
 
 def _job_id(answer: Answer) -> str:
     # A site's wrapper around sbatch may print lines of its own: the id is a line alone.
-    matches = [match for line in answer.stdout.splitlines() if (match := JOB_ID.match(line.strip()))]
+    matches = [
+        match for line in answer.stdout.splitlines() if (match := JOB_ID.match(line.strip()))
+    ]
     if len(matches) != 1:
         raise unknown(answer, "sbatch printed no job id")
     return matches[0].group(1)

@@ -74,7 +74,9 @@ class NodeState:
             "!": " (to be powered down)",
             "-": " (planned)",
         }
-        state = f"{self.state[:-1]}{marks[self.state[-1]]}" if self.state[-1:] in marks else self.state
+        state = (
+            f"{self.state[:-1]}{marks[self.state[-1]]}" if self.state[-1:] in marks else self.state
+        )
         return f"{state}: {self.reason}" if self.reason else state
 
 
@@ -93,12 +95,16 @@ def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, N
         raise refused(
             answer,
             "sinfo",
-            hint=CLUSTER_HINT if NO_CLUSTER.search(answer.stderr) else "check --nodes and the site's partition",
+            hint=CLUSTER_HINT
+            if NO_CLUSTER.search(answer.stderr)
+            else "check --nodes and the site's partition",
         )
     found = _states(answer, only_default=not partition and not names)
     if not found and not names:
         raise SchedulerError(
-            f"partition {partition} has no nodes" if partition else "Slurm has no default partition",
+            f"partition {partition} has no nodes"
+            if partition
+            else "Slurm has no default partition",
             argv=argv,
             hint="give the site file its `partition`, or name nodes with --nodes",
         )
@@ -114,7 +120,9 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
         name, state, partition, reason = (cell.strip() for cell in cells)
         # A node is told once for each of its partitions; the star marks the default one.
         if not only_default or partition.endswith("*"):
-            found[name] = NodeState(name, state.lower(), "" if reason in ("none", "(null)") else reason)
+            found[name] = NodeState(
+                name, state.lower(), "" if reason in ("none", "(null)") else reason
+            )
     return found
 
 

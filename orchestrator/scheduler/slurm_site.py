@@ -31,11 +31,16 @@ class Partition:
 
 def partitions() -> list[Partition]:
     """Return the partitions that Slurm shows. Raises SchedulerUnknown without an answer, SchedulerError when sinfo fails."""
-    answer = ask(["sinfo", "--noheader", f"--format=%P{FIELD}%a{FIELD}%l{FIELD}%D{FIELD}%G"], timeout_s=QUERY_S)
+    answer = ask(
+        ["sinfo", "--noheader", f"--format=%P{FIELD}%a{FIELD}%l{FIELD}%D{FIELD}%G"],
+        timeout_s=QUERY_S,
+    )
     if answer.returncode != 0:
         if NO_ANSWER.search(answer.stderr):
             raise unknown(answer, "sinfo does not answer")
-        raise refused(answer, "sinfo", hint=CLUSTER_HINT if NO_CLUSTER.search(answer.stderr) else "")
+        raise refused(
+            answer, "sinfo", hint=CLUSTER_HINT if NO_CLUSTER.search(answer.stderr) else ""
+        )
     return _partitions(answer)
 
 
@@ -45,11 +50,20 @@ def _partitions(answer: Answer) -> list[Partition]:
         cells = [cell.strip() for cell in line.split(FIELD)]
         if len(cells) != 5 or not cells[3].isdecimal():
             raise unknown(answer, "sinfo's answer cannot be read")
-        name, gpus = cells[0].removesuffix("*"), max((int(count) for count in _GPUS.findall(cells[4])), default=0)
-        one = Partition(name, cells[0].endswith("*"), cells[1] == "up", cells[2], int(cells[3]), gpus)
+        name, gpus = (
+            cells[0].removesuffix("*"),
+            max((int(count) for count in _GPUS.findall(cells[4])), default=0),
+        )
+        one = Partition(
+            name, cells[0].endswith("*"), cells[1] == "up", cells[2], int(cells[3]), gpus
+        )
         # One line for each kind of node.
         before = found.get(name)
-        found[name] = replace(before, nodes=before.nodes + one.nodes, gpus=max(before.gpus, gpus)) if before else one
+        found[name] = (
+            replace(before, nodes=before.nodes + one.nodes, gpus=max(before.gpus, gpus))
+            if before
+            else one
+        )
     return list(found.values())
 
 
@@ -60,7 +74,12 @@ def accounts(user: str) -> list[str]:
         default = ask(_sacctmgr("user", user, "DefaultAccount"), timeout_s=QUERY_S)
     except SchedulerError:
         return []
-    names = [line.strip() for one in (default, own) if one.returncode == 0 for line in one.stdout.splitlines()]
+    names = [
+        line.strip()
+        for one in (default, own)
+        if one.returncode == 0
+        for line in one.stdout.splitlines()
+    ]
     return list(dict.fromkeys(filter(None, names)))
 
 

@@ -26,14 +26,19 @@ class MeasuringAgent(Agent):
     """All nodes of the cluster by name."""
 
     def _begin(self) -> None:
-        self._next(self.pace.container if self.settings.engine != "none" else self.pace.start, self._can_measure)
+        self._next(
+            self.pace.container if self.settings.engine != "none" else self.pace.start,
+            self._can_measure,
+        )
 
     def _can_measure(self) -> None:
         if self.settings.engine != "none":
             if text := self._missing_image or self.machine.broken_container:
                 return self.fail("container", text)
             self.machine.containers.add(self.owner)
-        self.say("deep-ready", self.settings.gpus_per_node, 0, f"{self.name}.cluster", 29_500, 29_600, "")
+        self.say(
+            "deep-ready", self.settings.gpus_per_node, 0, f"{self.name}.cluster", 29_500, 29_600, ""
+        )
 
     def hear(self, message: Mapping[str, Any]) -> None:
         self.watch.reset()
@@ -48,17 +53,32 @@ class MeasuringAgent(Agent):
         gone = [name for name in group if not self.machines[name].up]
         if gone:
             late = float(message["limit"])
-            self._next((late, late), lambda: self._answer(message, "error", 0, f"no word from {' '.join(gone)}"))
+            self._next(
+                (late, late),
+                lambda: self._answer(message, "error", 0, f"no word from {' '.join(gone)}"),
+            )
         else:
-            self._next(MEASURES_S, lambda: self._answer(message, "ok", self._mbps(group, message["way"]), ""))
+            self._next(
+                MEASURES_S,
+                lambda: self._answer(message, "ok", self._mbps(group, message["way"]), ""),
+            )
 
     def _mbps(self, group: list[str], way: str) -> int:
         """Return the bus bandwidth of a group in MB/s: a ring is as fast as its slowest member."""
         search = Search(list(self.machines), self.settings)
         search.way = way
         usual = search.reference()[0] or TCP_MBPS
-        return max(1, int(usual * self.engine.between(0.92, 0.97) / max(self.machines[name].slow for name in group)))
+        return max(
+            1,
+            int(
+                usual
+                * self.engine.between(0.92, 0.97)
+                / max(self.machines[name].slow for name in group)
+            ),
+        )
 
     def _answer(self, message: Mapping[str, Any], state: str, mbps: int, note: str) -> None:
         microseconds = BYTES // mbps if mbps else 0
-        self.say("deep", message["id"], state, message["way"], BYTES, microseconds, mbps, 0, 29_600, note)
+        self.say(
+            "deep", message["id"], state, message["way"], BYTES, microseconds, mbps, 0, 29_600, note
+        )

@@ -257,7 +257,9 @@ class Engine:
             self.perform(timer.process, action)
         return True
 
-    def run(self, done: Callable[[], bool], limit_s: float = NEVER, most_turns: int = 10_000_000) -> None:
+    def run(
+        self, done: Callable[[], bool], limit_s: float = NEVER, most_turns: int = 10_000_000
+    ) -> None:
         """Let events happen until `done`. Raises Stuck if there are none left, or at the time `limit_s`, or after so many."""
         first = self.turns
         while not done():

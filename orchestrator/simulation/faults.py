@@ -69,7 +69,9 @@ class Fault:
     def __str__(self) -> str:
         lasts = f" for {span(self.for_s)}" if self.for_s else ""
         after = f" after {span(self.at_s)}" if self.at_s >= 0 else ""
-        moment = f"{self.when} run {self.run}{after}" if self.run else f"at {span(max(self.at_s, 0))}"
+        moment = (
+            f"{self.when} run {self.run}{after}" if self.run else f"at {span(max(self.at_s, 0))}"
+        )
         return f"{self.event}{lasts} {moment}"
 
 
@@ -93,12 +95,16 @@ def parse(text: str, nodes: Sequence[str] = ()) -> Fault:
         near = did_you_mean(re.sub(r"\d+", "N", event), sentences(), before="`", after="`")
         for number in numbers:
             near = near.replace("N", number, 1)
-        raise UsageError(f"unknown fault: {text!r}{near}", hint="orchestrator docs rehearse lists the sentences")
+        raise UsageError(
+            f"unknown fault: {text!r}{near}", hint="orchestrator docs rehearse lists the sentences"
+        )
     run, at = int(found["run"] or 0), found["after"] or found["at"]
     if found["run"] and not run:
         raise UsageError(f"fault {text!r}: runs count from 1")
     if not run and not at:
-        raise UsageError(f"fault {text!r} has no time", hint=f"say `{event} in run 2`, or `{event} at 90 min`")
+        raise UsageError(
+            f"fault {text!r} has no time", hint=f"say `{event} in run 2`, or `{event} at 90 min`"
+        )
     lasts_s = seconds(found["for"]) if found["for"] else 0.0
     return Fault(event, run, seconds(at) if at else -1.0, lasts_s, found["when"] or "in")
 
@@ -107,16 +113,22 @@ def refuse_unknown(fault: Fault, nodes: int, runs: int) -> None:
     """Raise UsageError for a fault of a node or run that a set of `runs` runs on a cluster of `nodes` does not have."""
     for number in map(int, _NODE.findall(fault.event)):
         if not 1 <= number <= nodes:
-            raise UsageError(f"fault `{fault}`: the cluster has {nodes} nodes, and this names node {number}")
+            raise UsageError(
+                f"fault `{fault}`: the cluster has {nodes} nodes, and this names node {number}"
+            )
     if fault.run > runs:
-        raise UsageError(f"fault `{fault}`: the set has {runs} runs, and this names run {fault.run}")
+        raise UsageError(
+            f"fault `{fault}`: the set has {runs} runs, and this names run {fault.run}"
+        )
 
 
 def seconds(text: str) -> float:
     """Return a duration such as `90 min` or `1h30m` in seconds. Raises UsageError for another text."""
     parts = re.findall(r"([0-9.]+) ?([a-z]+)", text)
     if not re.fullmatch(_DURATION, text.strip()) or any(unit not in _UNITS for _, unit in parts):
-        raise UsageError(f"{text!r} is not a duration", hint="such as 90 s, 30 min, 8h, 1h30m or 2 days")
+        raise UsageError(
+            f"{text!r} is not a duration", hint="such as 90 s, 30 min, 8h, 1h30m or 2 days"
+        )
     total = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if total > MOST_S:
         raise UsageError(f"{text!r} is more than a hundred years")
@@ -192,7 +204,9 @@ def _lose_unsent(world: Simulation, node: str) -> None:
         if job.batch_host == node and world.run_set is not None:
             path = world.run_set.layout.events(job.id)
             size = path.stat().st_size if path.exists() else 0
-            os.truncate(path, size - world.engine.random.randrange(min(size, UNSENT_BYTES))) if size else None
+            os.truncate(
+                path, size - world.engine.random.randrange(min(size, UNSENT_BYTES))
+            ) if size else None
 
 
 def _back(world: Simulation, node: str) -> None:
@@ -231,10 +245,16 @@ def _job_given_up(*, frozen: bool) -> Happens:
             if job.batch_host in job.nodes:
                 node = job.batch_host
                 world.cluster.node_down(node)
-                halted = [one for one in world.engine.processes if frozen and one.host == node and one.alive]
+                halted = [
+                    one
+                    for one in world.engine.processes
+                    if frozen and one.host == node and one.alive
+                ]
                 for process in halted:
                     process.stopped = True
-                world.engine.after(fault.for_s or GIVEN_UP_S, partial(_reached_again, world, node, halted))
+                world.engine.after(
+                    fault.for_s or GIVEN_UP_S, partial(_reached_again, world, node, halted)
+                )
                 _scancel(world, job, fault)
 
     return does
@@ -272,7 +292,9 @@ def _slow(world: Simulation, fault: Fault, words: list[str]) -> None:
     world.engine.after(fault.for_s or 1800.0, lambda: setattr(machine, "slow", 1.0))
 
 
-def _plant(world: Simulation, fault: Fault, number: str, name: str, value: object, good: object) -> None:
+def _plant(
+    world: Simulation, fault: Fault, number: str, name: str, value: object, good: object
+) -> None:
     machine = world.machines[_node(world, number)]
     setattr(machine, name, value)
     world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, name, good))
@@ -283,7 +305,14 @@ def _refuses(world: Simulation, fault: Fault, words: list[str]) -> None:
 
 
 def _broken_engine(world: Simulation, fault: Fault, words: list[str]) -> None:
-    _plant(world, fault, words[0], "broken_container", "Error response from daemon: no space left on device", "")
+    _plant(
+        world,
+        fault,
+        words[0],
+        "broken_container",
+        "Error response from daemon: no space left on device",
+        "",
+    )
 
 
 def _starts_nothing(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -291,7 +320,9 @@ def _starts_nothing(world: Simulation, fault: Fault, words: list[str]) -> None:
 
 
 def _fails_check(world: Simulation, fault: Fault, words: list[str]) -> None:
-    _plant(world, fault, words[0], "failing", {"gpu_errors": "GPU 3 has 2 uncorrectable errors"}, {})
+    _plant(
+        world, fault, words[0], "failing", {"gpu_errors": "GPU 3 has 2 uncorrectable errors"}, {}
+    )
 
 
 def _other_image(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -303,7 +334,9 @@ def _other_image(world: Simulation, fault: Fault, words: list[str]) -> None:
 def _clock(world: Simulation, fault: Fault, words: list[str]) -> None:
     machine = world.machines[_node(world, words[0])]
     machine.clock_ms += 3_600_000
-    world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", machine.clock_ms - 3_600_000))
+    world.engine.after(
+        fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", machine.clock_ms - 3_600_000)
+    )
 
 
 def _clocks(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -320,7 +353,9 @@ def _clocks(world: Simulation, fault: Fault, words: list[str]) -> None:
 def _storage_clock(world: Simulation, fault: Fault, words: list[str]) -> None:
     world.server.clock_s -= SET_BACK_S
     if fault.for_s:
-        world.engine.after(fault.for_s, lambda: setattr(world.server, "clock_s", world.server.clock_s + SET_BACK_S))
+        world.engine.after(
+            fault.for_s, lambda: setattr(world.server, "clock_s", world.server.clock_s + SET_BACK_S)
+        )
 
 
 def _floods(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -447,7 +482,9 @@ AT_TIMES = 0.02
 
 
 def _storage_at_times(*processes: str) -> Happens:
-    return _storage(lambda world, on: world.server.faults.at_times(processes, AT_TIMES if on else 0.0))
+    return _storage(
+        lambda world, on: world.server.faults.at_times(processes, AT_TIMES if on else 0.0)
+    )
 
 
 def _cut(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -542,25 +579,41 @@ EVENTS: dict[str, Happens] = {
     r"the storage fails for the loop in (\d+) steps": _loop_without_storage,
     r"the storage fails for the next loop at its step (\d+)": _next_loop_without_storage,
     r"the job is cancelled": _each_job(_scancel),
-    r"the job is pre-empted": _each_job(lambda world, job, fault: world.cluster.preempt(job, fault.for_s or 30.0)),
+    r"the job is pre-empted": _each_job(
+        lambda world, job, fault: world.cluster.preempt(job, fault.for_s or 30.0)
+    ),
     r"the job is requeued": _each_job(lambda world, job, fault: world.cluster.requeue(job)),
-    r"the job reaches its time limit": _each_job(lambda world, job, fault: world.cluster.shorten(job, 30.0)),
+    r"the job reaches its time limit": _each_job(
+        lambda world, job, fault: world.cluster.shorten(job, 30.0)
+    ),
     r"the reservation ends": _each_job(_reservation_ends),
     r"the job gets USR1": _each_job(_user_signal),
-    r"Slurm does not answer": lambda world, fault, words: world.cluster.slurmctld_down(fault.for_s or 120.0),
-    r"Slurm loses (\d+) answers": lambda world, fault, words: world.cluster.lose_replies(int(words[0])),
-    r"Slurm gives (\d+) empty answers": lambda world, fault, words: world.cluster.empty_answers(int(words[0])),
+    r"Slurm does not answer": lambda world, fault, words: world.cluster.slurmctld_down(
+        fault.for_s or 120.0
+    ),
+    r"Slurm loses (\d+) answers": lambda world, fault, words: world.cluster.lose_replies(
+        int(words[0])
+    ),
+    r"Slurm gives (\d+) empty answers": lambda world, fault, words: world.cluster.empty_answers(
+        int(words[0])
+    ),
     r"Slurm forgets ended jobs": lambda world, fault, words: world.cluster.purge(),
     r"the storage is full": _storage(lambda world, on: world.server.faults.full(on)),
     r"the storage is over quota": _storage(lambda world, on: world.server.faults.quota(on)),
     r"the storage is read-only": _storage(lambda world, on: world.server.faults.read_only(on)),
     r"the storage is away": _storage(lambda world, on: world.server.faults.away(on, errno.EIO)),
-    r"the storage is not mounted": _storage(lambda world, on: world.server.faults.away(on, errno.ENOENT)),
+    r"the storage is not mounted": _storage(
+        lambda world, on: world.server.faults.away(on, errno.ENOENT)
+    ),
     r"the storage hangs": _storage(lambda world, on: world.server.faults.away(on, hang=True)),
-    r"the storage is slow": _storage(lambda world, on: world.server.faults.slow(0.2 if on else 0.0)),
+    r"the storage is slow": _storage(
+        lambda world, on: world.server.faults.slow(0.2 if on else 0.0)
+    ),
     r"the storage fails now and then for the loop": _storage_at_times("loop"),
     r"the storage fails now and then for commands": _storage_at_times("submit", "resume", "cancel"),
-    r"the storage has stale handles": lambda world, fault, words: world.server.faults.stale_handles(),
+    r"the storage has stale handles": lambda world, fault, words: (
+        world.server.faults.stale_handles()
+    ),
     r"the storage is cut off on node (\d+)": _cut,
     r"the clock of the storage is set back": _storage_clock,
     r"a file of the set is lost": _damaged(empty=False),

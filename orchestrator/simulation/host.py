@@ -40,7 +40,9 @@ CLIENT_FIRST = 0.1
 class Surroundings(World):
     """What the world of a simulated process has in common: the engine's clock, the server's files, its own tokens."""
 
-    def __init__(self, process: SimProcess, files: Files, ahead_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, process: SimProcess, files: Files, ahead_ms: Callable[[], int] = lambda: 0
+    ) -> None:
         """`ahead_ms` gives by how much the clock of this host is ahead now."""
         self.process, self.files, self.ahead_ms = process, files, ahead_ms
         self.engine = process.engine
@@ -69,7 +71,9 @@ class Surroundings(World):
     def holder(self, job: str = "", cluster: str = "", restart: int = 0) -> Holder:
         me = self.process
         boot = BOOT.format(me.host)
-        return Holder(cluster, 1000, me.host, boot, PIDS, me.pid, str(me.pid), job, restart, self.token())
+        return Holder(
+            cluster, 1000, me.host, boot, PIDS, me.pid, str(me.pid), job, restart, self.token()
+        )
 
     def lives(self, pid: int, start: str) -> bool:
         return any(one.pid == pid and one.alive for one in self.engine.processes)
@@ -242,13 +246,21 @@ class SimStep:
         loop.steps.append(self)
         loop.process.after(BEAT_S, self._beat)
         if loop.job.state not in ON_NODES:  # Slurm has ended the job, and its loop lives on
-            self._say(f"srun: error: Unable to confirm allocation for job {loop.job.id}: Invalid job id specified")
+            self._say(
+                f"srun: error: Unable to confirm allocation for job {loop.job.id}: Invalid job id specified"
+            )
             self.engine.after(0.1, self._end)
             return
-        down = [node for node in nodes if not jobs.machines[node].up or jobs.machines[node].starts_nothing]
+        down = [
+            node
+            for node in nodes
+            if not jobs.machines[node].up or jobs.machines[node].starts_nothing
+        ]
         for node in nodes:
             if node not in down:
-                self.agents[node] = jobs.agent(node, action, environment, self._line(node), self._gone)
+                self.agents[node] = jobs.agent(
+                    node, action, environment, self._line(node), self._gone
+                )
         if down:
             self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
 
@@ -303,7 +315,9 @@ class SimStep:
         delay = pace.task_end if machine.up else self.engine.between(*pace.notices_death)
         if how:
             rank = list(self._places).index(agent.name)
-            delay = self.engine.between(0.0, delay) if machine.up else delay  # another way than its own last words
+            delay = (
+                self.engine.between(0.0, delay) if machine.up else delay
+            )  # another way than its own last words
             if not machine.up:
                 self._say(f"srun: error: Node failure on {agent.name}", delay)
             self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
@@ -312,7 +326,9 @@ class SimStep:
         self.engine.after(delay, self._check)
 
     def _check(self) -> None:
-        if self._reported.union(node for node in self.nodes if node not in self.agents) >= set(self.nodes):
+        if self._reported.union(node for node in self.nodes if node not in self.agents) >= set(
+            self.nodes
+        ):
             self.engine.after(self._jobs.pace.step_end, self._end)
 
     def _end(self) -> None:
@@ -397,7 +413,9 @@ class SimProgram:
 class SimHost(Surroundings, host.BatchHost):
     """The batch host as the world of a simulated loop."""
 
-    def __init__(self, jobs: Jobs, loop: Loop, files: Files, job: SimJob, ahead_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, jobs: Jobs, loop: Loop, files: Files, job: SimJob, ahead_ms: Callable[[], int]
+    ) -> None:
         Surroundings.__init__(self, loop.process, files, ahead_ms)
         self.environment = dict(job.env)
         self._jobs, self._loop, self._job = jobs, loop, job
@@ -451,7 +469,10 @@ class SimHost(Surroundings, host.BatchHost):
         self._jobs.log.append((self.engine.now, self._job.id, text))
         line = f"{stamp(self.wall_ms(), '%Y-%m-%dT%H:%M:%S+0000', utc=True)} orchestrator: {text}\n"
         with suppress(OSError):
-            self.files.append(self._job.output.replace("%j", self._job.id), line.encode("utf-8", "backslashreplace"))
+            self.files.append(
+                self._job.output.replace("%j", self._job.id),
+                line.encode("utf-8", "backslashreplace"),
+            )
 
 
 @dataclass(eq=False)
@@ -517,7 +538,15 @@ class Jobs:
         machine = self.machines[node]
         kind = MeasuringAgent if action == "deep" else Agent
         agent = kind(
-            process, machine, self.files_of(process), settings, environment, write, self.training, self.pace, gone
+            process,
+            machine,
+            self.files_of(process),
+            settings,
+            environment,
+            write,
+            self.training,
+            self.pace,
+            gone,
         )
         if isinstance(agent, MeasuringAgent):
             agent.machines = self.machines
@@ -595,7 +624,11 @@ class Jobs:
     def runs(self) -> list[TrainingRun]:
         """Return the trainings that are running, node by node."""
         agents = (agent for machine in self.machines.values() for agent in machine.agents)
-        return [agent.run for agent in agents if agent.run is not None and agent.run.begun and not agent.run.over]
+        return [
+            agent.run
+            for agent in agents
+            if agent.run is not None and agent.run.begun and not agent.run.over
+        ]
 
     def power_on(self, node: str) -> None:
         self.machines[node].up = True
@@ -603,5 +636,8 @@ class Jobs:
 
 def nodelist(argv: Sequence[str]) -> list[str]:
     """Return the nodes that srun's words name."""
-    found = next((re.fullmatch(r"--nodelist=(.*)", word) for word in argv if word.startswith("--nodelist=")), None)
+    found = next(
+        (re.fullmatch(r"--nodelist=(.*)", word) for word in argv if word.startswith("--nodelist=")),
+        None,
+    )
     return found[1].split(",") if found else []

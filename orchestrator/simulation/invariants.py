@@ -30,7 +30,9 @@ def record_violations(root: Path, runs: int, *, complete: bool = True) -> Iterat
         numbers = [attempt for number, attempt, _ in attempts if number == run]
         if numbers != list(range(1, len(numbers) + 1)):
             yield f"run {run}: attempts {numbers}"
-        yield from _run_violations(root, run, [(k, place) for number, k, place in attempts if number == run], complete)
+        yield from _run_violations(
+            root, run, [(k, place) for number, k, place in attempts if number == run], complete
+        )
     yield from _seed_violations(root, attempts)
     linked = sorted((root / "results").glob("result_*.txt"))
     for path in linked:
@@ -38,7 +40,9 @@ def record_violations(root: Path, runs: int, *, complete: bool = True) -> Iterat
             yield f"results/{path.name} leads nowhere"
 
 
-def _run_violations(root: Path, run: int, attempts: list[tuple[int, Path]], complete: bool) -> Iterator[str]:
+def _run_violations(
+    root: Path, run: int, attempts: list[tuple[int, Path]], complete: bool
+) -> Iterator[str]:
     counted = []
     for attempt, place in attempts:
         state = read_json(place / "state.json")
@@ -100,7 +104,11 @@ def thrown_away(root: Path) -> Iterator[str]:
     for run, attempt, place in _attempts(root):
         path = place / "state.json"
         state = read_json(path) or {}
-        logs = [log for log in place.glob("node_*.log") if log.stat().st_mtime_ns <= path.stat().st_mtime_ns]
+        logs = [
+            log
+            for log in place.glob("node_*.log")
+            if log.stat().st_mtime_ns <= path.stat().st_mtime_ns
+        ]
         if state.get("state") == "failed" and any(map(_succeeded, logs)):
             yield f"run {run} attempt {attempt} reached its target and is {state.get('outcome')}: {state.get('reason')}"
 
@@ -147,7 +155,13 @@ SPEAKS_MS = 400
 def hold_violations(root: Path) -> Iterator[str]:
     """Yield nodes that are left out without a record, or are given up before their last message, and holds without an end."""
     for path in sorted(root.glob("events-*.tsv")):
-        holds, out, failed, passed_over, silent = 0, set[str](), set[str](), set[str](), dict[str, int]()
+        holds, out, failed, passed_over, silent = (
+            0,
+            set[str](),
+            set[str](),
+            set[str](),
+            dict[str, int](),
+        )
         for event in _events(path):
             if event.source == "node" and event.ms - silent.pop(event.node, 0) < SPEAKS_MS:
                 yield f"{path.name}: {event.node} was given up, and sent `{event.word}` {event.detail} right after"
@@ -215,7 +229,14 @@ def last_end_ms(root: Path) -> int:
 
 def leftover_files(root: Path) -> Iterator[str]:
     """Yield temporary files and locks that are still in a set."""
-    for path in sorted((*root.rglob(".*tmp*"), *root.glob("*.lock"), *root.glob(".*.lock*"), *root.glob(".clock.*"))):
+    for path in sorted(
+        (
+            *root.rglob(".*tmp*"),
+            *root.glob("*.lock"),
+            *root.glob(".*.lock*"),
+            *root.glob(".clock.*"),
+        )
+    ):
         yield f"left in the set: {path.relative_to(root)}"
 
 
@@ -257,7 +278,10 @@ def _minutes(log: Path) -> float | None:
 
 
 def _attempts(root: Path) -> Iterator[tuple[int, int, Path]]:
-    found = ((int(path.parent.name), int(path.name.split("_")[1]), path) for path in root.glob("runs/*/attempt_*"))
+    found = (
+        (int(path.parent.name), int(path.name.split("_")[1]), path)
+        for path in root.glob("runs/*/attempt_*")
+    )
     yield from sorted(found)
 
 

@@ -186,8 +186,14 @@ class Agent:
         try:
             self.files.make_folder(self.layout.node(self.name), parents=True, exist_ok=True)
         except OSError as error:
-            return self.fail("storage", f"cannot write to {self.layout.node(self.name)}: {error.strerror}")
-        if self.settings.engine != "none" and not self.machine.image and self.settings.pull == "missing":
+            return self.fail(
+                "storage", f"cannot write to {self.layout.node(self.name)}: {error.strerror}"
+            )
+        if (
+            self.settings.engine != "none"
+            and not self.machine.image
+            and self.settings.pull == "missing"
+        ):
             self.say("lacks")
             self._awaits = "pull"
             return self._serve()
@@ -225,7 +231,9 @@ class Agent:
         """Return what a check finds, or ""."""
         if check == "log_dir":
             return self._marker()
-        return self.machine.failing.get(check, "") or (self._missing_image if check == "image" else "")
+        return self.machine.failing.get(check, "") or (
+            self._missing_image if check == "image" else ""
+        )
 
     @property
     def _missing_image(self) -> str:
@@ -274,7 +282,9 @@ class Agent:
             machine.tuned_by.add(self.owner)
         if has_engine:
             if machine.broken_container:
-                return self.fail("container", f"the container ended at once: {machine.broken_container}")
+                return self.fail(
+                    "container", f"the container ended at once: {machine.broken_container}"
+                )
             machine.containers.add(self.owner)
         if self.settings.nnodes > 1:
             self.say("host", f"{self.name}.cluster", "")
@@ -306,7 +316,9 @@ class Agent:
         return f"pong\t{self.name}\t{about}".encode()
 
     def _serve(self) -> None:
-        while self.requests and not self.leaving and not self._busy and (self._awaits or self.ready):
+        while (
+            self.requests and not self.leaving and not self._busy and (self._awaits or self.ready)
+        ):
             message = self.requests.popleft()
             self._await(message) if self._awaits else self._do(message)
 

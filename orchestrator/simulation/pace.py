@@ -48,7 +48,10 @@ class Samples:
 
     def stop(self, crossing: float) -> int:
         """Return the evaluation at which a run ends that meets the target at `crossing` samples."""
-        return min(self.last, self.first + max(0, math.ceil((crossing - self.first) / self.every)) * self.every)
+        return min(
+            self.last,
+            self.first + max(0, math.ceil((crossing - self.first) / self.every)) * self.every,
+        )
 
     @property
     def last(self) -> int:
@@ -81,7 +84,9 @@ def samples_of(facts: TrainingFacts, behaviour: Behaviour) -> Samples:
     first = every * (1 + int(behaviour.number("skipped")))
     # Runs end at evaluations: that alone spreads their samples like a uniform distribution.
     deviation = math.sqrt(max(spread**2 - every**2 / 12, (spread / 3) ** 2))
-    return Samples(every, first, mean, deviation, max(first, int(_most(facts, behaviour, mean, every))))
+    return Samples(
+        every, first, mean, deviation, max(first, int(_most(facts, behaviour, mean, every)))
+    )
 
 
 def _most(facts: TrainingFacts, behaviour: Behaviour, mean: float, every: int) -> float:
@@ -131,14 +136,20 @@ def _beyond(points: list[Point], batch: int) -> float:
 # ---- seconds ----
 
 
-def seconds_of(facts: TrainingFacts, behaviour: Behaviour, samples: Samples, run_seconds: float | None) -> Seconds:
+def seconds_of(
+    facts: TrainingFacts, behaviour: Behaviour, samples: Samples, run_seconds: float | None
+) -> Seconds:
     """Return how long a usual run takes: `run_seconds` if given, else as published, else estimated."""
-    run, source = (run_seconds, "given") if run_seconds is not None else _run(facts, behaviour, samples)
+    run, source = (
+        (run_seconds, "given") if run_seconds is not None else _run(facts, behaviour, samples)
+    )
     startup, init, shutdown = _startup(facts, behaviour)
     rows = _rows(facts)
     exact = [second for row in rows if row.system == facts.system for second in row.cold_s]
     cold = sum(exact) / len(exact) if exact else startup + (COLD_S if startup > 1 else 0.0)
-    return Seconds(run, startup, max(cold, startup), min(init, startup, LONGEST_INIT_S), shutdown, source)
+    return Seconds(
+        run, startup, max(cold, startup), min(init, startup, LONGEST_INIT_S), shutdown, source
+    )
 
 
 def _run(facts: TrainingFacts, behaviour: Behaviour, samples: Samples) -> tuple[float, str]:
@@ -154,7 +165,10 @@ def _run(facts: TrainingFacts, behaviour: Behaviour, samples: Samples) -> tuple[
         speed = _speed(facts.accelerator) / _speed(near.accelerator)
         minutes = _raw(near, behaviour) * (near.gpus / facts.gpus) ** SCALING / speed
         return _limited(minutes, facts, f"estimated from {_label(near)}")
-    return facts.minutes_per_run * 60 * SHARE_OF_LIMIT, f"assumed: half of minutes_per_run ({facts.minutes_per_run})"
+    return (
+        facts.minutes_per_run * 60 * SHARE_OF_LIMIT,
+        f"assumed: half of minutes_per_run ({facts.minutes_per_run})",
+    )
 
 
 def _limited(minutes: float, facts: TrainingFacts, source: str) -> tuple[float, str]:
@@ -162,7 +176,10 @@ def _limited(minutes: float, facts: TrainingFacts, source: str) -> tuple[float, 
     most = LIMIT_SHARE * facts.minutes_per_run
     if minutes <= most:
         return minutes * 60, source
-    return most * 60, f"{source}, shortened from {minutes:.0f} min to {LIMIT_SHARE} x minutes_per_run"
+    return (
+        most * 60,
+        f"{source}, shortened from {minutes:.0f} min to {LIMIT_SHARE} x minutes_per_run",
+    )
 
 
 def _raw(result: PublishedResult, behaviour: Behaviour) -> float:
@@ -178,13 +195,19 @@ def _label(result: PublishedResult) -> str:
 def _distance(facts: TrainingFacts, result: PublishedResult) -> tuple[float, float]:
     """Return how unlike a published result is. Another accelerator is as far as 2.7 times as many GPUs."""
     scale = abs(math.log(result.gpus / facts.gpus))
-    return scale + (result.accelerator != facts.accelerator) + 0.25 * (result.round != facts.round), result.minutes
+    return scale + (result.accelerator != facts.accelerator) + 0.25 * (
+        result.round != facts.round
+    ), result.minutes
 
 
 def _speed(accelerator: str) -> float:
     """Return the speed of an accelerator by llama2_70b_lora of round 5.1 on one node, the one benchmark that has all."""
     results = find(benchmark="llama2_70b_lora", round="5.1")
-    minutes = [result.minutes for result in results if result.accelerator == accelerator and result.nodes == 1]
+    minutes = [
+        result.minutes
+        for result in results
+        if result.accelerator == accelerator and result.nodes == 1
+    ]
     return 1 / median(minutes or [result.minutes for result in results])
 
 
@@ -204,10 +227,14 @@ def _rows(facts: TrainingFacts) -> list[PublishedStartup]:
 def _startup(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float, float]:
     """Return seconds to run_start, those of them from init_start on, and from run_stop to the end."""
     rows = _rows(facts)
-    startup = median([_before_run(row) for row in rows]) if rows else behaviour.number("startup_s", 60.0)
+    startup = (
+        median([_before_run(row) for row in rows]) if rows else behaviour.number("startup_s", 60.0)
+    )
     inits = [row.init_s for row in rows if row.init_s]
     inits = inits if 2 * len(inits) >= len(rows) else []
-    usual = behaviour.number("init_s", startup / 2) * startup / behaviour.number("startup_s", startup)
+    usual = (
+        behaviour.number("init_s", startup / 2) * startup / behaviour.number("startup_s", startup)
+    )
     shutdowns = [row.shutdown_s for row in rows if row.shutdown_s]
     shutdown = median(shutdowns) if shutdowns else behaviour.number("shutdown_s", SHUTDOWN_S)
     return startup, median(inits) if inits else usual, shutdown

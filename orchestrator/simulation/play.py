@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,11 @@ class Rendered:
 
 def _without_programs(files: Mapping[str, bytes]) -> dict[str, bytes]:
     looked_for = tuple(f"lib/{part.path}" for part in PARTS)  # settings.check_parts
-    kept = {name: content for name, content in files.items() if name.startswith(looked_for) or not name.endswith(".py")}
+    kept = {
+        name: content
+        for name, content in files.items()
+        if name.startswith(looked_for) or not name.endswith(".py")
+    }
     manifest = json.loads(kept[MANIFEST])
     manifest["outputs"] = {name: sha for name, sha in manifest["outputs"].items() if name in kept}
     return kept | {MANIFEST: json.dumps(manifest).encode()}
@@ -78,7 +83,9 @@ def _without_programs(files: Mapping[str, bytes]) -> dict[str, bytes]:
 class Desk(Surroundings):
     """A command on the login node as a process; `cluster` answers it."""
 
-    def __init__(self, process: SimProcess, files: Files, cluster: Cluster, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, process: SimProcess, files: Files, cluster: Cluster, environment: Mapping[str, str]
+    ) -> None:
         super().__init__(process, files)
         self._cluster, self._environment = cluster, environment
 
@@ -92,7 +99,9 @@ class Desk(Surroundings):
     ) -> Answer:
         """Answer as scheduler.command.ask does. Raises SchedulerUnknown if no answer comes in time."""
         self.process.step()
-        reply = self._cluster.command(argv, env or self._environment, str(cwd or "/"), host=self.host)
+        reply = self._cluster.command(
+            argv, env or self._environment, str(cwd or "/"), host=self.host
+        )
         self.engine.pause(self.process, min(reply.delay_s, timeout_s))
         if reply.delay_s > timeout_s:
             raise SchedulerUnknown(f"`{argv[0]}` did not answer within {timeout_s:g} s", argv=argv)
@@ -161,7 +170,9 @@ class Simulation:
             pace or NodePace(),
         )
         partition = (bundle.entry.site.partition or "batch").split(",")[0]
-        self.cluster = self.jobs.cluster = Cluster(self.engine, list(nodes), self.jobs, partition=partition)
+        self.cluster = self.jobs.cluster = Cluster(
+            self.engine, list(nodes), self.jobs, partition=partition
+        )
         self.trainings = Trainings(bundle.facts, run_seconds=run_seconds)
         self.misses: set[int] = set()
         """Runs that do not reach their target."""
@@ -200,7 +211,9 @@ class Simulation:
         """Return a node's part of a training."""
         job = run.agent.environment["ORCH_JOB_ID"]
         if self._owners.setdefault(run.seed, job) != job:
-            self.overlaps.append(f"attempt {run.id} was started by the jobs {self._owners[run.seed]} and {job}")
+            self.overlaps.append(
+                f"attempt {run.id} was started by the jobs {self._owners[run.seed]} and {job}"
+            )
         if run.seed not in self._scripts:
             chance = random.Random(f"{self.engine.seed}/{run.seed}")
             misses = run.number in self.misses
@@ -218,7 +231,9 @@ class Simulation:
 
     # ---- commands ----
 
-    def command(self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER) -> SimProcess:
+    def command(
+        self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER
+    ) -> SimProcess:
         """Have a command given now; it dies in front of its step `dies_at`. Return its process."""
         process = self.engine.process(name, self._login)
         process.dies_at = dies_at
@@ -248,7 +263,11 @@ class Simulation:
         bundle = self.bundle
         if self.run_set is None:
             record = describe(
-                bundle.entry, nexp=bundle.nexp, bundle_sha256=bundle.sha256, created_by=REHEARSAL, world=desk
+                bundle.entry,
+                nexp=bundle.nexp,
+                bundle_sha256=bundle.sha256,
+                created_by=REHEARSAL,
+                world=desk,
             )
             self.run_set = RunSet(create(record, bundle.files, self.log_dir, world=desk), record)
         submit(self.run_set, Slurm(desk, desk.answer), world=desk)
@@ -284,7 +303,11 @@ class Simulation:
         if self.run_set is None:
             return list(range(1, self.bundle.nexp + 1))
         evidence = SetEvidence(self.run_set.layout.root)
-        return [run for run in range(1, self.bundle.nexp + 1) if (state := evidence.run(run)) is None or not state.done]
+        return [
+            run
+            for run in range(1, self.bundle.nexp + 1)
+            if (state := evidence.run(run)) is None or not state.done
+        ]
 
     def idle(self) -> bool:
         """Whether no job of the set is in Slurm's hands, and no command is running."""
@@ -304,7 +327,9 @@ class Simulation:
         if loop is not None and (loop.killed or (loop.failed and away)):
             return True
         killed = [command.at for command in self.done if command.killed]
-        set_back = [at for at, fault in self.happened if str(fault).startswith("the clock of the storage")]
+        set_back = [
+            at for at, fault in self.happened if str(fault).startswith("the clock of the storage")
+        ]
         if killed and set_back and max(set_back) > min(killed):
             return True
         # Of the loop, not of its job: Slurm learns of the end of a job on an unreachable node hours later.
@@ -332,7 +357,11 @@ class Simulation:
             if self.user.cancels:
                 self.engine.after(seconds * self.engine.between(0.0, 0.8), self.cancel)
             self.engine.after(seconds, self._resume_as_planned)
-            self.engine.run(lambda until=self.engine.now + seconds: self.engine.now >= until, limit_s)  # type: ignore[misc]
+            back = self.engine.now + seconds
+            self.engine.run(partial(self._is_past, back), limit_s)
+
+    def _is_past(self, seconds: float) -> bool:
+        return self.engine.now >= seconds
 
     def close(self) -> None:
         """End what still runs, without a trace: else the interpreter would unwind it at a moment of its own."""

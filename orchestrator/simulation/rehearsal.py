@@ -85,13 +85,13 @@ class Rehearsal:
     @property
     def summary(self) -> str:
         """How it ended, in a sentence."""
-        resumed = {0: "without `resume`", 1: "after 1 `resume`"}.get(self.resumes, f"after {self.resumes} resumes")
+        resumed = {0: "without `resume`", 1: "after 1 `resume`"}.get(
+            self.resumes, f"after {self.resumes} resumes"
+        )
         if self.complete:
             return f"complete after {duration(self.ended_s)}, {resumed}"
         left = f"{len(self.missing)} of {self.plan.nexp} runs have no result"
-        return (
-            f"not complete after {duration(self.ended_s)}, {resumed}: {left}{f' ({self.stuck})' if self.stuck else ''}"
-        )
+        return f"not complete after {duration(self.ended_s)}, {resumed}: {left}{f' ({self.stuck})' if self.stuck else ''}"
 
 
 # ---- what is played ----
@@ -115,7 +115,9 @@ def make_plan(
     nexp = nexp or entry.runs_required
     for fault in faults:
         refuse_unknown(fault, len(names), nexp)
-    return RehearsalPlan(on_cluster(entry), nexp, tuple(names), tuple(faults), seed, resume_after_s, run_s=run_s)
+    return RehearsalPlan(
+        on_cluster(entry), nexp, tuple(names), tuple(faults), seed, resume_after_s, run_s=run_s
+    )
 
 
 def job_nodes(entry: Entry) -> int:
@@ -133,9 +135,13 @@ def cluster_nodes(entry: Entry, count: int | None = None) -> list[str]:
     if count < needed:
         raise UsageError(f"a cluster of {count} nodes is too small: the job asks for {needed}")
     if count > MOST_NODES:
-        raise UsageError(f"a rehearsed cluster has at most {MOST_NODES} nodes, and {count} are asked for")
+        raise UsageError(
+            f"a rehearsed cluster has at most {MOST_NODES} nodes, and {count} are asked for"
+        )
     named = without(entry.site.nodelist, expand_all(entry.site.exclude))
-    return named[:count] if len(named) >= count else [f"n{number}" for number in range(1, count + 1)]
+    return (
+        named[:count] if len(named) >= count else [f"n{number}" for number in range(1, count + 1)]
+    )
 
 
 def on_cluster(entry: Entry) -> Entry:
@@ -214,7 +220,9 @@ def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) 
         world.play(LONGEST_S)
         world.settle()
     except Stuck as error:
-        stuck = "; ".join(f"job {job.id} is {job.shown.lower()}: {job.reason}" for job in world.live()) or str(error)
+        stuck = "; ".join(
+            f"job {job.id} is {job.shown.lower()}: {job.reason}" for job in world.live()
+        ) or str(error)
     finally:
         world.close()
     for failure in world.jobs.failures:
@@ -252,13 +260,19 @@ def _timeline(world: RehearsedWorld) -> Iterator[Moment]:
 
 def _commands(world: RehearsedWorld) -> Iterator[Moment]:
     for done in world.done:
-        failed = f": {done.error.splitlines()[0]}" if done.error else ": killed" if done.killed else ""
+        failed = (
+            f": {done.error.splitlines()[0]}" if done.error else ": killed" if done.killed else ""
+        )
         yield Moment(done.at, "user", _bare(world, f"orchestrator {done.name}{failed}"))
 
 
 def fault_text(fault: Fault, nodes: Sequence[str]) -> str:
     """Return what happens, with the names of nodes: `node n3 dies, for 2h`."""
-    text = re.sub(r"\bnode (\d+)\b", lambda match: f"node {nodes[(int(match[1]) - 1) % len(nodes)]}", fault.event)
+    text = re.sub(
+        r"\bnode (\d+)\b",
+        lambda match: f"node {nodes[(int(match[1]) - 1) % len(nodes)]}",
+        fault.event,
+    )
     return f"{text}, for {span(fault.for_s)}" if fault.for_s else text
 
 
@@ -270,7 +284,9 @@ def _jobs(world: RehearsedWorld) -> Iterator[Moment]:
             yield Moment(at, "loop", text)
     for one in world.all_jobs:
         if one.end_ms and one.state not in ("COMPLETED", "FAILED"):
-            yield Moment(_at_s(world, one.end_ms), "slurm", f"job {one.id} is ended by Slurm: {one.state}")
+            yield Moment(
+                _at_s(world, one.end_ms), "slurm", f"job {one.id} is ended by Slurm: {one.state}"
+            )
 
 
 def _at_s(world: RehearsedWorld, ms: int) -> float:
@@ -294,7 +310,9 @@ def folded_ranks(text: str) -> str:
     fates: dict[str, list[str]] = {}
     for node, fate in found:
         fates.setdefault(fate, []).append(node)
-    said = ", ".join(f"node{'s' * (len(nodes) > 1)} {fold(nodes)} {fate}" for fate, nodes in fates.items())
+    said = ", ".join(
+        f"node{'s' * (len(nodes) > 1)} {fold(nodes)} {fate}" for fate, nodes in fates.items()
+    )
     start, end = _RANK.search(text), list(_RANK.finditer(text))[-1]
     return text[: start.start() if start else 0] + said + text[end.end() :]
 
@@ -303,7 +321,9 @@ def _bare(world: RehearsedWorld, text: str) -> str:
     """Return a text without the folder in which the set was played, and without its long name."""
     text = text.replace(f"{world.log_dir}/", "")
     name = world.run_set.name if world.run_set else ""
-    return text.replace(f"set {name}: ", "set: ").replace(f"orchestrator resume {name}", "orchestrator resume")
+    return text.replace(f"set {name}: ", "set: ").replace(
+        f"orchestrator resume {name}", "orchestrator resume"
+    )
 
 
 def _runs(world: RehearsedWorld) -> Iterator[Moment]:
@@ -315,4 +335,6 @@ def _runs(world: RehearsedWorld) -> Iterator[Moment]:
             took = duration((record.end_ms - record.start_ms) / 1000)
             what = "has converged" if record.state == "success" else "has not reached its target"
             again = f" (attempt {attempt})" if attempt > 1 else ""
-            yield Moment(_at_s(world, record.end_ms), "run", f"run {run}{again} {what} after {took}")
+            yield Moment(
+                _at_s(world, record.end_ms), "run", f"run {run}{again} {what} after {took}"
+            )

@@ -12,7 +12,14 @@ from pathlib import Path
 
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.slurm_call import Call, Read, Rejected, Reply, Unsupported
-from orchestrator.simulation.slurm_commands import NO_CONTACT, PROGRAMS, TIMED_OUT, Program, host_names, unreached
+from orchestrator.simulation.slurm_commands import (
+    NO_CONTACT,
+    PROGRAMS,
+    TIMED_OUT,
+    Program,
+    host_names,
+    unreached,
+)
 from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import Runner, SimJob
 
@@ -84,7 +91,9 @@ class Cluster(Controller):
         self._faults[fault] = self._faults.get(fault, 0) - due
         return due
 
-    def command(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, *, host: str, uid: int = 1000) -> Reply:
+    def command(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, *, host: str, uid: int = 1000
+    ) -> Reply:
         """Do at once what a command asks for; the caller waits for the reply as long as this says."""
         call = Call(tuple(argv), env, cwd, host, uid, self.read)
         program = PROGRAMS.get(call.program)
@@ -97,25 +106,38 @@ class Cluster(Controller):
         except Rejected as refused:
             reply = refused.reply
         slow_s = self._slow_s if self.engine.now < self._slow_until else 0.0
-        return replace(reply, delay_s=max(reply.delay_s, self.engine.between(*self.answer_s), self.absent_s) + slow_s)
+        return replace(
+            reply,
+            delay_s=max(reply.delay_s, self.engine.between(*self.answer_s), self.absent_s) + slow_s,
+        )
 
     def _asked(self, program: Program, call: Call) -> Reply:
         if self.absent_s > REFUSAL_S * call.attempts:
             return unreached(call, NO_CONTACT, REFUSAL_S * call.attempts)
         if self._due("command lost"):
             return self._silence(call)
-        if call.program == "sbatch" and "--test-only" not in call.argv and (reply := self._turned_away()):
+        if (
+            call.program == "sbatch"
+            and "--test-only" not in call.argv
+            and (reply := self._turned_away())
+        ):
             return reply
         reply = program(self, call)
         submitted = call.program == "sbatch" and not reply.status and self._due("submission lost")
         if submitted or self._due("reply lost") or self.engine.random.random() < self._share_lost:
             return self._silence(call)
-        return replace(reply, out="") if not reply.status and reply.out and self._due("empty") else reply
+        return (
+            replace(reply, out="")
+            if not reply.status and reply.out and self._due("empty")
+            else reply
+        )
 
     def _turned_away(self) -> Reply | None:
         if self._due("busy"):
             first = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n"
-            problem = "sbatch: error: Batch job submission failed: Resource temporarily unavailable\n"
+            problem = (
+                "sbatch: error: Batch job submission failed: Resource temporarily unavailable\n"
+            )
             return Reply(1, "", first + problem, BUSY_S)
         if self._due("refused"):
             problem = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"

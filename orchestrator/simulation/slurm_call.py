@@ -40,7 +40,9 @@ class Call:
     @property
     def attempts(self) -> int:
         """How often it asks slurmctld before it gives up."""
-        of_jobs = self.operands[:2] == ["show", "job"] or any(word.startswith("--signal") for word in self.argv)
+        of_jobs = self.operands[:2] == ["show", "job"] or any(
+            word.startswith("--signal") for word in self.argv
+        )
         return 2 if self.program == "squeue" or of_jobs else 1
 
     @property

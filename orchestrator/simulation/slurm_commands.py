@@ -21,7 +21,16 @@ from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import ON_NODES, SimJob
 from orchestrator.simulation.slurm_sbatch import sbatch
 
-SQUEUE = {"all": 0, "format": 1, "jobs": 1, "me": 0, "name": 1, "noheader": 0, "states": 1, "user": 1}
+SQUEUE = {
+    "all": 0,
+    "format": 1,
+    "jobs": 1,
+    "me": 0,
+    "name": 1,
+    "noheader": 0,
+    "states": 1,
+    "user": 1,
+}
 SINFO = {"Node": 0, "all": 0, "format": 1, "noheader": 0, "nodes": 1, "partition": 1}
 SCANCEL = {"batch": 0, "full": 0, "signal": 1}
 SCONTROL = {"all": 0, "oneliner": 0}
@@ -40,9 +49,14 @@ def squeue(cluster: Controller, call: Call) -> Reply:
     states, names = _states(options), listed(options.get("name", ""))
     users = [call.user] if "me" in options else listed(options.get("user", ""))
     jobs = [job for job in _asked_for(cluster, options) if _matches(job, states, names, users)]
-    lines = [words.queue_line(job, form, cluster, call.env) for job in sorted(jobs, key=words.queue_order)]
+    lines = [
+        words.queue_line(job, form, cluster, call.env)
+        for job in sorted(jobs, key=words.queue_order)
+    ]
     if "noheader" not in options:
-        lines.insert(0, words.row(form, {letter: head for letter, (head, _) in words.QUEUE_CELLS.items()}))
+        lines.insert(
+            0, words.row(form, {letter: head for letter, (head, _) in words.QUEUE_CELLS.items()})
+        )
     return Reply(0, "".join(f"{line}\n" for line in lines))
 
 
@@ -53,7 +67,9 @@ def _asked_for(cluster: Controller, options: Options) -> list[SimJob]:
     for job_id in wanted:
         if not job_id.isdecimal():
             raise Rejected(1, f"squeue: error: Invalid job id: {job_id}\n")
-    if len(wanted) == 1 and wanted[0] not in cluster.jobs:  # several are picked from all jobs, without an error
+    if (
+        len(wanted) == 1 and wanted[0] not in cluster.jobs
+    ):  # several are picked from all jobs, without an error
         raise Rejected(1, "slurm_load_jobs error: Invalid job id specified\n")
     return [cluster.jobs[job_id] for job_id in wanted if job_id in cluster.jobs]
 
@@ -63,11 +79,15 @@ def _states(options: Options) -> list[str]:
     for state in states:
         if state not in (*words.CODES, *words.CODES.values(), "ALL"):
             valid = f"squeue: error: Valid job states include: {','.join(words.CODES)}\n"
-            raise Rejected(1, f"squeue: error: Invalid job state specified: {state.lower()}\n{valid}\n")
+            raise Rejected(
+                1, f"squeue: error: Invalid job state specified: {state.lower()}\n{valid}\n"
+            )
     return states
 
 
-def _matches(job: SimJob, states: Sequence[str], names: Sequence[str], users: Sequence[str]) -> bool:
+def _matches(
+    job: SimJob, states: Sequence[str], names: Sequence[str], users: Sequence[str]
+) -> bool:
     if not states:
         fits = job.alive or bool(job.completing)
     else:
@@ -83,11 +103,25 @@ def scontrol(cluster: Controller, call: Call) -> Reply:
     keyword, *rest = operands or [""]
     if keyword == "show":
         return _show(cluster, call, options, rest)
-    action = {"requeue": _requeue, "hold": _hold, "release": _release, "suspend": _suspend, "resume": _resume}.get(
-        keyword
-    )
+    action = {
+        "requeue": _requeue,
+        "hold": _hold,
+        "release": _release,
+        "suspend": _suspend,
+        "resume": _resume,
+    }.get(keyword)
     if action is None:
-        if keyword in ("update", "create", "delete", "ping", "reconfigure", "top", "wait", "write", "listpids"):
+        if keyword in (
+            "update",
+            "create",
+            "delete",
+            "ping",
+            "reconfigure",
+            "top",
+            "wait",
+            "write",
+            "listpids",
+        ):
             raise Unsupported(f"scontrol {keyword}")
         raise Rejected(1, f"invalid keyword: {keyword}\n")
     if not rest:
@@ -98,7 +132,11 @@ def scontrol(cluster: Controller, call: Call) -> Reply:
 
 
 def _act(
-    cluster: Controller, call: Call, keyword: str, job_id: str, action: Callable[[Controller, SimJob, Call], str]
+    cluster: Controller,
+    call: Call,
+    keyword: str,
+    job_id: str,
+    action: Callable[[Controller, SimJob, Call], str],
 ) -> None:
     job = cluster.jobs.get(job_id)
     denied = "" if job is None or call.may_change(job) else "Access/permission denied"
@@ -128,7 +166,13 @@ def _release(cluster: Controller, job: SimJob, call: Call) -> str:
 def _suspend(cluster: Controller, job: SimJob, call: Call) -> str:
     if call.uid:
         return "Access/permission denied"
-    return "" if cluster.suspend(job) else "Job is pending execution" if job.alive else "Job has already finished"
+    return (
+        ""
+        if cluster.suspend(job)
+        else "Job is pending execution"
+        if job.alive
+        else "Job has already finished"
+    )
 
 
 def _resume(cluster: Controller, job: SimJob, call: Call) -> str:
@@ -157,7 +201,9 @@ def _shown_jobs(cluster: Controller, call: Call, options: Options, wanted: str) 
         who = "slurm_load_jobs" if wanted.isdecimal() else "scontrol_print_job"
         raise Rejected(1, f"{who} error: Invalid job id specified\n")
     jobs = [cluster.jobs[wanted]] if wanted else list(cluster.jobs.values())
-    texts = [words.shown_job(job, cluster, call.env, oneliner="oneliner" in options) for job in jobs]
+    texts = [
+        words.shown_job(job, cluster, call.env, oneliner="oneliner" in options) for job in jobs
+    ]
     return "".join(texts) or "No jobs in the system\n"
 
 
@@ -178,7 +224,11 @@ def scancel(cluster: Controller, call: Call) -> Reply:
         raise Rejected(1, "scancel: error: No job identification provided\n")
     replies = [_cancelled(cluster, call, options, job_id) for job_id in job_ids]
     last = replies[-1]
-    return replace(last, status=max(reply.status for reply in replies), err="".join(reply.err for reply in replies))
+    return replace(
+        last,
+        status=max(reply.status for reply in replies),
+        err="".join(reply.err for reply in replies),
+    )
 
 
 def _cancelled(cluster: Controller, call: Call, options: Options, job_id: str) -> Reply:
@@ -201,8 +251,13 @@ def _signalled(cluster: Controller, options: Options, job_id: str, job: SimJob |
     if job is None or not (job.alive or job.completing):
         return _kill_error(job_id, "Invalid job id specified", 1)
     if job.state not in ON_NODES:
-        return replace(_kill_error(job_id, "Job can not be altered now, try again later", 228), delay_s=UNANSWERED_S)
-    cluster.signal(job, number, to="batch" if "batch" in options else "all" if "full" in options else "steps")
+        return replace(
+            _kill_error(job_id, "Job can not be altered now, try again later", 228),
+            delay_s=UNANSWERED_S,
+        )
+    cluster.signal(
+        job, number, to="batch" if "batch" in options else "all" if "full" in options else "steps"
+    )
     return Reply(0)
 
 

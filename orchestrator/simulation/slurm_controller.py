@@ -19,7 +19,9 @@ CHECK_S = 1.0
 """How often slurmd checks an ended job for processes that are left; after ten seconds a real one takes longer pauses."""
 PURGE_S = 60.0
 """How often ended jobs are purged (PURGE_JOB_INTERVAL)."""
-UNUSABLE = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+UNUSABLE = (
+    "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+)
 
 
 class Controller:
@@ -42,7 +44,11 @@ class Controller:
     ) -> None:
         self.engine, self.runner, self.name = engine, runner, name
         self.partition, self.max_time_s, self.default_time_s = partition, max_time_s, default_time_s
-        self.kill_wait_s, self.min_job_age_s, self.slurmd_timeout_s = kill_wait_s, min_job_age_s, slurmd_timeout_s
+        self.kill_wait_s, self.min_job_age_s, self.slurmd_timeout_s = (
+            kill_wait_s,
+            min_job_age_s,
+            slurmd_timeout_s,
+        )
         self.answer_s = (0.02, 0.3)
         """How long a command waits for its answer, at least and at most."""
         self.nodes = {node: SimNode(node) for node in nodes}
@@ -63,7 +69,9 @@ class Controller:
 
     def _when_present(self, action: Callable[[], object]) -> None:
         if self.absent_s:
-            self.engine.after(self.absent_s + self.engine.between(0.0, 1.0), lambda: self._when_present(action))
+            self.engine.after(
+                self.absent_s + self.engine.between(0.0, 1.0), lambda: self._when_present(action)
+            )
         else:
             action()
 
@@ -106,9 +114,19 @@ class Controller:
     def occupy(self, nodes: Sequence[str], seconds: float, *, priority: int = 1) -> SimJob:
         """Have a job of somebody else take these nodes for so long, as soon as they are free."""
         job = SimJob(
-            str(self.next_id), "other", partition=self.partition, nodes_wanted=len(nodes), user="other", uid=1999
+            str(self.next_id),
+            "other",
+            partition=self.partition,
+            nodes_wanted=len(nodes),
+            user="other",
+            uid=1999,
         )
-        job.nodelist, job.time_limit_s, job.other, job.priority = tuple(nodes), seconds, True, priority
+        job.nodelist, job.time_limit_s, job.other, job.priority = (
+            tuple(nodes),
+            seconds,
+            True,
+            priority,
+        )
         self.submit(job)
         self._schedule()
         return job
@@ -145,7 +163,13 @@ class Controller:
 
     def _unmet(self, job: SimJob) -> str:
         states = {self._dependency(*one) for one in job.dependency}
-        return "DependencyNeverSatisfied" if "never" in states else "Dependency" if "waits" in states else ""
+        return (
+            "DependencyNeverSatisfied"
+            if "never" in states
+            else "Dependency"
+            if "waits" in states
+            else ""
+        )
 
     def _dependency(self, kind: str, job_id: str) -> str:
         """Return "" for one that is met, "waits", or "never". A job that slurmctld has forgotten holds up nobody."""
@@ -168,7 +192,9 @@ class Controller:
     def _pick(self, job: SimJob) -> list[str]:
         """Return the nodes that a job gets; none if there are too few."""
         free = self._free(job)
-        chosen = [*job.nodelist, *(name for name in free if name not in job.nodelist)][: job.nodes_wanted]
+        chosen = [*job.nodelist, *(name for name in free if name not in job.nodelist)][
+            : job.nodes_wanted
+        ]
         enough = len(chosen) == job.nodes_wanted and set(chosen) <= set(free)
         return [name for name in self.nodes if name in chosen] if enough else []
 
@@ -207,7 +233,9 @@ class Controller:
             early_s = self.engine.between(0.0, TICK_S)  # slurmctld would rather be early than late
             self._later_for(job, max(0.0, left_s - lead_s - early_s), lambda: send(job, number))
         late_s = self.engine.between(0.0, TICK_S)
-        self._later_for(job, left_s + late_s, lambda: self._end(job, "TIMEOUT", "TimeLimit", terms=2))
+        self._later_for(
+            job, left_s + late_s, lambda: self._end(job, "TIMEOUT", "TimeLimit", terms=2)
+        )
 
     def _reached(self, job: SimJob, nodes: Collection[str] | None = None) -> SimJob:
         """Return the job with those of its nodes whose slurmd answers."""
@@ -245,7 +273,11 @@ class Controller:
         if job.restarts == restarts and job.state != "PENDING":
             job.exit_code = (status, 0) if status >= 0 else (0, -status)
             if job.state in ON_NODES and job.batch_host in job.nodes:
-                self._end(job, "FAILED" if status else "COMPLETED", "NonZeroExitCode" if status else "None")
+                self._end(
+                    job,
+                    "FAILED" if status else "COMPLETED",
+                    "NonZeroExitCode" if status else "None",
+                )
 
     def _end(self, job: SimJob, state: str, reason: str = "None", *, terms: int = 1) -> None:
         """End a job that has nodes: TERM, so many times, to what is left of it, and KILL after KillWait."""
@@ -254,14 +286,23 @@ class Controller:
         self._release(job, terms)
 
     def _release(self, job: SimJob, terms: int = 1) -> None:
-        job.life, job.completing = job.life + 1, [name for name in job.nodes if not self.nodes[name].down]
+        job.life, job.completing = (
+            job.life + 1,
+            [name for name in job.nodes if not self.nodes[name].down],
+        )
         if job.stopped:
             job.stopped = False
             self._signal(job, signal.SIGCONT)
         self._signal(job, signal.SIGTERM)
         for _ in range(1, terms):
-            self._later_for(job, self.engine.between(0.0, 0.05), lambda: self._signal(job, signal.SIGTERM))
-        self._later_for(job, self.kill_wait_s + self.engine.between(0.0, 2.5), lambda: self._kill(job, job.completing))
+            self._later_for(
+                job, self.engine.between(0.0, 0.05), lambda: self._signal(job, signal.SIGTERM)
+            )
+        self._later_for(
+            job,
+            self.kill_wait_s + self.engine.between(0.0, 2.5),
+            lambda: self._kill(job, job.completing),
+        )
         self._settle_soon(job)
 
     def _kill(self, job: SimJob, nodes: Collection[str]) -> None:
@@ -285,7 +326,12 @@ class Controller:
     def _completed(self, job: SimJob) -> None:
         job.life += 1
         if job.state == "PENDING":
-            job.nodes, job.submit_ms, job.suspend_ms, job.reason = [], self.engine.wall_ms, 0, "BeginTime"
+            job.nodes, job.submit_ms, job.suspend_ms, job.reason = (
+                [],
+                self.engine.wall_ms,
+                0,
+                "BeginTime",
+            )
             job.begin_ms = self.engine.wall_ms + int(REQUEUED_AFTER_S * 1000)
             self._later(REQUEUED_AFTER_S, self._schedule_soon)
         else:
@@ -313,7 +359,13 @@ class Controller:
 
     def signal(self, job: SimJob, number: int, *, to: str) -> None:
         """Send a signal to "batch", the batch script alone, to "steps", or to "all"."""
-        send = self._signal_steps if to == "steps" else self._signal_batch if to == "batch" else self._signal
+        send = (
+            self._signal_steps
+            if to == "steps"
+            else self._signal_batch
+            if to == "batch"
+            else self._signal
+        )
         self._later(self.engine.between(0.0, 0.05), lambda: send(job, number))
 
     def requeue(self, job: SimJob, *, terms: int = 1) -> None:
@@ -397,7 +449,9 @@ class Controller:
         node.silent, node.life = True, node.life + 1
         missed_s = self.engine.between(0.0, ping_s) + self.engine.between(2.0, 15.0)
         self._later_on(node, missed_s, lambda: setattr(node, "unanswered", True))
-        self._later_on(node, self.slurmd_timeout_s + missed_s, lambda: self._lost(node, "Not responding"))
+        self._later_on(
+            node, self.slurmd_timeout_s + missed_s, lambda: self._lost(node, "Not responding")
+        )
 
     def set_down(self, name: str, reason: str = "fault") -> None:
         """Take a node that answers out of service, as an operator does: its jobs lose it, and fail without a batch host."""
@@ -421,7 +475,9 @@ class Controller:
         """Have a node come back, with its processes unless it was `rebooted`; its slurmd registers after a moment."""
         node = self.nodes[name]
         node.life += 1
-        self._later_on(node, self.engine.between(0.5, 5.0), lambda: self._registered(node, rebooted))
+        self._later_on(
+            node, self.engine.between(0.5, 5.0), lambda: self._registered(node, rebooted)
+        )
 
     def _later_on(self, node: SimNode, seconds: float, action: Callable[[], object]) -> None:
         life = node.life

@@ -50,10 +50,15 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
     job = wanted_job(cluster, call, given | options, script)
     job.script, job.text, job.argv = script, text, (str(script), *operands[1:])
     if not set(job.nodelist) | set(job.exclude) <= set(cluster.nodes):
-        raise Rejected(1, "sbatch: error: Batch job submission failed: Invalid node name specified\n")
+        raise Rejected(
+            1, "sbatch: error: Batch job submission failed: Invalid node name specified\n"
+        )
     if not _available(cluster, job):
         cluster.reject(job)
-        raise Rejected(1, "sbatch: error: Batch job submission failed: Requested node configuration is not available\n")
+        raise Rejected(
+            1,
+            "sbatch: error: Batch job submission failed: Requested node configuration is not available\n",
+        )
     if "test-only" in options:
         return _tested(cluster, job)
     cluster.submit(job)
@@ -75,13 +80,22 @@ def wanted_job(cluster: Controller, call: Call, options: Options, script: Path) 
     """Return the job that is asked for. Raises Rejected."""
     _refuse_unknown_names(cluster, options)
     job_id, workdir = str(cluster.next_id), str(Path(call.cwd, options.get("chdir", "")))
-    job = SimJob(job_id, options.get("job-name", script.name), user=call.user, uid=call.uid, host=call.host)
-    job.env, job.workdir, job.submit_dir = _exported(call, options.get("export", "ALL")), workdir, call.cwd
+    job = SimJob(
+        job_id, options.get("job-name", script.name), user=call.user, uid=call.uid, host=call.host
+    )
+    job.env, job.workdir, job.submit_dir = (
+        _exported(call, options.get("export", "ALL")),
+        workdir,
+        call.cwd,
+    )
     job.output = str(Path(workdir, _expanded(options.get("output", "slurm-%j.out"), job)))
     job.append = options.get("open-mode", "") in ("a", "append")
     job.partition, job.nodes_wanted = cluster.partition, _count(options.get("nodes", "1"))
     job.time_limit_s = _limit(options["time"]) if "time" in options else cluster.default_time_s
-    job.exclude, job.nodelist = _nodes(options.get("exclude", "")), _nodes(options.get("nodelist", ""))
+    job.exclude, job.nodelist = (
+        _nodes(options.get("exclude", "")),
+        _nodes(options.get("nodelist", "")),
+    )
     job.nodes_wanted = max(job.nodes_wanted, len(job.nodelist))
     job.dependency = _dependency(options.get("dependency", ""))
     job.begin_ms = _begin(options.get("begin", ""), cluster.engine.wall_ms)
@@ -116,17 +130,31 @@ def _available(cluster: Controller, job: SimJob) -> bool:
 
 
 def _tested(cluster: Controller, job: SimJob) -> Reply:
-    names = fold([*job.nodelist, *(n for n in cluster.usable(job) if n not in job.nodelist)][: job.nodes_wanted])
+    names = fold(
+        [*job.nodelist, *(n for n in cluster.usable(job) if n not in job.nodelist)][
+            : job.nodes_wanted
+        ]
+    )
     when = moment(max(job.begin_ms, cluster.engine.wall_ms), {}, "")
-    cores = f"using {16 * job.nodes_wanted} processors on nodes {names} in partition {job.partition}"
+    cores = (
+        f"using {16 * job.nodes_wanted} processors on nodes {names} in partition {job.partition}"
+    )
     return Reply(0, "", f"sbatch: Job {job.id} to start at {when} {cores}\n")
 
 
 def _exported(call: Call, export: str) -> dict[str, str]:
     """Return the environment of the submission as --export wants it: ALL, NONE, NAME and NAME=VALUE."""
     chosen = listed(export)
-    env = dict(call.env) if "ALL" in chosen else {"SLURM_GET_USER_ENV": "1"} if chosen == ["NONE"] else {}
-    for name, equals, value in (word.partition("=") for word in chosen if word not in ("ALL", "NONE")):
+    env = (
+        dict(call.env)
+        if "ALL" in chosen
+        else {"SLURM_GET_USER_ENV": "1"}
+        if chosen == ["NONE"]
+        else {}
+    )
+    for name, equals, value in (
+        word.partition("=") for word in chosen if word not in ("ALL", "NONE")
+    ):
         if equals or name in call.env:
             env[name] = value if equals else call.env[name]
     return env
@@ -157,7 +185,9 @@ def _nodes(text: str) -> tuple[str, ...]:
     try:
         return tuple(expand_all([text]))
     except UsageError:
-        raise Rejected(1, "sbatch: error: Batch job submission failed: Invalid node name specified\n") from None
+        raise Rejected(
+            1, "sbatch: error: Batch job submission failed: Invalid node name specified\n"
+        ) from None
 
 
 def _dependency(text: str) -> tuple[tuple[str, str], ...]:
@@ -165,8 +195,12 @@ def _dependency(text: str) -> tuple[tuple[str, str], ...]:
     for kind, *jobs in (word.split(":") for word in listed(text)):
         if "?" in text or kind == "singleton":
             raise Unsupported(f"sbatch --dependency={text}")
-        if kind not in ("after", "afterany", "afterok", "afternotok") or not all(job.isdecimal() for job in jobs):
-            raise Rejected(1, "sbatch: error: Batch job submission failed: Job dependency problem\n")
+        if kind not in ("after", "afterany", "afterok", "afternotok") or not all(
+            job.isdecimal() for job in jobs
+        ):
+            raise Rejected(
+                1, "sbatch: error: Batch job submission failed: Job dependency problem\n"
+            )
         found += [(kind, job) for job in jobs]
     return tuple(found)
 

@@ -158,13 +158,23 @@ Power="""
 
 def shown_job(job: SimJob, cluster: Controller, env: Mapping[str, str], *, oneliner: bool) -> str:
     queued = job.state == "PENDING" and not job.completing
-    absent = ("PreemptEligibleTime=", "BatchHost=") if queued else () if job.batch_host else ("BatchHost=",)
+    absent = (
+        ("PreemptEligibleTime=", "BatchHost=")
+        if queued
+        else ()
+        if job.batch_host
+        else ("BatchHost=",)
+    )
     values = _job_values(job, cluster, env, first=queued and not job.restarts)
-    lines = [line.format(job=job, **values) for line in JOB.split("\n") if not line.startswith(absent)]
+    lines = [
+        line.format(job=job, **values) for line in JOB.split("\n") if not line.startswith(absent)
+    ]
     return " ".join(lines) + " \n" if oneliner else "\n   ".join(lines) + "\n   \n\n"
 
 
-def _job_values(job: SimJob, cluster: Controller, env: Mapping[str, str], *, first: bool) -> dict[str, object]:
+def _job_values(
+    job: SimJob, cluster: Controller, env: Mapping[str, str], *, first: bool
+) -> dict[str, object]:
     count = len(job.nodes) or job.nodes_wanted
     return {
         "user": f"{job.user}({job.uid})",

@@ -51,7 +51,12 @@ _PROBE = bytes(1 << 16)
 class _Torn:
     """Encloses the step before a write: a process that dies there may leave a part of the content."""
 
-    def __init__(self, files: SimFiles, put: Callable[[bytes | bytearray], object], content: bytes | bytearray) -> None:
+    def __init__(
+        self,
+        files: SimFiles,
+        put: Callable[[bytes | bytearray], object],
+        content: bytes | bytearray,
+    ) -> None:
         self._files, self._put, self._content = files, put, content
 
     def __enter__(self) -> None:

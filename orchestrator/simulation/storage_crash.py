@@ -181,9 +181,13 @@ class Journal:
         self._changes.clear()
         shutil.rmtree(self._stash, ignore_errors=True)
 
-    def _add(self, paths: tuple[PathLike, ...], undo: Callable[[], object], kept: Path | None = None) -> None:
+    def _add(
+        self, paths: tuple[PathLike, ...], undo: Callable[[], object], kept: Path | None = None
+    ) -> None:
         now = self._engine.now
-        self._changes.append(Change(now, tuple(os.path.dirname(path) for path in paths), undo, kept))
+        self._changes.append(
+            Change(now, tuple(os.path.dirname(path) for path in paths), undo, kept)
+        )
         while self._changes[0].at < now - WRITE_BACK_S:
             self._forget(self._changes.popleft())
 

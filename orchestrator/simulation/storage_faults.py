@@ -78,7 +78,9 @@ class Faults:
         self._away = Away(error, hang) if on else None
         self._switched()
 
-    def cut(self, host: str, on: bool = True, error: int = errno.EIO, *, hang: bool = False) -> None:
+    def cut(
+        self, host: str, on: bool = True, error: int = errno.EIO, *, hang: bool = False
+    ) -> None:
         """As `away`, for a single host."""
         if on:
             self._cut[host] = Away(error, hang)
@@ -111,14 +113,27 @@ class Faults:
 
     def none(self) -> None:
         """End all faults; handles that are stale stay so."""
-        self._room, self._read_only, self._away, self._slow, self._no_links = None, False, None, (0.0, 0.0), 0
+        self._room, self._read_only, self._away, self._slow, self._no_links = (
+            None,
+            False,
+            None,
+            (0.0, 0.0),
+            0,
+        )
         self._at_times = (), 0.0
         self._once.clear()
         self._cut.clear()
         self._switched()
 
     def _switched(self) -> None:
-        simple = (self._room is not None, self._read_only, self._away, self._cut, self._slow[1], self._no_links)
+        simple = (
+            self._room is not None,
+            self._read_only,
+            self._away,
+            self._cut,
+            self._slow[1],
+            self._no_links,
+        )
         self.active = any(simple) or bool(self._at_times[1] or self._once)
 
     # ---- meeting them ----
@@ -127,7 +142,9 @@ class Faults:
         """Return the generation of handles that are opened now."""
         return self._handles.get("", 0), self._handles.get(host, 0)
 
-    def meet(self, process: SimProcess, host: str, path: PathLike, kind: Kind, *, is_open: bool = False) -> None:
+    def meet(
+        self, process: SimProcess, host: str, path: PathLike, kind: Kind, *, is_open: bool = False
+    ) -> None:
         """Wait, or raise OSError, as the faults have it. `is_open`: the file was opened before."""
         name = os.fspath(path)
         if not (name == self.root or name.startswith(self.root + os.sep)):

@@ -90,7 +90,9 @@ class SimReader(Files):
         with self._open(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > limit:
-                raise OSError(0, f"it has {size} bytes, and at most {limit} are read", os.fspath(path))
+                raise OSError(
+                    0, f"it has {size} bytes, and at most {limit} are read", os.fspath(path)
+                )
             return file.read()
 
     def read_with_time(self, path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
@@ -110,7 +112,9 @@ class SimReader(Files):
     def names(self, folder: PathLike) -> list[str]:
         self.enter(folder, "read")
         view = self.view
-        return self.server.listing(folder) if view is None else view.names(folder, self.server.listing)
+        return (
+            self.server.listing(folder) if view is None else view.names(folder, self.server.listing)
+        )
 
     def state(self, path: PathLike) -> FileState | None:
         try:
@@ -121,7 +125,9 @@ class SimReader(Files):
                 raise
             return None
         inode, is_folder = self.server.inode(about), (about.st_mode & 0o170000) == 0o040000
-        return FileState(_FOLDER_BYTES if is_folder else about.st_size, about.st_mtime, inode, is_folder)
+        return FileState(
+            _FOLDER_BYTES if is_folder else about.st_size, about.st_mtime, inode, is_folder
+        )
 
     def _about(self, path: PathLike) -> os.stat_result:
         """Return the state of a file as this host sees it. Raises OSError."""

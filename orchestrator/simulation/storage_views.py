@@ -40,7 +40,9 @@ class Caching:
 class HostView:
     """The cache of a host."""
 
-    def __init__(self, engine: Engine, root: str, caching: Caching, number: Callable[[os.stat_result], int]) -> None:
+    def __init__(
+        self, engine: Engine, root: str, caching: Caching, number: Callable[[os.stat_result], int]
+    ) -> None:
         """`number` gives the server's number of a file."""
         self._engine, self._root, self._caching, self._number = engine, root, caching, number
         self._seen: dict[str, Seen] = {}

@@ -85,7 +85,9 @@ class Script:
     def with_garbage(self, chance: random.Random, count: int = 10) -> Script:
         """Return the script with `count` damaged and foreign lines between its own."""
         last = self.lines[-1][0] if self.lines else 0.0
-        return self.with_lines([(chance.uniform(0.0, last), _garbage(chance)) for _ in range(count)])
+        return self.with_lines(
+            [(chance.uniform(0.0, last), _garbage(chance)) for _ in range(count)]
+        )
 
     def with_long_line(self, at_s: float, size: int) -> Script:
         """Return the script with a line of `size` bytes, its line end among them."""
@@ -105,7 +107,9 @@ class Trainings:
     `run_seconds`: the length of a usual run, if not the published one. `missed_share`: how often a run does not meet its target.
     """
 
-    def __init__(self, facts: TrainingFacts, *, run_seconds: float | None = None, missed_share: float = 0.0) -> None:
+    def __init__(
+        self, facts: TrainingFacts, *, run_seconds: float | None = None, missed_share: float = 0.0
+    ) -> None:
         behaviour = Behaviour(facts)
         self.facts, self.missed_share = facts, missed_share
         self.samples: Samples = samples_of(facts, behaviour)
@@ -142,19 +146,32 @@ class Trainings:
         `chatter_lines`: further lines, spread over the training.
         """
         at = self.samples
-        startup = (self.seconds.cold if cold else self.seconds.startup) * _near_one(chance, _STARTUP_SPREAD)
+        startup = (self.seconds.cold if cold else self.seconds.startup) * _near_one(
+            chance, _STARTUP_SPREAD
+        )
         crossing = chance.normalvariate(at.mean - at.every / 2, at.deviation)
         rate = pace * self._pace * _near_one(chance, self._rate_spread)
         missed = chance.random() < self.missed_share or misses or at.stop(crossing) < crossing
         crossing = 1.3 * at.last if missed else max(crossing, at.first / 2)
         status = "aborted" if missed else "success"
         init = startup - min(self.seconds.init, startup)
-        lines = [(0.0, self._mark), (init, _filled(self._records.init, start_ms, init, b"%d" % seed))]
-        lines += self._run(start_ms, startup, rate, crossing, at.last if missed else at.stop(crossing), status)
+        lines = [
+            (0.0, self._mark),
+            (init, _filled(self._records.init, start_ms, init, b"%d" % seed)),
+        ]
+        lines += self._run(
+            start_ms, startup, rate, crossing, at.last if missed else at.stop(crossing), status
+        )
         script = Script(tuple(lines), lines[-1][0] + self.seconds.shutdown, status)
-        return script.with_lines(_chatter(chance, chatter_lines, lines[-1][0])) if chatter_lines else script
+        return (
+            script.with_lines(_chatter(chance, chatter_lines, lines[-1][0]))
+            if chatter_lines
+            else script
+        )
 
-    def _run(self, start_ms: int, now: float, rate: float, crossing: float, last: int, status: str) -> Iterator[Line]:
+    def _run(
+        self, start_ms: int, now: float, rate: float, crossing: float, last: int, status: str
+    ) -> Iterator[Line]:
         """Yield the lines from init_stop on. `rate`: seconds per sample; the run ends at `last` samples."""
         records, done, evaluation_s = self._records, 0, self._cost * rate
         throughput = b"%.4f" % (1 / max(rate, 1e-9))
@@ -166,7 +183,10 @@ class Trainings:
             now += evaluation_s
             done = count
             value = b"%.10f" % self._evaluation(count, crossing)
-            yield now, _filled(at.stop[status] if count == last else at.evaluation, start_ms, now, value)
+            yield (
+                now,
+                _filled(at.stop[status] if count == last else at.evaluation, start_ms, now, value),
+            )
 
     def _evaluation(self, count: int, crossing: float) -> float:
         height, power = self._curve
@@ -195,7 +215,8 @@ def logged_keys(facts: TrainingFacts, behaviour: Behaviour, target: float) -> di
 def _derive(keys: dict[str, Value]) -> None:
     """Add the values that benchmarks compute from others."""
     base, warmup, steps = (
-        keys.get(name) for name in ("opt_base_learning_rate", "opt_learning_rate_warmup_steps", "max_steps")
+        keys.get(name)
+        for name in ("opt_base_learning_rate", "opt_learning_rate_warmup_steps", "max_steps")
     )
     if keys.get("opt_end_learning_rate", 0) is None and isinstance(base, (int, float)):
         keys["opt_end_learning_rate"] = base / 10
@@ -233,7 +254,9 @@ class _Records:
         self._at: dict[int, _Evaluation] = {}
         points = [_point(key, value) for key, value in keys.items()]
         self.init = _start("init_start") + b"".join(points) + _point("seed", _VALUE)
-        self.start = _end("init_stop") + _start("run_start") + _start("block_start", samples_count=0)
+        self.start = (
+            _end("init_stop") + _start("run_start") + _start("block_start", samples_count=0)
+        )
 
     def at(self, count: int) -> _Evaluation:
         """Return the records around the evaluation at so many samples."""
@@ -243,11 +266,18 @@ class _Records:
 
     def _made(self, count: int) -> _Evaluation:
         counted = dict.fromkeys(self._names, count)
-        block = _point("tracked_stats", b'{"throughput": ' + _VALUE + b"}", step=count) + _end("block_stop", **counted)
+        block = _point("tracked_stats", b'{"throughput": ' + _VALUE + b"}", step=count) + _end(
+            "block_stop", **counted
+        )
         value = _point("eval_accuracy", _VALUE, **counted) + _end("eval_stop", **counted)
         after = _point("train_samples", count) if self._counts_at_end else b""
-        stop = {status: value + _end("run_stop", **counted, status=status) + after for status in ("success", "aborted")}
-        return _Evaluation(block + _start("eval_start", **counted), value + _start("block_start", **counted), stop)
+        stop = {
+            status: value + _end("run_stop", **counted, status=status) + after
+            for status in ("success", "aborted")
+        }
+        return _Evaluation(
+            block + _start("eval_start", **counted), value + _start("block_start", **counted), stop
+        )
 
 
 def _filled(records: bytes, start_ms: int, seconds: float, value: bytes = b"") -> bytes:
@@ -255,7 +285,12 @@ def _filled(records: bytes, start_ms: int, seconds: float, value: bytes = b"") -
 
 
 def _point(key: str, value: Value | bytes, **metadata: Value) -> bytes:
-    return _record("POINT_IN_TIME", key, value if isinstance(value, bytes) else json.dumps(value).encode(), metadata)
+    return _record(
+        "POINT_IN_TIME",
+        key,
+        value if isinstance(value, bytes) else json.dumps(value).encode(),
+        metadata,
+    )
 
 
 def _start(key: str, **metadata: Value) -> bytes:

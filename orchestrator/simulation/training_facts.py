@@ -53,7 +53,9 @@ class TrainingFacts:
 
 def facts_of(entry: Entry) -> TrainingFacts:
     """Return the facts of a composed entry."""
-    environment = {name: value.text for name, value in entry.whole_env.items() if isinstance(value, Text)}
+    environment = {
+        name: value.text for name, value in entry.whole_env.items() if isinstance(value, Text)
+    }
     values = {of.key: _logged(of, environment) for of in entry.logged}
     logged = {key: value for key, value in values.items() if value is not None and key != "seed"}
     batch = logged.get("global_batch_size")
@@ -63,7 +65,9 @@ def facts_of(entry: Entry) -> TrainingFacts:
         system=entry.system,
         nodes=entry.nodes,
         gpus_per_node=entry.gpus_per_node,
-        global_batch=batch if isinstance(batch, int) and batch > 0 else entry.global_batch or entry.ranks,
+        global_batch=batch
+        if isinstance(batch, int) and batch > 0
+        else entry.global_batch or entry.ranks,
         round=entry.round,
         submitter=entry.submitter,
         accelerator=entry.accelerator,
@@ -99,7 +103,9 @@ class Behaviour:
     def __init__(self, facts: TrainingFacts) -> None:
         document = _document()
         self._environment = facts.environment
-        self._raw: dict[str, Any] = document["benchmarks"].get(facts.benchmark) or document["benchmarks"]["other"]
+        self._raw: dict[str, Any] = (
+            document["benchmarks"].get(facts.benchmark) or document["benchmarks"]["other"]
+        )
         self.known = facts.benchmark in document["benchmarks"]
         self._optional: dict[str, list[str]] = document["optional_keys"]
 
@@ -122,7 +128,9 @@ class Behaviour:
     def keys(self) -> dict[str, Value]:
         """Return the keys that the benchmark logs, with their values in this environment."""
         keys = {name: self._value(raw) for name, raw in self._raw["keys"].items()}
-        optional = {name: self._value({"env": variables}) for name, variables in self._optional.items()}
+        optional = {
+            name: self._value({"env": variables}) for name, variables in self._optional.items()
+        }
         return keys | {name: value for name, value in optional.items() if value is not None}
 
     def _value(self, raw: Any) -> Value:

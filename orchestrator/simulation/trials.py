@@ -110,7 +110,12 @@ class _FailingWorld(RehearsedWorld):
     """A world whose nodes fail at random."""
 
     def __init__(
-        self, plan: RehearsalPlan, folder: Path, rendered: Rendered, failures: Failures, chances: list[random.Random]
+        self,
+        plan: RehearsalPlan,
+        folder: Path,
+        rendered: Rendered,
+        failures: Failures,
+        chances: list[random.Random],
     ) -> None:
         """`chances` are those of the nodes, in the order of the cluster."""
         super().__init__(plan, folder, rendered)
@@ -125,7 +130,9 @@ class _FailingWorld(RehearsedWorld):
 
     def _fails(self, number: int, chance: random.Random) -> None:
         self.hits += any(self.plan.nodes[number - 1] in job.nodes for job in self.live())
-        happen(self, Fault(f"node {number} dies", at_s=self.engine.now, for_s=self._failures.repair_s))
+        happen(
+            self, Fault(f"node {number} dies", at_s=self.engine.now, for_s=self._failures.repair_s)
+        )
         self._fails_later(number, chance, self._failures.repair_s)
 
 
@@ -149,9 +156,13 @@ class Case:
     rendered: Rendered
     known: Measured = field(default_factory=lambda: Measured(0.0, 0.0, 0.0))
 
-    def played(self, folder: Path, failures: Failures, seed: int, chances: list[random.Random]) -> Trial:
+    def played(
+        self, folder: Path, failures: Failures, seed: int, chances: list[random.Random]
+    ) -> Trial:
         """Play a set from `seed`."""
-        world = _FailingWorld(replace(self.plan, seed=seed), folder, self.rendered, failures, chances)
+        world = _FailingWorld(
+            replace(self.plan, seed=seed), folder, self.rendered, failures, chances
+        )
         with suppress(Stuck), closing(world):
             world.play(LONGEST_S)
         for failure in world.jobs.failures:
@@ -168,10 +179,17 @@ class Case:
             lengths = world.lengths
             overheads.append(world.ended_s - scheduled_s(lengths, self._at_once))
             limits += [job.time_limit_s for job in world.all_jobs if job.time_limit_s is not None]
-            if self.plan.faults or world.missing() or world.resumes or len(lengths) != self.plan.nexp:
+            if (
+                self.plan.faults
+                or world.missing()
+                or world.resumes
+                or len(lengths) != self.plan.nexp
+            ):
                 limits = [0.0]
                 break
-        return Measured(mean(overheads), min(limits), (time.perf_counter() - began) / len(overheads))
+        return Measured(
+            mean(overheads), min(limits), (time.perf_counter() - began) / len(overheads)
+        )
 
     @property
     def _at_once(self) -> int:
@@ -182,7 +200,10 @@ class Case:
         lengths = [self.length_s(seed, run) for run in range(1, self.plan.nexp + 1)]
         limits = self.plan.entry.site.limits
         timeout_s = 60 * (limits.run_timeout_minutes or self.plan.entry.minutes_per_run)
-        whole_s, longest_s = scheduled_s(lengths, self._at_once) + self.known.overhead_s, max(lengths)
+        whole_s, longest_s = (
+            scheduled_s(lengths, self._at_once) + self.known.overhead_s,
+            max(lengths),
+        )
         fits = whole_s + longest_s < self.known.limit_s and longest_s + NEAR_LIMIT_S < timeout_s
         return whole_s if fits else math.inf
 
@@ -220,18 +241,25 @@ class _Trials:
         """Return what becomes of one trial with each number of spares."""
         seed = int.from_bytes(sha256(f"{self.seed}/{number}".encode()).digest()[:6], "big")
         unplayed_s = [case.unplayed_s(seed) for case in self.cases]
-        return [self._one(case, seed, ended_s) for case, ended_s in zip(self.cases, unplayed_s, strict=True)]
+        return [
+            self._one(case, seed, ended_s)
+            for case, ended_s in zip(self.cases, unplayed_s, strict=True)
+        ]
 
     def measure(self, index: int) -> Measured:
         """Return what sets without failures of one case show."""
         return self.cases[index].measured(self.folder / str(os.getpid()))
 
     def _one(self, case: Case, seed: int, unplayed_s: float) -> Trial:
-        held = _chances(case, seed)[: job_nodes(case.plan.entry)]  # a job gets the first nodes of an idle cluster
+        held = _chances(case, seed)[
+            : job_nodes(case.plan.entry)
+        ]  # a job gets the first nodes of an idle cluster
         first_s = min(chance.expovariate(1 / self.failures.mtbf_s) for chance in held)
         if first_s > unplayed_s:
             return Trial(unplayed_s, complete=True, resumes=0, failures=0, played=False)
-        return case.played(self.folder / str(os.getpid()), self.failures, seed, _chances(case, seed))
+        return case.played(
+            self.folder / str(os.getpid()), self.failures, seed, _chances(case, seed)
+        )
 
 
 def _chances(case: Case, seed: int) -> list[random.Random]:
@@ -293,7 +321,9 @@ def _spread(trials: _Trials, work: Callable[[int], T], numbers: range) -> list[T
     Signals wait while these start: an exception that a handler raises inside `os.fork` is lost.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    pool = ProcessPoolExecutor(min(CORES, len(numbers)), get_context("fork"), initializer=_begin, initargs=(trials,))
+    pool = ProcessPoolExecutor(
+        min(CORES, len(numbers)), get_context("fork"), initializer=_begin, initargs=(trials,)
+    )
     try:
         results = pool.map(work, numbers, chunksize=max(1, min(8, len(numbers) // (4 * CORES))))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)

@@ -34,7 +34,11 @@ _OF_SYSTEM = (
 
 
 def examine(
-    find_site: Callable[[], Path], load: Callable[[Path], Entry], tell: Callable[[str], None], *, hosts_only: bool
+    find_site: Callable[[], Path],
+    load: Callable[[Path], Entry],
+    tell: Callable[[str], None],
+    *,
+    hosts_only: bool,
 ) -> Iterator[Row]:
     """Yield what is found, in the order in which it matters; what depends on a check that failed is left out.
 
@@ -57,15 +61,27 @@ def examine(
     yield slurm
     if hosts_only:
         yield _row(
-            "system", "skip", "GPUs, RDMA, image, data and code are a system's", "orchestrator doctor SYSTEM WORKLOAD"
+            "system",
+            "skip",
+            "GPUs, RDMA, image, data and code are a system's",
+            "orchestrator doctor SYSTEM WORKLOAD",
         )
     else:
         yield from _code(entry)
     log_dir = Path(entry.site.log_dir or "")
     if not log_dir.is_dir():
-        yield _row("log_dir", "fail", f"{log_dir} is not here", f"mkdir -p {log_dir}, or correct log_dir in {path}")
+        yield _row(
+            "log_dir",
+            "fail",
+            f"{log_dir} is not here",
+            f"mkdir -p {log_dir}, or correct log_dir in {path}",
+        )
     elif slurm.verdict != "fail":
-        yield from (one for one in _node(entry, log_dir, tell) if not (hosts_only and one.check in _OF_SYSTEM))
+        yield from (
+            one
+            for one in _node(entry, log_dir, tell)
+            if not (hosts_only and one.check in _OF_SYSTEM)
+        )
 
 
 def _row(check: str, verdict: str, text: str, remedy: str = "", node: str = HERE) -> Row:
@@ -82,12 +98,28 @@ def _scheduler(site: Site) -> Row:
     for name in (site.partition or "").split(",") if site.partition else ():
         if name not in found:
             meant = did_you_mean(name, found)
-            return _row("slurm", "fail", f"there is no partition {name}{meant}", f"`partition`: {', '.join(found)}")
+            return _row(
+                "slurm",
+                "fail",
+                f"there is no partition {name}{meant}",
+                f"`partition`: {', '.join(found)}",
+            )
         if not found[name].is_up:
-            return _row("slurm", "fail", f"partition {name} is down", f"scontrol show partition {name}")
+            return _row(
+                "slurm", "fail", f"partition {name} is down", f"scontrol show partition {name}"
+            )
     if not site.partition and not any(one.is_default for one in found.values()):
-        return _row("slurm", "fail", "Slurm has no default partition", f"give the site one of {', '.join(found)}")
-    words = "; ".join(f"{one.name}: {one.words}" for one in found.values() if one.name in _names(site, list(found)))
+        return _row(
+            "slurm",
+            "fail",
+            "Slurm has no default partition",
+            f"give the site one of {', '.join(found)}",
+        )
+    words = "; ".join(
+        f"{one.name}: {one.words}"
+        for one in found.values()
+        if one.name in _names(site, list(found))
+    )
     return _row("slurm", "pass", f"answers; {words}")
 
 
@@ -115,9 +147,17 @@ def _node(entry: Entry, log_dir: Path, tell: Callable[[str], None]) -> Iterator[
             if entry.site.scheduler == "local":
                 verdicts = places.on_this_host(request)
             else:
-                idle = next((name for name, one in node_states(entry.site.partition).items() if one.idle), "")
+                idle = next(
+                    (name for name, one in node_states(entry.site.partition).items() if one.idle),
+                    "",
+                )
                 if not idle:
-                    yield _row("node", "warn", "no node is idle, so none was looked at", "orchestrator doctor, later")
+                    yield _row(
+                        "node",
+                        "warn",
+                        "no node is idle, so none was looked at",
+                        "orchestrator doctor, later",
+                    )
                     return
                 verdicts = places.allocate(request, entry, [idle], tell)
     except SetError as error:
@@ -132,5 +172,11 @@ def _told(verdicts: Verdicts) -> Iterator[Row]:
     for one in verdicts.nodes:
         yield from one.rows
         if one.untested:
-            yield _row("node", "fail", f"{one.node} was not tested: {one.untested}", "orchestrator preflight", one.node)
+            yield _row(
+                "node",
+                "fail",
+                f"{one.node} was not tested: {one.untested}",
+                "orchestrator preflight",
+                one.node,
+            )
     yield from verdicts.together

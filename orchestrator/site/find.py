@@ -70,7 +70,9 @@ def find(wishes: Wishes, ask: Ask, tell: Callable[[str], None]) -> SiteFound:
         _network(found, seen)
         _gpus(found, seen)
     else:
-        found.notes.append(f"no node was looked at: {seen.problem}; its engine, GPUs and network are not known")
+        found.notes.append(
+            f"no node was looked at: {seen.problem}; its engine, GPUs and network are not known"
+        )
     return found
 
 
@@ -82,7 +84,10 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
         return slurm_site.partitions()
     except SchedulerUnknown as error:
         raise SchedulerUnknown(
-            error.message, argv=error.argv, stderr=error.stderr, hint="ask again, or go without it: --scheduler local"
+            error.message,
+            argv=error.argv,
+            stderr=error.stderr,
+            hint="ask again, or go without it: --scheduler local",
         ) from error
     except SchedulerError as error:
         if wishes.scheduler == "slurm" or error.returncode is not None:  # it is here, and says no
@@ -94,7 +99,9 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
 # ---- Slurm ----
 
 
-def _partition(found: SiteFound, partitions: list[Partition], wishes: Wishes, ask: Ask) -> list[str]:
+def _partition(
+    found: SiteFound, partitions: list[Partition], wishes: Wishes, ask: Ask
+) -> list[str]:
     """Put what sbatch has to know; return the same as words for srun."""
     one = _chosen(partitions, wishes, ask)
     others = [f"{other.name}: {other.words}" for other in partitions if other.name != one.name]
@@ -119,10 +126,14 @@ def _partition(found: SiteFound, partitions: list[Partition], wishes: Wishes, as
 def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
     by_name = {one.name: one for one in partitions}
     if not by_name:
-        raise UsageError("Slurm shows no partition", hint="sinfo --all; or go without it: --scheduler local")
+        raise UsageError(
+            "Slurm shows no partition", hint="sinfo --all; or go without it: --scheduler local"
+        )
     # With GPUs before without, the default one before others: a set needs GPUs.
     best = max(partitions, key=lambda one: (one.is_up, one.gpus > 0, one.is_default, one.nodes))
-    name = wishes.partition or (_asked(ask, "partition", [best.name, *by_name]) if len(by_name) > 1 else best.name)
+    name = wishes.partition or (
+        _asked(ask, "partition", [best.name, *by_name]) if len(by_name) > 1 else best.name
+    )
     if name not in by_name:
         raise UsageError(
             f"there is no partition {name}{did_you_mean(name, by_name)}; there are: {', '.join(by_name)}",
@@ -159,19 +170,26 @@ def _log_dir(
     """Put the first folder that a node sees and can write; return what that node told."""
     places = [Path.cwd() / "results", Path.home() / "mlperf-results"]
     if not wishes.log_dir:
-        places.insert(0, user_path(ask("folder for the sets, on storage that all nodes see", str(places[0]))))
+        places.insert(
+            0, user_path(ask("folder for the sets, on storage that all nodes see", str(places[0])))
+        )
     tries = [user_path(wishes.log_dir)] if wishes.log_dir else list(dict.fromkeys(places))
     peer, problems = _two(found.values["partition"]) if srun is not None else "", []
     for folder in tries:
         if not folder.is_absolute():
-            raise UsageError(f"log directory {folder}: not an absolute path", hint=f"--log-dir {folder.absolute()}")
+            raise UsageError(
+                f"log directory {folder}: not an absolute path",
+                hint=f"--log-dir {folder.absolute()}",
+            )
         made = not folder.exists()
         tell(f"looking at {'a node' if srun is not None else 'this host'} from {folder}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             seen = look(folder, srun=srun, peer=peer)
         except (OSError, SetError) as error:
-            problems.append(f"{folder}: {error.strerror if isinstance(error, OSError) else error.message}")
+            problems.append(
+                f"{folder}: {error.strerror if isinstance(error, OSError) else error.message}"
+            )
             continue
         if seen.sees_log_dir is not False:
             tried = f"{seen.node} wrote to it." if seen.told else "No node has tried it yet."
@@ -181,7 +199,8 @@ def _log_dir(
         if made:
             folder.rmdir()
     raise SetError(
-        "no folder for the sets: " + "; ".join(problems), hint="name one that all nodes see: --log-dir /shared/results"
+        "no folder for the sets: " + "; ".join(problems),
+        hint="name one that all nodes see: --log-dir /shared/results",
     )
 
 
@@ -196,7 +215,9 @@ def _engine(found: SiteFound, seen: NodeLook) -> None:
         if command != [name]:
             found.put("container.command", command)
     else:
-        said = "; ".join(f"{one['name']}: {one['said'] or 'no answer'}" for one in seen.told["engines"])
+        said = "; ".join(
+            f"{one['name']}: {one['said'] or 'no answer'}" for one in seen.told["engines"]
+        )
         found.put("container.engine", "none", f"No engine answers on {seen.node} ({said}).")
         found.notes.append(f"no container engine answers on {seen.node}: {said}")
     if not seen.told["root"]:
@@ -217,19 +238,27 @@ def _network(found: SiteFound, seen: NodeLook) -> None:
     told = seen.told["network"]
     if told["used"]:
         rates = sorted({one["gbps"] for one in told["devices"] if one["use"] == "used"})
-        found.put("network.ib_hca", told["used"], f"Up at {' and '.join(map(str, rates))} Gb/s on {seen.node}.")
+        found.put(
+            "network.ib_hca",
+            told["used"],
+            f"Up at {' and '.join(map(str, rates))} Gb/s on {seen.node}.",
+        )
         if told["gid_index"] is not None:
             found.put("network.gid_index", told["gid_index"])
         found.notes += [f"network of {seen.node}: {text}" for text in told["troubles"]]
     else:
         found.remark("network.ib_hca", f"{seen.node} has no RDMA device.")
     if told["interface"] and told["interface"] != "lo":
-        found.put("network.socket_ifname", told["interface"], f"The way to other nodes on {seen.node}.")
+        found.put(
+            "network.socket_ifname", told["interface"], f"The way to other nodes on {seen.node}."
+        )
 
 
 def _gpus(found: SiteFound, seen: NodeLook) -> None:
     count, models = seen.told["gpus"], seen.told["gpu_models"]
-    words = f"{count} GPUs{' of ' + ' and '.join(models) if models else ''}" if count else "no AMD GPU"
+    words = (
+        f"{count} GPUs{' of ' + ' and '.join(models) if models else ''}" if count else "no AMD GPU"
+    )
     found.remark("name", f"{seen.node} has {words}.")
     if not count:
         found.notes.append(f"{seen.node} has no AMD GPU")

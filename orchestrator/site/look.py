@@ -63,9 +63,15 @@ def _look(bundle: Bundle, status: int, said: str, words: str) -> NodeLook:
     for line in reversed(said.splitlines()):
         with suppress(ValueError, RecursionError):
             told = json.loads(line)
-            if isinstance(told, dict) and told.get("schema") == 1 and isinstance(told.get("network"), dict):
+            if (
+                isinstance(told, dict)
+                and told.get("schema") == 1
+                and isinstance(told.get("network"), dict)
+            ):
                 left = told.get("log_dir") is True and (bundle.folder / "look.json").is_file()
                 return NodeLook(
-                    told, "" if left else f"the node cannot write to {bundle.folder.parent}", sees_log_dir=left
+                    told,
+                    "" if left else f"the node cannot write to {bundle.folder.parent}",
+                    sees_log_dir=left,
                 )
     return NodeLook({}, words if status else "the node said nothing that can be read")

@@ -29,18 +29,27 @@ def site_text(values: Values, remarks: Remarks, *, name: str, schema: str) -> st
 
     `name` is what the file is called, `schema` where its JSON Schema is, as seen from it.
     """
-    lines = [MODELINE.format(schema=schema), *HEAD.format(name=name).splitlines(), *_lines(Site, values, remarks, "")]
+    lines = [
+        MODELINE.format(schema=schema),
+        *HEAD.format(name=name).splitlines(),
+        *_lines(Site, values, remarks, ""),
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _lines(model: type[DocumentPart], values: Values, remarks: Remarks, section: str) -> Iterator[str]:
+def _lines(
+    model: type[DocumentPart], values: Values, remarks: Remarks, section: str
+) -> Iterator[str]:
     """Yield the lines of one mapping; those of a section are indented."""
     texts, indent = descriptions(model), "  " * bool(section)
     for key, field in model.model_fields.items():
         path, given = f"{section}{key}", values.get(key)
         yield from [""] * (not section)
         for text in (texts.get(key, ""), *remarks.get(path, ())):
-            yield from (f"{indent}# {line}" for line in wrap(text, WIDTH - len(indent), break_on_hyphens=False))
+            yield from (
+                f"{indent}# {line}"
+                for line in wrap(text, WIDTH - len(indent), break_on_hyphens=False)
+            )
         part = field.annotation
         if isinstance(part, type) and issubclass(part, DocumentPart):
             yield f"{'' if given else '#'}{key}:"
@@ -49,7 +58,11 @@ def _lines(model: type[DocumentPart], values: Values, remarks: Remarks, section:
         elif key in values:
             yield f"{indent}{key}: {yaml_value(given)}"
         else:
-            default = field.examples[0] if field.examples else field.get_default(call_default_factory=True)
+            default = (
+                field.examples[0]
+                if field.examples
+                else field.get_default(call_default_factory=True)
+            )
             yield _commented(f"{indent}{key}: {yaml_value(default)}")
 
 
@@ -61,5 +74,7 @@ def yaml_value(value: object) -> str:
     """Return a value as YAML on one line."""
     import yaml
 
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False)
+    text = yaml.safe_dump(
+        value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False
+    )
     return text.removesuffix("\n").removesuffix("\n...")

@@ -35,5 +35,6 @@ def write_site(path: Path, found: SiteFound) -> None:
     except OSError as error:
         kind = SetError if is_full(error) else UsageError
         raise kind(
-            f"{path} cannot be written: {error.strerror or error}", hint="name another place with -o FILE"
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="name another place with -o FILE",
         ) from error

@@ -81,15 +81,21 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
     """Score the set at `directory` and choose its runs. Raises InputError when its logs cannot be used at all."""
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=True)
-    chosen = Chosen(source, score, [run for run in launch_order(score.runs) if run.use != "outside"])
+    chosen = Chosen(
+        source, score, [run for run in launch_order(score.runs) if run.use != "outside"]
+    )
     if OWN in (score.ruleset, source.described.get("ruleset")):
         chosen.own = True
         own = f"{score.benchmark} is no MLPerf benchmark: it is scored by its workload's own rules"
-        chosen.problems = [f"{directory}: {own}, and a submission holds results of MLPerf benchmarks only"]
+        chosen.problems = [
+            f"{directory}: {own}, and a submission holds results of MLPerf benchmarks only"
+        ]
     else:
         chosen.problems = [f"{directory}: {reason}" for reason in score.reasons]
     if score.rehearsed:
-        chosen.problems.insert(0, f"{directory}: this is a rehearsal: no training ran, and there is nothing to submit")
+        chosen.problems.insert(
+            0, f"{directory}: this is a rehearsal: no training ran, and there is nothing to submit"
+        )
     return chosen
 
 

@@ -124,10 +124,16 @@ def from_catalogue(name: str, systems_dirs: Sequence[Path] = ()) -> dict[str, st
 
 
 def _facts(catalogue: Any, system: System) -> dict[str, str]:
-    found: dict[str, Any] = {"number_of_nodes": system.nodes, "accelerators_per_node": system.gpus_per_node}
+    found: dict[str, Any] = {
+        "number_of_nodes": system.nodes,
+        "accelerators_per_node": system.gpus_per_node,
+    }
     if accelerator := catalogue.fact("accelerators", system.accelerator):
         memory = f"{accelerator.memory_gb} GB" if accelerator.memory_gb else ""
-        found |= {"accelerator_model_name": accelerator.title, "accelerator_memory_capacity": memory}
+        found |= {
+            "accelerator_model_name": accelerator.title,
+            "accelerator_memory_capacity": memory,
+        }
     if host := catalogue.fact("hosts", system.host):
         found |= {
             "host_processor_model_name": host.cpu,
@@ -149,7 +155,9 @@ def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
         "number_of_nodes": described.get("nodes"),
         "accelerators_per_node": described.get("gpus_per_node"),
         "system_name": described.get("system"),
-        "other_software_stack": f"container image {described['image']}" if described.get("image") else None,
+        "other_software_stack": f"container image {described['image']}"
+        if described.get("image")
+        else None,
     }
     return {name: str(value) for name, value in found.items() if value}
 
@@ -162,7 +170,8 @@ def read_given(path: Path) -> dict[str, Any]:
             name == "other_software_stack" and isinstance(value, dict)
         ):
             raise InputError(
-                f"{path}: `{name}` is {type(value).__name__}, and must be text", hint=f'write "{name}": "..."'
+                f"{path}: `{name}` is {type(value).__name__}, and must be text",
+                hint=f'write "{name}": "..."',
             )
     return members
 
@@ -172,9 +181,14 @@ def _object(path: Path) -> dict[str, Any]:
         value = parse(read_bytes(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else f"is no JSON: {error}"
-        raise InputError(f"{path}: {why}", hint="orchestrator docs package shows a system description") from error
+        raise InputError(
+            f"{path}: {why}", hint="orchestrator docs package shows a system description"
+        ) from error
     if not isinstance(value, dict):
-        raise InputError(f"{path}: is not a JSON object", hint="orchestrator docs package shows a system description")
+        raise InputError(
+            f"{path}: is not a JSON object",
+            hint="orchestrator docs package shows a system description",
+        )
     return value
 
 
@@ -196,7 +210,9 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
             f"systems/{name}.json: status is {members['status']!r}; it must be one of {', '.join(STATUSES.values())}"
         )
     if members.get("division") not in ("closed", "open"):
-        found.append(f"systems/{name}.json: division is {members.get('division')!r}; it must be closed or open")
+        found.append(
+            f"systems/{name}.json: division is {members.get('division')!r}; it must be closed or open"
+        )
     return found
 
 

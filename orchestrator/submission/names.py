@@ -15,7 +15,12 @@ def name_problem(name: str, what: str) -> str:
         return f"the {what} `{name}` begins with a dot"
     if any(character.isspace() for character in name):
         return f"the {what} `{name}` contains a space"
-    if "/" in name or "\\" in name or not name.isprintable() or len(name.encode("utf-8", "replace")) > LONGEST_NAME:
+    if (
+        "/" in name
+        or "\\" in name
+        or not name.isprintable()
+        or len(name.encode("utf-8", "replace")) > LONGEST_NAME
+    ):
         return f"the {what} {name[:60]!r} is no name for a folder"
     return ""
 
@@ -24,7 +29,11 @@ def tree_problems(files: dict[str, bytes]) -> list[str]:
     """Return problems of the names and sizes of a tree's files (path -> content)."""
     found = []
     for path, content in files.items():
-        found += [f"{path}: {problem}" for part in path.split("/") if (problem := name_problem(part, "file or folder"))]
+        found += [
+            f"{path}: {problem}"
+            for part in path.split("/")
+            if (problem := name_problem(part, "file or folder"))
+        ]
         if len(content) > LARGEST:
             found.append(f"{path}: {len(content) / 1e6:.1f} MB, at most 50 MB are accepted")
     return found

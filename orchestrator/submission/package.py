@@ -64,12 +64,16 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
     for one in sets:
         problems += [] if one.own else _add_set(package, one, options, seen)
     if len({one.score.ruleset for one in sets}) > 1:
-        problems.append(f"the sets are of different rounds: {', '.join(sorted({one.score.ruleset for one in sets}))}")
+        problems.append(
+            f"the sets are of different rounds: {', '.join(sorted({one.score.ruleset for one in sets}))}"
+        )
     problems += tree_problems(package.files)
     if problems:
         own = all(one.own for one in sets)
         hint = "orchestrator docs scoring: a benchmark of your own; `orchestrator report` makes a page of it"
-        raise Refused(list(dict.fromkeys(problems)), hint=hint if own else _hint(directories, problems))
+        raise Refused(
+            list(dict.fromkeys(problems)), hint=hint if own else _hint(directories, problems)
+        )
     return package
 
 
@@ -80,8 +84,14 @@ def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
         return "look at each; --allow-differences hands the logs in as they are, with the differences in runs.json"
     if any("systems/" in problem and "nothing is known" in problem for problem in problems):
         return "orchestrator docs package shows a system description to start from"
-    bad = [name for name in directories if any(problem.startswith(f"{name}: ") for problem in problems)]
-    return f"orchestrator check {bad[0]}" if bad else "orchestrator docs package says what a package needs"
+    bad = [
+        name for name in directories if any(problem.startswith(f"{name}: ") for problem in problems)
+    ]
+    return (
+        f"orchestrator check {bad[0]}"
+        if bad
+        else "orchestrator docs package says what a package needs"
+    )
 
 
 def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, str]) -> list[str]:
@@ -93,7 +103,10 @@ def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, st
     implementation = options.implementation or system
     problems = [
         problem
-        for problem in (name_problem(system, "system"), name_problem(implementation, "implementation"))
+        for problem in (
+            name_problem(system, "system"),
+            name_problem(implementation, "implementation"),
+        )
         if problem
     ]
     benchmark = str(one.score.benchmark)
@@ -101,7 +114,9 @@ def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, st
     if problems or name_problem(benchmark, "benchmark"):
         return [*problems, *filter(None, [name_problem(benchmark, "benchmark")])]
     if results in seen:
-        return [f"{one.root} and {seen[results]} are both {benchmark} on {system}: a submission has one set of each"]
+        return [
+            f"{one.root} and {seen[results]} are both {benchmark} on {system}: a submission has one set of each"
+        ]
     seen[results] = str(one.root)
     package.benchmarks.append(benchmark)
     problems += _add_description(package, one, system, options)
@@ -139,8 +154,12 @@ def _check_described(package: Package, one: Chosen, options: Options) -> list[st
 def _org_variable(one: Chosen) -> str:
     """Say which variable gives the organisation, where the workload's document does."""
     entries = one.source.workload.get("logged")
-    named = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    variable = next((entry.get("env") for entry in named if entry.get("key") == "submission_org"), "")
+    named = (
+        [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )
+    variable = next(
+        (entry.get("env") for entry in named if entry.get("key") == "submission_org"), ""
+    )
     return f" (of runs to come {variable} in the site's `env` says it)" if variable else ""
 
 
@@ -179,11 +198,15 @@ def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
     problems = []
     for index, run in enumerate(one.runs):
         if one.source.is_set and not is_inside(run.path, one.root):
-            problems.append(f"{run.path}: this is a link out of the set; a package takes nothing from elsewhere")
+            problems.append(
+                f"{run.path}: this is a link out of the set; a package takes nothing from elsewhere"
+            )
             continue
         data = content(run, LARGEST)
         if len(data) > LARGEST:
-            problems.append(f"{run.path}: more than 50 MB (uncompressed), which is the most that is accepted")
+            problems.append(
+                f"{run.path}: more than 50 MB (uncompressed), which is the most that is accepted"
+            )
             continue
         package.files[f"{results}/result_{index}.txt"] = data
     if any(run.stand_in for run in one.runs):
@@ -203,10 +226,14 @@ def _add_code(package: Package, one: Chosen, folder: str, system: str) -> None:
     package.files.update({f"{folder}/{name}": content for name, content in scripts.items()})
     package.warnings += [str(finding) for finding in evidence.findings]
     if not scripts:
-        package.warnings.append(f"{one.root}: a folder of logs has no scripts; put them into {folder}")
+        package.warnings.append(
+            f"{one.root}: a folder of logs has no scripts; put them into {folder}"
+        )
     record = plain(one.record())
     package.files[f"{folder}/runs.json"] = (json.dumps(record, indent=1) + "\n").encode()
-    package.files[f"{folder}/README.md"] = readme(one, system, list(scripts)).encode("utf-8", "replace")
+    package.files[f"{folder}/README.md"] = readme(one, system, list(scripts)).encode(
+        "utf-8", "replace"
+    )
 
 
 # ---- writing ----
@@ -247,6 +274,8 @@ def write_package(package: Package, directory: Path) -> None:
         temporary.rename(directory)
     except OSError as error:
         kind = SetError if is_full(error) else InputError
-        raise kind(f"cannot write the package to {directory}: {error.strerror}; nothing was left") from error
+        raise kind(
+            f"cannot write the package to {directory}: {error.strerror}; nothing was left"
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -25,7 +25,10 @@ def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
         _table(chosen),
     ]
     if score.unscored:
-        rows = [(f"{one['run']}.{one['attempt']}", one["outcome"], one["reason"]) for one in score.unscored]
+        rows = [
+            (f"{one['run']}.{one['attempt']}", one["outcome"], one["reason"])
+            for one in score.unscored
+        ]
         parts += [
             "## Attempts that were lost",
             "They died or were ended by the infrastructure, say nothing about convergence, and are not scored.",
@@ -38,7 +41,9 @@ def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
 def _run(chosen: Chosen, scripts: Sequence[str]) -> str:
     described = chosen.source.described
     if not scripts:
-        return "The scripts of these runs are not part of the folder that this package was made from."
+        return (
+            "The scripts of these runs are not part of the folder that this package was made from."
+        )
     image = f" in the image {code(described.get('image'))}" if described.get("image") else ""
     start = "sbatch job.sh" if described.get("scheduler") == "slurm" else "bash run_with_docker.sh"
     config = next((name for name in scripts if name.startswith("config_")), "")
@@ -59,7 +64,9 @@ def _rule(chosen: Chosen) -> str:
             f"of {used} runs, consecutive in "
             "launch order, whose score is the median of all windows. All runs are listed."
         )
-    return f"Exactly the {used} required runs were made; all of them are handed in, in launch order."
+    return (
+        f"Exactly the {used} required runs were made; all of them are handed in, in launch order."
+    )
 
 
 def _table(chosen: Chosen) -> str:

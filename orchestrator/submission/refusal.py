@@ -11,5 +11,8 @@ class Refused(InputError):
     exit_code = ExitCode.NO_SCORE
 
     def __init__(self, problems: list[str], *, hint: str = "") -> None:
-        super().__init__("no package was written:\n" + "\n".join(f"  - {problem}" for problem in problems), hint=hint)
+        super().__init__(
+            "no package was written:\n" + "\n".join(f"  - {problem}" for problem in problems),
+            hint=hint,
+        )
         self.problems = problems

@@ -23,7 +23,9 @@ PINNED = "4.1.68"
 LIMIT_S = 600.0
 _GOOD = "PACKAGE CHECKER FOUND NO ERRORS"
 _BAD = "PACKAGE CHECKER FOUND ERRORS"
-INSTALL = "pip install 'mlperf-orchestrator[test]' installs it (or: pip install mlperf-logging==4.1.68)"
+INSTALL = (
+    "pip install 'mlperf-orchestrator[test]' installs it (or: pip install mlperf-logging==4.1.68)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,14 @@ def installed_version() -> str:
     try:
         return metadata.version("mlperf-logging")
     except metadata.PackageNotFoundError as error:
-        raise InputError("--verify needs mlperf-logging, and this Python does not have it", hint=INSTALL) from error
+        raise InputError(
+            "--verify needs mlperf-logging, and this Python does not have it", hint=INSTALL
+        ) from error
 
 
-def verify(files: Mapping[str, bytes], ruleset: str, benchmarks: Sequence[str], *, limit_s: float = LIMIT_S) -> Word:
+def verify(
+    files: Mapping[str, bytes], ruleset: str, benchmarks: Sequence[str], *, limit_s: float = LIMIT_S
+) -> Word:
     """Run the package checker over a copy of the tree. Raises InputError when it is missing, hangs or breaks."""
     version = installed_version()
     with tempfile.TemporaryDirectory(prefix="orchestrator-verify-") as place:
@@ -53,13 +59,26 @@ def verify(files: Mapping[str, bytes], ruleset: str, benchmarks: Sequence[str], 
         stand.mkdir()
         write_tree(files, tree)
         output = _run(
-            [sys.executable, "-m", "mlperf_logging.package_checker", str(tree), "training", ruleset], stand, limit_s
+            [
+                sys.executable,
+                "-m",
+                "mlperf_logging.package_checker",
+                str(tree),
+                "training",
+                ruleset,
+            ],
+            stand,
+            limit_s,
         )
     return _read(output.replace(f"{place}/package/", ""), benchmarks, version)
 
 
 def _run(argv: list[str], stand: Path, limit_s: float) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSTARTUP")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONSTARTUP")
+    }
     try:
         answer = subprocess.run(
             argv,
@@ -82,13 +101,25 @@ def _run(argv: list[str], stand: Path, limit_s: float) -> str:
 
 def _read(output: str, benchmarks: Sequence[str], version: str) -> Word:
     lines = output.splitlines()
-    errors = [line.removeprefix("ERROR - ").strip() for line in lines if line.startswith("ERROR - ")]
-    warnings = [line.removeprefix("WARNING - ").strip() for line in lines if line.startswith("WARNING - ")]
+    errors = [
+        line.removeprefix("ERROR - ").strip() for line in lines if line.startswith("ERROR - ")
+    ]
+    warnings = [
+        line.removeprefix("WARNING - ").strip() for line in lines if line.startswith("WARNING - ")
+    ]
     if _GOOD not in output and _BAD not in output:
         last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
         errors.append(f"the checker ended without a verdict: {last.strip()}")
     # It says "no errors" over a folder that it skipped, too.
     errors += [
-        f"the checker skipped {benchmark}" for benchmark in benchmarks if f"Skipping benchmark: {benchmark}" in output
+        f"the checker skipped {benchmark}"
+        for benchmark in benchmarks
+        if f"Skipping benchmark: {benchmark}" in output
     ]
-    return Word(_GOOD in output and not errors, tuple(errors), tuple(dict.fromkeys(warnings)), version, output)
+    return Word(
+        _GOOD in output and not errors,
+        tuple(errors),
+        tuple(dict.fromkeys(warnings)),
+        version,
+        output,
+    )

@@ -39,13 +39,17 @@ def _word(text: str) -> str:
 
 def _setting(text: str) -> str:
     if not _SETTING.fullmatch(text):
-        raise refuse(f"{text!r} is not a file of the GPU in /sys, such as power_dpm_force_performance_level")
+        raise refuse(
+            f"{text!r} is not a file of the GPU in /sys, such as power_dpm_force_performance_level"
+        )
     return text
 
 
 def _value(text: str) -> str:
     if "|" in text or "\t" in text or "," in text:
-        raise refuse(f"{text!r} holds a '|', a ',' or a tab; write several accepted values as the list any_of")
+        raise refuse(
+            f"{text!r} holds a '|', a ',' or a tab; write several accepted values as the list any_of"
+        )
     return text
 
 
@@ -72,7 +76,16 @@ class Knob(DocumentPart):
 
     name: Annotated[str, AfterValidator(_knob)]
     kind: Literal[
-        "file", "sysctl", "cpu_idle", "cpu_governor", "module", "service", "gpu", "cmdline", "acs", "numa_per_socket"
+        "file",
+        "sysctl",
+        "cpu_idle",
+        "cpu_governor",
+        "module",
+        "service",
+        "gpu",
+        "cmdline",
+        "acs",
+        "numa_per_socket",
     ]
     path: Annotated[str, AfterValidator(_path)] | None = None
     key: Word | None = None
@@ -94,7 +107,8 @@ class Knob(DocumentPart):
         for name in filter(None, KIND_KEYS.values()):
             if (getattr(self, name) is not None) != (name == own):
                 raise refuse(
-                    f"a knob of kind {self.kind} " + (f"needs the key {name}" if name == own else f"has no key {name}")
+                    f"a knob of kind {self.kind} "
+                    + (f"needs the key {name}" if name == own else f"has no key {name}")
                 )
         if self.kind in ("module", "acs"):
             if self.value or self.any_of:
@@ -104,7 +118,9 @@ class Knob(DocumentPart):
         elif (self.value is None) == (self.any_of is None):
             raise refuse("a knob needs either value (to be set) or any_of (to be looked at)")
         if self.kind in LOOK_ONLY and self.value is not None:
-            raise refuse(f"a knob of kind {self.kind} can only be looked at; write any_of instead of value")
+            raise refuse(
+                f"a knob of kind {self.kind} can only be looked at; write any_of instead of value"
+            )
         if self.kind == "service" and self.value not in (None, "active", "inactive"):
             raise refuse("a service is active or inactive")
         if self.keep and self.kind != "module":

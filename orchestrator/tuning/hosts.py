@@ -72,20 +72,32 @@ def tune_hosts(
     if action not in ACTIONS:
         raise UsageError(f"there is no action {action}; there are: {', '.join(ACTIONS)}")
     argv, stdin = request(script, action, owner=owner, root=root, hold_seconds=hold_seconds)
-    for answer in run_on_nodes(nodes, argv, transport=transport, stdin=stdin, timeout_s=timeout_s, limit=limit):
+    for answer in run_on_nodes(
+        nodes, argv, transport=transport, stdin=stdin, timeout_s=timeout_s, limit=limit
+    ):
         yield _host_answer(answer, action)
 
 
 def request(
-    script: bytes, action: str, *, owner: str, root: Root, hold_seconds: int = 0, env: Mapping[str, str] | None = None
+    script: bytes,
+    action: str,
+    *,
+    owner: str,
+    root: Root,
+    hold_seconds: int = 0,
+    env: Mapping[str, str] | None = None,
 ) -> tuple[list[str], bytes]:
     """Return the command for a host and its standard input. The password is in no command and in no environment."""
     import shlex
 
     env = os.environ if env is None else env
     values = {"ORCH_OWNER_PID": "0", "ORCH_OWNER_S": str(hold_seconds)}
-    values |= {name: env[name] for name in ("ORCH_TUNABLES_ROOT", "ORCH_TUNABLES_STATE") if env.get(name)}
-    text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items()).encode() + compact(script)
+    values |= {
+        name: env[name] for name in ("ORCH_TUNABLES_ROOT", "ORCH_TUNABLES_STATE") if env.get(name)
+    }
+    text = "".join(
+        f"{name}={shlex.quote(value)}\n" for name, value in values.items()
+    ).encode() + compact(script)
     words = [SCRIPT, action, *([owner] if action in ("apply", "revert") else [])]
     if not root.sudo:
         # As a word of the command it needs no process that reads it and no second packet; sudo would log all of it.

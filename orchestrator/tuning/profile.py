@@ -66,7 +66,9 @@ def load_profile(name: str) -> TuningProfile:
     seen: dict[str, Tunable] = {}
     for tunable in tunables:
         seen[tunable.name] = tunable  # a later document wins, at the place of the earlier one
-    return TuningProfile(profile.name, profile.title, tuple(seen.values()), tuple(str(path) for path in files))
+    return TuningProfile(
+        profile.name, profile.title, tuple(seen.values()), tuple(str(path) for path in files)
+    )
 
 
 def profile_names() -> list[str]:
@@ -127,7 +129,11 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[Tunable], 
 def tunable_of(knob: Knob, source: str) -> Tunable:
     """Flatten a document's knob: every kind that is a file of /proc or /sys becomes that file."""
     kind, target = _place(knob)
-    wanted = {"module": "loaded", "acs": "off"}.get(knob.kind) or knob.value or "|".join(knob.any_of or [])
+    wanted = (
+        {"module": "loaded", "acs": "off"}.get(knob.kind)
+        or knob.value
+        or "|".join(knob.any_of or [])
+    )
     changes = knob.value is not None or knob.kind == "module"
     return Tunable(
         knob.name,

@@ -72,7 +72,9 @@ class Launcher:
 
         return until(connected)  # type: ignore[return-value]
 
-    def start(self, node: int, nodes: int, port: int, *, host: str = "", **variables: str) -> subprocess.Popen[str]:
+    def start(
+        self, node: int, nodes: int, port: int, *, host: str = "", **variables: str
+    ) -> subprocess.Popen[str]:
         """Start a node; `host`: in a name space of its own, with this host name."""
         contract = {
             "PATH": os.environ["PATH"],
@@ -98,12 +100,18 @@ class Launcher:
         for process in processes:
             process.wait(LIMIT_S)
         texts = [process.communicate() for process in processes]
-        return Ended([p.returncode for p in processes], [t[0] for t in texts], [t[1] for t in texts])
+        return Ended(
+            [p.returncode for p in processes], [t[0] for t in texts], [t[1] for t in texts]
+        )
 
-    def run(self, nodes: int, per_node: dict[int, dict[str, str]] | None = None, **variables: str) -> Ended:
+    def run(
+        self, nodes: int, per_node: dict[int, dict[str, str]] | None = None, **variables: str
+    ) -> Ended:
         port = self.port()
         own = per_node or {}
-        return self.finish([self.start(k, nodes, port, **(variables | own.get(k, {}))) for k in range(nodes)])
+        return self.finish(
+            [self.start(k, nodes, port, **(variables | own.get(k, {}))) for k in range(nodes)]
+        )
 
     def clean(self) -> None:
         for process in self.processes:

@@ -18,19 +18,26 @@ ENDLESS = {"BUILTIN_EXCHANGE_TIMEOUT_S": "1000000", "BUILTIN_CONNECT_TIMEOUT_S":
 """A node that waits for a time-out hangs the test."""
 
 
-@pytest.mark.parametrize(("victim", "kind", "code"), [(2, "kill", -9), (1, "die", 9), (0, "kill", -9)])
+@pytest.mark.parametrize(
+    ("victim", "kind", "code"), [(2, "kill", -9), (1, "die", 9), (0, "kill", -9)]
+)
 def test_a_lost_node_ends_all_the_others(run: Callable, victim: int, kind: str, code: int) -> None:
     ended = run(4, BUILTIN_FAULT=f"{kind}:node={victim}:at=0.3", **RANKS, **ENDLESS)
     assert ended.codes == [code if node == victim else 3 for node in range(4)]
     for node in set(range(4)) - {victim}:
-        assert f"node {victim} (" in ended.errors[node] and "was lost at exchange" in ended.errors[node]
+        assert (
+            f"node {victim} (" in ended.errors[node]
+            and "was lost at exchange" in ended.errors[node]
+        )
     assert not ended.of("run_stop")
 
 
 def test_a_node_lost_while_another_hangs_is_noticed(launcher) -> None:
     port = launcher.port()
     faults = {1: "hang:at=0.2", 2: "die:at=0.2", 0: "", 3: ""}
-    nodes = [launcher.start(k, 4, port, BUILTIN_FAULT=faults[k], **RANKS, **ENDLESS) for k in range(4)]
+    nodes = [
+        launcher.start(k, 4, port, BUILTIN_FAULT=faults[k], **RANKS, **ENDLESS) for k in range(4)
+    ]
     assert [nodes[k].wait(LIMIT_S) for k in (2, 0, 3)] == [9, 3, 3]
     assert nodes[1].poll() is None
 
@@ -56,7 +63,10 @@ def test_a_busy_port_is_a_clear_error(launcher) -> None:
         port = owner.getsockname()[1]
         ended = launcher.finish([launcher.start(0, 2, port, **RANKS)])
     assert ended.codes == [4]
-    assert f"cannot listen at MASTER_ADDR=127.0.0.1 MASTER_PORT={port}: Address already in use" in ended.errors[0]
+    assert (
+        f"cannot listen at MASTER_ADDR=127.0.0.1 MASTER_PORT={port}: Address already in use"
+        in ended.errors[0]
+    )
 
 
 def test_nodes_that_do_not_come_are_named(launcher) -> None:
@@ -72,7 +82,10 @@ def test_without_node_0_the_others_give_up_in_time(launcher) -> None:
     port = launcher.port()
     ended = launcher.finish([launcher.start(1, 2, port, BUILTIN_CONNECT_TIMEOUT_S="0.3", **RANKS)])
     assert ended.codes == [4]
-    assert f"no connection to node 0 at MASTER_ADDR=127.0.0.1 MASTER_PORT={port} within 0.3 s" in ended.errors[0]
+    assert (
+        f"no connection to node 0 at MASTER_ADDR=127.0.0.1 MASTER_PORT={port} within 0.3 s"
+        in ended.errors[0]
+    )
 
 
 def test_an_unknown_master_is_a_clear_error(launcher) -> None:
@@ -96,7 +109,9 @@ def test_an_unknown_master_is_a_clear_error(launcher) -> None:
 def test_nodes_that_disagree_are_refused(launcher, odd: dict[str, str], message: str) -> None:
     port, same = launcher.port(), RANKS | ENDLESS
     others = [launcher.start(node, 3, port, **same) for node in (0, 2)]
-    until(lambda: connections(port))  # node 0 waits a second for nodes that come after the one it refuses
+    until(
+        lambda: connections(port)
+    )  # node 0 waits a second for nodes that come after the one it refuses
     ended = launcher.finish([*others, launcher.start(1, 3, port, **(same | odd))])
     assert ended.codes == [5, 5, 5]
     assert all(message in error for error in ended.errors)
@@ -122,7 +137,10 @@ def test_strangers_at_the_port_do_not_disturb(launcher) -> None:
 
 def test_a_silent_node_is_given_up(run: Callable) -> None:
     ended = run(
-        2, per_node={0: {"BUILTIN_EXCHANGE_TIMEOUT_S": "0.3"}}, BUILTIN_FAULT="slow:node=1:ms=1500:at=0.1", **RANKS
+        2,
+        per_node={0: {"BUILTIN_EXCHANGE_TIMEOUT_S": "0.3"}},
+        BUILTIN_FAULT="slow:node=1:ms=1500:at=0.1",
+        **RANKS,
     )
     assert ended.codes == [3, 3]
     assert "node 1" in ended.errors[0] and "silent for 0.3 s" in ended.errors[0]
@@ -142,5 +160,7 @@ peer = Peer(ours)
 assert peer.receive() == (SUM, 7, b"sum")
 assert peer.receive() == (ABORT, 7, b"node 2 was lost")
 """
-    done = subprocess.run([sys.executable, "-c", script, str(CODE)], capture_output=True, text=True, timeout=LIMIT_S)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(CODE)], capture_output=True, text=True, timeout=LIMIT_S
+    )
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,9 @@ from until import LIMIT_S, until
 RANKS = {"BUILTIN_RANKS_PER_NODE": "2", "ORCH_RUN": "3", "ORCH_ATTEMPT": "1"}
 
 
-@pytest.mark.parametrize("fault", ["die:run=2", "die:attempt=2", "die:node=1", "hang:run=6:attempt=1,kill:run=4"])
+@pytest.mark.parametrize(
+    "fault", ["die:run=2", "die:attempt=2", "die:node=1", "hang:run=6:attempt=1,kill:run=4"]
+)
 def test_a_fault_for_somebody_else_does_nothing(run: Callable, fault: str) -> None:
     assert run(1, BUILTIN_FAULT=fault, BUILTIN_MAX_SAMPLES="512", **RANKS).codes == [0]
 
@@ -55,15 +57,22 @@ def test_late_exit(run: Callable) -> None:
 
 
 def test_slow(run: Callable) -> None:
-    quick, slow = [run(1, BUILTIN_FAULT=fault, BUILTIN_MAX_SAMPLES="512", **RANKS) for fault in ("", "slow:at=0:ms=10")]
-    spans = [e.of("run_stop")[0]["time_ms"] - e.of("run_start")[0]["time_ms"] for e in (quick, slow)]
+    quick, slow = [
+        run(1, BUILTIN_FAULT=fault, BUILTIN_MAX_SAMPLES="512", **RANKS)
+        for fault in ("", "slow:at=0:ms=10")
+    ]
+    spans = [
+        e.of("run_stop")[0]["time_ms"] - e.of("run_start")[0]["time_ms"] for e in (quick, slow)
+    ]
     assert spans[1] >= 10 * 32
     assert slow.losses == quick.losses
 
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_hang(launcher, deaf: bool) -> None:
-    process = launcher.start(0, 1, launcher.port(), BUILTIN_FAULT="hang:at=0.1" + (":deaf=1" if deaf else ""), **RANKS)
+    process = launcher.start(
+        0, 1, launcher.port(), BUILTIN_FAULT="hang:at=0.1" + (":deaf=1" if deaf else ""), **RANKS
+    )
     for line in process.stdout:
         if '"eval_accuracy"' in line:
             break

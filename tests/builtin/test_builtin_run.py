@@ -36,7 +36,10 @@ def test_one_node_trains_to_its_target(run: Callable) -> None:
     assert [keys.index(key) for key in ORDER] == sorted(keys.index(key) for key in ORDER)
     assert ended.losses[-1] <= 0.045 < ended.losses[-2] < ended.losses[0]
     assert ended.of("seed")[0]["value"] == 7
-    assert all(set(r) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"} for r in ended.records)
+    assert all(
+        set(r) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
+        for r in ended.records
+    )
     times = [record["time_ms"] for record in ended.records]
     assert times == sorted(times)
 
@@ -50,7 +53,8 @@ def test_defaults_suit_two_nodes_of_two_ranks(run: Callable) -> None:
 
 def test_losses_do_not_depend_on_the_layout(run: Callable) -> None:
     losses = [
-        run(nodes, BUILTIN_RANKS_PER_NODE=str(8 // nodes), BUILTIN_MAX_SAMPLES="6000").losses for nodes in (1, 2, 4, 8)
+        run(nodes, BUILTIN_RANKS_PER_NODE=str(8 // nodes), BUILTIN_MAX_SAMPLES="6000").losses
+        for nodes in (1, 2, 4, 8)
     ]
     assert len(losses[0]) > 4
     assert losses[0] == losses[1] == losses[2] == losses[3], "to the last bit"
@@ -77,20 +81,34 @@ def test_an_absurd_learning_rate_diverges_on_all_nodes(run: Callable) -> None:
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"BUILTIN_RANKS_PER_NODE": ""}, "BUILTIN_RANKS_PER_NODE or GPUS_PER_NODE or DGXNGPU is not set"),
-        ({"BUILTIN_RANKS_PER_NODE": "two"}, "BUILTIN_RANKS_PER_NODE or GPUS_PER_NODE or DGXNGPU='two': expected"),
+        (
+            {"BUILTIN_RANKS_PER_NODE": ""},
+            "BUILTIN_RANKS_PER_NODE or GPUS_PER_NODE or DGXNGPU is not set",
+        ),
+        (
+            {"BUILTIN_RANKS_PER_NODE": "two"},
+            "BUILTIN_RANKS_PER_NODE or GPUS_PER_NODE or DGXNGPU='two': expected",
+        ),
         ({"BUILTIN_RANKS_PER_NODE": "2000"}, "expected 1 .. 1024"),
         ({"SEED": "-3"}, "SEED='-3': expected 0 .."),
         ({"SLURM_NODEID": "4"}, "SLURM_NODEID='4': expected 0 .. 0"),
         ({"BUILTIN_LR": "nan"}, "BUILTIN_LR='nan': expected a positive number"),
         ({"BUILTIN_TARGET": "low"}, "BUILTIN_TARGET='low': expected a number"),
-        ({"BUILTIN_BENCHMARK": "resnet"}, "no stand-in for benchmark 'resnet'; known are builtin, flux1"),
+        (
+            {"BUILTIN_BENCHMARK": "resnet"},
+            "no stand-in for benchmark 'resnet'; known are builtin, flux1",
+        ),
         ({"BUILTIN_FAULT": "explode"}, "BUILTIN_FAULT: 'explode': expected KIND"),
         ({"BUILTIN_FAULT": "die:run=1"}, "ORCH_RUN is not set"),
-        ({"BUILTIN_BENCHMARK": "flux1", "BATCHSIZE": "100", "MBS": "32"}, "100 is not a multiple of 32 x 2 ranks"),
+        (
+            {"BUILTIN_BENCHMARK": "flux1", "BATCHSIZE": "100", "MBS": "32"},
+            "100 is not a multiple of 32 x 2 ranks",
+        ),
     ],
 )
-def test_bad_settings_are_one_clear_line(run: Callable, variables: dict[str, str], message: str) -> None:
+def test_bad_settings_are_one_clear_line(
+    run: Callable, variables: dict[str, str], message: str
+) -> None:
     ended = run(1, **({"BUILTIN_RANKS_PER_NODE": "2"} | variables))
     assert ended.codes == [2]
     assert message in ended.errors[0] and ended.errors[0].count("\n") == 1
@@ -111,9 +129,24 @@ def test_a_closed_standard_output_is_an_error_without_a_traceback(launcher) -> N
 def test_start_up_imports_nothing_heavy() -> None:
     script = "import sys, train; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-E", "-s", "-S", "-c", script], cwd=CODE, capture_output=True, text=True, check=True
+        [sys.executable, "-E", "-s", "-S", "-c", script],
+        cwd=CODE,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    heavy = {"re", "enum", "socket", "json", "random", "typing", "dataclasses", "argparse", "subprocess", "site"}
+    heavy = {
+        "re",
+        "enum",
+        "socket",
+        "json",
+        "random",
+        "typing",
+        "dataclasses",
+        "argparse",
+        "subprocess",
+        "site",
+    }
     assert not heavy & set(done.stdout.split())
 
 
@@ -191,7 +224,9 @@ def test_the_code_folder_may_be_read_only(tmp_path: Path) -> None:
         "BUILTIN_RANKS_PER_NODE": "2",
         "BUILTIN_MAX_SAMPLES": "512",
     }
-    done = subprocess.run(["bash", str(tmp_path / "run_and_time.sh")], env=variables, capture_output=True, check=True)
+    done = subprocess.run(
+        ["bash", str(tmp_path / "run_and_time.sh")], env=variables, capture_output=True, check=True
+    )
     assert b"run_stop" in done.stdout
 
 
@@ -202,14 +237,23 @@ def test_ranks_by_the_nodes_names_whatever_the_launcher_says(launcher: Any) -> N
     port, names = launcher.port(), {"BUILTIN_RANKS_PER_NODE": "2", "BUILTIN_RANKS_BY_NAME": "1"}
     hosts = ("node9", "node10", "node11")
     plain = launcher.run(3, BUILTIN_RANKS_PER_NODE="2")
-    ended = launcher.finish([launcher.start(k, 3, port, host=host, **names) for k, host in enumerate(hosts)])
+    ended = launcher.finish(
+        [launcher.start(k, 3, port, host=host, **names) for k, host in enumerate(hosts)]
+    )
     assert ended.codes == [0, 0, 0]
     keys = [
-        [json.loads(line[9:])["key"] for line in out.splitlines() if line[:8] == ":::MLLOG"] for out in ended.outputs
+        [json.loads(line[9:])["key"] for line in out.splitlines() if line[:8] == ":::MLLOG"]
+        for out in ended.outputs
     ]
     assert [one[-1:] for one in keys] == [[], ["run_stop"], []] and keys[1][0] == "init_start"
-    losses = [json.loads(line[9:])["value"] for line in ended.outputs[1].splitlines() if '"eval_accuracy"' in line]
+    losses = [
+        json.loads(line[9:])["value"]
+        for line in ended.outputs[1].splitlines()
+        if '"eval_accuracy"' in line
+    ]
     assert losses == plain.losses, "who is where does not change what is trained"
     more, port = {**names, "BUILTIN_ALL_RANKS_START": "1"}, launcher.port()
-    ended = launcher.finish([launcher.start(k, 2, port, host=host, **more) for k, host in enumerate(hosts[:2])])
+    ended = launcher.finish(
+        [launcher.start(k, 2, port, host=host, **more) for k, host in enumerate(hosts[:2])]
+    )
     assert [out.count('"init_start"') for out in ended.outputs] == [2, 2]

@@ -96,7 +96,13 @@ def referee(folder: Path, text: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(("nodes", "environment", "interval", "mean", "spread"), PUBLISHED)
 def test_a_stand_in_passes_the_referee(
-    run: Callable, tmp_path: Path, nodes: int, environment: dict[str, str], interval: int, mean: int, spread: int
+    run: Callable,
+    tmp_path: Path,
+    nodes: int,
+    environment: dict[str, str],
+    interval: int,
+    mean: int,
+    spread: int,
 ) -> None:
     ended = run(nodes, **environment)
     assert (ended.codes, ended.status) == ([0] * nodes, "success")
@@ -132,7 +138,8 @@ def test_convergence_of_a_stand_in_varies_with_the_seed(run: Callable) -> None:
 
 def test_a_stricter_target_takes_longer_and_an_impossible_one_ends(run: Callable) -> None:
     usual, stricter, impossible = [
-        run(1, **(LLAMA2 | {"MLLOG_TARGET_EVAL_LOSS": target})) for target in ("0.925", "0.92", "0.1")
+        run(1, **(LLAMA2 | {"MLLOG_TARGET_EVAL_LOSS": target}))
+        for target in ("0.925", "0.92", "0.1")
     ]
     assert usual.samples < stricter.samples
     assert (impossible.codes, impossible.status) == ([0], "aborted")
@@ -142,7 +149,10 @@ def test_a_stricter_target_takes_longer_and_an_impossible_one_ends(run: Callable
 def test_batch_and_accumulation_follow_the_descriptor(run: Callable) -> None:
     limit = {"BUILTIN_MAX_SAMPLES": "1"}
     flux = run(2, **(FLUX1 | {"BATCHSIZE": "1024"} | limit))
-    assert (flux.of("global_batch_size")[0]["value"], flux.of("gradient_accumulation_steps")[0]["value"]) == (1024, 2)
+    assert (
+        flux.of("global_batch_size")[0]["value"],
+        flux.of("gradient_accumulation_steps")[0]["value"],
+    ) == (1024, 2)
     assert flux.of("submission_platform")[0]["value"] == "2xMI325X"
     split = run(2, **(LLAMA2 | {"CP": "2"} | limit))
     assert split.of("global_batch_size")[0]["value"] == 8
@@ -150,7 +160,11 @@ def test_batch_and_accumulation_follow_the_descriptor(run: Callable) -> None:
 
 def test_llama2_skips_its_first_evaluations(run: Callable) -> None:
     ended = run(1, **LLAMA2)
-    assert [r["metadata"]["samples_count"] for r in ended.of("eval_accuracy")][:3] == [1536, 1920, 2304]
+    assert [r["metadata"]["samples_count"] for r in ended.of("eval_accuracy")][:3] == [
+        1536,
+        1920,
+        2304,
+    ]
 
 
 def test_the_builtin_benchmark_meets_the_common_rules(run: Callable, tmp_path: Path) -> None:

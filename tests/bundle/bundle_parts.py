@@ -92,8 +92,14 @@ class Bundles:
         """Render a bundle whose runs execute PROGRAM, `plan`, and a good end."""
         limits = {"attempts": 2, "container_start_seconds": 20, **site.pop("limits", {})}
         self.program(plan)
-        document = Site(**local_site(self.log_dir, **{"limits": limits, "code": {"builtin": str(self.code)}, **site}))
-        self.entry = load_entry(system, "builtin", site=document, env=env, systems_dirs=[self.folder / "systems"])
+        document = Site(
+            **local_site(
+                self.log_dir, **{"limits": limits, "code": {"builtin": str(self.code)}, **site}
+            )
+        )
+        self.entry = load_entry(
+            system, "builtin", site=document, env=env, systems_dirs=[self.folder / "systems"]
+        )
         write_bundle(render_bundle(self.entry, nexp=nexp), self.bundle, replace_edited=True)
         return self
 
@@ -101,7 +107,11 @@ class Bundles:
         (self.code / "run_and_time.sh").write_text(f"{PROGRAM}\n{plan}\nstop success\n")
 
     def environment(self, **more: str) -> dict[str, str]:
-        own = {"HOME": str(self.folder), "TMPDIR": str(self.folder / "tmp"), "ORCH_CHANNELS": str(self.folder / "tmp")}
+        own = {
+            "HOME": str(self.folder),
+            "TMPDIR": str(self.folder / "tmp"),
+            "ORCH_CHANNELS": str(self.folder / "tmp"),
+        }
         return {"PATH": os.environ["PATH"], **own, **more}
 
     def start(self, script: str = "run_with_docker.sh", **env: str) -> Loop:

@@ -23,7 +23,9 @@ def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
         place.mkdir(exist_ok=True)
         if (
             os.geteuid() != 0
-            or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True).returncode
+            or subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True
+            ).returncode
         ):
             pytest.skip("mounting a small file system needs root")
         places.append(place)

@@ -15,22 +15,35 @@ HANG_LIMITS = {"HANG_MULTIPLE": "2", "HANG_S": "1", "HANG_START_S": "3"}
 
 
 def hashes(one: Set) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in one.root.glob("runs/*/result_*.txt")}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in one.root.glob("runs/*/result_*.txt")
+    }
 
 
-def test_a_run_that_hangs_is_ended_with_evidence_and_a_stopped_node_stands_out(bundles: Bundles) -> None:
+def test_a_run_that_hangs_is_ended_with_evidence_and_a_stopped_node_stands_out(
+    bundles: Bundles,
+) -> None:
     plan = "[[ $me != 1.1.* ]] || { [[ $SLURM_NODEID != 1 ]] || kill -STOP $$; hang; }"
     code, out = bundles.make(plan, system="local_2x2x8", nexp=1).run(**HANG_LIMITS)
     assert code == 0, out
     reason = bundles.set.attempt(1, 1)["reason"]
-    assert "node local1 (rank 1) stands out: stopped: a process does not run (state T)" in reason, reason
+    assert "node local1 (rank 1) stands out: stopped: a process does not run (state T)" in reason, (
+        reason
+    )
     for node in ("local0", "local1"):
         text = (bundles.set.root / f"runs/1/attempt_1/hang/{node}.txt").read_text()
-        assert text.index("==== processes\n") < text.index("==== kernel log\n") < text.index("==== GPUs\n")
+        assert (
+            text.index("==== processes\n")
+            < text.index("==== kernel log\n")
+            < text.index("==== GPUs\n")
+        )
     assert processes_of(bundles.folder) == {}
 
 
-def test_the_loop_waits_for_a_disk_that_is_full(bundles: Bundles, mount: Callable[..., Path]) -> None:
+def test_the_loop_waits_for_a_disk_that_is_full(
+    bundles: Bundles, mount: Callable[..., Path]
+) -> None:
     mount(bundles.log_dir, "size=2m")
     fill = f'head -c 4000000 /dev/zero >"$(echo {bundles.log_dir}/*)/fill" 2>/dev/null'
     plan = f"[[ $me != 2.1.0 ]] || {{ {fill}; stop success; exit 0; }}"
@@ -41,7 +54,10 @@ def test_the_loop_waits_for_a_disk_that_is_full(bundles: Bundles, mount: Callabl
     loop.hear("waiting for storage")
     (one.root / "fill").unlink()
     assert loop.end() == 0, loop.out
-    assert f"waiting for storage: {one.root}" in loop.out and "No space left on device: gone after" in loop.out
+    assert (
+        f"waiting for storage: {one.root}" in loop.out
+        and "No space left on device: gone after" in loop.out
+    )
     assert one.results() == [1, 2, 3]
     assert {name: hashes(one)[name] for name in before} == before
     assert [one.outcomes(run)[-1] for run in (1, 2, 3)] == ["success"] * 3

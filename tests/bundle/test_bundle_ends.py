@@ -19,8 +19,15 @@ from orchestrator.evidence.starts import attempt_starts, differences
 
 def test_a_signal_in_a_run_and_another_job_that_goes_on(bundles: Bundles) -> None:
     """With the set's own copy of its bundle: an edit does not reach a set that began."""
-    write_system(bundles.folder / "systems", "two_nodes", nodes=2, env={"EXP_NAME": {"unique": "exp-"}, "LR": "0.1"})
-    loop = bundles.make('echo "experiment $EXP_NAME"; [[ $me != 1.1.* ]] || hang', system="two_nodes", nexp=1).start()
+    write_system(
+        bundles.folder / "systems",
+        "two_nodes",
+        nodes=2,
+        env={"EXP_NAME": {"unique": "exp-"}, "LR": "0.1"},
+    )
+    loop = bundles.make(
+        'echo "experiment $EXP_NAME"; [[ $me != 1.1.* ]] || hang', system="two_nodes", nexp=1
+    ).start()
     one = bundles.running(1, 1, "hanging")
     for path in bundles.bundle.rglob("*.sh"):
         path.write_text("exit 77\n")
@@ -33,9 +40,18 @@ def test_a_signal_in_a_run_and_another_job_that_goes_on(bundles: Bundles) -> Non
     bundles.bundle = one.root / "bundle"
     code, out = bundles.again(one)
     assert code == 0, out
-    assert (one.outcomes(1), one.results(), one.job["state"]) == (["interrupted", "success"], [1], "complete")
+    assert (one.outcomes(1), one.results(), one.job["state"]) == (
+        ["interrupted", "success"],
+        [1],
+        "complete",
+    )
     # A time stamp in the environment is no difference between jobs.
-    names = {line for k in (1, 2) for line in one.log(1, k).decode().splitlines() if line.startswith("experiment exp-")}
+    names = {
+        line
+        for k in (1, 2)
+        for line in one.log(1, k).decode().splitlines()
+        if line.startswith("experiment exp-")
+    }
     starts = attempt_starts(SetEvidence(one.root))
     assert (len(names), len(starts), differences(starts)) == (2, 2, [])
 
@@ -76,8 +92,14 @@ def test_a_signal_to_the_whole_group_while_the_loop_publishes(bundles: Bundles) 
     assert loop.end() == 1
     one = bundles.set
     assert (bundles.folder / "signal_sent").exists()
-    assert one.outcomes(1) == ["success"] and one.run(1) == one.attempt(1, 1) and one.results() == [1]
-    assert (one.job["state"], one.job["ended_ms"] > 0, one.run(2)["state"]) == ("cancelled", True, "queued")
+    assert (
+        one.outcomes(1) == ["success"] and one.run(1) == one.attempt(1, 1) and one.results() == [1]
+    )
+    assert (one.job["state"], one.job["ended_ms"] > 0, one.run(2)["state"]) == (
+        "cancelled",
+        True,
+        "queued",
+    )
     assert one.left_behind() == []
 
 
@@ -93,7 +115,9 @@ def test_the_loop_alone_is_killed(bundles: Bundles) -> None:
 # ---- disks ----
 
 
-def test_a_log_directory_that_cannot_be_written(bundles: Bundles, mount: Callable[..., Path]) -> None:
+def test_a_log_directory_that_cannot_be_written(
+    bundles: Bundles, mount: Callable[..., Path]
+) -> None:
     place = bundles.folder / "small"
     mount(place, "size=64k")
     bundles.make(nexp=1)
@@ -102,7 +126,9 @@ def test_a_log_directory_that_cannot_be_written(bundles: Bundles, mount: Callabl
         if remount:
             subprocess.run(["mount", "-o", f"remount,{remount}", place], check=True)
         code, out = bundles.run(LOGDIR=str(place), **more)
-        assert code == 1 and "error:" in out.splitlines()[-1] and processes_of(bundles.folder) == {}, out
+        assert (
+            code == 1 and "error:" in out.splitlines()[-1] and processes_of(bundles.folder) == {}
+        ), out
         return code, out
 
     assert "No space left on device" in start()[1]
@@ -125,21 +151,32 @@ def test_a_log_directory_of_somebody_else(bundles: Bundles) -> None:
         for folder in (bundles.folder, *bundles.folder.parents):
             if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
                 folder.chmod(folder.stat().st_mode | 0o055)
-    done = subprocess.run(argv, env=bundles.environment(TMPDIR="/tmp"), cwd="/", capture_output=True, text=True)
+    done = subprocess.run(
+        argv, env=bundles.environment(TMPDIR="/tmp"), cwd="/", capture_output=True, text=True
+    )
     assert done.returncode == 1
     assert "Permission denied" in done.stderr
     assert f"cannot write to {bundles.log_dir}/" in done.stderr.splitlines()[-1]
 
 
-def test_neither_a_job_output_that_cannot_be_written_nor_a_missing_program_stops_the_loop(bundles: Bundles) -> None:
+def test_neither_a_job_output_that_cannot_be_written_nor_a_missing_program_stops_the_loop(
+    bundles: Bundles,
+) -> None:
     """The output is in the set's folder, and so on the same disk as everything else."""
     bundles.make(nexp=1)
     (bundles.code / "run_and_time.sh").unlink()
-    argv, env = ["bash", bundles.bundle / "run_with_docker.sh"], bundles.environment(MAX_ATTEMPTS="1")
+    argv, env = (
+        ["bash", bundles.bundle / "run_with_docker.sh"],
+        bundles.environment(MAX_ATTEMPTS="1"),
+    )
     with open("/dev/full", "w") as full:
         done = subprocess.run(argv, env=env, stdout=full, stderr=full, timeout=LIMIT_S, check=False)
     one = bundles.set
-    assert (done.returncode, one.outcomes(1), one.job["state"]) == (1, ["infrastructure"], "complete")
+    assert (done.returncode, one.outcomes(1), one.job["state"]) == (
+        1,
+        ["infrastructure"],
+        "complete",
+    )
     assert "exited 127" in one.run(1)["reason"]
     assert b"run_and_time.sh: No such file or directory" in one.log(1)
     assert one.left_behind() == []

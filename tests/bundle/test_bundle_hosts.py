@@ -31,7 +31,9 @@ def test_a_clock_that_is_set_ends_no_run(bundles: Bundles) -> None:
     python.write_text(CLOCK % (FAKETIME[0], clock, real, real))
     python.chmod(0o755)
     step = f"[[ $me != 1.1.0 ]] || echo {step_s:+d} >{clock}; sleep 2"
-    code, out = bundles.make(step, system="local_2x2x8", nexp=2).run(PYTHON=str(python), RUN_TIMEOUT_S="100")
+    code, out = bundles.make(step, system="local_2x2x8", nexp=2).run(
+        PYTHON=str(python), RUN_TIMEOUT_S="100"
+    )
     assert code == 0, out
     one = bundles.set
     assert [one.outcomes(run) for run in (1, 2)] == [["success"], ["success"]], one.attempt(1, 1)

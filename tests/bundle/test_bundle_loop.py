@@ -59,7 +59,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     making = made(tmp_path_factory.mktemp("loop"))
     bundles = next(making)
     (bundles.folder / "bashrc").write_text("export FROM_BASHRC=1\n")
-    bundles.make(PLAN % bundles.log_dir, system="two_nodes", env={"NODE_RANK": "0"}, pass_env=["HF_TOKEN", "NOT_SET"])
+    bundles.make(
+        PLAN % bundles.log_dir,
+        system="two_nodes",
+        env={"NODE_RANK": "0"},
+        pass_env=["HF_TOKEN", "NOT_SET"],
+    )
     own = {"ROOT_SEED": str(ROOT), "CONT": "else:where", "BASH_ENV": str(bundles.folder / "bashrc")}
     code, out = bundles.run(**CALLERS, **own)
     assert code == 0, out
@@ -73,10 +78,19 @@ def test_a_set_with_an_attempt_that_died(ran: Ran) -> None:
     assert [one.outcomes(run) for run in (1, 2)] == [["success"], ["infrastructure", "success"]]
     assert one.results() == [1, 2]
     state = one.run(1)
-    assert (state["state"], state["outcome"], state["reason"], state["attempt"]) == ("success", "success", "", 1)
+    assert (state["state"], state["outcome"], state["reason"], state["attempt"]) == (
+        "success",
+        "success",
+        "",
+        1,
+    )
     assert state == one.attempt(1, 1) and state["start_ms"] <= state["end_ms"]
     assert one.attempt(2, 1)["exit_codes"] == {"local0": 3, "local1": 143}
-    assert (one.job["state"], one.job["nodes"], one.job["reason"]) == ("complete", ["local0", "local1"], "")
+    assert (one.job["state"], one.job["nodes"], one.job["reason"]) == (
+        "complete",
+        ["local0", "local1"],
+        "",
+    )
     # Its runs leave processes behind, one of them deaf to TERM and HUP.
     assert ran.left == [] and list((ran.bundles.folder / "tmp").iterdir()) == []
 
@@ -108,20 +122,29 @@ def test_what_the_set_says_of_itself(ran: Ran) -> None:
     }
     assert {name: about[name] for name in expected} == expected
     files = "set.json ledger.jsonl bundle jobs environment.sh nodes runs preflight results"
-    assert {path.name for path in one.root.iterdir()} == {f"events-{one.job['job_id']}.tsv", *files.split()}
+    assert {path.name for path in one.root.iterdir()} == {
+        f"events-{one.job['job_id']}.tsv",
+        *files.split(),
+    }
 
 
 def test_seeds_and_ports(ran: Ran) -> None:
     seeds, ports = set(), set()
     for run, attempt in ATTEMPTS:
-        lines = [ran.set.log(run, attempt, rank).decode().splitlines()[0 if rank else 1] for rank in (0, 1)]
+        lines = [
+            ran.set.log(run, attempt, rank).decode().splitlines()[0 if rank else 1]
+            for rank in (0, 1)
+        ]
         words = [dict(word.split("=") for word in line.split()) for line in lines]
         # Configs of one node export NODE_RANK=0; over several nodes every node gets its own.
         assert [word.pop("rank") for word in words] == ["0", "1"]
         assert words[0] == words[1]
         assert (words[0]["address"], words[0]["nodes"]) == ("127.0.0.1", "2")
         state = ran.set.attempt(run, attempt)
-        assert (state["seed"], state["master_port"]) == (int(words[0]["seed"]), int(words[0]["port"]))
+        assert (state["seed"], state["master_port"]) == (
+            int(words[0]["seed"]),
+            int(words[0]["port"]),
+        )
         assert state["seed"] == ROOT + 1000 * (run - 1) + attempt < 2**31
         assert 10_000 <= state["master_port"] < 32_768
         seeds.add(state["seed"])
@@ -133,7 +156,10 @@ def test_files_of_a_run_go_to_its_attempt(ran: Ran) -> None:
     one = ran.set
     for run, attempt in ATTEMPTS:
         for rank in (0, 1):
-            me, folder = f"{run}.{attempt}.{rank}", one.root / f"runs/{run}/attempt_{attempt}/files/local{rank}"
+            me, folder = (
+                f"{run}.{attempt}.{rank}",
+                one.root / f"runs/{run}/attempt_{attempt}/files/local{rank}",
+            )
             names = {str(path.relative_to(folder)) for path in folder.rglob("*")}
             assert names == {"file", ".hidden", "a folder", f"a folder/of {me}"}
             assert (folder / "file").read_text() == f"{me}\n"
@@ -145,14 +171,28 @@ def test_the_callers_environment_stays_outside(ran: Ran) -> None:
     one, entry = ran.set, ran.bundles.entry
     texts = one.log(1).split(b"env:\0")[1].split(b"\n:::MLLOG")[0]
     seen = dict(text.split("=", 1) for text in texts.decode().split("\0") if text.strip())
-    run = {"SEED", "MASTER_ADDR", "MASTER_PORT", "SLURM_NNODES", "SLURM_NODEID", "SLURM_JOB_ID", "ORCH_RUN"}
+    run = {
+        "SEED",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "SLURM_NNODES",
+        "SLURM_NODEID",
+        "SLURM_JOB_ID",
+        "ORCH_RUN",
+    }
     more = {"ORCH_ATTEMPT", "HF_TOKEN", "PATH", "HOME", "TMPDIR"}
     assert set(seen) - {"PWD", "SHLVL", "_", "OLDPWD"} == {*entry.whole_env, *run, *more}
-    assert (seen["HF_TOKEN"], seen["SLURM_NNODES"], seen["SLURM_NODEID"]) == ("hf_'x' $(y)", "2", "0")
+    assert (seen["HF_TOKEN"], seen["SLURM_NNODES"], seen["SLURM_NODEID"]) == (
+        "hf_'x' $(y)",
+        "2",
+        "0",
+    )
     assert seen["BUILTIN_LR"] == str(entry.env["BUILTIN_LR"]) != "9"
     assert seen["SEED"] == str(one.run(1)["seed"])
     # The value of what is passed by name is written nowhere.
-    elsewhere = [path for path in one.root.rglob("*") if path.is_file() and b"hf_" in path.read_bytes()]
+    elsewhere = [
+        path for path in one.root.rglob("*") if path.is_file() and b"hf_" in path.read_bytes()
+    ]
     assert {path.name for path in elsewhere} == {"node_0.log", "result_1.txt"}
 
 
@@ -165,7 +205,9 @@ def test_a_copy_is_another_set(ran: Ran, copied: Path, capsys: pytest.CaptureFix
     """Its jobs are those of the original: nothing is ended, nothing is submitted under its name."""
     assert verify(ran.set.root).problems == () and verify(copied).copy_of == str(ran.set.root)
     for path in (copied / "jobs").glob("*.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "state": "running", "ended_ms": 0}))
+        path.write_text(
+            json.dumps({**json.loads(path.read_text()), "state": "running", "ended_ms": 0})
+        )
     for command in ("cancel", "resume"):
         assert main([command, str(copied)]) == 5
         assert f"is a copy of {ran.set.root}" in capsys.readouterr().err
@@ -175,7 +217,10 @@ def test_a_copy_is_another_set(ran: Ran, copied: Path, capsys: pytest.CaptureFix
 
 def test_a_set_that_was_moved_is_the_same(copied: Path, tmp_path: Path) -> None:
     entries = ledger.read(copied)[0]
-    gone, here = {"path": str(tmp_path / "gone"), "inode": 1}, {"path": "/elsewhere", "inode": copied.stat().st_ino}
+    gone, here = (
+        {"path": str(tmp_path / "gone"), "inode": 1},
+        {"path": "/elsewhere", "inode": copied.stat().st_ino},
+    )
     for place in (gone, here):
         declared = replace(entries[0], data={**entries[0].data, "place": place})
         assert ledger.original(copied, [declared]) == ""

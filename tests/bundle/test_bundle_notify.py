@@ -70,11 +70,17 @@ def server() -> Iterator[Server]:
 
 
 def files_with(folder: Path, word: str) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+    return [
+        path for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()
+    ]
 
 
 def notices(out: str) -> list[str]:
-    return [line.partition("orchestrator: ")[2] for line in out.splitlines() if "orchestrator: notify" in line]
+    return [
+        line.partition("orchestrator: ")[2]
+        for line in out.splitlines()
+        if "orchestrator: notify" in line
+    ]
 
 
 def test_a_set_tells_of_itself_and_the_address_is_nowhere(bundles: Bundles, server: Server) -> None:
@@ -83,7 +89,9 @@ def test_a_set_tells_of_itself_and_the_address_is_nowhere(bundles: Bundles, serv
     tools = bundles.folder / "tools"
     tools.mkdir()
     for name in ("tell", "sendmail"):
-        (tools / name).write_text(f'#!/bin/bash\necho "$*" >{tools}/{name}.argv\ncat >{tools}/{name}.got\n')
+        (tools / name).write_text(
+            f'#!/bin/bash\necho "$*" >{tools}/{name}.argv\ncat >{tools}/{name}.got\n'
+        )
         (tools / name).chmod(0o755)
     site = {
         "webhook": "HOOK",
@@ -91,20 +99,37 @@ def test_a_set_tells_of_itself_and_the_address_is_nowhere(bundles: Bundles, serv
         "mail": ["me@example.com", "you@example.com"],
         "events": ["complete"],
     }
-    plan = "env >$ORCH_SEEN/env; cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' ' >$ORCH_SEEN/argv; true"
+    plan = (
+        "env >$ORCH_SEEN/env; cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' ' >$ORCH_SEEN/argv; true"
+    )
     bundles.make(plan.replace("$ORCH_SEEN", str(bundles.folder)), notify=site, nexp=1)
     code, out = bundles.run(HOOK=server.address, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
     assert code == 0, out
     one = bundles.set
     [told] = server.got
     assert server.paths == [f"/{SECRET}"]
-    assert (told["set"], told["set_id"], told["job_id"]) == (str(one.root), one.root.name, one.job["job_id"])
-    assert (told["event"], told["state"], told["nexp"], told["converged"]) == ("complete", "complete", 1, 1)
+    assert (told["set"], told["set_id"], told["job_id"]) == (
+        str(one.root),
+        one.root.name,
+        one.job["job_id"],
+    )
+    assert (told["event"], told["state"], told["nexp"], told["converged"]) == (
+        "complete",
+        "complete",
+        1,
+        1,
+    )
     assert told["text"] == f"{one.root.name} is complete: 1 of 1 runs are done"
-    assert json.loads((tools / "tell.got").read_text()) == told and (tools / "tell.argv").read_text() == "me\n"
+    assert (
+        json.loads((tools / "tell.got").read_text()) == told
+        and (tools / "tell.argv").read_text() == "me\n"
+    )
     mail = (tools / "sendmail.got").read_text()
     assert (tools / "sendmail.argv").read_text() == "-i -t\n"
-    assert f"Subject: {told['set_id']}: complete\n" in mail and "To: me@example.com, you@example.com\n" in mail
+    assert (
+        f"Subject: {told['set_id']}: complete\n" in mail
+        and "To: me@example.com, you@example.com\n" in mail
+    )
     assert told["text"] in mail.replace("=\n", "")
     assert notices(out) == ["notify: webhook: the server answered 500"]
     assert SECRET not in out and "HOOK=" not in (bundles.folder / "env").read_text()
@@ -131,14 +156,24 @@ def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -
 @pytest.mark.parametrize(
     ("channel", "order", "said"),
     [
-        ("webhook", {"address": f"file:///etc/{SECRET}"}, "the address is neither https:// nor http://"),
+        (
+            "webhook",
+            {"address": f"file:///etc/{SECRET}"},
+            "the address is neither https:// nor http://",
+        ),
         ("webhook", {"address": f"http://127.0.0.1:%s/{SECRET}"}, "Connection refused"),
         ("webhook", {"address": f"http://[{SECRET}"}, "ValueError"),
-        ("command", {"command": ["/no/such/program"]}, "/no/such/program: No such file or directory"),
+        (
+            "command",
+            {"command": ["/no/such/program"]},
+            "/no/such/program: No such file or directory",
+        ),
         ("command", {"command": ["bash", "-c", "exit 3"]}, "bash ended with 3"),
     ],
 )
-def test_who_cannot_be_told_is_named_without_the_address(channel: str, order: dict[str, Any], said: str) -> None:
+def test_who_cannot_be_told_is_named_without_the_address(
+    channel: str, order: dict[str, Any], said: str
+) -> None:
     if "%s" in order.get("address", ""):
         order = {"address": order["address"] % free_port()}
     lib = Path(notify.__file__).parents[1]

@@ -21,7 +21,8 @@ GROUP = grp.getgrall()[-1].gr_name
 GID = grp.getgrnam(GROUP).gr_gid
 PYTHON = "/usr/bin/python3"
 needs_root = pytest.mark.skipif(
-    os.getuid() != 0 or sys.platform != "linux" or not Path(PYTHON).exists(), reason="only root can be several people"
+    os.getuid() != 0 or sys.platform != "linux" or not Path(PYTHON).exists(),
+    reason="only root can be several people",
 )
 
 
@@ -44,9 +45,17 @@ class People:
 
     def run(self, user: int, group: int, umask: int = 0o022, **more: str) -> tuple[int, str]:
         who = ["setpriv", f"--reuid={user}", f"--regid={OTHERS}", f"--groups={group}"]
-        environment = self.bundles.environment(PYTHON=PYTHON, TMPDIR=str(self.bundles.folder / "tmp"), **more)
-        argv = ["bash", "-c", f"umask {umask:03o}; exec bash {self.bundles.bundle}/run_with_docker.sh"]
-        done = subprocess.run([*who, *argv], env=environment, cwd="/", capture_output=True, text=True)
+        environment = self.bundles.environment(
+            PYTHON=PYTHON, TMPDIR=str(self.bundles.folder / "tmp"), **more
+        )
+        argv = [
+            "bash",
+            "-c",
+            f"umask {umask:03o}; exec bash {self.bundles.bundle}/run_with_docker.sh",
+        ]
+        done = subprocess.run(
+            [*who, *argv], env=environment, cwd="/", capture_output=True, text=True
+        )
         return done.returncode, done.stderr
 
 
@@ -57,12 +66,19 @@ def people(bundles: Bundles) -> People:
 
 def within(root: Path) -> list[Path]:
     """The set's folder and all in it but scratch folders, where runs of any user of a container write (sticky)."""
-    return [root, *(path for path in root.rglob("*") if not path.is_symlink() and path.name != "scratch")]
+    return [
+        root,
+        *(path for path in root.rglob("*") if not path.is_symlink() and path.name != "scratch"),
+    ]
 
 
 def writable(root: Path) -> dict[str, str]:
     """Files and folders of a set that a group can write, as `ls -l` shows their modes."""
-    return {str(one): stat.filemode(one.stat().st_mode) for one in within(root) if one.stat().st_mode & 0o020}
+    return {
+        str(one): stat.filemode(one.stat().st_mode)
+        for one in within(root)
+        if one.stat().st_mode & 0o020
+    }
 
 
 @needs_root

@@ -48,7 +48,10 @@ Search.verdict = _slow
     one = bundles.set
     assert code == 0, out
     assert out.count("orchestrator: deep: ") == 1
-    rows = [line.split("\t") for line in (one.root / f"preflight/{one.job['job_id']}.tsv").read_text().splitlines()]
+    rows = [
+        line.split("\t")
+        for line in (one.root / f"preflight/{one.job['job_id']}.tsv").read_text().splitlines()
+    ]
     deep = {row[0]: row[2] for row in rows if row[1] == "deep"}
     assert deep == {"local0": "fail", "local1": "pass", "local2": "pass"}, rows
     assert list((one.root / "preflight").glob("deep-*.tsv"))
@@ -98,7 +101,9 @@ def judge_hostile_words(bundles: Bundles, trap: Path) -> None:
         "checked\t1\tn2\t1",
         f"check\t0\tn2\tengine\x1fpass\x1f$(touch {trap})\x1fyes\x1f",
     ]
-    done = preflight(bundles, "--judge", "--nodes", "n1,n2,n3", "--json", said="\n".join(lines) + "\n")
+    done = preflight(
+        bundles, "--judge", "--nodes", "n1,n2,n3", "--json", said="\n".join(lines) + "\n"
+    )
     assert done.returncode == 1, done.stderr
     assert not trap.exists()
     found = {node["node"]: node["verdict"] for node in json.loads(done.stdout)["nodes"]}

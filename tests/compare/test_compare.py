@@ -23,7 +23,9 @@ from orchestrator.mllog.trimmed import Interval, interval, runs_to_settle, trimm
 
 def test_quantiles_are_those_of_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
-    for p, df in itertools.product((0.005, 0.3, 0.6, 0.9, 0.975, 0.9995), (1, 2.5, 7, 13.9, 100, 10_000)):
+    for p, df in itertools.product(
+        (0.005, 0.3, 0.6, 0.9, 0.975, 0.9995), (1, 2.5, 7, 13.9, 100, 10_000)
+    ):
         assert quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-8)
         assert cdf(quantile(p, df), df) == pytest.approx(p, abs=1e-9)
 
@@ -82,9 +84,15 @@ def test_ratios_are_those_of_the_scores() -> None:
     one, other = score_dir(str(sets.MI325X)), score_dir(str(sets.MI355X))
     found = compare(side(sets.MI325X), side(sets.MI355X))
     assert found.score_ratio == other.minutes / one.minutes  # type: ignore[operator]
-    assert found.interval is not None and found.interval.ratio == pytest.approx(found.score_ratio, rel=1e-12)
+    assert found.interval is not None and found.interval.ratio == pytest.approx(
+        found.score_ratio, rel=1e-12
+    )
     assert found.interval.low < found.score_ratio < found.interval.high  # type: ignore[operator]
-    means = [score.rcp.submission_mean for score in (one, other) if score.rcp and score.rcp.submission_mean]
+    means = [
+        score.rcp.submission_mean
+        for score in (one, other)
+        if score.rcp and score.rcp.submission_mean
+    ]
     assert found.samples_ratio == pytest.approx(means[1] / means[0])
     assert found.throughput_ratio is not None and found.throughput_ratio > 1.9
     assert found.verdict == "apart"
@@ -94,7 +102,10 @@ def test_a_set_equals_itself(tmp_path: Path) -> None:
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X))
     found = compare(side(sets.MI355X), side(root))
     assert (
-        found.score_ratio == 1.0 and found.within_1_percent and found.interval is not None and found.interval.p == 1.0
+        found.score_ratio == 1.0
+        and found.within_1_percent
+        and found.interval is not None
+        and found.interval.p == 1.0
     )
     assert not [one for one in found.differences if one.kind != "setting"]
 
@@ -104,29 +115,48 @@ def test_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     a = sets.make_set(tmp_path / "a", contents)
     b = sets.make_set(
         tmp_path / "b",
-        [content.replace(b'"lora_alpha", "value": 32', b'"lora_alpha", "value": 16') for content in contents],
+        [
+            content.replace(b'"lora_alpha", "value": 32', b'"lora_alpha", "value": 16')
+            for content in contents
+        ],
     )
-    (b / "environment.sh").write_text('declare -x LR="0.0005"\ndeclare -x TEXT=$\'a\\tb\'\ndeclare -x NEW="1"\n')
+    (b / "environment.sh").write_text(
+        'declare -x LR="0.0005"\ndeclare -x TEXT=$\'a\\tb\'\ndeclare -x NEW="1"\n'
+    )
     (b / "nodes/node-a/tunables.tsv").write_text("thp_enabled\talways\tmadvise\tnever\tfailed\n")
     assert main(["compare", str(a), str(b), "--json"]) == 0
     found = {
         (one["kind"], one["name"]): (one["a"], one["b"])
         for one in outputs.checked(capsys.readouterr().out)["differences"]
     }
-    assert found["environment", "LR"] == ("0.0004", "0.0005") and found["environment", "NEW"] == ("", "1")
-    assert found["environment", "NCCL_DEBUG"] == ("VERSION", "") and ("environment", "TEXT") not in found
+    assert found["environment", "LR"] == ("0.0004", "0.0005") and found["environment", "NEW"] == (
+        "",
+        "1",
+    )
+    assert (
+        found["environment", "NCCL_DEBUG"] == ("VERSION", "")
+        and ("environment", "TEXT") not in found
+    )
     assert found["tunable", "thp_enabled"] == ("always", "always, never (failed)")
     assert found["setting", "lora_alpha"] == ("32", "16")
     assert main(["compare", str(a), str(b), str(sets.MI325X)]) == 0
     text = capsys.readouterr().out
-    assert "ENVIRONMENT THAT DIFFER" in text and "Welch t interval for trimmed means" in text and "B / A" in text
+    assert (
+        "ENVIRONMENT THAT DIFFER" in text
+        and "Welch t interval for trimmed means" in text
+        and "B / A" in text
+    )
 
 
 def test_published_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X))
     assert main(["compare", "6.0-0037", "6.0/flux1/MI325X_08x08x32", "--json"]) == 0
     found = outputs.checked(capsys.readouterr().out)
-    assert found["a"]["score_minutes"] == 92.36 and found["score_ratio"] == 1.0 and found["confidence"]["p"] == 1.0
+    assert (
+        found["a"]["score_minutes"] == 92.36
+        and found["score_ratio"] == 1.0
+        and found["confidence"]["p"] == 1.0
+    )
     assert main(["compare", "6.0/flux1/MI325X_08x08x32", str(root)]) == 2
     assert "different benchmarks" in capsys.readouterr().err
 
@@ -145,16 +175,23 @@ def test_rules_of_ones_own_are_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     a = own_set(tmp_path / "a", [own_log(index, 0.5 + index / 100) for index in range(5)])
     b = own_set(tmp_path / "b", [own_log(index, 1 + index / 50) for index in range(5)], target=1.45)
     assert main(["compare", str(a), str(a)]) == 0
-    assert "note: both are scored by their workload's own rules: these are no MLPerf" in capsys.readouterr().out
+    assert (
+        "note: both are scored by their workload's own rules: these are no MLPerf"
+        in capsys.readouterr().out
+    )
     assert main(["compare", str(a), str(b), "--json"]) == 0
     found = outputs.checked(capsys.readouterr().out)
     assert found["score_ratio"] == pytest.approx(2.0) and found["a"]["ruleset"] == "own"
-    assert "different targets: validation loss ≤ 1.5 and validation loss ≤ 1.45" in " ".join(found["notes"])
+    assert "different targets: validation loss ≤ 1.5 and validation loss ≤ 1.45" in " ".join(
+        found["notes"]
+    )
     assert main(["compare", str(a), str(sets.MI355X)]) == 2
     assert "different benchmarks" in capsys.readouterr().err
 
 
-def test_bad_names(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_names(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert find_side("no-such-thing") is None
@@ -174,10 +211,14 @@ def test_the_first_lines_say_what_one_came_for(capsys: pytest.CaptureFixture[str
     assert main(["compare", "5.1/llama2_70b_lora/MI355X_1x8x1", str(sets.MI355X)]) == 0
     first, sure, more, *_ = capsys.readouterr().out.splitlines()
     assert first == "reproduced: 10.18 min against 10.18 min (+0.05 %)"
-    assert sure.startswith("not sure: ") and more.startswith("more runs of B alone would not settle it")
+    assert sure.startswith("not sure: ") and more.startswith(
+        "more runs of B alone would not settle it"
+    )
     assert main(["compare", str(sets.MI325X), str(sets.MI355X)]) == 0
     first, sure, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("not reproduced: 10.18 min against 21.05 min (-51.6") and sure.startswith("sure: ")
+    assert first.startswith(
+        "not reproduced: 10.18 min against 21.05 min (-51.6"
+    ) and sure.startswith("sure: ")
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -221,9 +262,13 @@ def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
     told = re.findall(r'aria-label="B: a run of ([0-9.]+) min"', text)
     score = score_dir(str(b))
     assert told == 2 * [f"{run.minutes * score.factor:.3f}" for run in score.runs]
-    assert main(["compare", published, str(a), str(sets.MI325X), "--format", "html", "-o", "-"]) == 0
+    assert (
+        main(["compare", published, str(a), str(sets.MI325X), "--format", "html", "-o", "-"]) == 0
+    )
     several = capsys.readouterr().out
-    assert "llama2_70b_lora: B, C against A" in several and "C: not reproduced: 21.05 min" in several
+    assert (
+        "llama2_70b_lora: B, C against A" in several and "C: not reproduced: 21.05 min" in several
+    )
     assert main(["compare", published, str(a), "-o", str(tmp_path / "x.txt")]) == 0
     capsys.readouterr()
     assert main(["compare", published, str(a)]) == 0

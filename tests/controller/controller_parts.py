@@ -107,7 +107,9 @@ def write_set(
             )
             write(good, attempt / "state.json")
             write(good, attempt.parent / "state.json")
-            log = mllog("run_start", 1_000, None) + mllog("run_stop", 61_000 + 1_000 * run, None, status="success")
+            log = mllog("run_start", 1_000, None) + mllog(
+                "run_stop", 61_000 + 1_000 * run, None, status="success"
+            )
             (attempt.parent / f"result_{run}.txt").write_text(log)
             (attempt / "node_0.log").write_text(log)
         else:
@@ -140,4 +142,13 @@ def one_node(folder: Path, site: Path) -> list[str | Path]:
     (folder / "code/run_and_time.sh").write_text(f"cat <<'EOF'\n{log}EOF\n")
     with open(site, "a") as file:
         file.write(f"code: {{builtin: {folder}/code}}\n")
-    return ["one_node", "builtin", "--site", site, "--nexp", "1", "--systems-dir", folder / "systems"]
+    return [
+        "one_node",
+        "builtin",
+        "--site",
+        site,
+        "--nexp",
+        "1",
+        "--systems-dir",
+        folder / "systems",
+    ]

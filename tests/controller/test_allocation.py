@@ -29,16 +29,24 @@ def slurm_site(tmp_path: Path) -> Path:
 def sbatch_lines(cli: Commands, site: Path, *options: str) -> set[str]:
     cli("render", "MI325X_08x08x32", "flux1", "--site", site, "-o", "-", *options)
     assert cli.code == 0, cli.err
-    return {line.removeprefix("#SBATCH ") for line in cli.out.splitlines() if line.startswith("#SBATCH ")}
+    return {
+        line.removeprefix("#SBATCH ")
+        for line in cli.out.splitlines()
+        if line.startswith("#SBATCH ")
+    }
 
 
-def test_a_bundle_asks_for_spares_and_avoids_nodes(cli: Commands, slurm_site: Path, tmp_path: Path) -> None:
+def test_a_bundle_asks_for_spares_and_avoids_nodes(
+    cli: Commands, slurm_site: Path, tmp_path: Path
+) -> None:
     lines = sbatch_lines(cli, slurm_site, "--spares", "2", "--exclude", "node[4,6]")
     assert {"--nodes=10", "--exclude=node[1-2],node4,node6"} <= lines
     assert "--nodelist=node3,node5,node7,node8,node9,node10,node11,node12" in lines
     bad = tmp_path / "bad.txt"
     bad.write_text("# from preflight\n\nnode4   # 7 of 8 GPUs\nnode[6-7],node4\n")
-    assert "--exclude=node[1-2],node4,node6,node7" in sbatch_lines(cli, slurm_site, "--exclude", f"@{bad}")
+    assert "--exclude=node[1-2],node4,node6,node7" in sbatch_lines(
+        cli, slurm_site, "--exclude", f"@{bad}"
+    )
     bad.write_text("# all fit\n")
     assert {"--exclude=node[1-2]", "--nodelist=node[3-12]", "--nodes=8"} <= sbatch_lines(
         cli, slurm_site, "--exclude", f"@{bad}"
@@ -100,7 +108,17 @@ def test_a_bundle_asks_for_the_nodes_of_all_runs_at_once(cli: Commands, slurm_si
     slurm_site.write_text(slurm_site.read_text() + "side_by_side: 10\n")
     assert {"--nodes=80", f"--time={5 + each}"} <= sbatch_lines(cli, slurm_site, "--nexp", "10")
     for wrong in ("0", "1000", "x"):
-        cli("render", "MI325X_08x08x32", "flux1", "--site", slurm_site, "-o", "-", "--side-by-side", wrong)
+        cli(
+            "render",
+            "MI325X_08x08x32",
+            "flux1",
+            "--site",
+            slurm_site,
+            "-o",
+            "-",
+            "--side-by-side",
+            wrong,
+        )
         assert cli.code == 2 and "--side-by-side" in cli.err
 
 
@@ -113,21 +131,35 @@ def test_a_bundle_asks_for_the_nodes_of_all_runs_at_once(cli: Commands, slurm_si
         (Allocation(spares=2), ("--nodes=5",)),
     ],
 )
-def test_a_later_job_with_another_number_side_by_side(tmp_path: Path, asked: Allocation, options: tuple[str]) -> None:
+def test_a_later_job_with_another_number_side_by_side(
+    tmp_path: Path, asked: Allocation, options: tuple[str]
+) -> None:
     root = write_set(tmp_path, "s", nexp=9, done=3)
     (root / "bundle").mkdir()
     (root / "bundle/settings.sh").write_text("use SPARES 1\nuse SIDE_BY_SIDE 3\n")
     (root / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --time=305\n")
     request = request_for(open_set(root), {}, asked)
     assert request.options == options
-    assert request.env.get("SIDE_BY_SIDE") == (None if asked.side_by_side is None else str(asked.side_by_side))
+    assert request.env.get("SIDE_BY_SIDE") == (
+        None if asked.side_by_side is None else str(asked.side_by_side)
+    )
     (root / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --time=12:00:00\n")
-    assert request_for(open_set(root), {}, asked).options == options[:1], "a limit of the site stays"
+    assert request_for(open_set(root), {}, asked).options == options[:1], (
+        "a limit of the site stays"
+    )
 
 
-def test_resume_tells_who_was_set_aside(cli: Commands, tmp_path: Path, fake: Callable[[str, str], Path]) -> None:
+def test_resume_tells_who_was_set_aside(
+    cli: Commands, tmp_path: Path, fake: Callable[[str, str], Path]
+) -> None:
     aside = [
-        {"node": "n3", "reason": "check gpu_count: 7 of 8 GPUs", "run": 2, "attempt": 1, "time_ms": 5},
+        {
+            "node": "n3",
+            "reason": "check gpu_count: 7 of 8 GPUs",
+            "run": 2,
+            "attempt": 1,
+            "time_ms": 5,
+        },
         {"node": 7},
     ]
     job = JobRecord(job_id="7", state="paused", started_ms=2_000, set_aside=aside)  # type: ignore[arg-type]

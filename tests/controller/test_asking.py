@@ -50,7 +50,15 @@ def jobs_in(tmp_path: Path, count: int) -> list[Path]:
     for k in range(count):
         job = JobRecord(**{**vars(own), "job_id": str(100 + k)})
         sent = SubmissionRecord(number=1, state="submitted", job_id=job.job_id, requested_ms=1_000)
-        roots.append(write_set(tmp_path / "sets", f"s{k}-w-20261121-101500-{k:04x}", nexp=1, submission=sent, job=job))
+        roots.append(
+            write_set(
+                tmp_path / "sets",
+                f"s{k}-w-20261121-101500-{k:04x}",
+                nexp=1,
+                submission=sent,
+                job=job,
+            )
+        )
     return roots
 
 
@@ -74,7 +82,9 @@ def test_an_hour_of_watch_all(tmp_path: Path, fake: Fake, count: int, interval_s
         clock.now += interval_s
         if clock.now == 1000 + 10 * interval_s:  # one is resumed meanwhile
             path = roots[0] / "jobs/100.json"
-            write(JobRecord(job_id="100", state="running", started_ms=2_000, run=1, attempt=2), path)
+            write(
+                JobRecord(job_id="100", state="running", started_ms=2_000, run=1, attempt=2), path
+            )
     asked = calls.read_text().split("--noheader")[1:]  # separators of records end a line, too
     assert 20 < len(asked) <= 60
     assert all(line.count("orch-") == count for line in asked)  # one question is about all of them
@@ -83,7 +93,9 @@ def test_an_hour_of_watch_all(tmp_path: Path, fake: Fake, count: int, interval_s
 def test_an_hour_of_watch(tmp_path: Path, fake: Fake) -> None:
     [root] = jobs_in(tmp_path, 1)
     calls, clock = shown(fake, [root]), Clock()
-    looks = Watch(open_set(root), Slurm(), None, Asking(clock)).pictures(lambda seconds: wait(clock, seconds))
+    looks = Watch(open_set(root), Slurm(), None, Asking(clock)).pictures(
+        lambda seconds: wait(clock, seconds)
+    )
     for one in looks:
         assert one.state == "running"
         if clock.now > 1000 + HOUR_S:

@@ -25,7 +25,11 @@ def rows(cli: Commands, *words: str | Path) -> dict[str, dict[str, Any]]:
 def test_a_fit_site(cli: Commands, site: Path) -> None:
     told = rows(cli, "--site", site)
     assert cli.code == ExitCode.OK
-    assert (told["site"]["verdict"], told["slurm"]["verdict"], told["log_dir"]["verdict"]) == ("pass", "skip", "pass")
+    assert (told["site"]["verdict"], told["slurm"]["verdict"], told["log_dir"]["verdict"]) == (
+        "pass",
+        "skip",
+        "pass",
+    )
     assert {"version", "engine", "clock", "free_space", "system"} <= set(told)
     assert "gpu_count" not in told
     told = rows(cli, "local_2x2x8", "builtin", "--site", site)
@@ -42,7 +46,10 @@ def test_what_is_wrong_with_the_file_is_told(cli: Commands, tmp_path: Path) -> N
     path = tmp_path / "bad.yaml"
     path.write_text("kind: site\nlog_dir: here\nscheduler: slrum\n")
     told = rows(cli, "--site", path)
-    assert "'here' is not an absolute path" in told["site"]["text"] and 'did you mean "slurm"' in told["site"]["text"]
+    assert (
+        "'here' is not an absolute path" in told["site"]["text"]
+        and 'did you mean "slurm"' in told["site"]["text"]
+    )
     assert told["site"]["remedy"] == f"mend it; orchestrator systems validate {path}"
 
 
@@ -52,10 +59,14 @@ def test_a_system_that_there_is_not_is_no_finding(cli: Commands, site: Path) -> 
 
 
 def test_a_log_directory_that_is_missing(cli: Commands, site: Path) -> None:
-    log_dir = next(line.split()[1] for line in site.read_text().splitlines() if line.startswith("log_dir"))
+    log_dir = next(
+        line.split()[1] for line in site.read_text().splitlines() if line.startswith("log_dir")
+    )
     site.write_text(site.read_text().replace(log_dir, f"{log_dir}/deeper"))
     told = rows(cli, "--site", site)
-    assert told["log_dir"]["verdict"] == "fail" and told["log_dir"]["remedy"].startswith(f"mkdir -p {log_dir}/deeper")
+    assert told["log_dir"]["verdict"] == "fail" and told["log_dir"]["remedy"].startswith(
+        f"mkdir -p {log_dir}/deeper"
+    )
 
 
 def test_code_that_is_missing(cli: Commands, site: Path) -> None:
@@ -72,18 +83,28 @@ def test_code_that_is_missing(cli: Commands, site: Path) -> None:
             "gpu",
             "Unable to contact slurm controller",
         ),
-        (r"printf 'gpu\x1fup\x1f30\x1f1\x1f(null)\n'", "gpux", 'there is no partition gpux; did you mean "gpu"?'),
+        (
+            r"printf 'gpu\x1fup\x1f30\x1f1\x1f(null)\n'",
+            "gpux",
+            'there is no partition gpux; did you mean "gpu"?',
+        ),
         (r"printf 'gpu\x1fdown\x1f30\x1f1\x1f(null)\n'", "gpu", "partition gpu is down"),
         ("echo what", "gpu", "sinfo's answer cannot be read: what"),
     ],
 )
-def test_slurms_own_words(fake: Fake, cli: Commands, tmp_path: Path, body: str, partition: str, said: str) -> None:
+def test_slurms_own_words(
+    fake: Fake, cli: Commands, tmp_path: Path, body: str, partition: str, said: str
+) -> None:
     fake("sinfo", body)
     path = tmp_path / "slurm.yaml"
     path.write_text(f"kind: site\npartition: {partition}\nlog_dir: {tmp_path}\n")
     told = rows(cli, "--site", path)
     assert cli.code == ExitCode.NO_SCORE
-    assert told["slurm"]["verdict"] == "fail" and said in told["slurm"]["text"] and told["slurm"]["remedy"]
+    assert (
+        told["slurm"]["verdict"] == "fail"
+        and said in told["slurm"]["text"]
+        and told["slurm"]["remedy"]
+    )
     assert "engine" not in told
 
 
@@ -94,11 +115,15 @@ def test_a_node_is_checked_through_slurm(fake: Fake, cli: Commands, tmp_path: Pa
         *) printf 'gpu\x1fup\x1f30\x1f2\x1fgpu:8\n' ;; esac""",
     )
     calls = fake(
-        "salloc", "echo 'salloc: error: Job submit/allocate failed: Requested partition configuration' >&2; exit 1"
+        "salloc",
+        "echo 'salloc: error: Job submit/allocate failed: Requested partition configuration' >&2; exit 1",
     )
     path = tmp_path / "slurm.yaml"
     path.write_text(f"kind: site\npartition: gpu\nlog_dir: {tmp_path}\n")
     told = rows(cli, "--site", path)
     assert told["slurm"]["text"] == "answers; gpu: 2 nodes, 8 GPUs each by GRES, jobs up to 30"
     assert "--nodelist=n2 " in calls.read_text()
-    assert told["node"]["verdict"] == "fail" and "Requested partition configuration" in told["node"]["text"]
+    assert (
+        told["node"]["verdict"] == "fail"
+        and "Requested partition configuration" in told["node"]["text"]
+    )

@@ -42,19 +42,33 @@ def cluster(fake: Fake) -> Fake:
     fake("sinfo", SINFO)
     fake("srun", SRUN)
     fake("scontrol", SCONTROL)
-    fake("sacctmgr", 'case "$*" in *DefaultAccount*) echo mlperf ;; *) printf "mlperf\\nother\\nmlperf\\n" ;; esac')
+    fake(
+        "sacctmgr",
+        'case "$*" in *DefaultAccount*) echo mlperf ;; *) printf "mlperf\\nother\\nmlperf\\n" ;; esac',
+    )
     fake("docker", "echo 'permission denied while trying to connect' >&2; exit 1")
     fake("podman", "echo ok")
     return fake
 
 
-def test_what_slurm_and_a_node_tell_is_in_the_file(cluster: Fake, cli: Commands, tmp_path: Path) -> None:
+def test_what_slurm_and_a_node_tell_is_in_the_file(
+    cluster: Fake, cli: Commands, tmp_path: Path
+) -> None:
     sets = tmp_path / "sets"
     assert cli("init", "--yes", "--log-dir", sets).code == ExitCode.OK, cli.err
     assert cli.out == "site.yaml\n"
     site = load_site("site.yaml")
-    assert (site.scheduler, site.partition, site.gpu_request, site.log_dir) == ("slurm", "gpu", "gres", str(sets))
-    assert (site.account, site.container.engine, site.container.command) == ("mlperf", "podman", None)
+    assert (site.scheduler, site.partition, site.gpu_request, site.log_dir) == (
+        "slurm",
+        "gpu",
+        "gres",
+        str(sets),
+    )
+    assert (site.account, site.container.engine, site.container.command) == (
+        "mlperf",
+        "podman",
+        None,
+    )
     text = Path("site.yaml").read_text()
     for told in (
         "gpu: 8 nodes, 8 GPUs each by GRES, jobs up to 2-00:00:00.",
@@ -72,7 +86,10 @@ def test_what_slurm_and_a_node_tell_is_in_the_file(cluster: Fake, cli: Commands,
 
 def test_srun_asks_for_what_sbatch_will(cluster: Fake, cli: Commands, tmp_path: Path) -> None:
     calls = cluster("srun", SRUN)
-    assert cli("init", "--yes", "--log-dir", tmp_path / "sets", "--account", "other").code == ExitCode.OK, cli.err
+    assert (
+        cli("init", "--yes", "--log-dir", tmp_path / "sets", "--account", "other").code
+        == ExitCode.OK
+    ), cli.err
     [words] = calls.read_text().splitlines()
     assert words.startswith(
         "--job-name=orch-init --nodes=1 --ntasks=1 --immediate=15 --time=2 --quiet --partition=gpu --account=other "
@@ -89,7 +106,9 @@ def test_every_commented_key_can_be_uncommented(cli: Commands) -> None:
     site = DOCUMENTS["site"]
     assert set(document.data) == set(site.model_fields)
     sections = {
-        name: field.annotation for name, field in site.model_fields.items() if isinstance(document.data[name], dict)
+        name: field.annotation
+        for name, field in site.model_fields.items()
+        if isinstance(document.data[name], dict)
     }
     for name, part in sections.items():
         if name not in ("data", "code", "env"):
@@ -100,7 +119,9 @@ def test_a_file_that_is_there_stays(cli: Commands) -> None:
     Path("site.yaml").write_text("kind: site\nlog_dir: /old\n")
     assert cli("init", "--yes", "--scheduler", "local").code == ExitCode.BAD_INPUT
     assert "site.yaml is there already" in cli.err and "--force" in cli.err
-    assert Path("site.yaml").read_text() == "kind: site\nlog_dir: /old\n" and os.listdir() == ["site.yaml"]
+    assert Path("site.yaml").read_text() == "kind: site\nlog_dir: /old\n" and os.listdir() == [
+        "site.yaml"
+    ]
     assert cli("init", "--yes", "--scheduler", "local", "--force").code == ExitCode.OK
     assert load_site("site.yaml").log_dir == str(Path.cwd() / "results")
     assert sorted(os.listdir()) == ["results", "site.schema.json", "site.yaml"]
@@ -112,23 +133,32 @@ def test_without_slurm_it_is_this_host(
     only = tmp_path / "only"
     only.mkdir()
     for name in ("bash", "python3", "env", "ip", "getent"):
-        if found := subprocess.run(["bash", "-c", f"command -v {name}"], capture_output=True, text=True).stdout.strip():
+        if found := subprocess.run(
+            ["bash", "-c", f"command -v {name}"], capture_output=True, text=True
+        ).stdout.strip():
             (only / name).symlink_to(found)
     monkeypatch.setenv("PATH", str(only))
     told = cli.json("init")
-    assert told["values"]["scheduler"] == "local" and told["node"] == os.uname().nodename.split(".")[0]
+    assert (
+        told["values"]["scheduler"] == "local" and told["node"] == os.uname().nodename.split(".")[0]
+    )
     assert told["values"]["container"] == {"engine": "none"} and "partition" not in told["values"]
     assert load_site(told["site"]).container.engine == "none"
 
 
 def test_slurm_that_does_not_answer_is_not_taken_for_none(fake: Fake, cli: Commands) -> None:
-    fake("sinfo", "echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    fake(
+        "sinfo",
+        "echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1",
+    )
     assert cli("init", "--yes").code == ExitCode.UNKNOWN
     assert "Unable to contact slurm controller" in cli.err and "--scheduler local" in cli.err
     assert os.listdir() == []
 
 
-def test_a_folder_that_nodes_do_not_see_is_not_taken(cluster: Fake, cli: Commands, tmp_path: Path) -> None:
+def test_a_folder_that_nodes_do_not_see_is_not_taken(
+    cluster: Fake, cli: Commands, tmp_path: Path
+) -> None:
     """The node sees nothing below the first folder; the home directory's is tried next."""
     cluster("srun", f'case "$*" in *{Path.cwd()}*) exit 96 ;; esac; {SRUN}')
     home = tmp_path / "home"
@@ -143,12 +173,19 @@ def test_a_folder_that_nodes_do_not_see_is_not_taken(cluster: Fake, cli: Command
     assert done.returncode == 0, done.stderr
     assert load_site("site.yaml").log_dir == str(home / "mlperf-results")
     assert not Path("results").exists()
-    assert cli("init", "--yes", "--force", "--log-dir", Path.cwd() / "only").code == ExitCode.SET_STATE
+    assert (
+        cli("init", "--yes", "--force", "--log-dir", Path.cwd() / "only").code == ExitCode.SET_STATE
+    )
     assert "the node does not see" in cli.err
 
 
-def test_a_node_that_nobody_gives_leaves_a_file_that_says_so(cluster: Fake, cli: Commands, tmp_path: Path) -> None:
-    cluster("srun", "echo 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2; exit 1")
+def test_a_node_that_nobody_gives_leaves_a_file_that_says_so(
+    cluster: Fake, cli: Commands, tmp_path: Path
+) -> None:
+    cluster(
+        "srun",
+        "echo 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2; exit 1",
+    )
     assert cli("init", "--yes", "--log-dir", tmp_path / "sets").code == ExitCode.OK
     assert "no node was looked at" in cli.err and "Requested nodes are busy" in cli.err
     assert load_site("site.yaml").partition == "gpu"
@@ -156,7 +193,10 @@ def test_a_node_that_nobody_gives_leaves_a_file_that_says_so(cluster: Fake, cli:
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--partition", "gpx"], 'did you mean "gpu"?'), (["--log-dir", "here"], "not an absolute path")],
+    [
+        (["--partition", "gpx"], 'did you mean "gpu"?'),
+        (["--log-dir", "here"], "not an absolute path"),
+    ],
 )
 def test_wishes_that_cannot_be(cluster: Fake, cli: Commands, words: list[str], said: str) -> None:
     assert cli("init", "--yes", *words).code == ExitCode.BAD_INPUT
@@ -212,8 +252,12 @@ def test_the_page_has_the_texts_of_the_model() -> None:
 
 
 def test_editors_find_the_schema(cli: Commands) -> None:
-    assert cli("init", "--yes", "--scheduler", "local", "-o", "deep/my.yaml").code == ExitCode.OK, cli.err
+    assert cli("init", "--yes", "--scheduler", "local", "-o", "deep/my.yaml").code == ExitCode.OK, (
+        cli.err
+    )
     first = Path("deep/my.yaml").read_text().splitlines()[0]
     assert first == "# yaml-language-server: $schema=my.schema.json"
     assert json.loads(Path("deep/my.schema.json").read_text()) == json_schema("site")
-    assert set(yaml.safe_load(Path("deep/my.yaml").read_text())) <= set(json_schema("site")["properties"])
+    assert set(yaml.safe_load(Path("deep/my.yaml").read_text())) <= set(
+        json_schema("site")["properties"]
+    )

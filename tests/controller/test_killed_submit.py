@@ -35,7 +35,9 @@ Fake = Callable[[str, str], Path]
 def killed(*argv: str | Path) -> None:
     """Run a command that is killed on the way."""
     words = [sys.executable, "-m", "orchestrator", *map(str, argv)]
-    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(TOP)}, capture_output=True, text=True)
+    done = subprocess.run(
+        words, env=os.environ | {"PYTHONPATH": str(TOP)}, capture_output=True, text=True
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -48,9 +50,16 @@ def root(tmp_path: Path, fake: Fake) -> Path:
     fake("squeue", queue())
     fake("sbatch", "kill -KILL $PPID; echo 7")
     killed("resume", folder)
-    fake("squeue", queue(f"7{FIELD}PENDING{FIELD}N/A{FIELD}N/A{FIELD}{FIELD}Priority{FIELD}orch-{folder.name}"))
+    fake(
+        "squeue",
+        queue(
+            f"7{FIELD}PENDING{FIELD}N/A{FIELD}N/A{FIELD}{FIELD}Priority{FIELD}orch-{folder.name}"
+        ),
+    )
     [asked] = submissions(open_set(folder).layout)
-    assert (asked.state, asked.job_id) == ("intended", "") and (folder / ".controller.lock").exists()
+    assert (asked.state, asked.job_id) == ("intended", "") and (
+        folder / ".controller.lock"
+    ).exists()
     return folder
 
 
@@ -62,14 +71,19 @@ def test_status_finds_its_job_by_name(root: Path, cli: Commands, fake: Fake) -> 
     told = cli.json("status", root)
     assert (told["state"], told["job_id"], told["job_state"]) == ("pending", "7", "PENDING")
     assert cli("resume", root).code == 5 and "job 7 (PENDING)" in cli.err  # which settles it
-    assert [(one.state, one.job_id) for one in submissions(open_set(root).layout)] == [("submitted", "7")]
+    assert [(one.state, one.job_id) for one in submissions(open_set(root).layout)] == [
+        ("submitted", "7")
+    ]
     assert not (root / ".controller.lock").exists()
 
 
 def test_without_a_job_status_says_what_is_known(root: Path, cli: Commands, fake: Fake) -> None:
     fake("squeue", queue())
     told = cli.json("status", root)
-    assert told["state"] == "unknown" and "the submission was interrupted; there is no job of it yet" in told["reason"]
+    assert (
+        told["state"] == "unknown"
+        and "the submission was interrupted; there is no job of it yet" in told["reason"]
+    )
     fake("squeue", "exit 1")
     assert "the scheduler does not answer now" in cli.json("status", root)["reason"]
     fake("squeue", queue())
@@ -78,7 +92,10 @@ def test_without_a_job_status_says_what_is_known(root: Path, cli: Commands, fake
     assert isinstance(asked, SubmissionRecord)
     write(replace(asked, requested_ms=int(now_ms() - 1000 * (GRACE_S + 1))), path)
     told = cli.json("status", root)
-    assert told["state"] == "refused" and "no job of this name ever appeared; resume submits it again" in told["reason"]
+    assert (
+        told["state"] == "refused"
+        and "no job of this name ever appeared; resume submits it again" in told["reason"]
+    )
     told = cli("explain", root)
     assert "never appeared" in told.out + told.err
     fake("sbatch", "echo 8")
@@ -107,7 +124,12 @@ def complete(site: Path, tmp_path: Path) -> Path:
     assert done.returncode == -signal.SIGKILL, done.stderr
     [root] = [path for path in (tmp_path / "sets").iterdir() if path.is_dir()]
     assert read(SubmissionRecord, root / "submissions/1.json").state == "intended"  # type: ignore[union-attr]
-    until(lambda: (root / "results/result_1.txt").exists() and not Local().jobs(names=[f"orch-{root.name}"]))
+    until(
+        lambda: (
+            (root / "results/result_1.txt").exists()
+            and not Local().jobs(names=[f"orch-{root.name}"])
+        )
+    )
     return root
 
 
@@ -138,7 +160,9 @@ def unsettle(root: Path, holder: Holder) -> None:
     (root / ".controller.lock").write_text(json.dumps(asdict(holder)))
 
 
-def test_resume_settles_a_complete_set_that_its_job_could_not(complete: Path, cli: Commands) -> None:
+def test_resume_settles_a_complete_set_that_its_job_could_not(
+    complete: Path, cli: Commands
+) -> None:
     """The lock of another host's controller was not old enough when the job ended."""
     elsewhere = replace(THIS.holder(), host="elsewhere", boot="other", pid=1)
     unsettle(complete, elsewhere)

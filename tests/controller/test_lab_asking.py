@@ -35,7 +35,9 @@ def held(shared: Path) -> Iterator[Callable[[int], None]]:
     def make(count: int) -> None:
         names = [f"s{k}-w-20261121-101500-{k:04x}" for k in range(count)]
         sbatch = "for name; do sbatch --parsable --hold --job-name=orch-$name --output=/dev/null --wrap=true; done"
-        done = subprocess.run(["bash", "-c", sbatch, "sbatch", *names], stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            ["bash", "-c", sbatch, "sbatch", *names], stdout=subprocess.PIPE, text=True, check=True
+        )
         jobs.extend(done.stdout.split())
         for name, job in zip(names, jobs, strict=True):
             sent = SubmissionRecord(
@@ -47,7 +49,9 @@ def held(shared: Path) -> Iterator[Callable[[int], None]]:
     subprocess.run(["scancel", *jobs], check=True)
 
 
-def test_an_hour_of_watch_is_at_most_sixty_questions(shared: Path, held: Callable[[int], None]) -> None:
+def test_an_hour_of_watch_is_at_most_sixty_questions(
+    shared: Path, held: Callable[[int], None]
+) -> None:
     """The hour passes quickly, Slurm and what it counts are real."""
     held(5)
     clock, before = Clock(), asked()

@@ -60,14 +60,18 @@ def test_jobs_are_submitted_found_and_cancelled(shared: Path) -> None:
         until((shared / "up").exists)
         job = Slurm().jobs(ids=[job_id])[job_id]
         assert (job.state, job.name) == ("RUNNING", name) and job.start_ms > 1_600_000_000_000
-        inside = dict(pair.split("=", 1) for pair in (shared / "env").read_text().split("\0") if pair)
+        inside = dict(
+            pair.split("=", 1) for pair in (shared / "env").read_text().split("\0") if pair
+        )
         assert inside["MARK"] == "a,b 'c'" and "PYTEST_CURRENT_TEST" not in inside
         assert Slurm().cancel(job_id, 20)
         assert (shared / f"job_{job_id}.out").read_text().endswith("closed\n")
         assert not Slurm().jobs(ids=[job_id])[job_id].alive
 
         seen = Slurm().jobs(ids=[held])[held]
-        assert (seen.state, seen.reason) == ("PENDING", "JobHeldUser") and seen.name.startswith(f"{name}\n")
+        assert (seen.state, seen.reason) == ("PENDING", "JobHeldUser") and seen.name.startswith(
+            f"{name}\n"
+        )
         answer = ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=20)
         assert {job.id: job for job in parse_show(answer)}[held].state == seen.state
         assert Slurm().cancel(held, 1)
@@ -79,17 +83,31 @@ def test_a_job_without_a_recorded_answer_is_found(shared: Path) -> None:
     run_set = open_set(write_set(shared, f"s-{shared.name}"))
     name = run_set.record.job_name
     run_set.layout.bundle.mkdir()
-    write(SubmissionRecord(number=1, job_name=name, state="intended", requested_ms=1), run_set.layout.submission(1))
+    write(
+        SubmissionRecord(number=1, job_name=name, state="intended", requested_ms=1),
+        run_set.layout.submission(1),
+    )
     job_id = Slurm().submit(request_for(run_set.layout.root, "sleep 60", name))
     live = settle(run_set, Slurm())
     assert live is not None
     assert live.id == job_id
-    assert [(record.state, record.job_id) for record in submissions(run_set.layout)] == [("submitted", job_id)]
+    assert [(record.state, record.job_id) for record in submissions(run_set.layout)] == [
+        ("submitted", job_id)
+    ]
 
 
 def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site: Path) -> None:
     first, *others = lab.nodes
-    words = ("--nexp", "3", "--spares", "1", "--exclude", first, "--env", "BUILTIN_FAULT=hang:run=2:attempt=1")
+    words = (
+        "--nexp",
+        "3",
+        "--spares",
+        "1",
+        "--exclude",
+        first,
+        "--env",
+        "BUILTIN_FAULT=hang:run=2:attempt=1",
+    )
     said = cli.json("submit", *SYSTEM, "--site", lab_site, *words)
     root = Path(said["set"])
 
@@ -107,7 +125,11 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
     assert not Slurm().jobs(ids=[said["job_id"]])[said["job_id"]].alive
     assert cli.json("status", root)["state"] == "cancelled"
     told = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}
-    assert list(told) == others[:3] and [one["spare"] for one in told.values()] == [False, False, True]
+    assert list(told) == others[:3] and [one["spare"] for one in told.values()] == [
+        False,
+        False,
+        True,
+    ]
     assert told[others[0]]["ranks"] == [0] and told[others[0]]["good"] == 1
 
     assert cli("resume", root, "--spares", "0", "--exclude", others[0]).code == ExitCode.OK, cli.err
@@ -119,12 +141,17 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
     assert cli("resume", root).code == ExitCode.SET_STATE
 
 
-def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(cli: Commands, lab_site: Path) -> None:
+def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(
+    cli: Commands, lab_site: Path
+) -> None:
     lab_site.write_text(lab_site.read_text() + "sbatch:\n  - --hold\n")
     said = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
     [one] = cli.json("status", "--site", lab_site)["sets"]
     release = f"it starts after: scontrol release {said['job_id']} (or `orchestrator cancel`, then `resume`)"
-    assert (one["state"], one["reason"]) == ("held", f"it is held by its user (JobHeldUser); {release}")
+    assert (one["state"], one["reason"]) == (
+        "held",
+        f"it is held by its user (JobHeldUser); {release}",
+    )
     assert cli("cancel", said["set"]).code == ExitCode.OK, cli.err
     assert cli.json("status", said["set"])["state"] == "cancelled"
 

@@ -29,8 +29,14 @@ def test_name_id_and_environment(tmp_path: Path) -> None:
         [job] = Local().jobs(names=[name]).values()
         assert (job.id, job.name, job.state, job.alive) == (job_id, name, "RUNNING", True)
         assert Local().jobs(ids=[job_id])[job_id].start_ms == job.start_ms > 0
-        inside = dict(pair.split("=", 1) for pair in (tmp_path / "env").read_text().split("\0") if pair)
-        ours = {name: value for name, value in inside.items() if name not in ("PWD", "SHLVL", "_", "OLDPWD")}
+        inside = dict(
+            pair.split("=", 1) for pair in (tmp_path / "env").read_text().split("\0") if pair
+        )
+        ours = {
+            name: value
+            for name, value in inside.items()
+            if name not in ("PWD", "SHLVL", "_", "OLDPWD")
+        }
         assert ours == {**ENV, "ORCH_JOB_NAME": name, "ORCH_JOB_ID": job_id}
     finally:
         assert Local().cancel(job_id, 0)
@@ -38,14 +44,18 @@ def test_name_id_and_environment(tmp_path: Path) -> None:
 
 
 def test_cancel_lets_the_job_end_by_itself(tmp_path: Path) -> None:
-    job_id = start(tmp_path, 'trap "echo closed >closed; exit" TERM; echo up >up; while :; do sleep 0.02; done')
+    job_id = start(
+        tmp_path, 'trap "echo closed >closed; exit" TERM; echo up >up; while :; do sleep 0.02; done'
+    )
     until((tmp_path / "up").exists)
     assert Local().cancel(job_id, 10)
     assert (tmp_path / "closed").read_text() == "closed\n"
 
 
 def test_cancel_ends_by_force_what_ignores_it_and_what_moved_away(tmp_path: Path) -> None:
-    job_id = start(tmp_path, 'trap "" TERM; setsid sleep 600 & echo up >up; while :; do sleep 0.02; done')
+    job_id = start(
+        tmp_path, 'trap "" TERM; setsid sleep 600 & echo up >up; while :; do sleep 0.02; done'
+    )
     until((tmp_path / "up").exists)
     until(lambda: len(members(job_id)) >= 2)
     assert Local().cancel(job_id, 0.2)
@@ -57,7 +67,9 @@ def test_a_recycled_pid_is_not_the_job(tmp_path: Path) -> None:
     try:
         _, pid, ticks = job_id.split("-")
         assert Local().jobs(ids=[f"local-{pid}-{int(ticks) - 1}"]) == {}
-        assert Local().cancel(f"local-{pid}-{int(ticks) - 1}", 0)  # nothing to end, and nothing was ended
+        assert Local().cancel(
+            f"local-{pid}-{int(ticks) - 1}", 0
+        )  # nothing to end, and nothing was ended
         assert Local().jobs(ids=[job_id])
     finally:
         Local().cancel(job_id, 0)

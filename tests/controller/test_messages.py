@@ -50,7 +50,11 @@ def test_site_order(cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_which_set(cli: Commands, site: Path, log_dir: Path) -> None:
-    for name in ("a-w-20260101-000000-0001", "a-w-20260102-000000-0002", "b-w-20250101-000000-0003"):
+    for name in (
+        "a-w-20260101-000000-0001",
+        "a-w-20260102-000000-0002",
+        "b-w-20250101-000000-0003",
+    ):
         write_set(log_dir, name)
 
     def found(*words: str | Path) -> str:
@@ -62,7 +66,10 @@ def test_which_set(cli: Commands, site: Path, log_dir: Path) -> None:
     assert cli("logs", "--site", site).code == ExitCode.BAD_INPUT  # the newest one
     assert "a-w-20260102-000000-0002" in cli.err
     assert cli("status", "a-w", "--site", site).code == ExitCode.BAD_INPUT
-    assert "`a-w` is the beginning of 2 sets:\n    a-w-20260102-000000-0002\n    a-w-20260101" in cli.err
+    assert (
+        "`a-w` is the beginning of 2 sets:\n    a-w-20260102-000000-0002\n    a-w-20260101"
+        in cli.err
+    )
     assert cli("status", "a-w-20260103-000000-0002", "--site", site).code == ExitCode.BAD_INPUT
     assert "did you mean a-w-20260102-000000-0002?" in cli.err
     assert cli("status", "nowhere/else", "--site", site).code == ExitCode.BAD_INPUT
@@ -105,7 +112,12 @@ def read_only(log_dir: Path) -> Iterator[None]:
         yield
         log_dir.chmod(0o755)
         return
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(log_dir)], capture_output=True).returncode != 0:
+    if (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(log_dir)], capture_output=True
+        ).returncode
+        != 0
+    ):
         pytest.skip("this root may not mount")
     yield
     subprocess.run(["umount", str(log_dir)], check=True)
@@ -182,7 +194,9 @@ def test_logs_say_what_there_is(cli: Commands, log_dir: Path) -> None:
         assert said in cli.err
 
 
-def test_a_silent_scheduler_is_said(cli: Commands, log_dir: Path, site: Path, fake: Callable[[str, str], Path]) -> None:
+def test_a_silent_scheduler_is_said(
+    cli: Commands, log_dir: Path, site: Path, fake: Callable[[str, str], Path]
+) -> None:
     fake("squeue", "exit 1")
     fake("scontrol", "exit 1")
     root = write_set(
@@ -205,9 +219,15 @@ def test_submit_refused_and_unknown(
     monkeypatch.setattr(submission, "LOOK_AGAIN_S", (0.0,))
     path = write_site(tmp_path / "slurm.yaml", tmp_path / "slurm-sets", scheduler="slurm")
     fake("squeue", "true")
-    fake("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid partition name specified" >&2; exit 1')
+    fake(
+        "sbatch",
+        'echo "sbatch: error: Batch job submission failed: Invalid partition name specified" >&2; exit 1',
+    )
     assert cli("submit", "local_2x2x8", "builtin", "--site", path).code == ExitCode.SCHEDULER
-    assert "Slurm refused the job: sbatch: error: Batch job submission failed: Invalid partition" in cli.err
+    assert (
+        "Slurm refused the job: sbatch: error: Batch job submission failed: Invalid partition"
+        in cli.err
+    )
     [one] = cli.json("status", "--site", path)["sets"]
     assert one["state"] == "refused"
     fake("sbatch", "echo Submitted")
@@ -218,15 +238,21 @@ def test_submit_refused_and_unknown(
 
 def test_dry_run_makes_nothing(cli: Commands, tmp_path: Path) -> None:
     path = write_site(tmp_path / "slurm.yaml", tmp_path / "slurm-sets", scheduler="slurm")
-    assert cli("submit", "local_2x2x8", "builtin", "--site", path, "--nexp", "4", "--dry-run").code == ExitCode.OK
+    assert (
+        cli("submit", "local_2x2x8", "builtin", "--site", path, "--nexp", "4", "--dry-run").code
+        == ExitCode.OK
+    )
     assert re.search(
-        r"NEXP=4 sbatch --parsable --job-name=orch-local_2x2x8-builtin-\S+ --output=\S+/job_%j.out", cli.out
+        r"NEXP=4 sbatch --parsable --job-name=orch-local_2x2x8-builtin-\S+ --output=\S+/job_%j.out",
+        cli.out,
     )
     assert list((tmp_path / "slurm-sets").iterdir()) == []
 
 
 def test_exit_codes_are_documented() -> None:
-    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (DOCS / "exit-codes.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\d+) \| `(\w+)` \|", (DOCS / "exit-codes.md").read_text(), re.MULTILINE
+    )
     assert rows == [(str(code.value), code.name) for code in ExitCode]
 
 
@@ -250,8 +276,12 @@ def test_commands_are_documented(cli: Commands) -> None:
         "demo",
     ):
         assert f"\n## {name}\n" in text
-        options = set(re.findall(r"--[a-z][a-z-]+", cli(name, "--help").out.split("\noptions:")[-1]))
+        options = set(
+            re.findall(r"--[a-z][a-z-]+", cli(name, "--help").out.split("\noptions:")[-1])
+        )
         section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]
-        missing = {option for option in options - {"--help", "--site", "--json"} if option not in section}
+        missing = {
+            option for option in options - {"--help", "--site", "--json"} if option not in section
+        }
         assert not missing, f"docs/commands.md, {name}: {missing}"
         assert "example:" in cli.out

@@ -27,7 +27,11 @@ def samples(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     return {
         family.name: {
             tuple(
-                sorted((name, value) for name, value in one.labels.items() if name not in ("system", "workload"))
+                sorted(
+                    (name, value)
+                    for name, value in one.labels.items()
+                    if name not in ("system", "workload")
+                )
             ): one.value
             for one in family.samples
         }
@@ -39,14 +43,26 @@ def samples(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
 def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A complete set that waited 40 s and lost a node, one that was refused, and a damaged one."""
     folder = tmp_path / "sets"
-    job = JobRecord(job_id="7", state="complete", started_ms=50_000, ended_ms=90_000, nodes=["n1"], set_aside=[ASIDE])
+    job = JobRecord(
+        job_id="7",
+        state="complete",
+        started_ms=50_000,
+        ended_ms=90_000,
+        nodes=["n1"],
+        set_aside=[ASIDE],
+    )
     asked = SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=10_000)
     root = write_set(folder, "S-w-20261121-101500-0001", done=3, job=job, submission=asked)
     good = read(RunRecord, root / "runs/2/state.json")
     assert isinstance(good, RunRecord)
     (root / "runs/2/attempt_2").mkdir()
-    write(replace(good, attempt=2, state="failed", outcome="infrastructure"), root / "runs/2/attempt_2/state.json")
-    write_set(folder, "S-w-20261121-111500-0002", submission=SubmissionRecord(number=1, state="refused"))
+    write(
+        replace(good, attempt=2, state="failed", outcome="infrastructure"),
+        root / "runs/2/attempt_2/state.json",
+    )
+    write_set(
+        folder, "S-w-20261121-111500-0002", submission=SubmissionRecord(number=1, state="refused")
+    )
     (folder / "S-w-20261121-121500-0003").mkdir()
     (folder / "S-w-20261121-121500-0003/set.json").write_text("{")
     monkeypatch.setenv("ORCHESTRATOR_SITE", str(write_site(tmp_path / "site.yaml", folder)))
@@ -67,11 +83,14 @@ def test_what_the_sets_say(log_dir: Path, cli: Commands) -> None:
     }
     assert found["orchestrator_failures"] == {(("kind", "infrastructure"),): 1}
     assert found["orchestrator_nodes_set_aside"] == {(("kind", "exit"),): 1}
-    assert (found["orchestrator_queue_seconds"], found["orchestrator_queued_jobs"]) == ({(): 40}, {(): 1})
+    assert (found["orchestrator_queue_seconds"], found["orchestrator_queued_jobs"]) == (
+        {(): 40},
+        {(): 1},
+    )
     # Runs of 61, 62 and 63 s: the mean of the middle one.
-    assert found["orchestrator_train_seconds"][()] == pytest.approx(186) and found["orchestrator_trained_runs"] == {
-        (): 3
-    }
+    assert found["orchestrator_train_seconds"][()] == pytest.approx(186) and found[
+        "orchestrator_trained_runs"
+    ] == {(): 3}
     assert found["orchestrator_last_score_seconds"][()] == pytest.approx(62)
     assert found["orchestrator_scrape_time_seconds"][()] > 1.7e9
     assert "orchestrator_live_set_done_runs" not in found
@@ -82,9 +101,9 @@ def test_a_set_that_goes_on(log_dir: Path, cli: Commands) -> None:
     write_set(log_dir, "S-w-20261122-101500-0004", scheduler="local", done=2, job=job)
     found = samples(cli("metrics").out)
     labels = (("set", "S-w-20261122-101500-0004"),)
-    assert found["orchestrator_live_set_done_runs"] == {labels: 2} and found["orchestrator_live_set_wanted_runs"] == {
-        labels: 3
-    }
+    assert found["orchestrator_live_set_done_runs"] == {labels: 2} and found[
+        "orchestrator_live_set_wanted_runs"
+    ] == {labels: 3}
     assert found["orchestrator_live_set_started_seconds"] == {labels: 50}
 
 
@@ -119,8 +138,12 @@ def test_odd_labels_are_bounded_and_escaped() -> None:
     assert max(map(len, family.lines())) < 100
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian: apt-get install prometheus) is not here")
+@pytest.mark.skipif(
+    not shutil.which("promtool"), reason="promtool (Debian: apt-get install prometheus) is not here"
+)
 def test_promtool_has_nothing_to_say(log_dir: Path, cli: Commands) -> None:
     text = cli("metrics").out
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, text=True, capture_output=True
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -45,7 +45,15 @@ def a_set(tmp_path: Path) -> Path:
         attempt=1,
         nodes=["n1", "n2", "n4"],
         spares=["n5"],
-        set_aside=[{"node": "n3", "reason": "its container ended in run 2", "run": 2, "attempt": 1, "time_ms": 9}],
+        set_aside=[
+            {
+                "node": "n3",
+                "reason": "its container ended in run 2",
+                "run": 2,
+                "attempt": 1,
+                "time_ms": 9,
+            }
+        ],
         warnings=["check clock: off (n3)"],
     )
     root = write_set(tmp_path, "s", nexp=3, job=job)
@@ -59,7 +67,11 @@ def a_set(tmp_path: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         state = {"success": "success", "infrastructure": "failed", "": "running"}[outcome]
         names = ["n1", "n2", third]
-        codes = {"n1": 143, "n2": 143, "n3": 139} if outcome == "infrastructure" else dict.fromkeys(names, 0)
+        codes = (
+            {"n1": 143, "n2": 143, "n3": 139}
+            if outcome == "infrastructure"
+            else dict.fromkeys(names, 0)
+        )
         record = RunRecord(
             run=run,
             attempt=attempt,
@@ -77,11 +89,20 @@ def a_set(tmp_path: Path) -> Path:
         for rank, name in enumerate(names):
             end_ms = 61_000 + (3_000 if name == "n4" else 0)
             (folder / f"node_{rank}.json").write_text(
-                json.dumps({"node": name, "rank": rank, "exit": codes[name], "start_ms": 1_000, "end_ms": end_ms})
+                json.dumps(
+                    {
+                        "node": name,
+                        "rank": rank,
+                        "exit": codes[name],
+                        "start_ms": 1_000,
+                        "end_ms": end_ms,
+                    }
+                )
             )
         if outcome == "success":
             (folder.parent / f"result_{run}.txt").write_text(
-                mllog("run_start", 5, None) + mllog("run_stop", 5 + minutes * 60_000, None, status="success")
+                mllog("run_start", 5, None)
+                + mllog("run_stop", 5 + minutes * 60_000, None, status="success")
             )
     (root / "preflight").mkdir()
     (root / "preflight/7.tsv").write_text(CHECKS)
@@ -91,8 +112,14 @@ def a_set(tmp_path: Path) -> Path:
 
 def test_a_job_record_with_spares_and_set_aside_nodes(a_set: Path) -> None:
     job = read(JobRecord, a_set / "jobs/7.json")
-    assert isinstance(job, JobRecord) and job.spares == ["n5"] and job.warnings == ["check clock: off (n3)"]
-    assert [(one.node, one.run, one.when) for one in aside_of(job)] == [("n3", 2, "run 2, attempt 1")]
+    assert (
+        isinstance(job, JobRecord)
+        and job.spares == ["n5"]
+        and job.warnings == ["check clock: off (n3)"]
+    )
+    assert [(one.node, one.run, one.when) for one in aside_of(job)] == [
+        ("n3", 2, "run 2, attempt 1")
+    ]
     odd = {
         "schema": 1,
         "job_id": "8",
@@ -102,9 +129,9 @@ def test_a_job_record_with_spares_and_set_aside_nodes(a_set: Path) -> None:
     }
     (a_set / "jobs/8.json").write_text(json.dumps(odd))
     job = read(JobRecord, a_set / "jobs/8.json")
-    assert isinstance(job, JobRecord) and [(one.node, one.reason, one.when) for one in aside_of(job)] == [
-        ("a", "", "before the first run")
-    ]
+    assert isinstance(job, JobRecord) and [
+        (one.node, one.reason, one.when) for one in aside_of(job)
+    ] == [("a", "", "before the first run")]
 
 
 def test_status_tells_spares_set_aside_nodes_and_warnings(
@@ -125,7 +152,9 @@ def test_watch_has_a_line_when_a_node_is_set_aside(a_set: Path) -> None:
     object.__setattr__(before, "set_aside", ())
     out = io.StringIO()
     _lines(iter([before, now, now]), out)
-    assert out.getvalue().count("set aside n3 (run 2, attempt 1): its container ended in run 2") == 1
+    assert (
+        out.getvalue().count("set aside n3 (run 2, attempt 1): its container ended in run 2") == 1
+    )
 
 
 def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
@@ -142,7 +171,10 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     assert fourth["preflight"]["reason"] == "gpu_count: 7 of 8 GPUs"
     assert nodes["n5"]["waits"] and nodes["n5"]["preflight"] is None
     assert any("n4 reached 122.0 GB/s" in text for text in told["suspicions"])
-    assert any("runs with n4 took 2.00 minutes, those without it 1.00" in text for text in told["suspicions"])
+    assert any(
+        "runs with n4 took 2.00 minutes, those without it 1.00" in text
+        for text in told["suspicions"]
+    )
     assert any("n4 took 5.0 % longer" in text for text in told["suspicions"])
     groups = {tuple(one["nodes"]): (one["runs"], one["mean"]) for one in told["groups"]}
     assert groups == {("n1", "n2", "n3"): ([1], 1), ("n1", "n2", "n4"): ([2], 2)}

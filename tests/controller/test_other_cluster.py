@@ -76,21 +76,32 @@ def test_another_users_job_is_not_doubled(tmp_path: Path, cli: Commands, beta: P
         assert cli.code == 0, cli.err
 
 
-def test_a_job_of_this_cluster_that_is_not_shown_and_silent_is_gone(tmp_path: Path, cli: Commands, beta: Path) -> None:
+def test_a_job_of_this_cluster_that_is_not_shown_and_silent_is_gone(
+    tmp_path: Path, cli: Commands, beta: Path
+) -> None:
     root = write_set(tmp_path, "s", job=JOB, submission=ASKED)
     at_work(root, age_s=1_000)
     assert cli.json("status", root)["state"] == "lost"
     assert cli("resume", root).code == 0, cli.err
     assert len(beta.read_text().splitlines()) == 1
     by = json.loads((root / "submissions/2.json").read_text())["by"]
-    assert (by["cluster"], by["uid"], by["host"], by["pid"]) == ("beta", os.getuid(), os.uname().nodename, os.getpid())
+    assert (by["cluster"], by["uid"], by["host"], by["pid"]) == (
+        "beta",
+        os.getuid(),
+        os.uname().nodename,
+        os.getpid(),
+    )
 
 
-def test_a_submission_to_another_cluster_is_not_gone(tmp_path: Path, cli: Commands, beta: Path) -> None:
+def test_a_submission_to_another_cluster_is_not_gone(
+    tmp_path: Path, cli: Commands, beta: Path
+) -> None:
     by = {**asdict(THIS.holder(cluster="alpha")), "uid": os.getuid()}
     root = write_set(tmp_path, "s", submission=replace(ASKED, by=by))
     told = cli.json("status", root)
-    assert told["state"] == "pending" and "it is of cluster alpha, and this is beta" in told["reason"]
+    assert (
+        told["state"] == "pending" and "it is of cluster alpha, and this is beta" in told["reason"]
+    )
     assert cli("resume", root).code == 4 and "job 7 has not begun" in cli.err
     assert not beta.exists()
 
@@ -112,7 +123,14 @@ def test_a_submission_to_another_cluster_is_not_gone(tmp_path: Path, cli: Comman
 )
 @pytest.mark.parametrize("begun", [True, False])
 def test_what_slurm_did_is_said_with_the_way_out(
-    tmp_path: Path, cli: Commands, fake: Fake, word: str, reason: str, state: str, said: str, begun: bool
+    tmp_path: Path,
+    cli: Commands,
+    fake: Fake,
+    word: str,
+    reason: str,
+    state: str,
+    said: str,
+    begun: bool,
 ) -> None:
     root = write_set(tmp_path, "s", job=JOB if begun else None, submission=ASKED)
     fields = "\\x1f".join(("7", word, "0", "0", "n1", reason, "orch-s"))
@@ -132,7 +150,9 @@ BUSY = [
 def test_not_now_is_asked_again_with_growing_pauses(tmp_path: Path, fake: Fake, said: str) -> None:
     fake("squeue", QUEUE)
     fake("scontrol", CONFIG)
-    calls = fake("sbatch", f'(( $(wc -l <"$0.calls") > 3 )) && echo 9 && exit; echo "{said}" >&2; exit 1')
+    calls = fake(
+        "sbatch", f'(( $(wc -l <"$0.calls") > 3 )) && echo 9 && exit; echo "{said}" >&2; exit 1'
+    )
     world = Hasty()
     record = submit(open_set(write_set(tmp_path, "s")), Slurm(), world=world)
     assert (record.state, record.job_id) == ("submitted", "9")

@@ -89,10 +89,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a site and one real set of one run."""
     folder = tmp_path_factory.mktemp("outputs")
     write_site(folder / "site.yaml", folder / "sets")
-    write_site(folder / "data.yaml", folder / "sets", data={"flux1": {"DATADIR": str(folder / "data")}})
+    write_site(
+        folder / "data.yaml", folder / "sets", data={"flux1": {"DATADIR": str(folder / "data")}}
+    )
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        assert main(["run", *WHAT.split(), "--nexp", "1", "--site", str(folder / "site.yaml"), "--json"]) == 1
+        assert (
+            main(
+                ["run", *WHAT.split(), "--nexp", "1", "--site", str(folder / "site.yaml"), "--json"]
+            )
+            == 1
+        )
     assert outputs.checked(out.getvalue())["kind"] == "score"
     yield folder
     for one in (folder / "sets").iterdir():
@@ -108,25 +115,47 @@ def site(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("words", "kind"), CALLS.items(), ids=list(CALLS))
-def test_outputs_are_as_described(words: str, kind: str, cli: Commands, site: Path, made: Path, tmp_path: Path) -> None:
+def test_outputs_are_as_described(
+    words: str, kind: str, cli: Commands, site: Path, made: Path, tmp_path: Path
+) -> None:
     [a_set] = (made / "sets").iterdir()
     (tmp_path / "data.yaml").write_text((made / "data.yaml").read_text())
     places = {"SET": a_set, "SITE": site, "LOGS": LOGS, "DIR": tmp_path}
-    cli(*(re.sub("SET|SITE|LOGS|DIR", lambda name: str(places[name[0]]), word) for word in words.split()), "--json")
+    cli(
+        *(
+            re.sub("SET|SITE|LOGS|DIR", lambda name: str(places[name[0]]), word)
+            for word in words.split()
+        ),
+        "--json",
+    )
     for line in cli.out.splitlines() if words.startswith("watch") else [cli.out]:
         assert outputs.checked(line)["kind"] == kind, line
 
 
-def test_the_page_as_json_is_as_described(cli: Commands, site: Path, made: Path, tmp_path: Path) -> None:
+def test_the_page_as_json_is_as_described(
+    cli: Commands, site: Path, made: Path, tmp_path: Path
+) -> None:
     [a_set] = (made / "sets").iterdir()
     for folder in (a_set, LOGS):
         assert cli("report", folder, "-o", tmp_path / "report.json").code == 0, cli.err
         assert outputs.checked((tmp_path / "report.json").read_text())["kind"] == "report"
 
 
-def test_a_set_that_is_cancelled_and_resumed(cli: Commands, site: Path, made: Path, tmp_path: Path) -> None:
+def test_a_set_that_is_cancelled_and_resumed(
+    cli: Commands, site: Path, made: Path, tmp_path: Path
+) -> None:
     own = write_site(tmp_path / "own.yaml", tmp_path / "sets")
-    cli("submit", *WHAT.split(), "--nexp", "2", "--env", "BUILTIN_FAULT=hang:run=1", "--site", own, "--json")
+    cli(
+        "submit",
+        *WHAT.split(),
+        "--nexp",
+        "2",
+        "--env",
+        "BUILTIN_FAULT=hang:run=1",
+        "--site",
+        own,
+        "--json",
+    )
     root = outputs.checked(cli.out)["set"]
 
     def running() -> bool:
@@ -141,7 +170,9 @@ def test_a_set_that_is_cancelled_and_resumed(cli: Commands, site: Path, made: Pa
 
 
 def test_every_kind_and_every_command_is_looked_at() -> None:
-    described = {name.removeprefix("output:") for name in outputs.parts() if name.startswith("output:")}
+    described = {
+        name.removeprefix("output:") for name in outputs.parts() if name.startswith("output:")
+    }
     assert described == {*CALLS.values(), *NOT_RUN, "report", "cancel", "resume", "submit"}
     none = {"run", "demo", "report", "code"}  # above and in NOT_RUN; demo is run
     assert {words.split()[0] for words in CALLS} >= set(COMMANDS) - none - {"logs", "completion"}, (

@@ -19,7 +19,15 @@ from orchestrator.cli.pictures import describe, headline, now_text
 from orchestrator.errors import SchedulerUnknown
 from orchestrator.evidence.logs import follow, run_logs
 from orchestrator.evidence.picture import as_json, ask_all, look, picture
-from orchestrator.evidence.progress import TAIL_BYTES, KeptLogs, Logs, Tail, minutes, score_so_far, tail_of
+from orchestrator.evidence.progress import (
+    TAIL_BYTES,
+    KeptLogs,
+    Logs,
+    Tail,
+    minutes,
+    score_so_far,
+    tail_of,
+)
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set, set_folders
 from orchestrator.evidence.state import STATES
 from orchestrator.evidence.watch import Watch
@@ -47,7 +55,13 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
     ("submission", "own", "jobs", "state", "reason"),
     [
         (None, None, {}, "new", ""),
-        (SENT, None, job("PENDING", "Priority"), "pending", "jobs with a higher priority come first (Priority)"),
+        (
+            SENT,
+            None,
+            job("PENDING", "Priority"),
+            "pending",
+            "jobs with a higher priority come first (Priority)",
+        ),
         (SENT, None, job("REQUEUE_HOLD", "JobHeldUser"), "held", HELD),
         (SENT, None, job("CONFIGURING"), "starting", "CONFIGURING"),
         (SENT, None, job("RUNNING"), "starting", ""),
@@ -59,8 +73,20 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             "lost",
             f"job 7 {NODE_FAIL} and has written no state; it printed nothing (no job_7.out)",
         ),
-        (SENT, None, {}, "lost", "job 7 is gone and has written no state; it printed nothing (no job_7.out)"),
-        (SENT, None, None, "pending", "the scheduler does not answer; the job has written nothing yet"),
+        (
+            SENT,
+            None,
+            {},
+            "lost",
+            "job 7 is gone and has written no state; it printed nothing (no job_7.out)",
+        ),
+        (
+            SENT,
+            None,
+            None,
+            "pending",
+            "the scheduler does not answer; the job has written nothing yet",
+        ),
         (
             SubmissionRecord(number=1, state="unknown", error="time-out"),
             None,
@@ -87,11 +113,35 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
         (SENT, OWN, job("RUNNING"), "running", ""),
         (SENT, OWN, job("COMPLETING"), "ending", ""),
         (SENT, OWN, job("REQUEUED"), "pending", REQUEUED),
-        (SENT, OWN, job("TIMEOUT"), "time_limit", "job 7 was ended by its time limit without having closed the set"),
+        (
+            SENT,
+            OWN,
+            job("TIMEOUT"),
+            "time_limit",
+            "job 7 was ended by its time limit without having closed the set",
+        ),
         (SENT, OWN, {}, "lost", "job 7 is gone without having closed the set"),
-        (SENT, OWN, None, "running", "the scheduler does not answer; this is what the job's files say"),
-        (SENT, JobRecord(job_id="7", state="time_limit", reason="near", started_ms=2_000), None, "time_limit", "near"),
-        (SENT, JobRecord(job_id="7", state="complete", started_ms=2_000), job("RUNNING"), "complete", ""),
+        (
+            SENT,
+            OWN,
+            None,
+            "running",
+            "the scheduler does not answer; this is what the job's files say",
+        ),
+        (
+            SENT,
+            JobRecord(job_id="7", state="time_limit", reason="near", started_ms=2_000),
+            None,
+            "time_limit",
+            "near",
+        ),
+        (
+            SENT,
+            JobRecord(job_id="7", state="complete", started_ms=2_000),
+            job("RUNNING"),
+            "complete",
+            "",
+        ),
         # a resumed set: the old job is closed, the new one waits
         (
             SubmissionRecord(number=2, state="submitted", job_id="8", requested_ms=9_000),
@@ -141,7 +191,9 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
     running = RunRecord(run=4, attempt=2, state="running", start_ms=1_000)
     write(running, attempt / "state.json")
     write(running, attempt.parent / "state.json")
-    (attempt / "node_0.log").write_text(mllog("eval_accuracy", 5, 0.75, samples_count=64) + ":::MLLOG {torn")
+    (attempt / "node_0.log").write_text(
+        mllog("eval_accuracy", 5, 0.75, samples_count=64) + ":::MLLOG {torn"
+    )
     one = picture(SetEvidence(root), job("RUNNING"), Logs())
     assert (one.done, one.failed, one.current, one.attempt, one.attempts) == (3, 0, 4, 2, 5)
     assert one.evaluation is not None
@@ -153,7 +205,14 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
 def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
     going = [(4, 1, "n1", 0.75), (5, 2, "n2", 0.5), (6, 1, "n3", None)]
     groups = [{"nodes": [node], "run": run, "attempt": attempt} for run, attempt, node, _ in going]
-    own = JobRecord(job_id="7", state="running", run=6, attempt=1, started_ms=2_000, groups=[*groups, {"run": "x"}, 7])  # type: ignore[list-item]
+    own = JobRecord(
+        job_id="7",
+        state="running",
+        run=6,
+        attempt=1,
+        started_ms=2_000,
+        groups=[*groups, {"run": "x"}, 7],
+    )  # type: ignore[list-item]
     root = write_set(tmp_path, "s", nexp=9, done=3, submission=SENT, job=own)
     for run, number, node, value in going:
         attempt = root / f"runs/{run}/attempt_{number}"
@@ -161,7 +220,9 @@ def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
         running = RunRecord(run=run, attempt=number, state="running", start_ms=1_000, nodes=[node])
         write(running, attempt / "state.json")
         write(running, attempt.parent / "state.json")
-        (attempt / "node_0.log").write_text(f"log of {run}\n" + (mllog("eval_accuracy", 5, value) if value else ""))
+        (attempt / "node_0.log").write_text(
+            f"log of {run}\n" + (mllog("eval_accuracy", 5, value) if value else "")
+        )
     logs = KeptLogs()
     for _ in range(2):
         one = picture(SetEvidence(root), job("RUNNING"), logs)
@@ -174,13 +235,32 @@ def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
         "run 6 of 9 on n3, evaluation -",
     ]
     assert Watch(open_set(root), Running())._growing(SetEvidence(root))
-    assert [path.parent.parent.name for path in run_logs(open_set(root), None, None, "0")] == ["4", "5", "6"]
+    assert [path.parent.parent.name for path in run_logs(open_set(root), None, None, "0")] == [
+        "4",
+        "5",
+        "6",
+    ]
     cli("logs", root)
-    assert [line for line in cli.out.splitlines() if "log of" in line] == ["log of 4", "log of 5", "log of 6"]
+    assert [line for line in cli.out.splitlines() if "log of" in line] == [
+        "log of 4",
+        "log of 5",
+        "log of 6",
+    ]
     followed = follow(
-        open_set(root), Running(), run=None, attempt=None, node="0", job=False, pause=lambda _: _end(root, own)
+        open_set(root),
+        Running(),
+        run=None,
+        attempt=None,
+        node="0",
+        job=False,
+        pause=lambda _: _end(root, own),
     )
-    assert sorted(text.split(b"\n")[0] for _, text in followed) == [b"log of 4", b"log of 5", b"log of 6", b"more"]
+    assert sorted(text.split(b"\n")[0] for _, text in followed) == [
+        b"log of 4",
+        b"log of 5",
+        b"log of 6",
+        b"more",
+    ]
 
 
 def _end(root: Path, own: JobRecord) -> None:
@@ -200,7 +280,10 @@ def test_last_words_of_a_job_that_could_not_start(tmp_path: Path) -> None:
     root = write_set(tmp_path, "s", submission=SENT)
     (root / "job_7.out").write_text("one\norchestrator: error: no such image\n\n")
     one = picture(SetEvidence(root), {}, Logs())
-    assert one.reason == "job 7 is gone and has written no state; its last words: orchestrator: error: no such image"
+    assert (
+        one.reason
+        == "job 7 is gone and has written no state; its last words: orchestrator: error: no such image"
+    )
 
 
 def test_one_query_for_all_sets_and_none_for_closed_ones(tmp_path: Path) -> None:
@@ -260,14 +343,22 @@ def test_watching_asks_slurm_rarely(tmp_path: Path) -> None:
         nonlocal looks
         looks += 1
         if looks == 50:
-            write(JobRecord(job_id="7", state="complete", started_ms=2_000), run_set.layout.job("7"))
+            write(
+                JobRecord(job_id="7", state="complete", started_ms=2_000), run_set.layout.job("7")
+            )
 
     assert [one.state for one in watch.pictures(pause)] == ["running"] * 50 + ["complete"]
     assert scheduler.asked == 1
 
 
 def test_newest_set_first_whatever_its_system(tmp_path: Path) -> None:
-    for name in ("a-w-20260101-000000-0001", "z-w-20250101-000000-0002", "b-w-20260101-000001-0003", "other", ".tmp"):
+    for name in (
+        "a-w-20260101-000000-0001",
+        "z-w-20250101-000000-0002",
+        "b-w-20260101-000001-0003",
+        "other",
+        ".tmp",
+    ):
         (tmp_path / name).mkdir()
     names = [path.name for path in set_folders(tmp_path)]
     assert [name[0] for name in names if name != "work"] == ["b", "a", "z", "o"]
@@ -363,18 +454,35 @@ def test_what_a_score_is_going_to_be() -> None:
     assert score_so_far("flux1", [3.0, 1.0, 2.0], 1) == 2.5
     assert score_so_far("flux1", [1.0, 2.0], 0) is None
     assert score_so_far("flux1", [1.0, 2.0, 3.0, 4.0], 2) is None
-    assert score_so_far("unet3d", [float(k) for k in range(9)], 0) == 4.0  # the rules drop four on each side of it
+    assert (
+        score_so_far("unet3d", [float(k) for k in range(9)], 0) == 4.0
+    )  # the rules drop four on each side of it
     assert score_so_far("unet3d", [1.0, 2.0, 3.0], 0) is None
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_the_clock_of_a_batch_host_does_not_say_which_job_is_the_last_one(tmp_path: Path, begun: bool) -> None:
+def test_the_clock_of_a_batch_host_does_not_say_which_job_is_the_last_one(
+    tmp_path: Path, begun: bool
+) -> None:
     """The first job ran where it was tomorrow already; the second one was submitted later, and started earlier."""
-    ahead = replace(OWN, state="cancelled", reason="ended by a signal", started_ms=86_400_000, ended_ms=86_400_001)
+    ahead = replace(
+        OWN,
+        state="cancelled",
+        reason="ended by a signal",
+        started_ms=86_400_000,
+        ended_ms=86_400_001,
+    )
     root = write_set(tmp_path, "s", done=3 if begun else 1, job=ahead, submission=SENT)
     write(replace(SENT, number=2, job_id="8", requested_ms=5_000), root / "submissions/2.json")
     if begun:
-        write(replace(OWN, job_id="8", state="complete", started_ms=6_000, ended_ms=9_000), root / "jobs/8.json")
+        write(
+            replace(OWN, job_id="8", state="complete", started_ms=6_000, ended_ms=9_000),
+            root / "jobs/8.json",
+        )
     files = SetEvidence(root)
     now = picture(files, {"8": Job("8", "orch-s", "PENDING", "Priority")}, KeptLogs())
-    assert (now.state, now.job_id, files.settled) == ("complete" if begun else "pending", "8", begun)
+    assert (now.state, now.job_id, files.settled) == (
+        "complete" if begun else "pending",
+        "8",
+        begun,
+    )

@@ -67,9 +67,7 @@ if env["ORCH_NODE"].startswith("bad"):
 say("checked", str(time.time_ns() // 10**6))
 """
 # What salloc does with its command; its own options go to a file.
-SALLOC = (
-    'echo "salloc: Granted job allocation 7" >&2; while [[ $1 != -- ]]; do shift; done; shift; SLURM_JOB_ID=7 exec "$@"'
-)
+SALLOC = 'echo "salloc: Granted job allocation 7" >&2; while [[ $1 != -- ]]; do shift; done; shift; SLURM_JOB_ID=7 exec "$@"'
 
 
 @pytest.fixture
@@ -80,7 +78,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "site.yaml").write_text(
         f"kind: site\npartition: gpu\nlog_dir: {tmp_path}/sets\nsbatch: ['--mem=0', '--requeue']\n"
     )
-    files = {"preflight.sh": SCRIPT.encode(), "lib/__main__.py": NODE.encode(), "manifest.json": b"{}"}
+    files = {
+        "preflight.sh": SCRIPT.encode(),
+        "lib/__main__.py": NODE.encode(),
+        "manifest.json": b"{}",
+    }
     monkeypatch.setattr("orchestrator.render.render_bundle", lambda entry, nexp: files)
     return tmp_path
 
@@ -88,7 +90,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sinfo(fake: Callable[[str, str], Path], *nodes: str) -> Path:
     """`name state [reason]` each"""
     lines = [one.split(" ", 2) for one in nodes]
-    text = "".join("\x1f".join((name, state, "gpu*", (rest or ["none"])[0])) + "\n" for name, state, *rest in lines)
+    text = "".join(
+        "\x1f".join((name, state, "gpu*", (rest or ["none"])[0])) + "\n"
+        for name, state, *rest in lines
+    )
     return fake("sinfo", f"cat <<'END'\n{text}END")
 
 
@@ -107,7 +112,16 @@ def left(place: Path) -> list[str]:
 def test_idle_nodes_are_checked_in_a_short_allocation(
     cli: Commands, place: Path, fake: Callable[[str, str], Path]
 ) -> None:
-    sinfo(fake, "n1 idle", "bad2 idle", "n3 mixed", "n4 drained bad fan", "warm5 idle", "silent6 idle", "n7 down*")
+    sinfo(
+        fake,
+        "n1 idle",
+        "bad2 idle",
+        "n3 mixed",
+        "n4 drained bad fan",
+        "warm5 idle",
+        "silent6 idle",
+        "n7 down*",
+    )
     salloc = fake("salloc", SALLOC)
     excluded = place / "bad.txt"
     preflight(cli, place, "--exclude-file", excluded)
@@ -126,12 +140,17 @@ def test_idle_nodes_are_checked_in_a_short_allocation(
         assert re.search(f"^{line}", cli.out, re.MULTILINE), line
     assert excluded.read_text() == "bad2\nsilent6\n"
     [asked] = salloc.read_text().splitlines()
-    assert "--nodes=4 --nodelist=n1,bad2,warm5,silent6 --ntasks-per-node=1" in asked and "--immediate=" in asked
+    assert (
+        "--nodes=4 --nodelist=n1,bad2,warm5,silent6 --ntasks-per-node=1" in asked
+        and "--immediate=" in asked
+    )
     assert "--partition=gpu --gres=gpu:8 --mem=0 -- bash" in asked and "--requeue" not in asked
     assert "--nodes n1,bad2,warm5,silent6" in calls(place)[0] and left(place) == []
 
 
-def test_what_all_nodes_say_is_said_once(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+def test_what_all_nodes_say_is_said_once(
+    cli: Commands, place: Path, fake: Callable[[str, str], Path]
+) -> None:
     sinfo(fake, "warm1 idle", "warm2 idle", "n3 drained")
     fake("salloc", SALLOC)
     preflight(cli, place)
@@ -169,7 +188,9 @@ def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -
         "verdict": "pass",
         "reason": "",
         "remedy": "",
-        "checks": [{"check": "engine", "verdict": "pass", "ms": 3, "text": "docker 27", "remedy": ""}],
+        "checks": [
+            {"check": "engine", "verdict": "pass", "ms": 3, "text": "docker 27", "remedy": ""}
+        ],
     }
     assert told["together"][0]["text"] == "bus bandwidth 312.4 GB/s"
     assert "--nodes=n1,warm2" in log.read_text() and "--deep" in calls(place)[0]
@@ -177,11 +198,18 @@ def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -
     assert cli.code == 1 and "n9    untested  not tested: not in partition gpu" in cli.out
 
 
-def test_nothing_idle_asks_for_nothing(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+def test_nothing_idle_asks_for_nothing(
+    cli: Commands, place: Path, fake: Callable[[str, str], Path]
+) -> None:
     sinfo(fake, "n1 allocated")
     salloc = fake("salloc", SALLOC)
     preflight(cli, place)
-    assert cli.code == 1 and "tested 0 of 1 nodes" in cli.out and "exclude:" not in cli.out and not salloc.exists()
+    assert (
+        cli.code == 1
+        and "tested 0 of 1 nodes" in cli.out
+        and "exclude:" not in cli.out
+        and not salloc.exists()
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +229,9 @@ def test_nothing_idle_asks_for_nothing(cli: Commands, place: Path, fake: Callabl
         ),
     ],
 )
-def test_slurm_refuses(cli: Commands, place: Path, fake: Callable[[str, str], Path], words: str, said: str) -> None:
+def test_slurm_refuses(
+    cli: Commands, place: Path, fake: Callable[[str, str], Path], words: str, said: str
+) -> None:
     sinfo(fake, "n1 idle")
     salloc = fake("salloc", f"echo '{words}' >&2; exit 1")
     preflight(cli, place)
@@ -220,7 +250,9 @@ def test_a_script_that_fails_in_its_allocation_is_not_tried_again(
     assert len(salloc.read_text().splitlines()) == 1
 
 
-def test_slurm_does_not_answer(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+def test_slurm_does_not_answer(
+    cli: Commands, place: Path, fake: Callable[[str, str], Path]
+) -> None:
     fake("sinfo", "echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
     preflight(cli, place)
     assert cli.code == 4 and left(place) == []
@@ -230,24 +262,42 @@ def test_inside_an_allocation(cli: Commands, place: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2],bad3")
     preflight(cli, place)
-    assert cli.code == 1 and "tested 3 of 3 nodes" in cli.out and "--nodes n1,n2,bad3" in calls(place)[-1]
+    assert (
+        cli.code == 1
+        and "tested 3 of 3 nodes" in cli.out
+        and "--nodes n1,n2,bad3" in calls(place)[-1]
+    )
     preflight(cli, place, "--nodes", "n1")
     assert cli.code == 0 and "--nodes n1" in calls(place)[-1]
     preflight(cli, place, "--nodes", "n1,n9")
     assert cli.code == 2 and "n9 is not of this allocation" in cli.err
 
 
-def test_without_a_system_only_hosts_are_checked(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_system_only_hosts_are_checked(
+    cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
     monkeypatch.setattr(
         "orchestrator.render.render_bundle",
-        lambda entry, nexp: seen.append(entry) or {"preflight.sh": SCRIPT.encode(), "manifest.json": b"{}"},
+        lambda entry, nexp: (
+            seen.append(entry) or {"preflight.sh": SCRIPT.encode(), "manifest.json": b"{}"}
+        ),
     )
     cli("preflight", "--site", place / "site.yaml", "--via", "local")
-    assert cli.code == 0 and "hosts only" in cli.err and re.search("^here +pass", cli.out, re.MULTILINE)
-    assert seen[0].gfx == "" and seen[0].site.preflight.skip == ["image"] and seen[0].fabric_kind == "none"
+    assert (
+        cli.code == 0
+        and "hosts only" in cli.err
+        and re.search("^here +pass", cli.out, re.MULTILINE)
+    )
+    assert (
+        seen[0].gfx == ""
+        and seen[0].site.preflight.skip == ["image"]
+        and seen[0].fabric_kind == "none"
+    )
     cli("preflight", "--site", place / "site.yaml", "--via", "local", "--deep")
-    assert [entry.site.preflight.deep for entry in seen] == [False, True], "the bundle has what measures"
+    assert [entry.site.preflight.deep for entry in seen] == [False, True], (
+        "the bundle has what measures"
+    )
     cli("preflight", "MI325X_08x08x32", "--site", place / "site.yaml")
     assert cli.code == 2 and "SYSTEM and WORKLOAD belong together" in cli.err
     cli("preflight", "--site", place / "site.yaml", "--via", "local", "--nodes", "a")
@@ -257,11 +307,15 @@ def test_without_a_system_only_hosts_are_checked(cli: Commands, place: Path, mon
 class Hosts:
     """A transport for hosts of this machine: `dark1` does not answer, `blind1` does not see the log directory."""
 
-    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+    def run(
+        self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until
+    ) -> NodeAnswer:
         if node.name == "dark1":
             return NodeAnswer(node.name, -1, problem="SSH to dark1:22: no answer in time")
         words = [
-            word.replace("/sets/", "/nowhere/") if word.endswith("/lib") and node.name == "blind1" else word
+            word.replace("/sets/", "/nowhere/")
+            if word.endswith("/lib") and node.name == "blind1"
+            else word
             for word in argv
         ]
         done = subprocess.run(words, capture_output=True, timeout=LIMIT_S)
@@ -270,7 +324,9 @@ class Hosts:
 
 def test_over_ssh(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Hosts())
-    preflight(cli, place, "--via", "ssh", "--nodes", "n[1-2],bad3,dark1,blind1=ssh://me@10.0.0.9:2222")
+    preflight(
+        cli, place, "--via", "ssh", "--nodes", "n[1-2],bad3,dark1,blind1=ssh://me@10.0.0.9:2222"
+    )
     assert cli.code == ExitCode.UNKNOWN, cli.err
     for line in (
         r"n2 +pass",
@@ -290,7 +346,11 @@ def test_over_ssh(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_script_that_could_not_run(cli: Commands, place: Path) -> None:
     (place / "sets/broken").touch()
     preflight(cli, place, "--via", "local")
-    assert cli.code == 3 and "preflight.sh could not run: scontrol: no such thing" in cli.err and left(place) == []
+    assert (
+        cli.code == 3
+        and "preflight.sh could not run: scontrol: no such thing" in cli.err
+        and left(place) == []
+    )
 
 
 def test_bad_places(cli: Commands, place: Path) -> None:
@@ -316,7 +376,17 @@ def test_an_interruption_leaves_nothing(place: Path, by: signal.Signals) -> None
     (place / "sets/hang").touch()
     (place / "script.sh").write_text(SCRIPT)
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, place / "script.sh", "preflight", "--site", place / "site.yaml", "--via", "local"],
+        [
+            sys.executable,
+            "-c",
+            RUN,
+            place / "script.sh",
+            "preflight",
+            "--site",
+            place / "site.yaml",
+            "--via",
+            "local",
+        ],
         stderr=subprocess.DEVNULL,
     )
     until(lambda: (place / "sets/calls").exists())
@@ -338,7 +408,11 @@ def test_verdicts() -> None:
         "node\tcheck\tverdict\tms\ttext\tremedy\na\tx\tpass\t1\t\t\nb\tx\tskip\t\t\t\nb\ty\tnew\t1\t\t\ntorn\tx\n"
     )
     assert rows == [Row("a", "x", "pass", 1), Row("b", "x", "skip", 0)]
-    told = judge(["a", "b", "c", "d"], [*rows, Row("a", "y", "fail", 1), Row("d", "-", "untested", 0, "lost")], {})
+    told = judge(
+        ["a", "b", "c", "d"],
+        [*rows, Row("a", "y", "fail", 1), Row("d", "-", "untested", 0, "lost")],
+        {},
+    )
     assert [one.verdict for one in told.nodes] == ["fail", "pass", "untested", "untested"]
     assert told.exclude == ["a", "c", "d"] and not told.fit and told.nodes[3].problem == "lost"
     assert judge([], [], {}).verdict == "untested"
@@ -370,9 +444,19 @@ def test_this_host_with_the_real_bundle(cli: Commands, real: Path) -> None:
     assert told["verdict"] in ("pass", "warn") and cli.code == 0 and left(real) == []
 
 
-def test_over_ssh_with_the_real_bundle(cli: Commands, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_ssh_with_the_real_bundle(
+    cli: Commands, real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Hosts())
-    asked = ["--site", real / "site.yaml", "--via", "ssh", "--nodes", "n[1-2],dark1,blind1", "--json"]
+    asked = [
+        "--site",
+        real / "site.yaml",
+        "--via",
+        "ssh",
+        "--nodes",
+        "n[1-2],dark1,blind1",
+        "--json",
+    ]
     cli("preflight", "local_2x2x8", "builtin", *asked)
     told = outputs.checked(cli.out)
     nodes = {one["node"]: one for one in told["nodes"]}
@@ -384,7 +468,9 @@ def test_over_ssh_with_the_real_bundle(cli: Commands, real: Path, monkeypatch: p
     assert marker["verdict"] == "pass"
 
 
-def test_a_judge_that_starts_late_blames_no_clock(cli: Commands, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_that_starts_late_blames_no_clock(
+    cli: Commands, real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a busy host the nodes may have answered long before."""
 
     class Quick(Hosts):
@@ -395,14 +481,18 @@ def test_a_judge_that_starts_late_blames_no_clock(cli: Commands, real: Path, mon
 
     python = real / "python"
     wait = f"while [[ ! -e {real}/answered ]]; do sleep 0.05; done; sleep 1.1"
-    python.write_text(f'#!/bin/bash\n[[ $* != *" preflight --"* ]] || {{ {wait}; }}\nexec python3 "$@"\n')
+    python.write_text(
+        f'#!/bin/bash\n[[ $* != *" preflight --"* ]] || {{ {wait}; }}\nexec python3 "$@"\n'
+    )
     python.chmod(0o755)
     limits = {"clock_seconds": 1, "skip": ["leftovers"]}
     write_site(real / "site.yaml", real / "sets", python=str(python), preflight=limits)
     monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Quick())
     cli("preflight", "--site", real / "site.yaml", "--via", "ssh", "--nodes", "n1", "--json")
     [node] = outputs.checked(cli.out)["nodes"]
-    assert [row["verdict"] for row in node["checks"] if row["check"] == "clock"] == ["pass"], cli.out
+    assert [row["verdict"] for row in node["checks"] if row["check"] == "clock"] == ["pass"], (
+        cli.out
+    )
 
 
 def test_only_what_this_host_left_is_swept(cli: Commands, place: Path) -> None:

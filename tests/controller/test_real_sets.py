@@ -32,12 +32,26 @@ def submit(cli: Commands, site: Path, nexp: int, *words: str) -> tuple[Path, str
 
 def hanging(root: Path, run: int) -> None:
     """Wait until a run is at work."""
-    until(lambda: (root / f"runs/{run}/state.json").exists() and run_state(root, run).state == "running")
+    until(
+        lambda: (
+            (root / f"runs/{run}/state.json").exists() and run_state(root, run).state == "running"
+        )
+    )
 
 
 def test_run_status_logs_score(cli: Commands, site: Path) -> None:
     """`run` is submit, watch and score in one. The first run misses its target: it is a result."""
-    cli("run", *SYSTEM, "--site", site, "--nexp", "2", "--json", "--env", "BUILTIN_FAULT=abort:run=1")
+    cli(
+        "run",
+        *SYSTEM,
+        "--site",
+        site,
+        "--nexp",
+        "2",
+        "--json",
+        "--env",
+        "BUILTIN_FAULT=abort:run=1",
+    )
     scored, verdict = cli.out, cli.code
     [one] = cli.json("status", "--site", site)["sets"]
     root, job_id = Path(one["set"]), one["job_id"]
@@ -48,7 +62,8 @@ def test_run_status_logs_score(cli: Commands, site: Path) -> None:
     assert len({run["seed"] for run in one["runs"]}) == 2 and one["runs"][1]["minutes"] > 0
     assert "not converged" in cli("status", root).out
     head = cli("status", "--site", site).out.splitlines()[0]
-    assert head.split() == "SET STATE RUNS ATTEMPTS NOW LAST EVAL ELAPSED LEFT SCORE SO FAR JOB REASON".split()  # noqa: SIM905
+    heads = "SET STATE RUNS ATTEMPTS NOW LAST EVAL ELAPSED LEFT SCORE SO FAR JOB REASON"
+    assert head.split() == heads.split()
     assert "2/2" in cli.out
     assert cli("watch", "--site", site).code == ExitCode.OK
     assert cli.out.splitlines()[-1].split(None, 1)[1].startswith("complete  2/2 done")
@@ -69,7 +84,11 @@ def test_a_view_that_is_interrupted_cancel_and_resume(cli: Commands, tmp_path: P
     root, job_id = submit(cli, site, 2, "--env", "BUILTIN_FAULT=hang:run=2:attempt=1")
     hanging(root, 2)
     # The run says so itself before its job does.
-    [one] = until(lambda: [one for one in cli.json("status", "--site", site)["sets"] if one["current_run"] == 2])
+    [one] = until(
+        lambda: [
+            one for one in cli.json("status", "--site", site)["sets"] if one["current_run"] == 2
+        ]
+    )
     assert (one["state"], one["job_state"], one["done"]) == ("running", "RUNNING", 1)
     argv = [sys.executable, "-m", "orchestrator", "watch", root]
     view = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -83,7 +102,9 @@ def test_a_view_that_is_interrupted_cancel_and_resume(cli: Commands, tmp_path: P
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert f"job {job_id} (RUNNING) of {root.name} is alive" in cli.err
     assert cli("cancel", root, "--grace", "10").code == ExitCode.OK
-    assert cli.out.startswith(f"job {job_id} is gone; 1 of 2 runs are done\ngoes on with: orchestrator resume ")
+    assert cli.out.startswith(
+        f"job {job_id} is gone; 1 of 2 runs are done\ngoes on with: orchestrator resume "
+    )
     assert members(job_id) == []
     assert (run_state(root, 2).state, run_state(root, 2).outcome) == ("failed", "interrupted")
     job = read(JobRecord, root / f"jobs/{job_id}.json")
@@ -93,12 +114,19 @@ def test_a_view_that_is_interrupted_cancel_and_resume(cli: Commands, tmp_path: P
     assert cli.json("resume", root)["missing_runs"] == [2]
     assert cli("watch", root).code == ExitCode.OK
     one = cli.json("status", root)
-    assert (one["state"], one["done"], [run["attempt"] for run in one["runs"]]) == ("complete", 2, [1, 2])
+    assert (one["state"], one["done"], [run["attempt"] for run in one["runs"]]) == (
+        "complete",
+        2,
+        [1, 2],
+    )
     assert numbered(root / "submissions") == [1, 2]
     assert (root / "runs/1/result_1.txt").read_bytes() == first
     assert root.parent == log_dir and (root / f"job_{job_id}.out").is_file()
     assert [path.name for path in log_dir.parent.iterdir()] == [log_dir.name], "nothing beside it"
-    assert cli("score", root).code in (ExitCode.OK, ExitCode.NO_SCORE) and cli("replay", root).code == ExitCode.OK
+    assert (
+        cli("score", root).code in (ExitCode.OK, ExitCode.NO_SCORE)
+        and cli("replay", root).code == ExitCode.OK
+    )
 
 
 def test_a_killed_loop_is_lost_and_can_be_submitted_again(cli: Commands, site: Path) -> None:
@@ -118,7 +146,9 @@ def test_demo(cli: Commands, tmp_path: Path) -> None:
     cli("demo", "--dir", tmp_path / "a demo", "--nexp", "2")
     assert cli.code in (ExitCode.OK, ExitCode.NO_SCORE), cli.err
     export, status, *_ = cli.out.partition("look around:\n")[2].splitlines()
-    pasted = subprocess.run(["bash", "-ec", f"{export}\n{status}"], capture_output=True, text=True, check=True)
+    pasted = subprocess.run(
+        ["bash", "-ec", f"{export}\n{status}"], capture_output=True, text=True, check=True
+    )
     assert "complete" in pasted.stdout
     [one] = cli.json("status", "--site", tmp_path / "a demo/site.yaml")["sets"]
     assert (one["state"], one["done"]) == ("complete", 2)

@@ -42,20 +42,26 @@ JOB = f"local-{os.getpid()}-{process_start(os.getpid())}"
 """The job is this process: the scheduler shows it as running."""
 SCREEN = Screen(120, signs="unicode")
 MINUTE = 60_000
-HUNG = "hung: no output of any node for 600 s (limit 600 s: its evaluations came 30 s apart at most)"
+HUNG = (
+    "hung: no output of any node for 600 s (limit 600 s: its evaluations came 30 s apart at most)"
+)
 
 
 def limits(**changes: int) -> Settings:
     values = {"nnodes": 2, "hang_multiple": 3, "hang_s": 1200, "hang_start_s": 5400, **changes}
     kinds = {"int": 0, "str": "", "tuple[str, ...]": (), "dict[str, str]": {}}
     names = Settings.__dataclass_fields__
-    return Settings(**{name: values.get(name, kinds[str(item.type)]) for name, item in names.items()})  # type: ignore[arg-type]
+    return Settings(
+        **{name: values.get(name, kinds[str(item.type)]) for name, item in names.items()}
+    )  # type: ignore[arg-type]
 
 
 class Loop:
     """The real loop's part in an attempt, at moments that the test names."""
 
-    def __init__(self, root: Path, run: int = 1, group: int = 1, settings: Settings | None = None) -> None:
+    def __init__(
+        self, root: Path, run: int = 1, group: int = 1, settings: Settings | None = None
+    ) -> None:
         job = Work(root, settings or limits(), Layout(root), world := BatchHost())
         job.scheduler, job.job_id, job.log = LocalNodes({}, 2, world), JOB, lambda text: None  # type: ignore[method-assign]
         self.path = Layout(root).events(JOB if group == 1 else f"{JOB}.{group}")
@@ -75,7 +81,14 @@ class Loop:
             pass
         return self.vigil.ended
 
-    def at(self, quiet_ms: int, began: int = 1, interval_ms: int = 0, stopped: int = 0, now: float = 0.0) -> str:
+    def at(
+        self,
+        quiet_ms: int,
+        began: int = 1,
+        interval_ms: int = 0,
+        stopped: int = 0,
+        now: float = 0.0,
+    ) -> str:
         """Its decision when the first node has been quiet for so long, and the other one for longer."""
         self.hears("n0", Pulse(quiet_ms, began, interval_ms, stopped))
         self.hears("n1", Pulse(quiet_ms + 100_000, 0, 0, 0))
@@ -89,11 +102,20 @@ class Loop:
 def root(tmp_path: Path) -> Iterator[Path]:
     """A set whose run 1 is running on two nodes; the signals that a loop takes over are given back."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
-    before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
+    before, wakeup = (
+        {number: signal.getsignal(number) for number in numbers},
+        signal.set_wakeup_fd(-1),
+    )
     write_site(tmp_path / "site.yaml", tmp_path / "sets")
     started = now_ms() - 30_000
     job = JobRecord(
-        job_id=JOB, state="running", host=os.uname().nodename, started_ms=started, run=1, attempt=1, nodes=NODES
+        job_id=JOB,
+        state="running",
+        host=os.uname().nodename,
+        started_ms=started,
+        run=1,
+        attempt=1,
+        nodes=NODES,
     )
     folder = write_set(tmp_path / "sets", "S-w-20261121-101500-9f3c", scheduler="local", job=job)
     goes_on(folder, 1)
@@ -152,7 +174,9 @@ def aged(path: Path, seconds: float, *, storage: bool = True) -> None:
         ),
     ],
 )
-def test_everybody_shows_what_the_loop_decides(root: Path, cli: Commands, pulse: Pulse, verdict: str) -> None:
+def test_everybody_shows_what_the_loop_decides(
+    root: Path, cli: Commands, pulse: Pulse, verdict: str
+) -> None:
     decision = Loop(root).at(*pulse)
     assert bool(decision) == ("the loop is ending it" in verdict)
     assert decision.partition("; evidence")[0] in verdict
@@ -178,7 +202,9 @@ def test_everybody_shows_what_the_loop_decides(root: Path, cli: Commands, pulse:
         assert " ".join(verdict.split()[:6]) in " ".join(text.split())
     labels = f'set="{root.name}",run="1"' + "}"
     site = root.parents[1] / "site.yaml"
-    samples = dict(line.split() for line in cli("metrics", "--site", site).out.splitlines() if labels in line)
+    samples = dict(
+        line.split() for line in cli("metrics", "--site", site).out.splitlines() if labels in line
+    )
     assert {name.partition("{")[0]: float(value) for name, value in samples.items()} == {
         "orchestrator_live_run_quiet_seconds": shown["quiet_s"],
         "orchestrator_live_run_hang_limit_seconds": limit,
@@ -192,7 +218,10 @@ def test_a_log_that_does_not_grow_is_no_verdict(root: Path) -> None:
     make_older(root / "runs/1/attempt_1/node_0.log", 4000)
     one, found = drawn(root)
     assert (one.reason, found.cause) == ("", "running")
-    assert "last line 1h06m ago" in (text := "\n".join(one_set(one, SCREEN, 24))) and "ago !" not in text
+    assert (
+        "last line 1h06m ago" in (text := "\n".join(one_set(one, SCREEN, 24)))
+        and "ago !" not in text
+    )
 
 
 def test_a_run_does_not_hang_once_the_only_node_that_printed_has_ended(root: Path) -> None:
@@ -208,7 +237,11 @@ def test_a_run_does_not_hang_once_the_only_node_that_printed_has_ended(root: Pat
 def test_a_run_that_is_never_ended_as_hung_is_not_said_to_be(root: Path) -> None:
     assert Loop(root, settings=limits(hang_multiple=0)).at(10**9) == ""
     one, _ = drawn(root)
-    assert one.reason == "" and one.going[0].silence is not None and one.going[0].silence.silence is not None
+    assert (
+        one.reason == ""
+        and one.going[0].silence is not None
+        and one.going[0].silence.silence is not None
+    )
 
 
 def test_no_verdict_before_every_node_has_sent_a_pulse(root: Path) -> None:
@@ -221,7 +254,9 @@ def test_of_several_runs_the_most_urgent_is_shown(root: Path) -> None:
     goes_on(root, 2)
     Loop(root).at(400_000, 1, 30_000)
     Loop(root, 2, group=2).at(700_000, 1, 30_000)
-    job = JobRecord(job_id=JOB, state="running", host=os.uname().nodename, started_ms=1, nodes=NODES)
+    job = JobRecord(
+        job_id=JOB, state="running", host=os.uname().nodename, started_ms=1, nodes=NODES
+    )
     write(job, root / f"jobs/{JOB}.json")
     one, found = drawn(root)
     assert one.reason.startswith("run 2: hung: ") and found.cause == "hung"
@@ -257,7 +292,9 @@ def test_a_run_of_92_minutes_costs_six_kilobytes_on_any_number_of_nodes(root: Pa
     loop = Loop(root)
     before = loop.path.stat().st_size
     for now in range(0, 92 * 60, 15):
-        loop.at(now % 20_000, began=int(now > 600), interval_ms=220_000 if now > 900 else 0, now=now)
+        loop.at(
+            now % 20_000, began=int(now > 600), interval_ms=220_000 if now > 900 else 0, now=now
+        )
     assert 92 <= len(loop.pulses()) <= 96
     assert loop.path.stat().st_size - before < 6_000
 
@@ -271,7 +308,10 @@ def test_replay_decides_again_how_long_a_run_may_be_silent(root: Path) -> None:
     assert (found.decisions, found.differences) == (4, [])
     text = loop.path.read_text()
     loop.path.write_text(text.replace(f"1.1{UNIT}600000", f"1.1{UNIT}900000"))
-    assert [one.event.word for one in replay(read_events(loop.path)).differences] == ["pulse", "pulse"]
+    assert [one.event.word for one in replay(read_events(loop.path)).differences] == [
+        "pulse",
+        "pulse",
+    ]
 
 
 def test_event_files_without_pulses_give_no_verdict(root: Path) -> None:
@@ -296,12 +336,16 @@ def test_a_damaged_pulse_is_none(detail: str) -> None:
 
 
 @pytest.mark.parametrize("quiet_ms", [1000, 420_000, 700_000])
-def test_a_loop_that_does_not_write_is_a_finding_of_its_own(root: Path, cli: Commands, quiet_ms: int) -> None:
+def test_a_loop_that_does_not_write_is_a_finding_of_its_own(
+    root: Path, cli: Commands, quiet_ms: int
+) -> None:
     loop = Loop(root)
     loop.at(quiet_ms, 1, 30_000)
     aged(loop.path, LOOP_SILENT_S + 130)
     one, found = drawn(root)
-    assert one.reason == "the loop is silent: it has recorded nothing for 7 min while run 1 is running"
+    assert (
+        one.reason == "the loop is silent: it has recorded nothing for 7 min while run 1 is running"
+    )
     assert (found.cause, found.sentence) == ("loop_silent", one.reason)
     assert found.next == f"orchestrator logs {root} --job"
     assert "the loop is silent" in cli("status", root).out

@@ -18,11 +18,17 @@ ROW = r"\x1e{}\x1f{}\x1f1795224286\x1fN/A\x1flab[1-8]\x1f{}\x1f{}\n"
 
 def request_in(tmp_path: Path) -> JobRequest:
     return JobRequest(
-        tmp_path / "job.sh", "orch-x", tmp_path, {"PATH": os.environ["PATH"], "A": "1,2"}, str(tmp_path / "job_%j.out")
+        tmp_path / "job.sh",
+        "orch-x",
+        tmp_path,
+        {"PATH": os.environ["PATH"], "A": "1,2"},
+        str(tmp_path / "job_%j.out"),
     )
 
 
-@pytest.mark.parametrize(("said", "job_id"), [("17", "17"), ("17;cluster", "17"), ("Welcome to the site!\\n17", "17")])
+@pytest.mark.parametrize(
+    ("said", "job_id"), [("17", "17"), ("17;cluster", "17"), ("Welcome to the site!\\n17", "17")]
+)
 def test_sbatch_prints_the_id(fake: Fake, tmp_path: Path, said: str, job_id: str) -> None:
     calls = fake("sbatch", f'printf "{said}\\n"')
     assert Slurm().submit(request_in(tmp_path)) == job_id
@@ -55,7 +61,9 @@ def test_unclear_answers_are_unknown(fake: Fake, tmp_path: Path, body: str) -> N
         Slurm().submit(request_in(tmp_path))
 
 
-def test_no_answer_in_time_is_unknown(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_answer_in_time_is_unknown(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake("sbatch", "echo 17; exec sleep 60")
     monkeypatch.setattr(slurm, "SUBMIT_S", 0.2)
     with pytest.raises(SchedulerUnknown, match="did not answer within 0.2 s"):
@@ -172,7 +180,9 @@ def test_unknown_states_count_as_alive() -> None:
 
 def test_cancel_asks_the_batch_script_first(fake: Fake, tmp_path: Path) -> None:
     over = tmp_path / "over"
-    fake("squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'")
+    fake(
+        "squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'"
+    )
     calls = fake("scancel", f"touch {over}")
     assert Slurm().cancel("4", 5)
     assert calls.read_text() == "--signal=TERM --batch 4\n"
@@ -180,7 +190,9 @@ def test_cancel_asks_the_batch_script_first(fake: Fake, tmp_path: Path) -> None:
 
 def test_cancel_ends_by_force_after_the_grace(fake: Fake, tmp_path: Path) -> None:
     over = tmp_path / "over"
-    fake("squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'")
+    fake(
+        "squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'"
+    )
     calls = fake("scancel", f'[[ "$*" == *TERM* ]] || touch {over}')
     assert Slurm().cancel("4", 0.1)
     assert calls.read_text() == "--signal=TERM --batch 4\n4\n"
@@ -188,7 +200,10 @@ def test_cancel_ends_by_force_after_the_grace(fake: Fake, tmp_path: Path) -> Non
 
 def test_cancel_of_a_waiting_job_needs_no_grace(fake: Fake, tmp_path: Path) -> None:
     over = tmp_path / "over"
-    fake("squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "PENDING", "Priority", "orch-a") + "'")
+    fake(
+        "squeue",
+        f"[[ -e {over} ]] || printf '" + ROW.format(4, "PENDING", "Priority", "orch-a") + "'",
+    )
     calls = fake("scancel", f"touch {over}")
     assert Slurm().cancel("4", 60)
     assert calls.read_text() == "4\n"
@@ -196,18 +211,25 @@ def test_cancel_of_a_waiting_job_needs_no_grace(fake: Fake, tmp_path: Path) -> N
 
 def test_cancel_of_another_users_job_is_refused(fake: Fake) -> None:
     fake("squeue", "printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'")
-    fake("scancel", "echo 'scancel: error: Kill job error on job id 4: Access/permission denied' >&2; exit 1")
+    fake(
+        "scancel",
+        "echo 'scancel: error: Kill job error on job id 4: Access/permission denied' >&2; exit 1",
+    )
     with pytest.raises(SchedulerError, match="permission denied"):
         Slurm().cancel("4", 5)
 
 
 def test_the_folder_of_the_output_is_no_pattern(tmp_path: Path) -> None:
-    request = JobRequest(tmp_path / "x", "orch-x", tmp_path, {}, "/shared/R&D 100% %j/set/job_%j.out")
+    request = JobRequest(
+        tmp_path / "x", "orch-x", tmp_path, {}, "/shared/R&D 100% %j/set/job_%j.out"
+    )
     assert "--output=/shared/R&D 100%% %%j/set/job_%j.out" in Slurm().command(request)
 
 
 def test_the_separators_in_names_of_others_do_not_disturb(fake: Fake) -> None:
-    odd = ROW.format(3, "RUNNING", "None", r"a\x1eb\x1fc\n\x1e\x1f") + ROW.format(4, "RUNNING", "None", "orch-a")
+    odd = ROW.format(3, "RUNNING", "None", r"a\x1eb\x1fc\n\x1e\x1f") + ROW.format(
+        4, "RUNNING", "None", "orch-a"
+    )
     fake("squeue", f"printf '{odd}'")
     assert Slurm().jobs(ids=["4"])["4"].name == "orch-a"
 

@@ -56,7 +56,9 @@ class Cluster:
         if self.silent:
             raise SchedulerUnknown("no answer")
         wanted = {*names}, {*ids}
-        return {key: job for key, job in self.known.items() if job.name in wanted[0] or key in wanted[1]}
+        return {
+            key: job for key, job in self.known.items() if job.name in wanted[0] or key in wanted[1]
+        }
 
     def cancel(self, job_id: str, grace_s: float) -> bool:
         return self.known.pop(job_id, None) is not None
@@ -73,7 +75,10 @@ def run_set(tmp_path: Path) -> RunSet:
 def old(run_set: RunSet) -> None:
     """Make the last submission older than the grace period."""
     last = submissions(run_set.layout)[-1]
-    write(replace(last, requested_ms=last.requested_ms - GRACE_S * 1000 - 1), run_set.layout.submission(last.number))
+    write(
+        replace(last, requested_ms=last.requested_ms - GRACE_S * 1000 - 1),
+        run_set.layout.submission(last.number),
+    )
 
 
 def test_the_intent_is_on_disk_before_the_scheduler_is_asked(run_set: RunSet) -> None:
@@ -142,7 +147,9 @@ def test_a_job_that_appears_late_is_adopted(run_set: RunSet) -> None:
     cluster.known["55"] = Job("55", f"orch-{run_set.name}", "RUNNING")
     with pytest.raises(SetError, match=r"job 55 \(RUNNING\) .* is alive"):
         submit(run_set, cluster)
-    assert [(record.state, record.job_id) for record in submissions(run_set.layout)] == [("submitted", "55")]
+    assert [(record.state, record.job_id) for record in submissions(run_set.layout)] == [
+        ("submitted", "55")
+    ]
 
 
 def test_a_controller_that_died_between_intent_and_answer(run_set: RunSet) -> None:
@@ -189,7 +196,9 @@ def test_two_controllers_at_once_make_one_job(run_set: RunSet) -> None:
     first.start()
     try:
         assert inside.wait(LIMIT_S)
-        with pytest.raises(SetError, match=f"another controller works on .*: process {os.getpid()} on"):
+        with pytest.raises(
+            SetError, match=f"another controller works on .*: process {os.getpid()} on"
+        ):
             submit(run_set, cluster)
     finally:
         leave.set()
@@ -207,7 +216,9 @@ def test_a_lock_of_a_dead_process_is_taken_over(run_set: RunSet) -> None:
 
 
 def test_a_lock_of_another_host_is_believed_until_it_is_old(run_set: RunSet) -> None:
-    run_set.layout.lock.write_text(json.dumps(asdict(replace(THIS.holder(), host="login7", boot="7", pid=4))))
+    run_set.layout.lock.write_text(
+        json.dumps(asdict(replace(THIS.holder(), host="login7", boot="7", pid=4)))
+    )
     with pytest.raises(SetError, match="process 4 on login7"):
         submit(run_set, Cluster())
     make_older(run_set.layout.lock, STALE_S + 1)
@@ -215,7 +226,13 @@ def test_a_lock_of_another_host_is_believed_until_it_is_old(run_set: RunSet) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '{"host": "a", "pid": "1", "start": 0, "time_ms": "now", "token": ""}', "[]", "[" * 100_000]
+    "text",
+    [
+        "{",
+        '{"host": "a", "pid": "1", "start": 0, "time_ms": "now", "token": ""}',
+        "[]",
+        "[" * 100_000,
+    ],
 )
 def test_a_damaged_lock_is_believed_until_it_is_old(run_set: RunSet, text: str) -> None:
     run_set.layout.lock.write_text(text)
@@ -250,7 +267,14 @@ def test_a_local_job_of_another_host_is_not_doubled(tmp_path: Path) -> None:
 
 
 def test_the_job_environment_is_small(run_set: RunSet) -> None:
-    caller = {"PATH": "/bin", "HOME": "/h", "SLURM_JOB_ID": "4", "HF_TOKEN": "t", "LD_PRELOAD": "x", "SEED": "1"}
+    caller = {
+        "PATH": "/bin",
+        "HOME": "/h",
+        "SLURM_JOB_ID": "4",
+        "HF_TOKEN": "t",
+        "LD_PRELOAD": "x",
+        "SEED": "1",
+    }
     named = replace(run_set, record=replace(run_set.record, pass_env=["HF_TOKEN", "DATADIR"]))
     assert job_environment(caller, named) == {
         "PATH": "/bin",

@@ -47,7 +47,10 @@ def test_the_folder_is_named_before_slurm_is_asked(slurm: Fake, sets: Path, tmp_
     slurm("sbatch", f"touch {asked}; exec sleep 60")
     code = f"import sys; from orchestrator.cli import main; sys.exit(main({['submit', *WHAT]!r}))"
     submitting = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(TOP)}
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TOP)},
     )
     try:
         assert submitting.stdout is not None
@@ -72,7 +75,13 @@ def test_the_folder_is_named_before_slurm_is_asked(slurm: Fake, sets: Path, tmp_
     ],
 )
 def test_an_error_has_slurms_words_and_names_the_set(
-    slurm: Fake, cli: Commands, sets: Path, body: str, code: ExitCode, said: str, monkeypatch: pytest.MonkeyPatch
+    slurm: Fake,
+    cli: Commands,
+    sets: Path,
+    body: str,
+    code: ExitCode,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("orchestrator.runset.submit.LOOK_AGAIN_S", (0.0,))
     slurm("sbatch", body)
@@ -82,18 +91,24 @@ def test_an_error_has_slurms_words_and_names_the_set(
     assert said in cli.err and f"orchestrator resume {made}" in cli.err
 
 
-def test_a_squeue_that_fails_before_names_the_set_too(slurm: Fake, cli: Commands, sets: Path) -> None:
+def test_a_squeue_that_fails_before_names_the_set_too(
+    slurm: Fake, cli: Commands, sets: Path
+) -> None:
     slurm("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     slurm("scontrol", "exit 1")
     assert cli("submit", *WHAT).code == ExitCode.UNKNOWN
     [made] = sets.iterdir()
-    assert "slurm_load_jobs error: Unable to contact" in cli.err and f"orchestrator resume {made}" in cli.err
+    assert (
+        "slurm_load_jobs error: Unable to contact" in cli.err
+        and f"orchestrator resume {made}" in cli.err
+    )
 
 
 def test_what_a_command_said_before_it_hung_is_told(fake: Fake) -> None:
     fake("squeue", "echo 'slurm_load_jobs: cannot stat file /etc/none.conf' >&2; exec sleep 60")
     with pytest.raises(
-        SchedulerUnknown, match=r"did not answer within 0\.3 s; it said: slurm_load_jobs: cannot stat"
+        SchedulerUnknown,
+        match=r"did not answer within 0\.3 s; it said: slurm_load_jobs: cannot stat",
     ) as caught:
         ask(["squeue"], timeout_s=0.3)
     assert "cannot stat file" in caught.value.stderr
@@ -120,20 +135,27 @@ def test_a_set_without_a_job_is_taken_again(slurm: Fake, cli: Commands, sets: Pa
     assert cli("submit", *WHAT).code == ExitCode.OK, cli.err
     assert set_names(sets) == before and f"{before[0]} is the same" in cli.err
     assert cli.out == f"set  {sets / before[0]}\njob  18\n"
-    assert sorted(path.name for path in (sets / before[0] / "submissions").iterdir()) == ["1.json", "2.json"]
+    assert sorted(path.name for path in (sets / before[0] / "submissions").iterdir()) == [
+        "1.json",
+        "2.json",
+    ]
     # It has a job now, so the next wish is another set.
     slurm("sbatch", "echo 19")
     assert cli("submit", *WHAT).code == ExitCode.OK, cli.err
     assert len(set_names(sets)) == 2
 
 
-def test_a_set_that_was_never_asked_for_is_taken_again(slurm: Fake, cli: Commands, sets: Path) -> None:
+def test_a_set_that_was_never_asked_for_is_taken_again(
+    slurm: Fake, cli: Commands, sets: Path
+) -> None:
     slurm("squeue", "exit 1")
     slurm("scontrol", "exit 1")
     assert cli("submit", *WHAT).code == ExitCode.UNKNOWN
     [made] = sets.iterdir()
     described = json.loads((made / "set.json").read_text())
-    (made / "set.json").write_text(json.dumps({**described, "created_ms": described["created_ms"] - 1000}))
+    (made / "set.json").write_text(
+        json.dumps({**described, "created_ms": described["created_ms"] - 1000})
+    )
     slurm("squeue", "true")
     told = cli.json("submit", *WHAT)
     assert told["set"] == str(made) and cli.err.splitlines()[-1] == f"set  {made}"
@@ -168,7 +190,14 @@ def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, cha
 
 def test_options_for_sbatch(slurm: Fake, cli: Commands, sets: Path) -> None:
     asked = slurm("sbatch", "echo 17")
-    words = ["--sbatch=--mail-type=END", "--sbatch=--nice=5", "--dependency", "afterany:4711", "--begin", "now+2hours"]
+    words = [
+        "--sbatch=--mail-type=END",
+        "--sbatch=--nice=5",
+        "--dependency",
+        "afterany:4711",
+        "--begin",
+        "now+2hours",
+    ]
     told = cli.json("submit", *WHAT, *words)
     [line] = asked.read_text().splitlines()
     assert " --dependency=afterany:4711 --begin=now+2hours " in line
@@ -195,15 +224,20 @@ def test_options_of_a_later_job(slurm: Fake, cli: Commands, sets: Path) -> None:
         (["--test-only", "--dry-run"], "not allowed with"),
     ],
 )
-def test_options_that_cannot_be(slurm: Fake, cli: Commands, sets: Path, words: list[str], said: str) -> None:
+def test_options_that_cannot_be(
+    slurm: Fake, cli: Commands, sets: Path, words: list[str], said: str
+) -> None:
     assert cli("submit", *WHAT, *words).code == ExitCode.BAD_INPUT
     assert said in cli.err and set_names(sets) == []
 
 
 @pytest.mark.parametrize(
-    "words", [["--sbatch=--nice=5"], ["--dependency", "after:1"], ["--begin", "now"], ["--test-only"]]
+    "words",
+    [["--sbatch=--nice=5"], ["--dependency", "after:1"], ["--begin", "now"], ["--test-only"]],
 )
-def test_without_a_scheduler_nothing_is_asked_of_one(cli: Commands, site: Path, words: list[str]) -> None:
+def test_without_a_scheduler_nothing_is_asked_of_one(
+    cli: Commands, site: Path, words: list[str]
+) -> None:
     assert cli("submit", *WHAT, "--site", site, *words).code == ExitCode.BAD_INPUT
     assert words[0].partition("=")[0] in cli.err
 
@@ -213,8 +247,14 @@ def test_only_a_test(slurm: Fake, cli: Commands, sets: Path) -> None:
     asked = slurm("sbatch", f"echo '{said}' >&2; [[ -s ${{!#}} ]]")
     assert cli("submit", *WHAT, "--test-only", "--begin", "22:00").code == ExitCode.OK, cli.err
     assert cli.out == f"{said}\n" and set_names(sets) == []
-    assert asked.read_text().startswith("--test-only --parsable ") and " --begin=22:00 " in asked.read_text()
+    assert (
+        asked.read_text().startswith("--test-only --parsable ")
+        and " --begin=22:00 " in asked.read_text()
+    )
     slurm("sbatch", REFUSED)
-    assert cli("submit", *WHAT, "--test-only").code == ExitCode.SCHEDULER and "invalid account acme" in cli.err
+    assert (
+        cli("submit", *WHAT, "--test-only").code == ExitCode.SCHEDULER
+        and "invalid account acme" in cli.err
+    )
     slurm("sbatch", NO_ANSWER)
     assert cli("submit", *WHAT, "--test-only").code == ExitCode.UNKNOWN

@@ -22,7 +22,14 @@ from controller_parts import Commands, mllog, write_set
 from sites import write_site
 
 from orchestrator.nodes.names import expand, fold
-from orchestrator.onnode.kernel.records import JobRecord, NodeRunRecord, RunRecord, SetRecord, read, write
+from orchestrator.onnode.kernel.records import (
+    JobRecord,
+    NodeRunRecord,
+    RunRecord,
+    SetRecord,
+    read,
+    write,
+)
 from orchestrator.words import PIPE, Screen, TextTable, duration, facts, train_time, width_of
 
 GOLDEN = set_of_logs.DATA.parent / "tables"
@@ -70,9 +77,22 @@ def record(root: Path, **members: object) -> None:
 
 def make_sets(log_dir: Path) -> None:
     """A complete set of ten runs on eight nodes, one that failed, and one that paused."""
-    mi325x = {"system": "MI325X_08x08x32", "workload": "flux1", "benchmark": "flux1", "round": "6.0.0", "target": 0.586}
-    mi325x |= {"metric": "eval_error", "target_is_upper_bound": True, "nodes": 8, "engine": "docker"}
-    first = JobRecord(job_id="4711", state="complete", started_ms=1_000, ended_ms=61_000_000, nodes=NODES)
+    mi325x = {
+        "system": "MI325X_08x08x32",
+        "workload": "flux1",
+        "benchmark": "flux1",
+        "round": "6.0.0",
+        "target": 0.586,
+    }
+    mi325x |= {
+        "metric": "eval_error",
+        "target_is_upper_bound": True,
+        "nodes": 8,
+        "engine": "docker",
+    }
+    first = JobRecord(
+        job_id="4711", state="complete", started_ms=1_000, ended_ms=61_000_000, nodes=NODES
+    )
     good = write_set(log_dir, GOOD, nexp=10, done=10, scheduler="local", job=first)
     record(good, **mi325x)
     for run in range(1, 11):
@@ -91,25 +111,51 @@ def make_sets(log_dir: Path) -> None:
         for rank, node in enumerate(NODES):
             late = 200_000 if node == "node07" else 0
             write(
-                NodeRunRecord(node=node, rank=rank, exit=0, start_ms=start, end_ms=one.end_ms + late),
+                NodeRunRecord(
+                    node=node, rank=rank, exit=0, start_ms=start, end_ms=one.end_ms + late
+                ),
                 attempt / f"node_{rank}.json",
             )
     (good / "preflight").mkdir()
     rows = [f"{node}\tclock\tpass\t1\t\t\n" for node in NODES[1:]]
-    rows.append("node01\tclock\twarn\t1\tits clock is 3.1 s off the others'\tsynchronise it: chronyc makestep\n")
-    (good / "preflight/4711.tsv").write_text("node\tcheck\tverdict\tms\ttext\tremedy\n" + "".join(rows))
+    rows.append(
+        "node01\tclock\twarn\t1\tits clock is 3.1 s off the others'\tsynchronise it: chronyc makestep\n"
+    )
+    (good / "preflight/4711.tsv").write_text(
+        "node\tcheck\tverdict\tms\ttext\tremedy\n" + "".join(rows)
+    )
 
     words = "no node is left: node01 has no image rocm/amd-mlperf:llama2_70b_training_5.1, and the registry said \x1b[31mdenied\x1b[0m"
-    gone = JobRecord(job_id="4712", state="failed", reason=words, started_ms=1_000, ended_ms=95_000, nodes=["node01"])
+    gone = JobRecord(
+        job_id="4712",
+        state="failed",
+        reason=words,
+        started_ms=1_000,
+        ended_ms=95_000,
+        nodes=["node01"],
+    )
     lora = {
         "system": "MI355X_1x8x1_Supermicro_MangoBoost",
         "workload": "llama2_70b_lora",
         "benchmark": "llama2_70b_lora",
     }
-    record(write_set(log_dir, FAILED, nexp=10, scheduler="local", job=gone), **lora, round="5.1.0", target=0.925)
+    record(
+        write_set(log_dir, FAILED, nexp=10, scheduler="local", job=gone),
+        **lora,
+        round="5.1.0",
+        target=0.925,
+    )
 
     words = "8 nodes are needed and 7 can be used: node03 was set aside (its container ended 3 times in run 4)"
-    aside = [{"node": "node03", "reason": "its container ended 3 times", "run": 4, "attempt": 3, "time_ms": 9}]
+    aside = [
+        {
+            "node": "node03",
+            "reason": "its container ended 3 times",
+            "run": 4,
+            "attempt": 3,
+            "time_ms": 9,
+        }
+    ]
     held = JobRecord(
         job_id="4713", state="paused", reason=words, started_ms=1_000, ended_ms=20_000_000, nodes=NODES, set_aside=aside,
         warnings=["the nodes' kernels differ: 5.15.0-91 on node08, 5.15.0-94 on the others"],
@@ -131,7 +177,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def on_terminal(place: Path, widths: tuple[int, ...], commands: tuple[str, ...], **env: str) -> str:
     """What the commands print, one after the other, on a terminal of each width."""
     ours, theirs = pty.openpty()
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("COLUMNS", "LINES", "NO_COLOR")
+    }
     kept |= {
         "TERM": "xterm-256color", "TZ": "UTC", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[2]),
         "HOME": str(place), "XDG_CONFIG_HOME": str(place), "ORCH_TUNABLES_ROOT": str(place / "root"),
@@ -173,12 +223,24 @@ def test_every_table_is_as_it_was(screens: dict[int, str], width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_line_is_longer_than_the_terminal_but_a_word_that_is_copied(screens: dict[int, str], width: int) -> None:
-    said = ("Welch t", "note: ", "$ orch", "samples to converge", "more runs of")  # sentences, which the terminal folds
+def test_no_line_is_longer_than_the_terminal_but_a_word_that_is_copied(
+    screens: dict[int, str], width: int
+) -> None:
+    said = (
+        "Welch t",
+        "note: ",
+        "$ orch",
+        "samples to converge",
+        "more runs of",
+    )  # sentences, which the terminal folds
     long = [
-        line for line in screens[width].splitlines() if width_of(line) > width and not any(one in line for one in said)
+        line
+        for line in screens[width].splitlines()
+        if width_of(line) > width and not any(one in line for one in said)
     ]
-    rest = [line for line in long if len(line.split()) > 2 and " · " not in line and "; " not in line]
+    rest = [
+        line for line in long if len(line.split()) > 2 and " · " not in line and "; " not in line
+    ]
     assert rest == []
     assert "\x1b" not in screens[width].replace("\x1b[?25l", "").replace("\x1b[?25h", "")
 
@@ -198,12 +260,16 @@ def test_why_is_short(screens: dict[int, str]) -> None:
 def test_states_have_a_sign_and_a_colour(place: Path) -> None:
     told = on_terminal(place, (100,), ("status",))
     assert (
-        "\x1b[32m✓ complete\x1b[0m" in told and "\x1b[31m✗ failed\x1b[0m" in told and "\x1b[33m! paused\x1b[0m" in told
+        "\x1b[32m✓ complete\x1b[0m" in told
+        and "\x1b[31m✗ failed\x1b[0m" in told
+        and "\x1b[33m! paused\x1b[0m" in told
     )
     assert "\x1b[31mdenied" not in told
     plain = on_terminal(place, (100,), ("status",), NO_COLOR="1")
     assert "✓ complete" in plain and "\x1b" not in plain
-    ascii_only = on_terminal(place, (100,), ("status",), NO_COLOR="1", PYTHONIOENCODING="ascii:replace")
+    ascii_only = on_terminal(
+        place, (100,), ("status",), NO_COLOR="1", PYTHONIOENCODING="ascii:replace"
+    )
     assert "+ complete" in ascii_only and "x failed" in ascii_only
     dumb = on_terminal(place, (100,), ("status",), TERM="dumb")
     assert "complete" in dumb and "✓" not in dumb and "\x1b" not in dumb
@@ -231,7 +297,9 @@ def test_a_pipe_gets_every_column_in_one_line(place: Path, cli: Commands) -> Non
         ]
     )
     assert len(lines) == 4 and "\x1b" not in cli.out
-    assert lines[1].split()[:3] == [PAUSED, "paused", "3/10"] and lines[1].endswith("3 times in run 4)")
+    assert lines[1].split()[:3] == [PAUSED, "paused", "3/10"] and lines[1].endswith(
+        "3 times in run 4)"
+    )
 
 
 def test_a_short_name_is_enough(place: Path, cli: Commands) -> None:
@@ -239,8 +307,16 @@ def test_a_short_name_is_enough(place: Path, cli: Commands) -> None:
     for name in ("9f3c", "101500-9f3c", "MI325X_08x08x32-flux1-20261121", GOOD):
         assert cli.json("status", name, "--site", site)["set_id"] == GOOD
     cli("status", "MI325X", "--site", site)
-    assert cli.code == 2 and "is the beginning of 2 sets" in cli.err and GOOD in cli.err and PAUSED in cli.err
-    assert cli.json("systems", "show", "MI325X_08x08x32_D", "--workload", "flux1")["system"] == "MI325X_08x08x32_Dell"
+    assert (
+        cli.code == 2
+        and "is the beginning of 2 sets" in cli.err
+        and GOOD in cli.err
+        and PAUSED in cli.err
+    )
+    assert (
+        cli.json("systems", "show", "MI325X_08x08x32_D", "--workload", "flux1")["system"]
+        == "MI325X_08x08x32_Dell"
+    )
     cli("systems", "show", "MI300X_1x")
     assert cli.code == 2 and "is the beginning of" in cli.err and "\n    MI300X_1x8x1\n" in cli.err
 
@@ -258,7 +334,10 @@ def test_systems_are_chosen(cli: Commands) -> None:
     assert "MI355X_1x8x1_Supermicro_MangoBoost" not in names("--submitter", "AMD")
     assert names("--submitter", "oracle") and names("--submitter", "oracle") < everything
     assert names("--round", "0.1") == set()
-    assert cli("systems", "--gpu", "MI325X", "show", "MI325X_08x08x32").code == 2 and "--help" in cli.err
+    assert (
+        cli("systems", "--gpu", "MI325X", "show", "MI325X_08x08x32").code == 2
+        and "--help" in cli.err
+    )
 
 
 def test_acknowledged_warnings_are_not_told_again(place: Path, cli: Commands) -> None:
@@ -281,7 +360,9 @@ def lines(table: TextTable, width: int | None, *rows: tuple[str, ...]) -> list[s
 
 
 def test_columns_leave_by_priority_and_reasons_stand_below() -> None:
-    table = TextTable("ID", "STATE", "NOTE", "JOB", "REASON", below=("REASON",), leave=("JOB", "NOTE"))
+    table = TextTable(
+        "ID", "STATE", "NOTE", "JOB", "REASON", below=("REASON",), leave=("JOB", "NOTE")
+    )
     name, reason = "n" * 12, "it broke, and this is why it did so"
     row = (name, "failed", "a note", "4711", reason)
     assert len(lines(table, 90, row)) == 2

@@ -48,7 +48,9 @@ def submit(cli: Commands, fake: Fake, tmp_path: Path) -> Callable[..., Commands]
     def run(lines: str, *words: str, site: str = "partition: gpu\n") -> Commands:
         fake("sinfo", lines if lines.startswith("exit") else f"printf '{lines}'")
         path = tmp_path / "site.yaml"
-        path.write_text(f"kind: site\nlog_dir: {tmp_path}/sets\ndata: {{flux1: {{DATADIR: /data}}}}\n{site}")
+        path.write_text(
+            f"kind: site\nlog_dir: {tmp_path}/sets\ndata: {{flux1: {{DATADIR: /data}}}}\n{site}"
+        )
         return cli("submit", *WHAT, "--site", path, *(words or ("--dry-run",)))
 
     return run
@@ -61,15 +63,23 @@ def test_too_long_a_job_is_refused_with_the_way_out(
     for words in (("--dry-run",), ("--nexp", "10")):
         done = submit(r"gpu\x1f1-00:00:00\ngpu\x1f1-00:00:00\n", *words)
         assert done.code == ExitCode.BAD_INPUT
-        assert "partition gpu allows a job 1d at most, and 10 runs of flux1 need 1d10h15m" in done.err
-        assert '`time_limit: "1440"` in the site file: the job does the runs that fit (surely 7 of 10)' in done.err
+        assert (
+            "partition gpu allows a job 1d at most, and 10 runs of flux1 need 1d10h15m" in done.err
+        )
+        assert (
+            '`time_limit: "1440"` in the site file: the job does the runs that fit (surely 7 of 10)'
+            in done.err
+        )
         assert "`orchestrator resume` does the others" in done.err
     assert list((tmp_path / "sets").iterdir()) == [] and not asked.exists()
     assert (tmp_path / "bin/sinfo.calls").read_text().splitlines() == [
         "--noheader --format=%P\x1f%l --partition=gpu"
     ] * 2
     # The way out is one.
-    assert submit(r"gpu\x1f1-00:00:00\n", site='partition: gpu\ntime_limit: "1440"\n').code == ExitCode.OK
+    assert (
+        submit(r"gpu\x1f1-00:00:00\n", site='partition: gpu\ntime_limit: "1440"\n').code
+        == ExitCode.OK
+    )
     assert submit(r"gpu\x1f1-00:00:00\n", "--dry-run", "--nexp", "7").code == ExitCode.OK
 
 
@@ -94,12 +104,26 @@ def test_the_sites_own_limit_is_named(submit: Callable[..., Commands]) -> None:
         (r"gpu\x1f1:00:00\n", "partition: gpu\nqos: long\n"),
         (r"gpu\x1f1:00:00\n", "partition: gpu\nsbatch: ['--qos=long']\n"),
     ],
-    ids=["no answer", "unclear", "no such", "no limit", "one of two", "the default", "a QOS", "an option"],
+    ids=[
+        "no answer",
+        "unclear",
+        "no such",
+        "no limit",
+        "one of two",
+        "the default",
+        "a QOS",
+        "an option",
+    ],
 )
-def test_no_word_of_slurm_or_another_word_is_no_refusal(submit: Callable[..., Commands], lines: str, site: str) -> None:
+def test_no_word_of_slurm_or_another_word_is_no_refusal(
+    submit: Callable[..., Commands], lines: str, site: str
+) -> None:
     done = submit(lines, site=site)
     assert done.code == ExitCode.OK, done.err
 
 
 def test_the_default_partition_counts_where_none_is_named(submit: Callable[..., Commands]) -> None:
-    assert "partition all allows a job 1h at most" in submit(r"gpu\x1finfinite\nall*\x1f1:00:00\n", site="").err
+    assert (
+        "partition all allows a job 1h at most"
+        in submit(r"gpu\x1finfinite\nall*\x1f1:00:00\n", site="").err
+    )

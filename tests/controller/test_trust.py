@@ -25,7 +25,12 @@ def root(site: Path, cli: Commands, tmp_path: Path) -> Path:
     cli("submit", *one_node(tmp_path, site))
     assert cli.code == 0, cli.err
     made = Path(cli.out.split()[1])
-    until(lambda: (made / "results/result_1.txt").exists() and not Local().jobs(names=[f"orch-{made.name}"]))
+    until(
+        lambda: (
+            (made / "results/result_1.txt").exists()
+            and not Local().jobs(names=[f"orch-{made.name}"])
+        )
+    )
     return made
 
 
@@ -45,12 +50,17 @@ def test_an_edited_bundle_needs_a_word_and_stays_on_record(root: Path, cli: Comm
     edit(root)
     assert cli("resume", root).code == 5
     assert "was edited since it was declared: rccl_env.sh" in cli.err and "--edited" in cli.err
-    assert cli("ledger", "verify", root).code == 1 and "bundle/rccl_env.sh: is not what was declared" in cli.out
+    assert (
+        cli("ledger", "verify", root).code == 1
+        and "bundle/rccl_env.sh: is not what was declared" in cli.out
+    )
     assert cli("resume", root, "--edited").code == 0, cli.err
     job = cli.out.split()[3]
     until(lambda: (root / f"jobs/{job}.json").exists() and not Local().jobs(ids=[job]))
     told = json.loads((root / f"jobs/{job}.json").read_text())
-    assert told["edited"] == ["rccl_env.sh"] and any("rccl_env.sh" in one for one in told["warnings"])
+    assert told["edited"] == ["rccl_env.sh"] and any(
+        "rccl_env.sh" in one for one in told["warnings"]
+    )
     [entry] = [one for one in ledger.read(root)[0] if one.kind == "edit"]
     assert list(entry.data["files"]) == ["rccl_env.sh"]
     assert not [one for one in verify(root).problems if one.file.startswith("bundle/")]
@@ -83,10 +93,15 @@ def test_the_script_that_slurm_keeps_looks_first(root: Path, tmp_path: Path) -> 
     spool = shutil.copy(root / "bundle/job.sh", tmp_path / "slurm_script")
     program = root / "bundle/run_with_docker_slurm.sh"
     kept = bundle.digest(bundle.hashes(root / "bundle"))
-    environment = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(root / "bundle"), "ORCH_BUNDLE_SHA256": kept}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SLURM_SUBMIT_DIR": str(root / "bundle"),
+        "ORCH_BUNDLE_SHA256": kept,
+    }
     words = ["bash", spool]
     assert (
-        "not inside a Slurm allocation" in subprocess.run(words, env=environment, capture_output=True, text=True).stderr
+        "not inside a Slurm allocation"
+        in subprocess.run(words, env=environment, capture_output=True, text=True).stderr
     )
     program.write_text("echo edited >&2; exit 9\n")
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
@@ -95,7 +110,9 @@ def test_the_script_that_slurm_keeps_looks_first(root: Path, tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 @pytest.mark.parametrize("what", ["", "bundle", "bundle/job.sh", "set.json"])
-def test_anothers_set_is_not_executed_unless_it_is_named_so(root: Path, cli: Commands, site: Path, what: str) -> None:
+def test_anothers_set_is_not_executed_unless_it_is_named_so(
+    root: Path, cli: Commands, site: Path, what: str
+) -> None:
     again(root)
     os.chown(root / what, 4242, 4242)
     for command in ("resume", "cancel"):
@@ -109,10 +126,15 @@ def test_anothers_set_is_not_executed_unless_it_is_named_so(root: Path, cli: Com
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
-def test_without_a_name_the_newest_of_mine_is_meant(root: Path, cli: Commands, site: Path, tmp_path: Path) -> None:
+def test_without_a_name_the_newest_of_mine_is_meant(
+    root: Path, cli: Commands, site: Path, tmp_path: Path
+) -> None:
     """Another user's set is newer, by the time in its name, and its program would run as whoever goes on with it."""
     again(root)
-    trap, other = tmp_path / "trap", write_set(root.parent, "one_node-builtin-20991231-235959-ffff", scheduler="local")
+    trap, other = (
+        tmp_path / "trap",
+        write_set(root.parent, "one_node-builtin-20991231-235959-ffff", scheduler="local"),
+    )
     (other / "bundle").mkdir()
     (other / "bundle/run_with_docker.sh").write_text(f"touch {trap}\n")
     for path in (other, *other.rglob("*")):
@@ -120,11 +142,22 @@ def test_without_a_name_the_newest_of_mine_is_meant(root: Path, cli: Commands, s
     assert cli("cancel", "--site", site).code == 5 and root.name in cli.err
     assert cli("resume", "--site", site).code == 0, cli.err
     until(lambda: not Local().jobs(names=[f"orch-{root.name}", f"orch-{other.name}"]))
-    assert (root / "submissions/2.json").exists() and not any((other / "submissions").iterdir()) and not trap.exists()
+    assert (
+        (root / "submissions/2.json").exists()
+        and not any((other / "submissions").iterdir())
+        and not trap.exists()
+    )
 
 
 def test_others_cannot_write_in_a_set(root: Path) -> None:
-    for path in (root, root / "bundle", root / "bundle/job.sh", root / "set.json", root / "jobs", root / "runs/1"):
+    for path in (
+        root,
+        root / "bundle",
+        root / "bundle/job.sh",
+        root / "set.json",
+        root / "jobs",
+        root / "runs/1",
+    ):
         assert not path.stat().st_mode & 0o022, path
 
 

@@ -112,8 +112,16 @@ class Viewer:
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, WIDE, 0, 0))
         self.before = termios.tcgetattr(theirs)
-        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-        env |= {"TERM": "xterm", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[2])}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("COLUMNS", "LINES", "NO_COLOR")
+        }
+        env |= {
+            "TERM": "xterm",
+            "PYTHONIOENCODING": "utf-8",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
         words = [sys.executable, "-m", "orchestrator", *map(str, argv)]
         self.child = subprocess.Popen(
             words, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
@@ -121,7 +129,10 @@ class Viewer:
         self.theirs = theirs
 
     def sees(self, text: str) -> None:
-        until(lambda: self.look() and any(text in line for line in self.terminal.lines), self.terminal.lines)
+        until(
+            lambda: self.look() and any(text in line for line in self.terminal.lines),
+            self.terminal.lines,
+        )
 
     def look(self) -> bool:
         while select.select([self.ours], [], [], 0.01)[0]:
@@ -151,7 +162,9 @@ def growing(tmp_path: Path, name: str = "S-w-20261121-101500-9f3c") -> Iterator[
     root = write_set(tmp_path, name, nexp=30, done=3, scheduler="local", submission=sent, job=job)
     attempt = root / "runs/4/attempt_2"
     attempt.mkdir()
-    going = RunRecord(run=4, attempt=2, state="running", start_ms=now_ms() - 30_000, nodes=["n1", "n2"])
+    going = RunRecord(
+        run=4, attempt=2, state="running", start_ms=now_ms() - 30_000, nodes=["n1", "n2"]
+    )
     write(going, attempt / "state.json")
     write(going, attempt.parent / "state.json")
     text = "".join(mllog("eval_error", k, 0.9 - k / 20, samples_count=k) for k in range(1, 7))
@@ -173,9 +186,21 @@ def test_a_terminal_of_80_by_24_keeps_one_summary(tmp_path: Path) -> None:
         shown = viewer.terminal
         assert shown.alternate and shown.cursor_hidden and len(shown.lines) <= HIGH
         text = "\n".join(shown.lines)
-        assert "3 of 30 done" in text and "run 4" in text and "attempt 2" in text and "0.6, target 0.5" in text
-        assert "106 samples/s" in text and "until" in text and "so far" in text and "(and 1 more: w)" in text
-        assert shown.lines[0].rstrip() == root.name and shown.lines[-1].rstrip().endswith("q detach")
+        assert (
+            "3 of 30 done" in text
+            and "run 4" in text
+            and "attempt 2" in text
+            and "0.6, target 0.5" in text
+        )
+        assert (
+            "106 samples/s" in text
+            and "until" in text
+            and "so far" in text
+            and "(and 1 more: w)" in text
+        )
+        assert shown.lines[0].rstrip() == root.name and shown.lines[-1].rstrip().endswith(
+            "q detach"
+        )
         viewer.press("l")
         viewer.sees("last words of the log")
         assert "\x1b[31mred" not in shown.written
@@ -192,7 +217,8 @@ def test_a_terminal_of_80_by_24_keeps_one_summary(tmp_path: Path) -> None:
     assert not shown.alternate and not shown.cursor_hidden
     kept = [*shown.scrolled, *shown.main]
     assert (
-        sum("every run is final" in line for line in kept) == 1 and sum("TIME TO TRAIN" in line for line in kept) == 1
+        sum("every run is final" in line for line in kept) == 1
+        and sum("TIME TO TRAIN" in line for line in kept) == 1
     )
     assert not any("q detach" in line for line in kept) and "elapsed" in "\n".join(kept)
 
@@ -243,10 +269,17 @@ def test_all_sets_that_go_on(tmp_path: Path, cli: Commands) -> None:
     site = write_site(tmp_path / "site.yaml", tmp_path / "sets")
     assert cli("watch", "--all", "--site", site).code == 0 and "no set goes on" in cli.err
     assert cli("watch", "x", "--all", "--site", site).code == 2
-    with growing(tmp_path / "sets") as one, growing(tmp_path / "sets", "S-w-20261122-101500-77aa") as other:
-        write_set(tmp_path / "sets", "done", job=JobRecord(job_id="1", state="complete", started_ms=1))
+    with (
+        growing(tmp_path / "sets") as one,
+        growing(tmp_path / "sets", "S-w-20261122-101500-77aa") as other,
+    ):
+        write_set(
+            tmp_path / "sets", "done", job=JobRecord(job_id="1", state="complete", started_ms=1)
+        )
         seen: list[list[str]] = []
-        looks = WatchAll(tmp_path / "sets", 0.1).pictures(lambda _: finish((one, other)[len(seen) - 1]))
+        looks = WatchAll(tmp_path / "sets", 0.1).pictures(
+            lambda _: finish((one, other)[len(seen) - 1])
+        )
         for found in looks:
             seen.append([f"{each.set_id[-4:]} {each.state}" for each in found])
         assert seen == [
@@ -283,14 +316,25 @@ def test_a_frame_fits(tmp_path: Path, width: int, height: int) -> None:
         assert max(width_of(re.sub(r"\x1b\[\d*m", "", line)) for line in lines) <= width
         assert len(many_sets([one] * 40, screen, height)) <= height
     if height >= 24:
-        assert any(line.startswith("  4  ▸ running") for line in one_set(one, Screen(width, signs="unicode"), height))
+        assert any(
+            line.startswith("  4  ▸ running")
+            for line in one_set(one, Screen(width, signs="unicode"), height)
+        )
 
 
 def test_the_published_time_stands_in_before_the_first_run_has_ended() -> None:
-    record = SetRecord(set_id="s", system="MI325X_08x08x32", benchmark="flux1", round="6.0.0", nexp=2, nodes=8)
+    record = SetRecord(
+        set_id="s", system="MI325X_08x08x32", benchmark="flux1", round="6.0.0", nexp=2, nodes=8
+    )
     silence = RunSilence(1, 1, Path("events"), Silence(Pulse(400_000, 1, 0, 0), 600_000))
     run = RunPicture(
-        1, "running", attempt=1, seconds=60.0, evaluation=Evaluation(0.7, 5, 9), silent_s=400.0, silence=silence
+        1,
+        "running",
+        attempt=1,
+        seconds=60.0,
+        evaluation=Evaluation(0.7, 5, 9),
+        silent_s=400.0,
+        silence=silence,
     )
     one = SetPicture(
         Path("s"),
@@ -317,8 +361,14 @@ def test_time_left() -> None:
 
 
 def test_bars_curves_and_cuts() -> None:
-    assert bar(0.5, SCREEN, 4) == "██░░" and bar(7, SCREEN, 4) == "████" and bar(-1, PIPE, 4) == "----"
-    assert curve([], SCREEN, 9) == "" and curve([3, 2, 1], SCREEN, 9) == "█▅▁" and curve([1, 1], SCREEN, 9) == "▄▄"
+    assert (
+        bar(0.5, SCREEN, 4) == "██░░" and bar(7, SCREEN, 4) == "████" and bar(-1, PIPE, 4) == "----"
+    )
+    assert (
+        curve([], SCREEN, 9) == ""
+        and curve([3, 2, 1], SCREEN, 9) == "█▅▁"
+        and curve([1, 1], SCREEN, 9) == "▄▄"
+    )
     assert curve([3, 2], SCREEN, 9, also=1) == "█▅" and curve(range(100), SCREEN, 5)[-1] == "█"
     assert (
         cropped("\x1b[32mabcdef\x1b[0m", 3) == "\x1b[32mabc\x1b[0m"

@@ -42,7 +42,20 @@ def networks(names: list[str], limits: Mapping[str, str], usual: str) -> Iterato
         for number, name in enumerate(names):
             space = prefix + name
             ip("netns", "add", space)
-            ip("-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{number}", "netns", hub)
+            ip(
+                "-n",
+                space,
+                "link",
+                "add",
+                "eth0",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                f"port{number}",
+                "netns",
+                hub,
+            )
             ip("-n", hub, "link", "set", f"port{number}", "master", "bridge", "up")
             ip("-n", space, "address", "add", f"10.77.0.{number + 1}/24", "dev", "eth0")
             ip("-n", space, "link", "set", "eth0", "up")

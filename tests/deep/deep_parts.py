@@ -151,7 +151,9 @@ class Bundle:
         assert old in file.read_text()
         file.write_text(file.read_text().replace(old, new))
 
-    def start(self, nodes: Sequence[str], prefix: Callable[[str], list[str]] = lambda _: [], **env: str) -> LocalStep:
+    def start(
+        self, nodes: Sequence[str], prefix: Callable[[str], list[str]] = lambda _: [], **env: str
+    ) -> LocalStep:
         """Start the agents of the nodes; `prefix` gives the words before a node's command."""
         commands = {
             node: [
@@ -174,7 +176,9 @@ class Bundle:
         }
         return LocalStep(commands, self.set_dir / "step.log", {**os.environ, **told, **env})
 
-    def step(self, *nodes: str, prefix: Callable[[str], list[str]] = lambda _: [], **env: str) -> Outcome:
+    def step(
+        self, *nodes: str, prefix: Callable[[str], list[str]] = lambda _: [], **env: str
+    ) -> Outcome:
         """Run the deep step over the nodes."""
         step = self.start(nodes, prefix, **env)
         search = Search(list(nodes), bundle_settings.load(self.path))

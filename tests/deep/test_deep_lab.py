@@ -88,7 +88,12 @@ def test_the_slow_node_of_eight_is_named(lab: Lab, folder: Path) -> None:
     output = (folder / "job.out").read_text()
     assert status == 1, output
     told = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
-    rows = {node["node"]: row for node in told["nodes"] for row in node["checks"] if row["check"] == "deep"}
+    rows = {
+        node["node"]: row
+        for node in told["nodes"]
+        for row in node["checks"]
+        if row["check"] == "deep"
+    }
     assert list(rows) == nodes and told["exclude"] == [slow], output
     assert rows[slow]["text"].startswith("slow: pairs with it reach 0.00")
     assert {row["verdict"] for node, row in rows.items() if node != slow} == {"pass"}
@@ -100,7 +105,9 @@ def test_the_slow_node_of_eight_is_named(lab: Lab, folder: Path) -> None:
 
 
 def test_a_cancelled_job_leaves_no_container(lab: Lab, folder: Path) -> None:
-    job = lab.run("sbatch", "--parsable", *in_a_job(bundle_of(lab, folder, *TWO_NODES), lab.nodes[:2])).stdout.strip()
+    job = lab.run(
+        "sbatch", "--parsable", *in_a_job(bundle_of(lab, folder, *TWO_NODES), lab.nodes[:2])
+    ).stdout.strip()
 
     def queued() -> str:
         return lab.run("squeue", "--noheader", f"--jobs={job}", check=False).stdout
@@ -117,7 +124,16 @@ def test_a_cancelled_job_leaves_no_container(lab: Lab, folder: Path) -> None:
 def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
     """The command as a user has it: an allocation, the checks, one container per node, and nothing left."""
     path = site(lab, folder)
-    words = ("preflight", *TWO_NODES, "--site", path, "--nodes", ",".join(lab.nodes[:2]), "--deep", "--json")
+    words = (
+        "preflight",
+        *TWO_NODES,
+        "--site",
+        path,
+        "--nodes",
+        ",".join(lab.nodes[:2]),
+        "--deep",
+        "--json",
+    )
     done = subprocess.run(
         [sys.executable, "-m", "orchestrator", *words],
         env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304"},
@@ -128,7 +144,15 @@ def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stderr + done.stdout
-    rows = [row for node in json.loads(done.stdout)["nodes"] for row in node["checks"] if row["check"] == "deep"]
+    rows = [
+        row
+        for node in json.loads(done.stdout)["nodes"]
+        for row in node["checks"]
+        if row["check"] == "deep"
+    ]
     assert len(rows) == 2 and {row["verdict"] for row in rows} <= {"pass", "warn"}
     assert all("GB/s over 2 nodes" in row["text"] and row["ms"] > 0 for row in rows), rows
-    assert lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout == ""
+    assert (
+        lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout
+        == ""
+    )

@@ -64,8 +64,12 @@ def test_layouts(
 
 def test_what_is_counted_as_wrong() -> None:
     assert parse(text("rccl_tests_mi300x_2025"))["rows"][0]["out"]["wrong"] == 0
-    assert parse(text("rccl_tests_mi250x_2023"))["rows"][0]["out"]["wrong"] is None, "a deviation is no count"
-    assert parse(text("nccl_tests_rtx5090_2025"))["rows"][0]["in"]["wrong"] is None, "N/A is no count"
+    assert parse(text("rccl_tests_mi250x_2023"))["rows"][0]["out"]["wrong"] is None, (
+        "a deviation is no count"
+    )
+    assert parse(text("nccl_tests_rtx5090_2025"))["rows"][0]["in"]["wrong"] is None, (
+        "N/A is no count"
+    )
 
 
 def test_rows_without_a_header_are_not_guessed() -> None:
@@ -73,7 +77,9 @@ def test_rows_without_a_header_are_not_guessed() -> None:
 
     assert found == {"rows": [], "out_of_bounds": 0}
     header = text("rccl_tests_mi300x_hpe").splitlines()[-3]
-    assert parse(header + "\n" + text("rccl_tests_mi355x_2025"))["rows"][-1]["in"]["busbw"] == 361.17
+    assert (
+        parse(header + "\n" + text("rccl_tests_mi355x_2025"))["rows"][-1]["in"]["busbw"] == 361.17
+    )
 
 
 def test_the_largest_size_and_its_better_half_count() -> None:
@@ -88,13 +94,20 @@ def test_the_largest_size_and_its_better_half_count() -> None:
 
 def test_wrong_sums_are_told() -> None:
     # As a run with a defective link prints it: the rows' counts, and their sum at the end.
-    output = text("rccl_tests_mi300x_2025").replace("293.07      0", "293.07   4096").replace(": 0 OK", ": 1 FAILED")
+    output = (
+        text("rccl_tests_mi300x_2025")
+        .replace("293.07      0", "293.07   4096")
+        .replace(": 0 OK", ": 1 FAILED")
+    )
 
     assert result(output, status=1)["wrong"] == 4096
 
 
 def test_counts_above_a_million_are_printed_short() -> None:
-    assert result(text("rccl_tests_mi300x_2025").replace("293.07      0", "293.07  3e+07"))["wrong"] == 30_000_000
+    assert (
+        result(text("rccl_tests_mi300x_2025").replace("293.07      0", "293.07  3e+07"))["wrong"]
+        == 30_000_000
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,15 +125,27 @@ def test_no_table(output: str, reason: str) -> None:
 
 
 def test_a_bad_end_is_an_error() -> None:
-    assert result(text("rccl_tests_mi300x_hpe"), status=139) == {"error": "all_reduce_perf ended with status 139"}
+    assert result(text("rccl_tests_mi300x_hpe"), status=139) == {
+        "error": "all_reduce_perf ended with status 139"
+    }
 
 
-def test_it_is_looked_for_where_images_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_looked_for_where_images_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "all_reduce_perf"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert rccl_tests.argv(8, 1 << 29)[:7] == [str(program), "-b", "536870912", "-e", "536870912", "-g", "8"]
+    assert rccl_tests.argv(8, 1 << 29)[:7] == [
+        str(program),
+        "-b",
+        "536870912",
+        "-e",
+        "536870912",
+        "-g",
+        "8",
+    ]
 
     monkeypatch.setenv("ORCH_DEEP_RCCL_TESTS", "/elsewhere/all_reduce_perf")
     assert rccl_tests.find() == "/elsewhere/all_reduce_perf"

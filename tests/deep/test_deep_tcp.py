@@ -26,12 +26,18 @@ def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
     assert not list(tmp_path.glob("orch-*")), "the nodes remove their folders"
 
 
-@pytest.mark.parametrize("slow", [[], pytest.param(["n3", "n7"], marks=pytest.mark.long)], ids=["none", "opposite"])
+@pytest.mark.parametrize(
+    "slow", [[], pytest.param(["n3", "n7"], marks=pytest.mark.long)], ids=["none", "opposite"]
+)
 def test_slow_links_are_found(bundle: Bundle, slow: list[str]) -> None:
     require_namespaces()
     (bundle.set_dir / "environment.sh").write_text('declare -x NCCL_SOCKET_IFNAME="eth"\n')
     with networks(EIGHT, dict.fromkeys(slow, "25mbit"), "200mbit") as prefix:
-        found = bundle.step(*EIGHT, prefix=lambda node: ["ip", "netns", "exec", prefix + node], ORCH_DEEP_PASS_S="0.1")
+        found = bundle.step(
+            *EIGHT,
+            prefix=lambda node: ["ip", "netns", "exec", prefix + node],
+            ORCH_DEEP_PASS_S="0.1",
+        )
 
     assert sorted(found.slow) == slow
     [whole] = [line for line in found.table if line["round"] == "all"]
@@ -62,10 +68,14 @@ DEAD = (*ENTRY, 'print("it broke", file=sys.stderr)\nsys.exit(3)\n' + ENTRY[1])
 SILENT = (*ENTRY, "__import__('time').sleep(10000)\n" + ENTRY[1])
 DEAF = (
     *ENTRY,
-    'print(\'["deep-ready", 0, 0, "127.0.0.1", 9, 9, ""]\', flush=True)\nsys.exit(sys.stdin.read())\n' + ENTRY[1],
+    'print(\'["deep-ready", 0, 0, "127.0.0.1", 9, 9, ""]\', flush=True)\nsys.exit(sys.stdin.read())\n'
+    + ENTRY[1],
 )
 LIAR = ("measure/ring.py", "return 1 + 7919", "return 2 + 7919")
-BABBLER = (*ENTRY, "print('Welcome\\n[1, 2]\\n' + '[' * 10**5 + '\\n[\"deep\"]', flush=True)\n" + ENTRY[1])
+BABBLER = (
+    *ENTRY,
+    "print('Welcome\\n[1, 2]\\n' + '[' * 10**5 + '\\n[\"deep\"]', flush=True)\n" + ENTRY[1],
+)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +117,9 @@ def test_an_image_may_print_what_it_likes(bundle: Bundle) -> None:
     assert bundle.step("n1", "n2").verdicts() == {"n1": "pass", "n2": "pass"}
 
 
-def test_without_python_nothing_is_measured_and_nobody_blamed(bundle: Bundle, tmp_path: Path) -> None:
+def test_without_python_nothing_is_measured_and_nobody_blamed(
+    bundle: Bundle, tmp_path: Path
+) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     bash = shutil.which("bash")

@@ -12,7 +12,9 @@ HERE = Path(__file__).parent
 FOUR = ("n1", "n2", "n3", "n4")
 
 
-def measure(bundle: Bundle, *nodes: str, gpus: int = 2, tests: str = "", limit: int = 20, **stand_in: str) -> Outcome:
+def measure(
+    bundle: Bundle, *nodes: str, gpus: int = 2, tests: str = "", limit: int = 20, **stand_in: str
+) -> Outcome:
     names = {"PYTHONPATH": str(HERE / "stand_in"), "STAND_IN_GPUS": str(gpus)}
     names |= {f"STAND_IN_{name.upper()}": value for name, value in stand_in.items()}
     (bundle.set_dir / "environment.sh").write_text(
@@ -20,7 +22,10 @@ def measure(bundle: Bundle, *nodes: str, gpus: int = 2, tests: str = "", limit: 
     )
     # A size on which the stand-in takes long enough that the delays of a busy machine are small beside it.
     found = bundle.step(
-        *nodes, ORCH_DEEP_RCCL_TESTS=tests, ORCH_DEEP_LIMIT_S=str(limit), ORCH_DEEP_BYTES=str(256 << 20)
+        *nodes,
+        ORCH_DEEP_RCCL_TESTS=tests,
+        ORCH_DEEP_LIMIT_S=str(limit),
+        ORCH_DEEP_BYTES=str(256 << 20),
     )
     see_them_go(bundle.folder)
     return found
@@ -82,7 +87,9 @@ def test_a_bad_node_with_gpus(bundle: Bundle, fault: str, reason: str) -> None:
 def test_a_hang_ends_at_the_limit(bundle: Bundle) -> None:
     bundle.settings(GPUS_PER_NODE="1")
 
-    found = measure(bundle, *FOUR, gpus=1, limit=4, hangs="n4=1", rates="n1=10000 n2=10000 n3=10000")
+    found = measure(
+        bundle, *FOUR, gpus=1, limit=4, hangs="n4=1", rates="n1=10000 n2=10000 n3=10000"
+    )
 
     assert found.slow == ["n4"]
     assert "no answer within 2 s" in found.rows["n4"][1]
@@ -94,7 +101,11 @@ def test_rccl_tests_of_one_node(bundle: Bundle, perf: str) -> None:
     assert found.summary == "bus bandwidth 293.1 GB/s over 1 node (128 MiB, rccl-tests)"
     assert found.verdicts() == {"n1": "pass"}
     [line] = found.table
-    assert (line["way"], line["busbw_gbps"], line["seconds"]) == ("rccl-tests", "293.070", "0.000801")
+    assert (line["way"], line["busbw_gbps"], line["seconds"]) == (
+        "rccl-tests",
+        "293.070",
+        "0.000801",
+    )
 
 
 def test_rccl_tests_that_fail(bundle: Bundle, tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 DOCS = TOP / "docs"
 
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
 _NOT_RUN = re.compile(r"<!-- not run: (?P<why>[^>]+) -->\s*\Z")
 
 
@@ -24,7 +27,10 @@ class Command:
 
 def recorded(printed: str) -> list[str]:
     """What a page shows of a command's output: all of it, or its beginning and its end; long lines are cut."""
-    lines = [line if len(line) <= 120 else f"{line[:117]}..." for line in printed.rstrip("\n").splitlines()]
+    lines = [
+        line if len(line) <= 120 else f"{line[:117]}..."
+        for line in printed.rstrip("\n").splitlines()
+    ]
     return lines if len(lines) <= 22 else [*lines[:14], "...", *lines[-4:]]
 
 
@@ -32,7 +38,9 @@ def record(page: str, outputs: dict[int, str]) -> None:
     """Write into a page what its commands print now: line of the command -> output. What shows nothing, or begins with `...`, stays."""
     path = DOCS / f"{page}.md"
     lines = path.read_text().splitlines()
-    for command in sorted((one for block in blocks(page) for one in block.commands), key=lambda one: -one.line):
+    for command in sorted(
+        (one for block in blocks(page) for one in block.commands), key=lambda one: -one.line
+    ):
         if command.line in outputs and command.shown and command.shown[0].strip() != "...":
             indent = lines[command.line - 1].partition("$")[0]
             new = [f"{indent}{line}".rstrip() for line in recorded(outputs[command.line])]
@@ -87,7 +95,9 @@ def same_words(shown: str, printed: str) -> bool:
     """Whether a printed line is the shown one, but for numbers, ids and blanks."""
 
     def words(line: str) -> list[str]:
-        return re.findall(r"[^\W\d_]{3,}", re.sub(r"\S*(?:\d{8}-\d{6}|local-\d)\S*|\S*/\S*", "", line))
+        return re.findall(
+            r"[^\W\d_]{3,}", re.sub(r"\S*(?:\d{8}-\d{6}|local-\d)\S*|\S*/\S*", "", line)
+        )
 
     if shown.endswith("..."):
         return words(printed)[: len(words(shown)) - 1] == words(shown)[:-1]

@@ -38,7 +38,10 @@ asked
 
 def in_bash(words: str, folder: Path) -> set[str]:
     quoted = " ".join(f"'{word}'" for word in words.split(" "))
-    return told(["bash", "--norc", "-c", BASH.format(file=SHELL / "orchestrator.bash", words=quoted)], folder)
+    return told(
+        ["bash", "--norc", "-c", BASH.format(file=SHELL / "orchestrator.bash", words=quoted)],
+        folder,
+    )
 
 
 def in_fish(words: str, folder: Path) -> set[str]:
@@ -52,14 +55,24 @@ def in_zsh(words: str, folder: Path) -> set[str]:
     if not shutil.which("zsh"):
         pytest.skip("zsh is not installed")
     quoted = " ".join(f"'{word}'" for word in words.split(" "))
-    found = told(["zsh", "-f", "-c", ZSH.format(file=SHELL / "_orchestrator", words=quoted)], folder)
-    return {one for one in found if one.startswith(words.split(" ")[-1])}  # which zsh itself does, behind the function
+    found = told(
+        ["zsh", "-f", "-c", ZSH.format(file=SHELL / "_orchestrator", words=quoted)], folder
+    )
+    return {
+        one for one in found if one.startswith(words.split(" ")[-1])
+    }  # which zsh itself does, behind the function
 
 
 def told(argv: list[str], folder: Path) -> set[str]:
     env = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "TERM": "dumb", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S
+        argv,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
     )
     assert not done.stderr, done.stderr
     return set(done.stdout.split("\n")) - {""}
@@ -88,7 +101,9 @@ def test_commands(ask) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_options(ask) -> None:  # type: ignore[no-untyped-def]
-    assert {"--sbatch", "--side-by-side", "--site", "--spares", "--systems-dir"} == ask("orchestrator submit --s")
+    assert {"--sbatch", "--side-by-side", "--site", "--spares", "--systems-dir"} == ask(
+        "orchestrator submit --s"
+    )
     assert {"closed", "open"} == ask("orchestrator package --division ")
 
 
@@ -124,7 +139,10 @@ def test_the_man_page_has_every_command() -> None:
     if shutil.which("man"):
         argv = ["man", "--warnings", "-l", str(SHELL / "orchestrator.1")]
         done = subprocess.run(
-            argv, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "100"}
+            argv,
+            capture_output=True,
+            text=True,
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "100"},
         )
         assert done.returncode == 0 and not done.stderr, done.stderr
         assert "--side-by-side K" in done.stdout

@@ -28,27 +28,46 @@ MAY_END_WITH = {"orchestrator tune facts": {0, 1}, "orchestrator check": {0, 1}}
 
 def follow(page: str, folder: Path) -> None:
     """Run the blocks of a page in one shell, in `folder`, and compare what each command prints with what is shown."""
-    wanted = [(block, command) for block in blocks(page) if not block.not_run for command in block.commands]
+    wanted = [
+        (block, command)
+        for block in blocks(page)
+        if not block.not_run
+        for command in block.commands
+    ]
     script = "".join(
-        f"printf '\\036%s\\n' {n}\n{command.words}\nprintf '\\037%s\\n' $?\n" for n, (_, command) in enumerate(wanted)
+        f"printf '\\036%s\\n' {n}\n{command.words}\nprintf '\\037%s\\n' $?\n"
+        for n, (_, command) in enumerate(wanted)
     )
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "ORCH", "PYTHON"))}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SLURM", "ORCH", "PYTHON"))
+    }
     env = own | {"PATH": f"{folder / '.bin'}:{own['PATH']}", "HOME": str(folder), "COLUMNS": "160"}
     if (site := folder / "demo-results/site.yaml").exists():
         env["ORCHESTRATOR_SITE"] = str(site)
     argv = ["bash", "-c", f"exec 2>&1\n{script}"]
     done = subprocess.run(
-        argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+        argv,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     told = {
-        int(n): (out, int(code)) for n, out, code in re.findall(r"\x1e(\d+)\n(.*?)\x1f(\d+)\n", done.stdout, re.DOTALL)
+        int(n): (out, int(code))
+        for n, out, code in re.findall(r"\x1e(\d+)\n(.*?)\x1f(\d+)\n", done.stdout, re.DOTALL)
     }
     outputs: dict[int, str] = {}
     for number, (block, command) in enumerate(wanted):
         where = f"docs/{block.page}.md:{command.line}: {command.words}"
         assert number in told, f"{where}\nthe shell ended\n{done.stdout[-2000:]}"
         out, code = told[number]
-        fine = next((codes for begin, codes in MAY_END_WITH.items() if command.words.startswith(begin)), {0})
+        fine = next(
+            (codes for begin, codes in MAY_END_WITH.items() if command.words.startswith(begin)), {0}
+        )
         assert code in fine, f"{where}\nexit code {code}\n{out[-3000:]}"
         outputs[command.line] = out.replace(str(folder), "/home/you")
         for shown in command.shown:
@@ -80,7 +99,8 @@ def test_the_tutorial(followed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in pages() if page != TUTORIAL and any(not one.not_run for one in blocks(page))]
+    "page",
+    [page for page in pages() if page != TUTORIAL and any(not one.not_run for one in blocks(page))],
 )
 def test_the_blocks_of(page: str, followed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"
@@ -109,14 +129,20 @@ def test_commands_that_are_not_run_exist(capsys: pytest.CaptureFixture[str]) -> 
     for block in all_blocks():
         for command in block.commands:
             words = shlex.split(command.words, comments=True)
-            if words[:1] != ["orchestrator"] or words[1:2] == ["--version"] or "$(" in command.words:
+            if (
+                words[:1] != ["orchestrator"]
+                or words[1:2] == ["--version"]
+                or "$(" in command.words
+            ):
                 continue
             assert words[1] in COMMANDS, f"docs/{block.page}.md:{command.line}: {command.words}"
             end = next((n for n, word in enumerate(words) if word[0] in "|<>"), len(words))
             try:
                 command_parser(words[1])[1].parse_args(words[2:end])
             except SystemExit:
-                pytest.fail(f"docs/{block.page}.md:{command.line}: {command.words}\n{capsys.readouterr().err}")
+                pytest.fail(
+                    f"docs/{block.page}.md:{command.line}: {command.words}\n{capsys.readouterr().err}"
+                )
             seen += 1
     assert seen > 60
 
@@ -135,9 +161,16 @@ def test_an_example_of_a_site_is_one(name: str, tmp_path: Path) -> None:
     site = load_site(path)
     assert site.log_dir
     workload = next(iter(site.data))
-    system = {"flux1": "MI325X_08x08x32", "llama2_70b_lora": "MI355X_1x8x1", "llama31_8b": "MI355X_1x8x1"}[workload]
+    system = {
+        "flux1": "MI325X_08x08x32",
+        "llama2_70b_lora": "MI355X_1x8x1",
+        "llama31_8b": "MI355X_1x8x1",
+    }[workload]
     entry = load_entry(system, workload, site=path)
-    assert all(str(folder).startswith("/") for folder in site.data[workload].values()) and entry.runs_required == 10
+    assert (
+        all(str(folder).startswith("/") for folder in site.data[workload].values())
+        and entry.runs_required == 10
+    )
 
 
 def test_the_examples_of_an_own_workload_go_together(tmp_path: Path) -> None:

@@ -45,13 +45,26 @@ def test_the_pager_is_for_terminals(tmp_path: Path) -> None:
     pager = tmp_path / "pager"
     pager.write_text(f"#!/bin/sh\ncat >{tmp_path}/paged\n")
     pager.chmod(0o755)
-    env = os.environ | {"PAGER": str(pager), "PYTHONPATH": str(TOP), "TERM": "xterm", "LINES": "24", "COLUMNS": "80"}
+    env = os.environ | {
+        "PAGER": str(pager),
+        "PYTHONPATH": str(TOP),
+        "TERM": "xterm",
+        "LINES": "24",
+        "COLUMNS": "80",
+    }
     argv = [sys.executable, "-m", "orchestrator", "docs", "descriptors"]
     piped = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=LIMIT_S)
-    assert piped.stdout == (DOCS / "descriptors.md").read_text() and not (tmp_path / "paged").exists()
+    assert (
+        piped.stdout == (DOCS / "descriptors.md").read_text() and not (tmp_path / "paged").exists()
+    )
     controller, terminal = pty.openpty()
     try:
-        assert subprocess.run(argv, env=env, stdin=terminal, stdout=terminal, timeout=LIMIT_S).returncode == 0
+        assert (
+            subprocess.run(
+                argv, env=env, stdin=terminal, stdout=terminal, timeout=LIMIT_S
+            ).returncode
+            == 0
+        )
     finally:
         os.close(terminal)
         os.close(controller)

@@ -47,15 +47,21 @@ def test_links_lead_somewhere(name: str) -> None:
         target, _, anchor = link.partition("#")
         to = (path.parent / target).resolve() if target else path
         assert to.exists(), f"{name}: {link}"
-        assert not anchor or anchor in anchors(to), f"{name}: {link}; there is {sorted(anchors(to))}"
+        assert not anchor or anchor in anchors(to), (
+            f"{name}: {link}; there is {sorted(anchors(to))}"
+        )
 
 
 def test_every_page_has_a_title() -> None:
-    assert [page for page in pages() if not (DOCS / f"{page}.md").read_text().startswith("# ")] == []
+    assert [
+        page for page in pages() if not (DOCS / f"{page}.md").read_text().startswith("# ")
+    ] == []
 
 
 def test_generated_files_are_of_today() -> None:
-    done = subprocess.run([sys.executable, TOP / "tools/reference.py", "--check"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, TOP / "tools/reference.py", "--check"], capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -64,7 +70,9 @@ def test_every_argument_has_a_help_text(name: str) -> None:
     _, parser = command_parser(name)
     for one in (parser, *arguments.subcommands(parser).values()):
         assert [
-            arguments.written(action) for action in arguments.arguments(one) if not arguments.help_text(action)
+            arguments.written(action)
+            for action in arguments.arguments(one)
+            if not arguments.help_text(action)
         ] == []
 
 
@@ -86,8 +94,17 @@ def test_every_key_of_a_schema_has_a_description(kind: str) -> None:
 
 
 def test_every_environment_variable_is_on_its_page() -> None:
-    named = set(re.findall(r"`((?:ORCH|ORCHESTRATOR)_[A-Z0-9_]+)`", (DOCS / "reference/environment.md").read_text()))
-    files = [path for top in ("orchestrator", "templates") for path in (TOP / top).rglob("*") if path.is_file()]
+    named = set(
+        re.findall(
+            r"`((?:ORCH|ORCHESTRATOR)_[A-Z0-9_]+)`", (DOCS / "reference/environment.md").read_text()
+        )
+    )
+    files = [
+        path
+        for top in ("orchestrator", "templates")
+        for path in (TOP / top).rglob("*")
+        if path.is_file()
+    ]
     assert len(files) > 150
     code = "\n".join(path.read_text() for path in files if path.suffix in (".py", ".j2", ".sh"))
     used = set(re.findall(r"(?<![A-Z_])(?:ORCH|ORCHESTRATOR)_[A-Z0-9_]*[A-Z0-9](?![A-Z_{])", code))
@@ -108,7 +125,11 @@ def test_hints_do_not_name_files_that_an_installation_lacks() -> None:
 
 def test_hints_name_pages_that_there_are() -> None:
     names = {page.rpartition("/")[2] for page in pages()}
-    files = [path for path in (TOP / "orchestrator").rglob("*.py") if path.name not in ("docs.py", "__init__.py")]
+    files = [
+        path
+        for path in (TOP / "orchestrator").rglob("*.py")
+        if path.name not in ("docs.py", "__init__.py")
+    ]
     code = "\n".join(path.read_text() for path in files)
     hinted = set(re.findall(r"orchestrator docs ([a-z][a-z-]+)\b", code))
     assert {"package", "scoring", "descriptors", "exit-codes"} <= hinted

@@ -72,9 +72,21 @@ def make_set(root: Path, case: Case) -> SetEvidence:
 
     put(
         "set.json",
-        {"set_id": "s", "nexp": 10, "scheduler": "slurm", "job_name": "orch-s", "nodes": len(case.nodes) or 2},
+        {
+            "set_id": "s",
+            "nexp": 10,
+            "scheduler": "slurm",
+            "job_name": "orch-s",
+            "nodes": len(case.nodes) or 2,
+        },
     )
-    asked = {"number": 1, "requested_ms": STARTED, "state": "submitted", "job_id": JOB, "job_name": "orch-s"}
+    asked = {
+        "number": 1,
+        "requested_ms": STARTED,
+        "state": "submitted",
+        "job_id": JOB,
+        "job_name": "orch-s",
+    }
     put(
         "submissions/1.json",
         asked | ({"state": "refused", "job_id": "", "error": case.refused} if case.refused else {}),
@@ -96,8 +108,20 @@ def make_set(root: Path, case: Case) -> SetEvidence:
         put(f"jobs/{JOB}.json", job | ({} if case.slurm[0] else {"ended_ms": STARTED + 900_000}))
     if case.nodes:
         codes = {f"n{rank}": about.get("exit", -1) for rank, (about, _) in case.nodes.items()}
-        run = {"run": 1, "attempt": 1, "job_id": JOB, "nodes": names, "start_ms": STARTED + 2000, "exit_codes": codes}
-        ended = {"state": "failed", "outcome": "infrastructure", "reason": "no run_stop", "end_ms": STARTED + 800_000}
+        run = {
+            "run": 1,
+            "attempt": 1,
+            "job_id": JOB,
+            "nodes": names,
+            "start_ms": STARTED + 2000,
+            "exit_codes": codes,
+        }
+        ended = {
+            "state": "failed",
+            "outcome": "infrastructure",
+            "reason": "no run_stop",
+            "end_ms": STARTED + 800_000,
+        }
         for name in ("runs/1/state.json", "runs/1/attempt_1/state.json"):
             put(name, run | ended)
     for rank, (about, log) in case.nodes.items():
@@ -107,7 +131,10 @@ def make_set(root: Path, case: Case) -> SetEvidence:
             f"runs/1/attempt_1/node_{rank}.json",
             {"node": f"n{rank}", "rank": rank, "exit": about.get("exit", -1), **times},
         )
-    rows = [f"{STARTED + 5000}\tloop\taside\t{node}\t{kind}\x1f{text}\x1f0\x1f0\n" for node, kind, text in case.aside]
+    rows = [
+        f"{STARTED + 5000}\tloop\taside\t{node}\t{kind}\x1f{text}\x1f0\x1f0\n"
+        for node, kind, text in case.aside
+    ]
     if rows:
         (root / f"events-{JOB}.tsv").write_text("".join(rows))
     return SetEvidence(root)

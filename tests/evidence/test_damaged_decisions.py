@@ -9,7 +9,13 @@ import pytest
 from orchestrator.evidence.replay import replay
 from orchestrator.onnode.kernel.events import Event
 
-DETAILS = ("", "{}", "[]", "junk", '{"nodes": 7, "from": 1, "ranks": null, "outcome": [], "facts": {"ranks": 3}}')
+DETAILS = (
+    "",
+    "{}",
+    "[]",
+    "junk",
+    '{"nodes": 7, "from": 1, "ranks": null, "outcome": [], "facts": {"ranks": 3}}',
+)
 
 
 @pytest.mark.parametrize("detail", DETAILS)
@@ -20,14 +26,23 @@ def test_a_damaged_decision_is_one_that_differs(word: str, detail: str) -> None:
     assert word in str(found.differences[0])
 
 
-@pytest.mark.parametrize("settings", ['{"settings": 7}', '{"settings": [1]}', '{"settings": {"odd": 1}}', "[]", ""])
+@pytest.mark.parametrize(
+    "settings", ['{"settings": 7}', '{"settings": [1]}', '{"settings": {"odd": 1}}', "[]", ""]
+)
 def test_damaged_settings_decide_nothing(settings: str) -> None:
     assert replay([Event(1, "loop", "begin", "", settings)]).decisions == 0
 
 
 def test_settings_of_another_version_decide_as_far_as_they_go() -> None:
     """A key that this version does not know is passed over, and one that the other did not have is nothing."""
-    begin = {"allocated": ["n1"], "need": 1, "settings": {"nnodes": 1, "max_attempts": 3, "of_tomorrow": [1]}}
-    said = [Event(1, "loop", "begin", "", json.dumps(begin)), Event(2, "loop", "hold", "", '{"nodes": ["n1"]}')]
+    begin = {
+        "allocated": ["n1"],
+        "need": 1,
+        "settings": {"nnodes": 1, "max_attempts": 3, "of_tomorrow": [1]},
+    }
+    said = [
+        Event(1, "loop", "begin", "", json.dumps(begin)),
+        Event(2, "loop", "hold", "", '{"nodes": ["n1"]}'),
+    ]
     judged = Event(3, "loop", "judged", "", json.dumps({"nodes": ["n1"], "failed": {}}))
     assert replay([*said, judged]).differences == []

@@ -51,7 +51,13 @@ def everything(root: Path) -> SetEvidence:
         [one.to_json() for one in (*differences(starts), *drifts(evidence))],
         [one.gbps for one in measurements(evidence)],
         [one.knob for one in read_tunables(evidence)],
-        [evaluated(evidence), places(evidence), origins(evidence), edited(evidence), captured(evidence, MEMBERS)],
+        [
+            evaluated(evidence),
+            places(evidence),
+            origins(evidence),
+            edited(evidence),
+            captured(evidence, MEMBERS),
+        ],
         list(files(evidence)),
         surely_settled(root),
         evidence.settled,
@@ -76,14 +82,25 @@ def test_any_file_can_be_damaged(a_set: Path, name: str, damage: str) -> None:
         evidence = everything(a_set)
     found = {finding.path.relative_to(a_set).as_posix() for finding in evidence.findings}
     assert found <= {name}
-    if damage in FOUND_ALWAYS or (name.endswith(".json") and damage in ("junk", "empty", "another type", "nested")):
+    if damage in FOUND_ALWAYS or (
+        name.endswith(".json") and damage in ("junk", "empty", "another type", "nested")
+    ):
         assert found == {name}
 
 
-COMMANDS = (("status",), ("nodes",), ("tune", "facts"), ("logs",), ("report", "-o", "-"), ("replay",))
+COMMANDS = (
+    ("status",),
+    ("nodes",),
+    ("tune", "facts"),
+    ("logs",),
+    ("report", "-o", "-"),
+    ("replay",),
+)
 
 
-@pytest.mark.parametrize("damage", ["junk", "a folder", "a pipe", "NaN", "a large number", "half a surrogate"])
+@pytest.mark.parametrize(
+    "damage", ["junk", "a folder", "a pipe", "NaN", "a large number", "half a surrogate"]
+)
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_no_command_breaks(
     a_set: Path, words: tuple[str, ...], damage: str, capfdbinary: pytest.CaptureFixture[bytes]
@@ -128,10 +145,18 @@ def test_names_that_no_node_has(a_set: Path) -> None:
     odd = "a\nb\x1b[31m"
     (a_set / "nodes" / odd).mkdir()
     (a_set / "nodes" / odd / "tunables.tsv").write_text("x\n")
-    for name in ("runs/1\n", "runs/1/attempt_x\n", "runs/1/attempt_٣", "jobs/a\nb.json", "submissions/9\n.json"):
+    for name in (
+        "runs/1\n",
+        "runs/1/attempt_x\n",
+        "runs/1/attempt_٣",
+        "jobs/a\nb.json",
+        "submissions/9\n.json",
+    ):
         (a_set / name).mkdir()
     job = json.loads((a_set / "jobs/7.json").read_bytes())
-    (a_set / "jobs/7.json").write_text(json.dumps({**job, "nodes": ["node-a", odd, ""], "spares": [odd]}))
+    (a_set / "jobs/7.json").write_text(
+        json.dumps({**job, "nodes": ["node-a", odd, ""], "spares": [odd]})
+    )
     with open(a_set / "events-7.tsv", "a") as file:
         file.write(f"1\tloop\taside\t{odd}\tcheck\x1fwhy\x1f1\x1f1\n")
     evidence = everything(a_set)

@@ -53,8 +53,14 @@ def test_what_the_loop_noted_about_nodes(tmp_path: Path) -> None:
 
 def test_what_several_groups_of_nodes_noted_is_in_order(tmp_path: Path) -> None:
     root = full_set(tmp_path)
-    for name, rows in {"7": ((5, "node-a"), (9, "node-d")), "7.2": ((7, "node-b"),), "7.10": ((8, "node-c"),)}.items():
-        text = "".join(f"{ms}\tloop\taside\t{node}\tcheck{UNIT}no{UNIT}1{UNIT}1\n" for ms, node in rows)
+    for name, rows in {
+        "7": ((5, "node-a"), (9, "node-d")),
+        "7.2": ((7, "node-b"),),
+        "7.10": ((8, "node-c"),),
+    }.items():
+        text = "".join(
+            f"{ms}\tloop\taside\t{node}\tcheck{UNIT}no{UNIT}1{UNIT}1\n" for ms, node in rows
+        )
         (root / f"events-{name}.tsv").write_text(text)
     aside = [one.node for one in read_told(SetEvidence(root)).aside]
     assert aside[:4] == ["node-a", "node-b", "node-c", "node-d"]
@@ -66,8 +72,12 @@ def test_a_set_from_before_there_were_events(tmp_path: Path) -> None:
     aside = [{"node": "node-x", "reason": "no GPU", "run": 0, "attempt": 0, "time_ms": 5}]
     (root / "jobs/7.json").write_text(json.dumps({**job, "set_aside": aside}))
     # One that both name is told once.
-    (root / "events-7.tsv").write_text(events(("loop", "aside", "node-x", UNIT.join(("check", "no GPU", "0", "0")))))
-    assert [(one.node, one.kind) for one in read_told(SetEvidence(root)).aside] == [("node-x", "check")]
+    (root / "events-7.tsv").write_text(
+        events(("loop", "aside", "node-x", UNIT.join(("check", "no GPU", "0", "0"))))
+    )
+    assert [(one.node, one.kind) for one in read_told(SetEvidence(root)).aside] == [
+        ("node-x", "check")
+    ]
     (root / "events-7.tsv").unlink()
     assert [(one.node, one.kind) for one in read_told(SetEvidence(root)).aside] == [("node-x", "")]
 
@@ -78,9 +88,14 @@ def test_a_set_from_before_there_were_events(tmp_path: Path) -> None:
 @given(st.lists(st.binary(max_size=80), max_size=20), st.integers(1, 50))
 def test_any_bytes_in_any_pieces(noise: list[bytes], size: int) -> None:
     log = b"".join(
-        bytes(part) + b"\n" + line("eval_accuracy", k, k / 8, samples_count=k) for k, part in enumerate(noise)
+        bytes(part) + b"\n" + line("eval_accuracy", k, k / 8, samples_count=k)
+        for k, part in enumerate(noise)
     )
-    log += b"\n" + line("tracked_stats", 3, {"throughput": 12.5}) + line("run_stop", 9, status="success")
+    log += (
+        b"\n"
+        + line("tracked_stats", 3, {"throughput": 12.5})
+        + line("run_stop", 9, status="success")
+    )
     tail = Tail()
     for at in range(0, len(log), size):
         tail.feed(log[at : at + size])
@@ -91,14 +106,20 @@ def test_any_bytes_in_any_pieces(noise: list[bytes], size: int) -> None:
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists))
 def test_any_values(value: object) -> None:
     keys = ("run_start", "run_stop", "eval_accuracy", "tracked_stats")
-    records = [{"key": key, "value": value, "time_ms": value, "metadata": {"status": value}} for key in keys]
+    records = [
+        {"key": key, "value": value, "time_ms": value, "metadata": {"status": value}}
+        for key in keys
+    ]
     records += [
         {"key": value, "metadata": {}},
         {"key": "tracked_stats", "value": {"throughput": value}, "metadata": {}},
     ]
     tail = tail_of(b"\n".join(b":::MLLOG " + json.dumps(one).encode() for one in records))
     assert tail.minutes is None
-    json.dumps([tail.start_ms, tail.status, tail.rate, tail.evaluation and tail.evaluation.value], allow_nan=False)
+    json.dumps(
+        [tail.start_ms, tail.status, tail.rate, tail.evaluation and tail.evaluation.value],
+        allow_nan=False,
+    )
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
@@ -112,7 +133,12 @@ def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
 
 def test_nested_and_numeric_damage_is_passed_over() -> None:
     bad = b":::MLLOG " + b"[" * 100_000 + b"\n:::MLLOG " + b"9" * 30_000 + b"\n"
-    assert tail_of(bad + line("run_start", 1) + line("run_stop", 60_001, status="success") + bad).minutes == 1.0
+    assert (
+        tail_of(
+            bad + line("run_start", 1) + line("run_stop", 60_001, status="success") + bad
+        ).minutes
+        == 1.0
+    )
 
 
 def test_the_last_status_of_a_log_of_any_size(tmp_path: Path) -> None:

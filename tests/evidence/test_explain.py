@@ -47,7 +47,10 @@ def test_every_label_is_a_cause() -> None:
 def test_the_first_cause_its_line_and_the_next_command(tmp_path: Path) -> None:
     case = next(one for one in failures.cases("writing") if one.name == "hip_oom_one_rank")
     found = failures.explained(tmp_path / "a set", case)
-    assert (found.cause, found.sentence) == ("gpu_out_of_memory", "n1: the memory of a GPU is used up")
+    assert (found.cause, found.sentence) == (
+        "gpu_out_of_memory",
+        "n1: the memory of a GPU is used up",
+    )
     [first] = found.evidence
     assert (first.file, first.line) == ("runs/1/attempt_1/node_1.log", 4)
     assert first.text.startswith("[rank9]: torch.OutOfMemoryError: HIP out of memory.")
@@ -63,7 +66,9 @@ def test_the_next_command_is_quoted(tmp_path: Path) -> None:
 
 def test_control_characters_of_a_log_reach_nobody(tmp_path: Path) -> None:
     log = "\x1b]0;title\x07 OSError: [Errno 28] No space left on device \x1b[31m\x9b1m\r\n"
-    found = failures.explained(tmp_path / "s", failures.Case("x", "disk_full", {0: ({"exit": 1}, log)}))
+    found = failures.explained(
+        tmp_path / "s", failures.Case("x", "disk_full", {0: ({"exit": 1}, log)})
+    )
     assert found.cause == "disk_full"
     assert all(one.text.isprintable() and len(one.text) <= 300 for one in found.evidence)
 
@@ -110,7 +115,10 @@ def test_the_first_cause_does_not_depend_on_the_order_of_nodes(order: list[str])
 
 
 def test_the_node_that_ended_by_itself_first_has_the_first_cause() -> None:
-    told = {node: symptoms(b"OSError: [Errno 28] No space left on device\n") for node in ("n0", "n1", "n2")}
+    told = {
+        node: symptoms(b"OSError: [Errno 28] No space left on device\n")
+        for node in ("n0", "n1", "n2")
+    }
     ends = {"n0": Ended(143, 10), "n1": Ended(1, 900), "n2": Ended(1, 800)}
     found = first_cause(told, ends)
     assert found is not None and found[0] == "n2"
@@ -126,9 +134,18 @@ def test_status_says_the_same_as_explain(tmp_path: Path, reason: str) -> None:
 
 
 def test_the_table_of_causes_is_documented() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|", (DOCS / "explain.md").read_text(), re.MULTILINE)
-    tables = (*CAUSES, *(one for one in WAITS if one.name not in {cause.name for cause in CAUSES}), *OWN_WORDS, UNFIT)
-    assert rows == [(cause.name, cause.sentence, cause.remedy.replace("|", "\\|")) for cause in tables]
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*?) \| (.*?) \|", (DOCS / "explain.md").read_text(), re.MULTILINE
+    )
+    tables = (
+        *CAUSES,
+        *(one for one in WAITS if one.name not in {cause.name for cause in CAUSES}),
+        *OWN_WORDS,
+        UNFIT,
+    )
+    assert rows == [
+        (cause.name, cause.sentence, cause.remedy.replace("|", "\\|")) for cause in tables
+    ]
 
 
 OOM = b"[rank9]: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
@@ -174,15 +191,16 @@ def test_who_waited_is_not_the_cause_but_who_was_gone() -> None:
 def test_the_exit_code_speaks_for_the_node_that_ended_first_without_a_word(
     exits: dict[str, tuple[int, int]], cause: str
 ) -> None:
-    told = {node: symptoms(b"ConnectionResetError: [Errno 104] Connection reset by peer\n") for node in exits}
+    told = {
+        node: symptoms(b"ConnectionResetError: [Errno 104] Connection reset by peer\n")
+        for node in exits
+    }
     found = first_cause(told, {node: Ended(*end) for node, end in exits.items()})
     assert found is not None and found[1].cause == cause
 
 
 def test_the_source_that_a_traceback_quotes_says_nothing() -> None:
-    frame = (
-        b'[rank0]:   File "/x/train.py", line 3, in <module>\n[rank0]:     raise OSError("No space left on device")\n'
-    )
+    frame = b'[rank0]:   File "/x/train.py", line 3, in <module>\n[rank0]:     raise OSError("No space left on device")\n'
     assert causes_of(frame) == []
     assert causes_of(frame + b"[rank0]: KeyError: 'a'\n") == [""]
 
@@ -194,7 +212,11 @@ def test_no_sign_says_anything_of_lines_that_good_runs_print() -> None:
         "modprobe: FATAL: Module amdgpu not found in directory /lib/modules/5.15.0\n"
         "+ docker run --shm-size=64g --oom-kill-disable --ulimit memlock=-1 x\nNCCL_IB_TIMEOUT=22\n{359}[Hardware Error]: event severity: corrected\nGLOO_SOCKET_IFNAME=eth0\n  check_for_nan_in_loss_and_grad .... True\n"
     )
-    assert [text for text in noise.splitlines() if any(one.grade <= PROGRAM for one in symptoms(text.encode()))] == []
+    assert [
+        text
+        for text in noise.splitlines()
+        if any(one.grade <= PROGRAM for one in symptoms(text.encode()))
+    ] == []
 
 
 def test_the_signs_are_read_once_for_the_telling_line_and_the_first_cause() -> None:
@@ -207,9 +229,22 @@ def test_the_signs_are_read_once_for_the_telling_line_and_the_first_cause() -> N
 
 
 def test_a_log_of_lines_that_are_all_unlike_is_read_by_its_length() -> None:
-    words = ["alpha", "the", "file", "not", "found", "error", "rank", "gpu", "open", "torch", "failed"]
+    words = [
+        "alpha",
+        "the",
+        "file",
+        "not",
+        "found",
+        "error",
+        "rank",
+        "gpu",
+        "open",
+        "torch",
+        "failed",
+    ]
     lines = [
-        " ".join(words[(at * step) % 11] for step in range(1, 13)) + f"{at:x}".translate(LETTERS) for at in range(800)
+        " ".join(words[(at * step) % 11] for step in range(1, 13)) + f"{at:x}".translate(LETTERS)
+        for at in range(800)
     ]
     symptoms(b"file not found")  # the signs are read once
     every_sign = len(lines) * sum(len(cause.signs) for cause in CAUSES)

@@ -42,9 +42,21 @@ def test_the_node_that_logs_tells_all_of_it(layout: Layout) -> None:
     chatter = "x" * 100_000 + "\n"
     log = chatter + line("run_start", 435_000) + chatter * 30 + line("run_stop", 925_000) + chatter
     attempt(layout, 1, 1, 1, log, NodeRunRecord("n1", 1, 0, 1000, 951_000, [], 1, COLD))
-    attempt(layout, 2, 1, 0, line("run_start", 12_000), NodeRunRecord("n0", 0, 1, 2000, 20_000, [], 2, WARM))
     attempt(
-        layout, 3, 1, 0, line("run_start", 12_000) + line("run_stop", 15_000), NodeRunRecord("n0", 0, 0, 4000, 16_000)
+        layout,
+        2,
+        1,
+        0,
+        line("run_start", 12_000),
+        NodeRunRecord("n0", 0, 1, 2000, 20_000, [], 2, WARM),
+    )
+    attempt(
+        layout,
+        3,
+        1,
+        0,
+        line("run_start", 12_000) + line("run_stop", 15_000),
+        NodeRunRecord("n0", 0, 0, 4000, 16_000),
     )
     attempt(layout, 4, 1, 0, "no record at all\n", NodeRunRecord("n0", 0, 1, 4000, 16_000))
     found = startups(SetEvidence(layout.root))
@@ -85,8 +97,14 @@ def test_published_times_are_of_published_entries() -> None:
         "(round 6.0): start-up cold 435, 431 s, warm 215 s; shut-down 26 s; run_stop to the next run_start 254 s"
     )
     assert startup.find("llama2_70b_lora", "6.0", "no_such_system") == []
-    known = {(one.round, one.benchmark, one.submitter, one.name): one.minutes for one in results.load()}
-    rows = [one for entry in results.load() for one in startup.find(entry.benchmark, entry.round, entry.system)]
+    known = {
+        (one.round, one.benchmark, one.submitter, one.name): one.minutes for one in results.load()
+    }
+    rows = [
+        one
+        for entry in results.load()
+        for one in startup.find(entry.benchmark, entry.round, entry.system)
+    ]
     assert len({(one.round, one.benchmark, one.submitter, one.name) for one in rows}) == 52
     for one in rows:
         minutes = known[(one.round, one.benchmark, one.submitter, one.name)]

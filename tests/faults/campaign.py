@@ -50,7 +50,12 @@ def chosen(number: int, flavour: str, runs: int, dice: random.Random) -> list[st
 
 
 def one_trial(
-    number: int, flavour: str, kinds: list[str] | None = None, *, runs: int = 3, keep: Path | None = None
+    number: int,
+    flavour: str,
+    kinds: list[str] | None = None,
+    *,
+    runs: int = 3,
+    keep: Path | None = None,
 ) -> dict[str, Any]:
     """Make a set, let faults happen to it, bring it to its end; what was injected, what is violated, how long it took.
 
@@ -118,7 +123,10 @@ def one_trial(
         "trial": number,
         "flavour": flavour,
         "runs": runs,
-        "injected": [{"fault": name, "told": told or "", "recovery_s": round(s, 2)} for name, told, s in recovery],
+        "injected": [
+            {"fault": name, "told": told or "", "recovery_s": round(s, 2)}
+            for name, told, s in recovery
+        ],
         "nothing_to_hit": nothing,
         "violations": found,
         "seconds": round(time.monotonic() - started, 1),
@@ -130,20 +138,30 @@ def table(records: list[dict[str, Any]]) -> str:
     rows: dict[str, list[tuple[float, bool]]] = {}
     for record in records:
         for one in record["injected"]:
-            rows.setdefault(one["fault"], []).append((one["recovery_s"], bool(record["violations"])))
-    lines = [f"{'fault':26} {'injections':>10} {'violations':>10} {'next result: median s':>22} {'worst':>7}"]
+            rows.setdefault(one["fault"], []).append(
+                (one["recovery_s"], bool(record["violations"]))
+            )
+    lines = [
+        f"{'fault':26} {'injections':>10} {'violations':>10} {'next result: median s':>22} {'worst':>7}"
+    ]
     for name, found in sorted(rows.items()):
         seconds = [one for one, _ in found]
         bad = sum(one for _, one in found)
-        lines.append(f"{name:26} {len(found):10} {bad:10} {statistics.median(seconds):22.1f} {max(seconds):7.1f}")
+        lines.append(
+            f"{name:26} {len(found):10} {bad:10} {statistics.median(seconds):22.1f} {max(seconds):7.1f}"
+        )
     total = sum(len(one["injected"]) for one in records)
     bad = sum(bool(one["violations"]) for one in records)
-    lines.append(f"{len(records)} trials, {total} injections of {len(rows)} kinds, {bad} trials with violations")
+    lines.append(
+        f"{len(records)} trials, {total} injections of {len(rows)} kinds, {bad} trials with violations"
+    )
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--injections", type=int, default=600)
     parser.add_argument("--out", type=Path, default=Path("faults.jsonl"))
     parser.add_argument("--flavours", default="local,docker,podman")
@@ -158,10 +176,16 @@ def main() -> int:
     keep = args.out.with_suffix(".kept")
     if args.replay:
         number, flavour, *kinds = args.replay.split(":")
-        found = one_trial(int(number), flavour, kinds[0].split(",") if kinds else None, runs=args.runs, keep=keep)
+        found = one_trial(
+            int(number), flavour, kinds[0].split(",") if kinds else None, runs=args.runs, keep=keep
+        )
         print(json.dumps(found, indent=1))
         return bool(found["violations"])
-    records = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    records = (
+        [json.loads(line) for line in args.out.read_text().splitlines()]
+        if args.out.exists()
+        else []
+    )
     done = {(one["trial"], one["flavour"]) for one in records}
     flavours, number = args.flavours.split(","), args.first
     ending = threading.Event()

@@ -21,7 +21,13 @@ FINAL = {"success", "failed"}
 
 def violations(trial: Trial, knobs_before: dict[str, bytes]) -> list[str]:
     """Everything that should not be so, in words; [] of a set that survived."""
-    return [*trial.said, *_records(trial), *_seeds(trial), *_commands(trial), *_left(trial, knobs_before)]
+    return [
+        *trial.said,
+        *_records(trial),
+        *_seeds(trial),
+        *_commands(trial),
+        *_left(trial, knobs_before),
+    ]
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -33,7 +39,10 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _attempts(trial: Trial) -> list[tuple[int, int, Path]]:
-    found = [(int(path.parent.name), int(path.name.split("_")[1]), path) for path in trial.set.glob("runs/*/attempt_*")]
+    found = [
+        (int(path.parent.name), int(path.name.split("_")[1]), path)
+        for path in trial.set.glob("runs/*/attempt_*")
+    ]
     return sorted(found)
 
 
@@ -57,7 +66,10 @@ def _records(trial: Trial) -> Iterator[str]:
         state = _read(trial.set / f"runs/{run}/state.json")
         if state is None or (state.get("state"), state.get("attempt")) != ("success", good[run][0]):
             yield f"run {run}: its state is {state and (state.get('state'), state.get('attempt'))}"
-        result, linked = trial.set / f"runs/{run}/result_{run}.txt", trial.set / f"results/result_{run}.txt"
+        result, linked = (
+            trial.set / f"runs/{run}/result_{run}.txt",
+            trial.set / f"results/result_{run}.txt",
+        )
         try:
             text = result.read_bytes()
             if linked.resolve() != result.resolve():
@@ -65,7 +77,9 @@ def _records(trial: Trial) -> Iterator[str]:
         except OSError as error:
             yield f"result of run {run}: {error.strerror}"
             continue
-        logs = [path.read_bytes() for path in result.parent.glob(f"attempt_{good[run][0]}/node_*.log")]
+        logs = [
+            path.read_bytes() for path in result.parent.glob(f"attempt_{good[run][0]}/node_*.log")
+        ]
         if not any(log and text.endswith(log) for log in logs):
             yield f"result_{run}.txt is no log of its attempt"
 
@@ -113,7 +127,10 @@ def _commands(trial: Trial) -> Iterator[str]:
 
 def _minutes(log: Path) -> float:
     found = dict(
-        re.findall(r'"time_ms": (\d+), "event_type": "INTERVAL_(?:START|END)", "key": "(run_st\w+)"', log.read_text())
+        re.findall(
+            r'"time_ms": (\d+), "event_type": "INTERVAL_(?:START|END)", "key": "(run_st\w+)"',
+            log.read_text(),
+        )
     )
     times = {key: int(time_ms) for time_ms, key in found.items()}
     return (times["run_stop"] - times["run_start"]) / 60_000
@@ -124,7 +141,11 @@ def _left(trial: Trial, knobs_before: dict[str, bytes]) -> Iterator[str]:
 
     # Another set of the same machine may hold its settings as well, and needs whoever puts them back.
     def left() -> list[int]:
-        return [pid for pid in trial.processes() if not (settings_owners() and pid == settings_watchdog())]
+        return [
+            pid
+            for pid in trial.processes()
+            if not (settings_owners() and pid == settings_watchdog())
+        ]
 
     # After a container that was never seen to run, its remover tries for so long.
     limit_s = 30 + sum(LATEST_S)

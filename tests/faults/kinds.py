@@ -93,7 +93,9 @@ def _(trial: Trial) -> None:
 
 def _training(fault: str) -> Act:
     def act(trial: Trial) -> None:
-        untouched = [run for run in range(1, trial.runs + 1) if f"run={run}:" not in ",".join(trial.faults)]
+        untouched = [
+            run for run in range(1, trial.runs + 1) if f"run={run}:" not in ",".join(trial.faults)
+        ]
         run = trial.dice.choice(untouched or range(1, trial.runs + 1))
         node = trial.dice.randrange(trial.flavour.nodes)
         trial.faults.append(fault.format(where=f"run={run}:attempt=1", node=node))
@@ -160,7 +162,11 @@ def _(trial: Trial) -> None:
 def _(trial: Trial) -> None:
     """Somebody starts the bundle by hand for the set that is at work."""
     trial.one("loop")
-    own = {"ORCH_SET_DIR": str(trial.set), "ORCH_JOB_ID": "", "ORCH_JOB_NAME": f"orch-{trial.set.name}"}
+    own = {
+        "ORCH_SET_DIR": str(trial.set),
+        "ORCH_JOB_ID": "",
+        "ORCH_JOB_NAME": f"orch-{trial.set.name}",
+    }
     process = subprocess.Popen(
         ["bash", str(trial.set / "bundle/run_with_docker.sh")],
         env={**trial.env, **own},
@@ -168,7 +174,9 @@ def _(trial: Trial) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    threading.Thread(target=process.wait, daemon=True).start()  # nobody else takes it off the process table
+    threading.Thread(
+        target=process.wait, daemon=True
+    ).start()  # nobody else takes it off the process table
 
 
 def _done(trial: Trial, processes: list[subprocess.Popen[str]], codes: tuple[int, ...]) -> None:
@@ -194,13 +202,21 @@ def _damaged(pattern: str) -> Act:
             raise NothingToHit
         if pattern == "runs/*/state.json":
             _comes_again(trial)
-        path, way = trial.dice.choice(found), trial.dice.choice(("empty", "half", "junk", "gone", "deep"))
+        path, way = (
+            trial.dice.choice(found),
+            trial.dice.choice(("empty", "half", "junk", "gone", "deep")),
+        )
         text = path.read_bytes()
         trial.damaged = True
         if way == "gone":
             path.unlink()
         else:
-            words = {"empty": b"", "half": text[: len(text) // 2], "junk": os.urandom(200), "deep": b"[" * 100_000}
+            words = {
+                "empty": b"",
+                "half": text[: len(text) // 2],
+                "junk": os.urandom(200),
+                "deep": b"[" * 100_000,
+            }
             path.write_bytes(words[way])
         return f"{path.relative_to(trial.set)} {way}"
 
@@ -253,7 +269,9 @@ def _(trial: Trial) -> None:
     trial.set.rename(away)
     time.sleep(trial.dice.uniform(0.2, 2))
     if trial.set.exists():  # somebody made it anew: what is in it must not be lost with it
-        trial.said.append(f"made anew while it was away: {[path.name for path in trial.set.rglob('*')][:5]}")
+        trial.said.append(
+            f"made anew while it was away: {[path.name for path in trial.set.rglob('*')][:5]}"
+        )
         trial.set.rename(trial.set.with_name(f"{trial.set.name}.made"))
     away.rename(trial.set)
 
@@ -302,7 +320,9 @@ def _(trial: Trial) -> None:
 def _(trial: Trial) -> None:
     """The log directory is a small file system that somebody fills, in the middle of the runs, and empties again."""
     place = trial.root / "results"
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], capture_output=True
+    )
     if done.returncode != 0:
         raise NothingToHit
     trial.at_end.append(lambda: subprocess.run(["umount", "--lazy", place], check=False))
@@ -348,7 +368,14 @@ def _(trial: Trial) -> str:
 @kind("planted_files", when="between")
 def _(trial: Trial) -> str:
     """A colleague's accidents: a FIFO, a folder, a link to /dev/zero and an endless one where files are looked for."""
-    names = ("jobs/x.json", "submissions/junk.json", "events-1.tsv", "nodes/x", "runs/99", "results/result_9.txt")
+    names = (
+        "jobs/x.json",
+        "submissions/junk.json",
+        "events-1.tsv",
+        "nodes/x",
+        "runs/99",
+        "results/result_9.txt",
+    )
     path = trial.set / trial.dice.choice(names)
     if os.path.lexists(path):
         raise NothingToHit

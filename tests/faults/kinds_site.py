@@ -62,13 +62,17 @@ def _(trial: Trial) -> str:
 @kind("private_tmp", when="before")
 def _(trial: Trial) -> None:
     """Batch host and nodes have a /tmp of their own each, as job_container/tmpfs gives; the engine has another one."""
-    tried = subprocess.run(["unshare", "--mount", "--propagation=private", "true"], capture_output=True)
+    tried = subprocess.run(
+        ["unshare", "--mount", "--propagation=private", "true"], capture_output=True
+    )
     if tried.returncode != 0:
         raise NothingToHit
     trial.wrap_python(PRIVATE_TMP)
     channels = trial.root / "channels"
     channels.mkdir()
-    trial.change_site(lambda text: text.replace("container: {", f"container: {{channel_dir: {channels}, ", 1))
+    trial.change_site(
+        lambda text: text.replace("container: {", f"container: {{channel_dir: {channels}, ", 1)
+    )
 
 
 # ---- others ---------------------------------------------------------------------------------------
@@ -87,7 +91,9 @@ def _as_nobody(trial: Trial, *argv: str, **env: str) -> subprocess.CompletedProc
     )
 
 
-def _refused(trial: Trial, what: str, answer: subprocess.CompletedProcess[str], codes: tuple[int, ...]) -> None:
+def _refused(
+    trial: Trial, what: str, answer: subprocess.CompletedProcess[str], codes: tuple[int, ...]
+) -> None:
     said = answer.stdout + answer.stderr
     if answer.returncode not in codes or "Traceback" in said:
         trial.said.append(f"{what}: exit {answer.returncode}: {said[-300:].strip()}")
@@ -101,16 +107,33 @@ def _(trial: Trial) -> str:
     for folder in (trial.root.parent, trial.root):
         folder.chmod(0o755)
     path = os.pathsep.join((str(TOP), sysconfig.get_path("purelib")))
-    what = trial.dice.choice(("status", "explain", "resume", "cancel", "resume --others", "cancel --others", "loop"))
+    what = trial.dice.choice(
+        ("status", "explain", "resume", "cancel", "resume --others", "cancel --others", "loop")
+    )
     if what == "loop":
-        own = {"ORCH_SET_DIR": str(trial.set), "ORCH_JOB_ID": "", "ORCH_JOB_NAME": f"orch-{trial.set.name}"}
+        own = {
+            "ORCH_SET_DIR": str(trial.set),
+            "ORCH_JOB_ID": "",
+            "ORCH_JOB_NAME": f"orch-{trial.set.name}",
+        }
         answer = _as_nobody(trial, "bash", str(trial.set / "bundle/run_with_docker.sh"), **own)
         _refused(trial, "another user's loop", answer, tuple(range(1, 126)))
     else:
         # The interpreter of a virtual environment may lie where only its owner can read.
-        python = sys.executable if _as_nobody(trial, sys.executable, "-V").returncode == 0 else "/usr/bin/python3"
-        answer = _as_nobody(trial, python, "-m", "orchestrator", *what.split(), str(trial.set), PYTHONPATH=path)
-        _refused(trial, f"another user's {what}", answer, (0, 4) if what in ("status", "explain") else REFUSED)
+        python = (
+            sys.executable
+            if _as_nobody(trial, sys.executable, "-V").returncode == 0
+            else "/usr/bin/python3"
+        )
+        answer = _as_nobody(
+            trial, python, "-m", "orchestrator", *what.split(), str(trial.set), PYTHONPATH=path
+        )
+        _refused(
+            trial,
+            f"another user's {what}",
+            answer,
+            (0, 4) if what in ("status", "explain") else REFUSED,
+        )
     return what
 
 
@@ -132,7 +155,9 @@ def _(trial: Trial) -> str:
         "JobCompLoc": place / "jobs",
     }.items():
         text = re.sub(rf"(?m)^{key}=.*$", f"{key}={value}", text)
-    (place / "slurm.conf").write_text(re.sub(r"Port=\[\d+-\d+\]", f"Port={port}", text))  # nodes that do not answer
+    (place / "slurm.conf").write_text(
+        re.sub(r"Port=\[\d+-\d+\]", f"Port={port}", text)
+    )  # nodes that do not answer
     for name in ("gres.conf", "cgroup.conf"):
         (place / name).write_text((lab / "slurm" / name).read_text())
     env = {**trial.env, "SLURM_CONF": str(place / "slurm.conf")}
@@ -144,18 +169,30 @@ def _(trial: Trial) -> str:
         stderr=subprocess.DEVNULL,
     )
     try:
-        up = lambda: b"is UP" in subprocess.run(["scontrol", "ping"], env=env, capture_output=True).stdout  # noqa: E731
+
+        def up() -> bool:
+            ping = subprocess.run(["scontrol", "ping"], env=env, capture_output=True)
+            return b"is UP" in ping.stdout
+
         if not trial.wait(up, 20):
             raise NothingToHit
         what = trial.dice.choice(("resume", "cancel"))
         argv = [sys.executable, "-m", "orchestrator", what, str(trial.set)]
         answer = subprocess.run(
-            argv, env=env, cwd=trial.root, text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
+            argv,
+            env=env,
+            cwd=trial.root,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
         )
         # The job may have ended meanwhile; then its set is anybody's who can read it, also on another cluster.
         if trial.alive() and trial.job() == job:
             _refused(trial, f"{what} on another cluster", answer, REFUSED)
-        queue = subprocess.run(["squeue", "--noheader"], env=env, text=True, capture_output=True).stdout
+        queue = subprocess.run(
+            ["squeue", "--noheader"], env=env, text=True, capture_output=True
+        ).stdout
         subprocess.run(["scancel", "--me"], env=env, capture_output=True)
         return f"{what}{', which took a job' if queue.strip() else ''}"
     finally:
@@ -184,7 +221,9 @@ def _(trial: Trial) -> str:
         env = {"ORCH_TUNABLES_ROOT": f"{place}/host/%a", "ORCH_TUNABLES_STATE": f"{place}/state/%a"}
 
         def ask(words: str, ports: dict[str, int], *more: str) -> subprocess.CompletedProcess[str]:
-            nodes = ",".join(f"n{address[-1]}=ssh://root@{address}:{port}" for address, port in ports.items())
+            nodes = ",".join(
+                f"n{address[-1]}=ssh://root@{address}:{port}" for address, port in ports.items()
+            )
             argv = [sys.executable, "-m", "orchestrator", *words.split(), *more, "--nodes", nodes]
             argv += ["--ssh-config", str(server.config)]
             return subprocess.run(

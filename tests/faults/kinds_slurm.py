@@ -18,7 +18,9 @@ from trial import TOP, NothingToHit, Trial
 
 def _at_job(*argv: str) -> Act:
     def act(trial: Trial) -> None:
-        job = trial.slurm("squeue", "--noheader", "--format=%i", f"--name=orch-{trial.set.name}").split()
+        job = trial.slurm(
+            "squeue", "--noheader", "--format=%i", f"--name=orch-{trial.set.name}"
+        ).split()
         if not job:
             raise NothingToHit
         trial.slurm(*argv, job[0])
@@ -56,12 +58,22 @@ def _(trial: Trial) -> None:
 def _(trial: Trial) -> None:
     """A job of a partition of higher priority takes the nodes of the set's job."""
     job = trial.job()
-    nodes = trial.slurm("squeue", "--noheader", "--states=RUNNING", "--format=%N", f"--jobs={job}").strip()
+    nodes = trial.slurm(
+        "squeue", "--noheader", "--states=RUNNING", "--format=%N", f"--jobs={job}"
+    ).strip()
     if not job or not nodes:
         raise NothingToHit
     name = f"urgent{trial.set.name[-4:]}"
-    trial.slurm("scontrol", "create", f"partition={name}", "nodes=ALL", "prioritytier=100", "maxtime=10")
-    words = ("--wrap=sleep 5", f"--partition={name}", f"--nodelist={nodes}", "--exclusive", "--output=/dev/null")
+    trial.slurm(
+        "scontrol", "create", f"partition={name}", "nodes=ALL", "prioritytier=100", "maxtime=10"
+    )
+    words = (
+        "--wrap=sleep 5",
+        f"--partition={name}",
+        f"--nodelist={nodes}",
+        "--exclusive",
+        "--output=/dev/null",
+    )
     other = trial.slurm("sbatch", "--parsable", "--job-name=urgent", *words).strip()
 
     def back() -> None:
@@ -70,9 +82,15 @@ def _(trial: Trial) -> None:
         trial.slurm("scontrol", "delete", f"partition={name}")
 
     trial.undo.append(back)
-    begun = lambda: trial.slurm("squeue", "--noheader", "--format=%T", f"--jobs={other}").strip() != "PENDING"  # noqa: E731
+
+    def begun() -> bool:
+        state = trial.slurm("squeue", "--noheader", "--format=%T", f"--jobs={other}")
+        return state.strip() != "PENDING"
+
     if not trial.wait(begun, 60):
-        trial.said.append(f"pre-empted, but its nodes are not free: {trial.slurm('squeue', '--noheader')}")
+        trial.said.append(
+            f"pre-empted, but its nodes are not free: {trial.slurm('squeue', '--noheader')}"
+        )
 
 
 @kind("suspend", SLURM)
@@ -86,7 +104,9 @@ def _(trial: Trial) -> None:
 @kind("kill9_stepd", SLURM)
 def _(trial: Trial) -> None:
     """slurmstepd of one of the job's steps."""
-    jobs = trial.slurm("squeue", "--noheader", "--format=%i", f"--name=orch-{trial.set.name}").split()
+    jobs = trial.slurm(
+        "squeue", "--noheader", "--format=%i", f"--name=orch-{trial.set.name}"
+    ).split()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -110,7 +130,9 @@ def _(trial: Trial) -> None:
 
 
 def _node_state(trial: Trial, *words: str, mend: str) -> None:
-    names = trial.slurm("squeue", "--noheader", "--format=%N", f"--name=orch-{trial.set.name}").split()
+    names = trial.slurm(
+        "squeue", "--noheader", "--format=%N", f"--name=orch-{trial.set.name}"
+    ).split()
     nodes = trial.slurm("scontrol", "show", "hostnames", names[0]).split() if names else []
     if not nodes:
         raise NothingToHit
@@ -157,7 +179,13 @@ def _daemon(pattern: str, *, seconds: float = 0.0) -> Act:
         pid = int(chosen.read_text().split()[0])
 
         def back() -> None:
-            subprocess.run([TOP / "lab/up"], env=trial.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=400)
+            subprocess.run(
+                [TOP / "lab/up"],
+                env=trial.env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=400,
+            )
 
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -102,7 +102,10 @@ def plan(number: int) -> list[Planned]:
     if number >= CALM:
         return []
     dice = random.Random(number)
-    return [Planned(kind, run, dice.uniform(0.5, 1.5), dice.randrange(NODES)) for run, kind in enumerate(SCRIPT, 2)]
+    return [
+        Planned(kind, run, dice.uniform(0.5, 1.5), dice.randrange(NODES))
+        for run, kind in enumerate(SCRIPT, 2)
+    ]
 
 
 # ---- the record of a set ----
@@ -115,13 +118,21 @@ def record(number: int, runs: int, root: Path, pauses: Sequence[Interval]) -> di
     """Return the outcomes of a set, its times in seconds, and how long its nodes took for each stage."""
     played, events = Set(root), _events(root)
     jobs = played.jobs()
-    attempts = {(event.data()["run"], event.data()["attempt"]): event for event in events if event.word == "attempt"}
+    attempts = {
+        (event.data()["run"], event.data()["attempt"]): event
+        for event in events
+        if event.word == "attempt"
+    }
     last = max(event.ms for event in events if event.word == "outcome")
     edges = [*(attempts[run, 1].ms for run in range(1, runs + 1)), last]
     evidence = _evidence(events)
 
-    def timed(start: int, end: int, seeds: Sequence[int], attempt_count: int, job_count: int) -> dict[str, float]:
-        excluded_ms = sum(stop - begin for begin, stop in [*pauses, *evidence] if start <= begin < end)
+    def timed(
+        start: int, end: int, seeds: Sequence[int], attempt_count: int, job_count: int
+    ) -> dict[str, float]:
+        excluded_ms = sum(
+            stop - begin for begin, stop in [*pauses, *evidence] if start <= begin < end
+        )
         trained = sum(map(steady.length_s, seeds))
         return {
             "seconds": (end - start - excluded_ms) / 1000,
@@ -134,19 +145,32 @@ def record(number: int, runs: int, root: Path, pauses: Sequence[Interval]) -> di
     for run in range(1, runs + 1):
         start, end = edges[run - 1], edges[run]
         good = [
-            played.attempt(run, k)["seed"] for k in played.attempts(run) if played.outcomes(run)[k - 1] == "success"
+            played.attempt(run, k)["seed"]
+            for k in played.attempts(run)
+            if played.outcomes(run)[k - 1] == "success"
         ]
         extra = sum(start <= begin < end for begin, _ in pauses)
-        rows.append({"outcomes": played.outcomes(run), **timed(start, end, good, len(played.attempts(run)), extra)})
+        rows.append(
+            {
+                "outcomes": played.outcomes(run),
+                **timed(start, end, good, len(played.attempts(run)), extra),
+            }
+        )
     return {
         "number": number,
-        "faults": [f"{fault.kind} in run {fault.run} after {fault.after:.2f} s" for fault in plan(number)],
+        "faults": [
+            f"{fault.kind} in run {fault.run} after {fault.after:.2f} s" for fault in plan(number)
+        ],
         "runs": rows,
         "jobs": [job["state"] for job in jobs],
         "steps": [len(event.names("nodes")) for event in events if event.word == "hold"],
         "blamed": [event.parts[0::2][:2] for event in events if event.word == "blamed"],
         "set": timed(
-            _requested(root)[0], jobs[-1]["ended_ms"], [], sum(len(row["outcomes"]) for row in rows), len(jobs)
+            _requested(root)[0],
+            jobs[-1]["ended_ms"],
+            [],
+            sum(len(row["outcomes"]) for row in rows),
+            len(jobs),
         ),
         "pauses": pauses,
         "stages": {} if plan(number) else _stages(events),
@@ -180,12 +204,20 @@ def _stages(events: Sequence[Event]) -> dict[str, list[list[float]]]:
     since, looked, seed = dict[str, int](), dict[str, int](), 0
 
     def add(stage: str, group: str, start_ms: int, end_ms: float) -> None:
-        stages.setdefault(stage, {}).setdefault(since[group], []).append(round((end_ms - start_ms) / 1000, 3))
+        stages.setdefault(stage, {}).setdefault(since[group], []).append(
+            round((end_ms - start_ms) / 1000, 3)
+        )
 
     for event in events:
         if event.word == "attempt" and "outcome" in since:
             add("answer", "outcome", since["outcome"], event.ms)
-        if event.source == "loop" and event.word in ("hold", "placed", "attempt", "outcome", "release"):
+        if event.source == "loop" and event.word in (
+            "hold",
+            "placed",
+            "attempt",
+            "outcome",
+            "release",
+        ):
             since[event.word] = event.ms
             seed = event.data().get("seed", seed)
         elif event.word == "network":
@@ -263,7 +295,9 @@ class LabSet(Trial):
 
     def _container_of(self, fault: Planned) -> str:
         words = ("docker", "ps", "--quiet", "--filter", f"label=orchestrator.set={self.set.name}")
-        return self.slurm(*words, "--filter", f"label=orchestrator.node={self._node_of(fault)}").split()[0]
+        return self.slurm(
+            *words, "--filter", f"label=orchestrator.node={self._node_of(fault)}"
+        ).split()[0]
 
     def _command(self, *argv: str) -> Callable[[], object]:
         return lambda: self.slurm(*argv)
@@ -302,7 +336,9 @@ def on_lab(number: int, runs: int, keep: Path | None) -> dict[str, Any]:
         for fault in faults
         if fault.kind in TRAINING
     ]
-    answer = played.command(*played.submit_words(), "--env", f"STEADY_FAULTS={json.dumps(by_training)}")
+    answer = played.command(
+        *played.submit_words(), "--env", f"STEADY_FAULTS={json.dumps(by_training)}"
+    )
     played.find()
     try:
         for fault in faults:
@@ -344,16 +380,29 @@ class Pace:
 def measured(entry: dict[str, Any]) -> Pace:
     """Return the pace of a set without faults: of each stage the mean, spread evenly with the deviation within one step."""
     spans = dict[str, Span]()
-    for stage in ("line", "launch", "checks", "container", "prepare", "release", "startup", "answer"):
+    for stage in (
+        "line",
+        "launch",
+        "checks",
+        "container",
+        "prepare",
+        "release",
+        "startup",
+        "answer",
+    ):
         groups = entry["stages"][stage]
         mean = statistics.mean(value for group in groups for value in group)
-        variance = statistics.mean(statistics.variance(group) if len(group) > 1 else 0.0 for group in groups)
+        variance = statistics.mean(
+            statistics.variance(group) if len(group) > 1 else 0.0 for group in groups
+        )
         half = min(mean, math.sqrt(3 * variance))
         spans[stage] = mean - half, mean + half
     startup, answer = spans.pop("startup"), spans.pop("answer")
     # The training has no TERM handler, so `stop` takes as long as `prepare`. The end of a step on one machine takes no
     # measurable time: 0.05 s from the last node's message to the end of the job.
-    return Pace(NodePace(**spans, stop=spans["prepare"], task_end=0.0, step_end=0.0), startup, answer)
+    return Pace(
+        NodePace(**spans, stop=spans["prepare"], task_end=0.0, step_end=0.0), startup, answer
+    )
 
 
 class Steady(Simulation):
@@ -370,7 +419,9 @@ class Steady(Simulation):
 
     def _plant(self, fault: Planned) -> None:
         by_training = fault.kind in TRAINING
-        self.engine.after(fault.after + by_training * statistics.mean(self.startup), lambda: self._meet(fault))
+        self.engine.after(
+            fault.after + by_training * statistics.mean(self.startup), lambda: self._meet(fault)
+        )
 
     def _part(self, run: TrainingRun) -> Part:
         super()._part(run)  # which reports the start of the run
@@ -403,7 +454,11 @@ def simulated(
             world.settle()
             assert world.run_set is not None
             root = world.run_set.layout.root
-            records.append(record(number, runs, root, list(zip(world.idle_ms, _requested(root)[1:], strict=True))))
+            records.append(
+                record(
+                    number, runs, root, list(zip(world.idle_ms, _requested(root)[1:], strict=True))
+                )
+            )
             if keep:
                 shutil.copytree(root, keep / f"simulated-{number}", dirs_exist_ok=True)
         finally:
@@ -426,7 +481,9 @@ def _bundle(runs: int) -> Rendered:
             tunables="off",
             clear_caches=False,
         )
-        return Rendered(load_entry("faulty", "builtin", site=site, systems_dirs=[folder]), runs, programs=False)
+        return Rendered(
+            load_entry("faulty", "builtin", site=site, systems_dirs=[folder]), runs, programs=False
+        )
     finally:
         shutil.rmtree(folder)
 
@@ -449,17 +506,26 @@ class Overhead:
 def overhead(records: Sequence[dict[str, Any]]) -> Overhead:
     """Return the medians over the sets without faults."""
     calm = [entry for entry in records if not entry["faults"]]
-    attempt = statistics.median(row["seconds"] - row["trained_s"] for entry in calm for row in entry["runs"])
-    job = statistics.median(entry["set"]["seconds"] - sum(row["seconds"] for row in entry["runs"]) for entry in calm)
+    attempt = statistics.median(
+        row["seconds"] - row["trained_s"] for entry in calm for row in entry["runs"]
+    )
+    job = statistics.median(
+        entry["set"]["seconds"] - sum(row["seconds"] for row in entry["runs"]) for entry in calm
+    )
     return Overhead(job, attempt)
 
 
 def outcomes(entry: dict[str, Any]) -> list[object]:
     """Return what has to be the same in both worlds, run by run; the last entry is of the whole set."""
-    return [*(row["outcomes"] for row in entry["runs"]), (entry["jobs"], entry["steps"], entry["blamed"])]
+    return [
+        *(row["outcomes"] for row in entry["runs"]),
+        (entry["jobs"], entry["steps"], entry["blamed"]),
+    ]
 
 
-def compare(lab: Sequence[dict[str, Any]], simulation: Sequence[dict[str, Any]]) -> tuple[str, bool]:
+def compare(
+    lab: Sequence[dict[str, Any]], simulation: Sequence[dict[str, Any]]
+) -> tuple[str, bool]:
     """Return a table, and whether the two worlds agree. Set by set, the records have the same numbers.
 
     They agree if all outcomes are equal and two tests find no difference: of the set times, and of these less the
@@ -468,7 +534,9 @@ def compare(lab: Sequence[dict[str, Any]], simulation: Sequence[dict[str, Any]])
     """
     worlds = {"lab": lab, "simulation": simulation}
     takes = {name: overhead(records) for name, records in worlds.items()}
-    sets = {name: [entry for entry in records if entry["faults"]] for name, records in worlds.items()}
+    sets = {
+        name: [entry for entry in records if entry["faults"]] for name, records in worlds.items()
+    }
     pairs = list(zip(*sets.values(), strict=True))
     lines = [
         f"{name:11} {len(records) - len(pairs)} sets without faults: a job takes {takes[name].job:.2f} s, an attempt "
@@ -487,11 +555,16 @@ def compare(lab: Sequence[dict[str, Any]], simulation: Sequence[dict[str, Any]])
 
     for run in range(1, RUNS + 1):
         times = [
-            [takes[name].off(entry["runs"][run - 1]) - entry["runs"][run - 1]["trained_s"] for entry in sets[name]]
+            [
+                takes[name].off(entry["runs"][run - 1]) - entry["runs"][run - 1]["trained_s"]
+                for entry in sets[name]
+            ]
             for name in worlds
         ]
         equal = sum(outcomes(here)[run - 1] == outcomes(there)[run - 1] for here, there in pairs)
-        seen = sorted({" ".join(entry["runs"][run - 1]["outcomes"]) for pair in pairs for entry in pair})
+        seen = sorted(
+            {" ".join(entry["runs"][run - 1]["outcomes"]) for pair in pairs for entry in pair}
+        )
         row(run, list(SCRIPT)[run - 2] if run > 1 else "none", equal, times, " | ".join(seen))
     equal = sum(outcomes(here) == outcomes(there) for here, there in pairs)
     whole = [[takes[name].off(entry["set"]) for entry in sets[name]] for name in worlds]
@@ -516,19 +589,29 @@ def _tested(times: Sequence[Sequence[float]]) -> tuple[str, float]:
 
     test = ks_2samp(*times)
     lab, simulation = map(statistics.median, times)
-    return f"{lab:7.2f} {simulation:7.2f}  {test.statistic:5.2f} {test.pvalue:6.3f}", float(test.pvalue)
+    return f"{lab:7.2f} {simulation:7.2f}  {test.statistic:5.2f} {test.pvalue:6.3f}", float(
+        test.pvalue
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sets", type=int, default=30, metavar="N", help="sets with faults")
     parser.add_argument("--calm", type=int, default=16, metavar="N", help="sets without faults")
-    parser.add_argument("--at-once", type=int, default=2, metavar="N", help="sets on the lab at the same time")
+    parser.add_argument(
+        "--at-once", type=int, default=2, metavar="N", help="sets on the lab at the same time"
+    )
     parser.add_argument("--out", type=Path, default=Path("reality.jsonl"))
     parser.add_argument("--keep", type=Path, metavar="DIR", help="for copies of the sets' folders")
     parser.add_argument("--table", action="store_true", help="compare the recorded sets")
     args = parser.parse_args()
-    records = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    records = (
+        [json.loads(line) for line in args.out.read_text().splitlines()]
+        if args.out.exists()
+        else []
+    )
     done = {entry["number"] for entry in records}
     # Calm sets between the others: the machine is as busy as it is for these.
     wanted = list(range(1, args.sets + 1))
@@ -550,16 +633,27 @@ def main() -> int:
             with args.out.open("a") as file:
                 file.write(json.dumps(entry) + "\n")
             times = f"{entry['set']['seconds']:.1f} s"
-            print(entry["number"], times, *(" ".join(row["outcomes"]) for row in entry["runs"]), sep="; ", flush=True)
+            print(
+                entry["number"],
+                times,
+                *(" ".join(row["outcomes"]) for row in entry["runs"]),
+                sep="; ",
+                flush=True,
+            )
     text, agree = compare_with_simulation(records, args.keep)
     print(text)
     return int(not agree or failed > 0)
 
 
-def compare_with_simulation(records: list[dict[str, Any]], keep: Path | None = None) -> tuple[str, bool]:
+def compare_with_simulation(
+    records: list[dict[str, Any]], keep: Path | None = None
+) -> tuple[str, bool]:
     """Play the recorded sets of the lab in the simulation; `compare` the two."""
     records = sorted(records, key=lambda entry: entry["number"])
-    paces, played = [measured(entry) for entry in records if not entry["faults"]], list[dict[str, Any]]()
+    paces, played = (
+        [measured(entry) for entry in records if not entry["faults"]],
+        list[dict[str, Any]](),
+    )
     for runs in (RUNS, CALM_RUNS):
         numbers = [entry["number"] for entry in records if len(entry["runs"]) == runs]
         played += simulated(numbers, runs, paces, keep)

@@ -18,7 +18,9 @@ SETS = 6
 
 @cache
 def played() -> Records:
-    paces = [Pace(NodePace(stop=(0.1, 0.3)), (0.1, 0.3), (0.1, 0.3))]  # the training ends at once on TERM
+    paces = [
+        Pace(NodePace(stop=(0.1, 0.3)), (0.1, 0.3), (0.1, 0.3))
+    ]  # the training ends at once on TERM
     sets = simulated(range(1, SETS + 1), RUNS, paces)
     return [*sets, *simulated(range(CALM, CALM + 4), CALM_RUNS, paces)]
 
@@ -41,7 +43,12 @@ def test_each_kind_of_fault_has_its_effect() -> None:
         runs = [stops, cost, cost, cost, cost, cost, cost, stops, ends, stops, ends, ends]
         assert [row["outcomes"] for row in entry["runs"]] == runs
         assert entry["jobs"] == jobs
-        assert entry["blamed"] == [["exit", "2"], ["exit", "3"], ["container", "6"], ["silent", "7"]]
+        assert entry["blamed"] == [
+            ["exit", "2"],
+            ["exit", "3"],
+            ["container", "6"],
+            ["silent", "7"],
+        ]
         assert len(entry["faults"]) == len(SCRIPT) >= 10
 
 

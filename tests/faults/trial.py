@@ -102,12 +102,16 @@ class Trial:
         container = f"engine: {flavour.engine}, pull: never"
         if flavour.engine == "podman":
             container += f", command: [{self.podman}]"
-        (self.root / "faulty.yaml").write_text(SYSTEM.format(nodes=flavour.nodes, batch=8 * flavour.nodes))
+        (self.root / "faulty.yaml").write_text(
+            SYSTEM.format(nodes=flavour.nodes, batch=8 * flavour.nodes)
+        )
         site = SITE.format(
             scheduler="slurm\npartition: batch" if flavour.slurm else "local",
             log_dir=self.root / "results",
             container=container if flavour.slurm else "engine: none",
-            tuning="tuning: {lease_seconds: 4}" if flavour.tuned else 'tunables: "off"\nclear_caches: false',
+            tuning="tuning: {lease_seconds: 4}"
+            if flavour.tuned
+            else 'tunables: "off"\nclear_caches: false',
         )
         (self.root / "site.yaml").write_text(site)
         self.env |= {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.root / "site.yaml")}
@@ -142,7 +146,9 @@ class Trial:
             stderr=subprocess.PIPE,
         )
 
-    def command(self, *words: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
+    def command(
+        self, *words: str, codes: tuple[int, ...] = (0,)
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command; another exit code than `codes`, a traceback and a hang are findings."""
         process = self.start_command(*words)
         try:
@@ -152,7 +158,9 @@ class Trial:
             out, err = process.communicate()
             self.said.append(f"{words[0]}: does not end")
         if process.returncode not in codes or "Traceback" in out + err:
-            self.said.append(f"{words[0]}: exit {process.returncode}: {(err or out)[-300:].strip()}")
+            self.said.append(
+                f"{words[0]}: exit {process.returncode}: {(err or out)[-300:].strip()}"
+            )
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def slurm(self, *argv: str) -> str:
@@ -195,12 +203,22 @@ class Trial:
     def alive(self) -> bool:
         """Whether a job of the set is on its way, by the scheduler's word or its processes."""
         if self.flavour.slurm:
-            return bool(self.slurm("squeue", "--noheader", "--format=%i", f"--name=orch-{self.set.name}").strip())
+            return bool(
+                self.slurm(
+                    "squeue", "--noheader", "--format=%i", f"--name=orch-{self.set.name}"
+                ).strip()
+            )
         return bool(self.processes())
 
     def processes(self, role: str = "") -> list[int]:
         """Processes of the set: `loop`, `agent` (one per node), `warden` (its first child), `training`; all of them by default."""
-        found: dict[str, list[int]] = {"loop": [], "agent": [], "warden": [], "training": [], "other": []}
+        found: dict[str, list[int]] = {
+            "loop": [],
+            "agent": [],
+            "warden": [],
+            "training": [],
+            "other": [],
+        }
         mark = os.fsencode(self.set.name)
         containers = self.containers(long=True)
         for entry in Path("/proc").glob("[0-9]*"):
@@ -210,7 +228,11 @@ class Trial:
                 if not ours and containers and b"train.py" in words:
                     ours = any(one in (entry / "cgroup").read_text() for one in containers)
                 parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-                above = Path(f"/proc/{parent}/cmdline").read_bytes() if ours and b"node\0hold" in words else b""
+                above = (
+                    Path(f"/proc/{parent}/cmdline").read_bytes()
+                    if ours and b"node\0hold" in words
+                    else b""
+                )
             except (OSError, IndexError):
                 continue
             if not ours or b"orchestrator\0" in words or int(entry.name) == os.getpid():
@@ -218,8 +240,16 @@ class Trial:
             kind = "other"
             if b"lib\0loop" in words:
                 kind = "loop"
-            elif b"node\0hold" in words and words.startswith((b"python", b"/")) and b"python" in words.split(b"\0")[0]:
-                kind = "warden" if b"node\0hold" in above and b"python" in above.split(b"\0")[0] else "agent"
+            elif (
+                b"node\0hold" in words
+                and words.startswith((b"python", b"/"))
+                and b"python" in words.split(b"\0")[0]
+            ):
+                kind = (
+                    "warden"
+                    if b"node\0hold" in above and b"python" in above.split(b"\0")[0]
+                    else "agent"
+                )
             elif b"train.py" in words and b"python" in words.split(b"\0")[0]:
                 kind = "training"
             found[kind].append(int(entry.name))
@@ -237,14 +267,25 @@ class Trial:
         if self.flavour.engine == "none" or self.set == Path():
             return []
         engine = self.podman or "docker"
-        words = [engine, "ps", "--all", "--quiet", "--filter", f"label=orchestrator.set={self.set.name}"]
+        words = [
+            engine,
+            "ps",
+            "--all",
+            "--quiet",
+            "--filter",
+            f"label=orchestrator.set={self.set.name}",
+        ]
         return self.slurm(*words, *(["--no-trunc"] if long else [])).split()
 
     def owners(self) -> list[str]:
         """Which nodes of the set's jobs still hold the machine's settings, as JOB-NODE."""
         jobs = [path.stem for path in (self.set / "jobs").glob("*.json")]
         nodes = [path.name for path in (self.set / "nodes").glob("*")]
-        return [one for one in settings_owners() or () if any(one == f"{job}-{node}" for job in jobs for node in nodes)]
+        return [
+            one
+            for one in settings_owners() or ()
+            if any(one == f"{job}-{node}" for job in jobs for node in nodes)
+        ]
 
     def container(self) -> str:
         """One container of the set, which may take a while to be there. Raises NothingToHit."""
@@ -299,11 +340,15 @@ class Trial:
             if self.picture().get("state") == "complete":
                 return
             self.command("resume", str(self.set), codes=(0, 5))
-        self.said.append(f"not complete after {RESUMES} times resume: {self.picture().get('reason')}")
+        self.said.append(
+            f"not complete after {RESUMES} times resume: {self.picture().get('reason')}"
+        )
 
     def waited_s(self, moment: float) -> float:
         """Seconds from `moment` to the next result, or to now when there was none left to come."""
-        return min((one for one in self.published if one > moment), default=time.monotonic()) - moment
+        return (
+            min((one for one in self.published if one > moment), default=time.monotonic()) - moment
+        )
 
     def _look_at_results(self) -> None:
         while not self._over.wait(0.05):

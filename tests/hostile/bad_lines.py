@@ -35,7 +35,23 @@ WORDS = (
     "*",
     "NaN",
 )
-NUMBERS = ("0", "-1", "1e9", "1.5", "٣", "²", "nan", "inf", "0x10", " 7", "9" * 25, "9" * 5000, "", "1_0", "+")
+NUMBERS = (
+    "0",
+    "-1",
+    "1e9",
+    "1.5",
+    "٣",
+    "²",
+    "nan",
+    "inf",
+    "0x10",
+    " 7",
+    "9" * 25,
+    "9" * 5000,
+    "",
+    "1_0",
+    "+",
+)
 NODES = (
     "n[",
     "n[1-",
@@ -78,7 +94,20 @@ FILES = (
 )
 SITES = (*FILES, "DEEP", "BOMB", "TWICE", "DATE", "DIGITS", "TAGGED", "RELATIVE", "BACKSLASH")
 PLACES = ("/", "/proc/nowhere/x", "LONG", "LOOP", "LOOP/x", "EMPTY/x", "FULL", "FIFO")
-SETS = ("FOLDER", "MISSING", "LONG", "LOOP", "FIFO", "~nosuch/x", "/", "/dev/null", "EMPTY", "\udcff/x", "x\n/y", "zzz")
+SETS = (
+    "FOLDER",
+    "MISSING",
+    "LONG",
+    "LOOP",
+    "FIFO",
+    "~nosuch/x",
+    "/",
+    "/dev/null",
+    "EMPTY",
+    "\udcff/x",
+    "x\n/y",
+    "zzz",
+)
 COMMAND_WORDS = ("sudo 'x", "", "  ", '"', "\\")
 ROUNDS = ("9.9", "6", "x", "-1", "\x1b", "٣.٣", "1" * 400)
 
@@ -192,11 +221,19 @@ def bad_line(rng: random.Random, places: dict[str, str]) -> BadLine:
         made[place] = rng.choice(pool)
         why = f"{words[place]} {made[place]!r}"
     elif way == "no value" and any(word.startswith("-") for word in made):
-        made = made[: max(place for place, word in enumerate(made) if word.startswith("--") or word == "-o") + 1]
+        made = made[
+            : max(place for place, word in enumerate(made) if word.startswith("--") or word == "-o")
+            + 1
+        ]
         made = [*made, "--json"] if made[-1] in ("--check", "--dry-run") else made
-        why, may = f"{made[-1]} without its value", frozenset(DOCUMENTED) if made[-1] == "--json" else BAD
+        why, may = (
+            f"{made[-1]} without its value",
+            frozenset(DOCUMENTED) if made[-1] == "--json" else BAD,
+        )
     elif way == "command":
-        made[0] = rng.choice([*(word for word in WORDS if word != "-h"), *(name[:-1] for name in COMMANDS)])
+        made[0] = rng.choice(
+            [*(word for word in WORDS if word != "-h"), *(name[:-1] for name in COMMANDS)]
+        )
         why = f"command {made[0]!r}"
     elif way == "extra":
         made += [f"surplus-{number}" for number in range(3)]
@@ -204,7 +241,8 @@ def bad_line(rng: random.Random, places: dict[str, str]) -> BadLine:
         why = "words too many"
     else:
         made.insert(
-            rng.randint(1, len(made)), rng.choice(("--nonsense", "--jsonn", "-Z", "--site-file=x", "--=", "---"))
+            rng.randint(1, len(made)),
+            rng.choice(("--nonsense", "--jsonn", "-Z", "--site-file=x", "--=", "---")),
         )
         why = "an option that there is none of"
     return BadLine(tuple(_filled(word, places) for word in made), may, why)
@@ -241,7 +279,9 @@ def make_places(folder: Path, a_set: Path) -> dict[str, str]:
         "EMPTY": b"",
         "DEEP": b"x: " + b"[" * 100_000,
         "BOMB": b"a0: &a0 [x]\n"
-        + b"".join(b"a%d: &a%d [%s]\n" % (k, k, b",".join([b"*a%d" % (k - 1)] * 10)) for k in range(1, 12)),
+        + b"".join(
+            b"a%d: &a%d [%s]\n" % (k, k, b",".join([b"*a%d" % (k - 1)] * 10)) for k in range(1, 12)
+        ),
         "TWICE": b"log_dir: /a\nlog_dir: /b\n",
         "DATE": b"x: 2024-13-45\n",
         "DIGITS": b"x: " + b"9" * 5000 + b"\n",

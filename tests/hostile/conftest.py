@@ -18,7 +18,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, which is the current one."""
     for name in ("state", "config", "tmp", "path", "work"):
         (tmp_path / name).mkdir()
-    for name in ("ORCHESTRATOR_SITE", "DOCKER_HOST", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_CONF"):
+    for name in (
+        "ORCHESTRATOR_SITE",
+        "DOCKER_HOST",
+        "SLURM_JOB_ID",
+        "SLURM_JOB_NODELIST",
+        "SLURM_CONF",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

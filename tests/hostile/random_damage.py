@@ -114,11 +114,18 @@ def device(path: Path, rng: random.Random) -> None:
 
 def linked(path: Path, rng: random.Random) -> None:
     path.unlink()
-    path.symlink_to(rng.choice((path.name, "/nowhere", "/etc/hostname", "/proc/self/mem", "..", "/")))
+    path.symlink_to(
+        rng.choice((path.name, "/nowhere", "/etc/hostname", "/proc/self/mem", "..", "/"))
+    )
 
 
 def large(path: Path, rng: random.Random) -> None:
-    os.truncate(path, rng.choice((20_000_000, 3_000_000_000)) if path.suffix not in (".txt", ".log") else 20_000_000)
+    os.truncate(
+        path,
+        rng.choice((20_000_000, 3_000_000_000))
+        if path.suffix not in (".txt", ".log")
+        else 20_000_000,
+    )
 
 
 def gone(path: Path, rng: random.Random) -> None:
@@ -135,7 +142,14 @@ def folder_is_file(path: Path, rng: random.Random) -> None:
 
 
 def strange_names(path: Path, rng: random.Random) -> None:
-    for name in (b"\xff\xfe.json", b"a\nb.json", b"\x1b[31m.tsv", b"99999999999999999999.json", "²".encode(), b"-rf"):
+    for name in (
+        b"\xff\xfe.json",
+        b"a\nb.json",
+        b"\x1b[31m.tsv",
+        b"99999999999999999999.json",
+        "²".encode(),
+        b"-rf",
+    ):
         os.mkdir(os.path.join(os.fsencode(path.parent), name))
 
 
@@ -155,7 +169,12 @@ def strange_value(path: Path, rng: random.Random) -> None:
     number = rng.randrange(len(lines))
     value = rng.choice(HOSTILE_VALUES)
     if b":::MLLOG" in content:
-        record = {"key": "eval_accuracy", "value": value, "time_ms": rng.choice(HOSTILE_VALUES), "metadata": {}}
+        record = {
+            "key": "eval_accuracy",
+            "value": value,
+            "time_ms": rng.choice(HOSTILE_VALUES),
+            "metadata": {},
+        }
         record["key"] = rng.choice(
             ("eval_accuracy", "run_start", "run_stop", "seed", "submission_benchmark", "\x1b[2J")
         )

@@ -95,7 +95,13 @@ def test_json_that_cannot_be_used_is_a_value_error(text: bytes) -> None:
 def test_every_command_reads_a_site_file_alike(text: bytes, said: str, place: Path) -> None:
     path = place.parent / "site.yaml"
     path.write_bytes(text)
-    for words in (["status"], ["watch"], ["logs"], ["score"], ["render", "MI325X_08x08x32", "flux1", "-o", "x"]):
+    for words in (
+        ["status"],
+        ["watch"],
+        ["logs"],
+        ["score"],
+        ["render", "MI325X_08x08x32", "flux1", "-o", "x"],
+    ):
         answer = call([*words, "--site", str(path)])
         assert (answer.code, answer.problem) == (ExitCode.BAD_INPUT, ""), answer
         assert said in answer.err, answer
@@ -138,13 +144,17 @@ def test_no_home_and_no_entry_of_the_user(place: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can become a user without an entry")
     env = {
-        name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
     }
     python = shutil.which("python3", path="/usr/bin") or sys.executable
     with package_for_all() as package:
         argv = [python, "-I", "-c", program, str(package)]
         done = subprocess.run(argv, capture_output=True, cwd="/", env=env, timeout=LIMIT_S)
-    assert done.returncode == ExitCode.BAD_INPUT and b"there is no site file" in done.stderr, done.stderr
+    assert done.returncode == ExitCode.BAD_INPUT and b"there is no site file" in done.stderr, (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
@@ -173,10 +183,18 @@ def test_interrupted_while_it_starts(place: Path) -> None:
     )
     for after in (0.0, 0.002, 0.005, 0.01, 0.02, 0.04):
         done = subprocess.run(
-            [sys.executable, "-c", program, str(TOP), str(after)], capture_output=True, timeout=LIMIT_S
+            [sys.executable, "-c", program, str(TOP), str(after)],
+            capture_output=True,
+            timeout=LIMIT_S,
         )
-        assert b"Traceback" not in done.stderr or done.returncode == -signal.SIGINT, (after, done.stderr)
-        assert done.returncode in (ExitCode.INTERRUPTED, ExitCode.BAD_INPUT, -signal.SIGINT), (after, done.stderr)
+        assert b"Traceback" not in done.stderr or done.returncode == -signal.SIGINT, (
+            after,
+            done.stderr,
+        )
+        assert done.returncode in (ExitCode.INTERRUPTED, ExitCode.BAD_INPUT, -signal.SIGINT), (
+            after,
+            done.stderr,
+        )
 
 
 # ---- terminals ----
@@ -194,19 +212,38 @@ def spoil(root: Path) -> None:
     for path in root.rglob("*.json"):
         members = json.loads(path.read_bytes())
         for name, value in members.items():
-            if name in ("reason", "outcome", "system", "image", "metric", "workload", "warnings", "problem"):
+            if name in (
+                "reason",
+                "outcome",
+                "system",
+                "image",
+                "metric",
+                "workload",
+                "warnings",
+                "problem",
+            ):
                 members[name] = [EVIL] if isinstance(value, list) else EVIL
         path.write_text(json.dumps({**members, "reason": EVIL} if "reason" in members else members))
     job = json.loads((root / "jobs/7.json").read_bytes())
     aside = {"node": "node-b", "reason": EVIL, "run": 1, "attempt": 1, "kind": EVIL}
-    (root / "jobs/7.json").write_text(json.dumps({**job, "state": "failed", "warnings": [EVIL], "set_aside": [aside]}))
+    (root / "jobs/7.json").write_text(
+        json.dumps({**job, "state": "failed", "warnings": [EVIL], "set_aside": [aside]})
+    )
     (root / "preflight/7.tsv").write_text(
         f"node\tcheck\tverdict\tms\ttext\tremedy\nnode-a\tx\tfail\t2\t{EVIL.partition(chr(10))[0]}\t\x1b[31m\n"
     )
     log = root / "runs/1/result_1.txt"
-    stop = {"key": "run_stop", "value": None, "time_ms": 1, "metadata": {"status": EVIL, "file": EVIL, "lineno": 1}}
+    stop = {
+        "key": "run_stop",
+        "value": None,
+        "time_ms": 1,
+        "metadata": {"status": EVIL, "file": EVIL, "lineno": 1},
+    }
     log.write_bytes(
-        log.read_bytes().replace(b'"run_stop"', b'"other"') + b":::MLLOG " + json.dumps(stop).encode() + b"\n"
+        log.read_bytes().replace(b'"run_stop"', b'"other"')
+        + b":::MLLOG "
+        + json.dumps(stop).encode()
+        + b"\n"
     )
     (root / "job_7.out").write_text(EVIL)
 
@@ -238,7 +275,11 @@ def on_a_terminal(*words: str) -> str:
     ours, theirs = pty.openpty()
     env = {**os.environ, "PYTHONPATH": str(TOP), "TERM": "xterm", "NO_COLOR": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=env
+        [sys.executable, "-m", "orchestrator", *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=env,
     )
     os.close(theirs)
     got = bytearray()
@@ -257,9 +298,12 @@ def test_on_a_terminal(a_set: Path) -> None:
     (a_set / "runs/10/attempt_1/node_0.log").write_text(f"{EVIL}\rover it\r\n")
     for words in (["status"], ["nodes"], ["logs"], ["logs", "--job"]):
         text = on_a_terminal(words[0], str(a_set), *words[1:])
-        assert "\x1b]52" not in text and "\x1b[2J" not in text and "\x9b" not in text and "\u202e" not in text, ascii(
-            text
-        )
+        assert (
+            "\x1b]52" not in text
+            and "\x1b[2J" not in text
+            and "\x9b" not in text
+            and "\u202e" not in text
+        ), ascii(text)
         assert "\\x1b" in text and "\rover it" not in text.replace("\r\n", "\n")
     # In a pipe, logs are the bytes that they are.
     assert EVIL.encode() in command("logs", str(a_set)).stdout
@@ -280,13 +324,17 @@ def test_on_a_terminal(a_set: Path) -> None:
 )
 def test_a_line_of_a_run_that_goes_on(line: bytes, a_set: Path, place: Path) -> None:
     job = json.loads((a_set / "jobs/7.json").read_bytes())
-    (a_set / "jobs/7.json").write_text(json.dumps({**job, "state": "running", "ended_ms": 0, "run": 10, "attempt": 1}))
+    (a_set / "jobs/7.json").write_text(
+        json.dumps({**job, "state": "running", "ended_ms": 0, "run": 10, "attempt": 1})
+    )
     for path in (a_set / "runs/10/state.json", a_set / "runs/10/attempt_1/state.json"):
         path.parent.mkdir(exist_ok=True)
         state = json.loads((a_set / "runs/10/state.json").read_bytes())
         path.write_text(json.dumps({**state, "state": "running", "outcome": "", "end_ms": 0}))
     log, one = a_set / "runs/10/attempt_1/node_0.log", str(a_set)
-    log.write_bytes((a_set / "runs/10/result_10.txt").read_bytes().rpartition(b":::MLLOG")[0] + line + b"\n")
+    log.write_bytes(
+        (a_set / "runs/10/result_10.txt").read_bytes().rpartition(b":::MLLOG")[0] + line + b"\n"
+    )
     for path in (a_set / "runs/10/result_10.txt", a_set / "runs/9/result_9.txt"):
         path.write_bytes(log.read_bytes())
     site = str(place.parent / "site.yaml")
@@ -309,7 +357,9 @@ def test_a_line_of_a_run_that_goes_on(line: bytes, a_set: Path, place: Path) -> 
 # ---- the net ----
 
 
-def test_an_unexpected_exception_is_a_line_and_a_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_a_line_and_a_file(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from orchestrator.cli import systems
 
     def run(_: object) -> int:
@@ -317,11 +367,19 @@ def test_an_unexpected_exception_is_a_line_and_a_file(place: Path, monkeypatch: 
 
     monkeypatch.setattr(systems.COMMAND, "run", run)
     answer = call(["systems", "show", "SECRET=hidden"])
-    assert answer.code == ExitCode.INTERNAL and "Traceback" not in answer.err and not CONTROL.search(answer.err)
+    assert (
+        answer.code == ExitCode.INTERNAL
+        and "Traceback" not in answer.err
+        and not CONTROL.search(answer.err)
+    )
     [path] = (place.parent / "state/orchestrator").iterdir()
     assert str(path) in answer.err and path.stat().st_mode & 0o777 == 0o600
     text = path.read_text()
-    assert "Traceback" in text and "nobody expected" in text and "orchestrator systems show SECRET=..." in text
+    assert (
+        "Traceback" in text
+        and "nobody expected" in text
+        and "orchestrator systems show SECRET=..." in text
+    )
     assert "hidden" not in text
     # Where no state can be kept, in a private folder for temporary files.
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
@@ -354,12 +412,16 @@ def test_a_set_that_brings_out_a_defect_does_not_hide_the_others(
 
 def test_a_set_without_its_description_is_a_damaged_row(a_set: Path, place: Path) -> None:
     (a_set / "set.json").unlink()
-    [told] = json.loads(call(["status", "--site", str(place.parent / "site.yaml"), "--json"]).out)["sets"]
+    [told] = json.loads(call(["status", "--site", str(place.parent / "site.yaml"), "--json"]).out)[
+        "sets"
+    ]
     assert (told["state"], told["reason"]) == ("damaged", "set.json is missing")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_what_cannot_be_read_is_no_defect(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_no_defect(
+    name: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from importlib import import_module
 
     def run(_: object) -> int:
@@ -369,13 +431,18 @@ def test_what_cannot_be_read_is_no_defect(name: str, place: Path, monkeypatch: p
     monkeypatch.setattr(command, "run", run)
     monkeypatch.setattr(command, "arguments", lambda parser: None)
     answer = call([name])
-    assert answer.code == ExitCode.BAD_INPUT and f"orchestrator {name}: /some/where: Permission denied" in answer.err
+    assert (
+        answer.code == ExitCode.BAD_INPUT
+        and f"orchestrator {name}: /some/where: Permission denied" in answer.err
+    )
 
 
 # ---- full storage ----
 
 
-def test_a_full_disk_is_not_bad_input(a_set: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_bad_input(
+    a_set: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site, one = str(place.parent / "site.yaml"), str(a_set)
     answer = call(["report", one, "-o", "/dev/full"])
     assert answer.code == ExitCode.SET_STATE and "No space left on device" in answer.err
@@ -403,7 +470,17 @@ def test_a_package_takes_nothing_from_outside_of_the_set(a_set: Path, place: Pat
     private = place.parent / "private"
     (private / "deeper").mkdir(parents=True)
     (private / "id_ed25519").write_text("SECRET KEY")
-    words = ["package", str(a_set), "-o", str(place / "out"), "--submitter", "AMD", "--framework", "x", "--system-json"]
+    words = [
+        "package",
+        str(a_set),
+        "-o",
+        str(place / "out"),
+        "--submitter",
+        "AMD",
+        "--framework",
+        "x",
+        "--system-json",
+    ]
     given = place.parent / "given.json"
     given.write_text("{}")
     (a_set / "bundle/key").symlink_to(private / "id_ed25519")
@@ -412,13 +489,17 @@ def test_a_package_takes_nothing_from_outside_of_the_set(a_set: Path, place: Pat
     shutil.move(a_set / "bundle", private / "bundle")
     (a_set / "bundle").symlink_to(private)
     answer = call([*words, str(given)])
-    assert not [path for path in place.rglob("*") if path.is_file() and b"SECRET KEY" in path.read_bytes()]
+    assert not [
+        path for path in place.rglob("*") if path.is_file() and b"SECRET KEY" in path.read_bytes()
+    ]
     result = a_set / "runs/3/result_3.txt"
     shutil.move(result, private / "result_3.txt")
     result.symlink_to(private / "result_3.txt")
     shutil.rmtree(place / "out", ignore_errors=True)
     answer = call([*words, str(given)])
-    assert answer.code == ExitCode.NO_SCORE and "this is a link out of the set" in answer.err, answer
+    assert answer.code == ExitCode.NO_SCORE and "this is a link out of the set" in answer.err, (
+        answer
+    )
     assert not (place / "out").exists()
 
 

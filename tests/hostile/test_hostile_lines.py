@@ -93,5 +93,9 @@ def test_some_through_the_real_command(place: Path, whole: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(TOP)},
             timeout=LIMIT_S,
         )
-        assert (done.returncode, b"Traceback" in done.stderr) == (own.code, False), (seed, line.why, done.stderr)
+        assert (done.returncode, b"Traceback" in done.stderr) == (own.code, False), (
+            seed,
+            line.why,
+            done.stderr,
+        )
         remove(places["OUT"])

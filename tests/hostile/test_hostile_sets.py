@@ -19,10 +19,18 @@ GOOD = "good"
 def lines(root: Path, site: Path, out: Path) -> Iterator[list[str]]:
     """Every command about sets, as people call it."""
     one = str(root)
-    yield from ([name, one] for name in ("nodes", "logs", "score", "check", "replay", "cancel", "resume"))
+    yield from (
+        [name, one] for name in ("nodes", "logs", "score", "check", "replay", "cancel", "resume")
+    )
     yield from ([name, one, "--json"] for name in ("status", "nodes", "score", "check", "replay"))
-    yield from (["report", one, "-o", "-", "--format", kind] for kind in ("html", "md", "csv", "json"))
-    yield from (["logs", one, "--job"], ["logs", one, "--run", "1", "--node", "1"], ["logs", one, "--run", "2"])
+    yield from (
+        ["report", one, "-o", "-", "--format", kind] for kind in ("html", "md", "csv", "json")
+    )
+    yield from (
+        ["logs", one, "--job"],
+        ["logs", one, "--run", "1", "--node", "1"],
+        ["logs", one, "--run", "2"],
+    )
     yield from (["status", one], ["tune", "facts", one], ["status", "--site", str(site)])
     yield ["compare", one, "5.1/llama2_70b_lora/MI355X_1x8x1"]
     yield ["compare", one, str(root.parent / GOOD)]
@@ -64,7 +72,12 @@ def not_shown(status: Answer, root: Path) -> str:
 
 
 def wrong(seeds: range, place: Path, whole: Path) -> list[str]:
-    return [f"seed {seed}: {what}: {answer}" for seed in seeds for answer, what in answers(place, whole, seed) if what]
+    return [
+        f"seed {seed}: {what}: {answer}"
+        for seed in seeds
+        for answer, what in answers(place, whole, seed)
+        if what
+    ]
 
 
 @pytest.mark.parametrize("seed", range(FEW))
@@ -79,5 +92,8 @@ def test_a_thousand_damaged_sets(first: int, place: Path, whole: Path) -> None:
 
 
 def test_damage_is_the_same_again(place: Path, whole: Path) -> None:
-    told = [[damaged_copy(whole, place / name / str(seed), seed)[1] for seed in range(5)] for name in ("a", "b")]
+    told = [
+        [damaged_copy(whole, place / name / str(seed), seed)[1] for seed in range(5)]
+        for name in ("a", "b")
+    ]
     assert told[0] == told[1] and len({str(one) for one in told[0]}) == 5

@@ -152,7 +152,9 @@ def _stop(server: subprocess.Popen[str]) -> None:
 def lab_image(lab: object, reference: str, text: str) -> Iterator[str]:
     """An image of one file in the lab's engine; gives its id."""
     repository, _, tag = reference.rpartition(":")
-    with closing(docker.DockerClient(base_url=f"unix://{lab.docker_socket}", timeout=300)) as client:
+    with closing(
+        docker.DockerClient(base_url=f"unix://{lab.docker_socket}", timeout=300)
+    ) as client:
         client.api.import_image_from_data(tiny_tar(text), repository=repository, tag=tag)
         try:
             yield str(client.api.inspect_image(reference)["Id"])
@@ -263,13 +265,25 @@ def serving(it: Registry) -> Iterator[Registry]:
             elif "/manifests/" in self.path:
                 it.asked += self.command == "HEAD"
                 if it.asked <= it.busy:
-                    self.answer(429, b'{"errors":[{"code":"TOOMANYREQUESTS","message":"pull rate limit"}]}', {})
+                    self.answer(
+                        429,
+                        b'{"errors":[{"code":"TOOMANYREQUESTS","message":"pull rate limit"}]}',
+                        {},
+                    )
                     return
                 if not it.manifest:
-                    self.answer(404, b'{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}', {})
+                    self.answer(
+                        404,
+                        b'{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}',
+                        {},
+                    )
                     return
                 kind = json.loads(it.manifest)["mediaType"]
-                self.answer(200, it.manifest, {"Content-Type": kind, "Docker-Content-Digest": _digest(it.manifest)})
+                self.answer(
+                    200,
+                    it.manifest,
+                    {"Content-Type": kind, "Docker-Content-Digest": _digest(it.manifest)},
+                )
             else:
                 blob = it.blobs.get(self.path.rpartition("/")[2], b"{}")
                 if blob[:2] == b"\x1f\x8b":

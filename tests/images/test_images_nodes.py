@@ -45,7 +45,8 @@ def test_a_node_may_have_an_address() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["-x", "n[3-1]", "n[a]", "n[1-999999]", "n1=http://x", "n1,n1", "", "a;b", "n[1", "a b/c"]
+    "text",
+    ["-x", "n[3-1]", "n[a]", "n[1-999999]", "n1=http://x", "n1,n1", "", "a;b", "n[1", "a b/c"],
 )
 def test_what_is_no_name_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
@@ -68,11 +69,19 @@ def test_answers_carry_code_and_both_outputs() -> None:
     answers = {
         one.node: one
         for one in run_on_nodes(
-            ["a", "b"], ["sh", "-c", "cat; echo no >&2; exit 3"], transport=Here(), stdin=b"\x00\xffin", timeout_s=20
+            ["a", "b"],
+            ["sh", "-c", "cat; echo no >&2; exit 3"],
+            transport=Here(),
+            stdin=b"\x00\xffin",
+            timeout_s=20,
         )
     }
     assert set(answers) == {"a", "b"}
-    assert (answers["a"].returncode, answers["a"].stdout, answers["a"].words) == (3, b"\x00\xffin", "no")
+    assert (answers["a"].returncode, answers["a"].stdout, answers["a"].words) == (
+        3,
+        b"\x00\xffin",
+        "no",
+    )
     assert answers["a"].answered and not answers["a"].ok
 
 
@@ -91,7 +100,9 @@ print(change(1)); time.sleep(0.05); change(-1)"""
     nodes = [f"n{k}" for k in range(9)]
     counts = [
         int(one.text)
-        for one in run_on_nodes(nodes, [sys.executable, "-c", script], transport=Here(), limit=3, timeout_s=30)
+        for one in run_on_nodes(
+            nodes, [sys.executable, "-c", script], transport=Here(), limit=3, timeout_s=30
+        )
     ]
     assert len(counts) == 9 and max(counts) <= 3
 
@@ -105,16 +116,25 @@ def test_who_stops_reading_ends_the_rest(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-def test_ssh_carries_every_word_much_in_both_directions_and_the_exit_code(start_ssh: Callable[..., object]) -> None:
+def test_ssh_carries_every_word_much_in_both_directions_and_the_exit_code(
+    start_ssh: Callable[..., object],
+) -> None:
     hosts = start_ssh({"h1": "", "h2": ""})
     odd = ["$HOME", "a b", "'; touch /x; '", "*", "\n", ""]
     much = bytes(range(256)) * 20_000  # 5 MB: more than any window or pipe holds
     script = ["sh", "-c", 'tee /dev/stderr; printf "<%s>" "$@"; exit 7', "-", *odd]
-    answers = list(run_on_nodes(hosts.names, script, stdin=much, transport=Ssh(str(hosts.config)), timeout_s=60))
+    answers = list(
+        run_on_nodes(
+            hosts.names, script, stdin=much, transport=Ssh(str(hosts.config)), timeout_s=60
+        )
+    )
     assert sorted(one.node for one in answers) == ["h1", "h2"]
     for one in answers:
         assert (one.returncode, one.problem) == (7, "")
-        assert one.stdout == much + "".join(f"<{word}>" for word in odd).encode() and one.stderr == much
+        assert (
+            one.stdout == much + "".join(f"<{word}>" for word in odd).encode()
+            and one.stderr == much
+        )
 
 
 @pytest.mark.lab
@@ -125,11 +145,16 @@ def test_ssh_nodes_that_hang_are_away_or_have_another_key_do_not_stop_the_others
     assert "StrictHostKeyChecking no" in hosts.config.read_text()
     first, second, third, fourth = hosts.known_hosts.read_text().splitlines()
     other_key = third.split(" ", 1)[1]
-    hosts.known_hosts.write_text(f"{first.split()[0]} {other_key}\n{third}\n{fourth}\n")  # h1 changed, h2 unknown
+    hosts.known_hosts.write_text(
+        f"{first.split()[0]} {other_key}\n{third}\n{fourth}\n"
+    )  # h1 changed, h2 unknown
     before = hosts.known_hosts.read_bytes()
     nodes = [*hosts.names, NamedNode("away", "ssh://root@127.0.0.9:9")]
     script = ["sh", "-c", '[ -z "$HANG" ] || sleep 100; echo here']
-    answers = {one.node: one for one in run_on_nodes(nodes, script, transport=Ssh(str(hosts.config)), timeout_s=5)}
+    answers = {
+        one.node: one
+        for one in run_on_nodes(nodes, script, transport=Ssh(str(hosts.config)), timeout_s=5)
+    }
     assert "is not the one in known_hosts" in answers["h1"].problem
     assert "is not in known_hosts" in answers["h2"].problem
     assert answers["h3"].text == "here\n", answers["h3"].problem
@@ -153,6 +178,8 @@ def test_srun_reaches_the_nodes_of_the_allocation(lab: object) -> None:
     )
     done = lab.run("salloc", "--nodes=2", "--ntasks=2", sys.executable, "-c", script, timeout=300)
     first, second = sorted(line for line in done.stdout.splitlines() if "|5|" in line)
-    assert [line.split("|")[3] for line in (first, second)] == [f"in {line.split('|')[0]}" for line in (first, second)]
+    assert [line.split("|")[3] for line in (first, second)] == [
+        f"in {line.split('|')[0]}" for line in (first, second)
+    ]
     assert "nowhere|-1|False|" in done.stdout
     assert "the command did not end within 1 s" in done.stdout

@@ -35,8 +35,15 @@ TOP = Path(__file__).resolve().parents[2]
 class Job:
     """A job on nodes that lack the image, from its bundle to its end."""
 
-    def __init__(self, lab: Lab, folder: Path, system: str, workload: str, **container: Any) -> None:
-        self.lab, self.folder, self.bundle, self.log_dir = lab, folder, folder / "bundle", folder / "results"
+    def __init__(
+        self, lab: Lab, folder: Path, system: str, workload: str, **container: Any
+    ) -> None:
+        self.lab, self.folder, self.bundle, self.log_dir = (
+            lab,
+            folder,
+            folder / "bundle",
+            folder / "results",
+        )
         self.log_dir.mkdir()
         site = yaml.safe_load(lab.run(TOP / "lab/site").stdout)
         site |= {"log_dir": str(self.log_dir), "tunables": "off", "clear_caches": False}
@@ -50,7 +57,9 @@ class Job:
     def start(self, image: str) -> Future[int]:
         """Submit it; the exit status, once it has ended."""
         environment = self.lab.env | {"CONT": image}
-        return ThreadPoolExecutor(1).submit(self.lab.batch, "job.sh", cwd=self.bundle, env=environment)
+        return ThreadPoolExecutor(1).submit(
+            self.lab.batch, "job.sh", cwd=self.bundle, env=environment
+        )
 
     @property
     def root(self) -> Path:
@@ -80,7 +89,9 @@ def folder(lab: Lab) -> Iterator[Path]:
 
 @pytest.fixture
 def engine(lab: Lab) -> Iterator[docker.DockerClient]:
-    with closing(docker.DockerClient(base_url=f"unix://{lab.docker_socket}", timeout=300)) as client:
+    with closing(
+        docker.DockerClient(base_url=f"unix://{lab.docker_socket}", timeout=300)
+    ) as client:
         before = {tag for image in client.images.list() for tag in image.tags}
         yield client
         for tag in {tag for image in client.images.list() for tag in image.tags} - before:
@@ -123,5 +134,7 @@ def test_what_the_registry_does_not_have_is_said_at_once(lab: Lab, folder: Path)
         assert job.start(f"{registry.address}/team/training:1").result(LIMIT_S) != 0
     record = json.loads(next(iter((job.root / "jobs").glob("*.json"))).read_text())
     assert record["state"] == "failed"
-    assert "cannot pull 127.0.0.1" in record["reason"] and "manifest unknown" in record["reason"], record
+    assert "cannot pull 127.0.0.1" in record["reason"] and "manifest unknown" in record["reason"], (
+        record
+    )
     assert "tries" not in record["reason"] and job.words("pulling") == []

@@ -36,7 +36,13 @@ def test_the_wanted_image_is_the_one_most_nodes_have() -> None:
         Look("e", problem="no route"),
     ]
     report = judge(REFERENCE, looks, None)
-    assert [node.state for node in report.nodes] == ["present", "other", "present", "missing", "no answer"]
+    assert [node.state for node in report.nodes] == [
+        "present",
+        "other",
+        "present",
+        "missing",
+        "no answer",
+    ]
     assert (report.odd, report.silent, report.equal) == (["b", "d"], ["e"], False)
     assert "not on b, d" in sentence(report) and "no answer from e" in sentence(report)
 
@@ -91,7 +97,9 @@ def test_a_tar_for_which_there_is_no_room_is_refused_before_it_is_written(tmp_pa
 
 
 def test_the_tar_is_named_after_its_digest(tmp_path: Path) -> None:
-    assert tar_name("rocm/amd-mlperf:flux1", an_image("a")) == f"rocm_amd-mlperf_flux1.{'a' * 64}.tar"
+    assert (
+        tar_name("rocm/amd-mlperf:flux1", an_image("a")) == f"rocm_amd-mlperf_flux1.{'a' * 64}.tar"
+    )
     assert stored(tmp_path, REFERENCE) is None
 
 
@@ -142,7 +150,10 @@ def tar(lab: object, nodes: object, orchestrator: Run, tmp_path: Path) -> object
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         assert (answer["image"]["id"], answer["pulled"], answer["saved"]) == (image_id, False, True)
-        assert Path(answer["tar"]).name == f"orchestrator-test_tiny_1.{image_id.removeprefix('sha256:')}.tar"
+        assert (
+            Path(answer["tar"]).name
+            == f"orchestrator-test_tiny_1.{image_id.removeprefix('sha256:')}.tar"
+        )
         yield tmp_path
 
 
@@ -190,7 +201,9 @@ def test_check_names_both_nodes_and_distribute_mends_both(
 
 
 @pytest.mark.lab
-def test_the_same_over_ssh(nodes: object, tar: Path, orchestrator: Run, start_ssh: Callable[..., object]) -> None:
+def test_the_same_over_ssh(
+    nodes: object, tar: Path, orchestrator: Run, start_ssh: Callable[..., object]
+) -> None:
     first, second = nodes
     second.add_image(REFERENCE, "another one under the same tag")
     hosts = start_ssh({node.name: f"DOCKER_HOST={node.address}" for node in nodes})
@@ -241,13 +254,32 @@ def test_a_pull_that_needs_a_login_takes_the_password_from_standard_input(
 
     engine = nodes[0]
     with registry("somebody", "the-password-of-somebody") as host:
-        arguments = ("images", "pull", "--image", f"{host}/team/tiny:1", "--tar", tmp_path, "--engine", engine.address)
+        arguments = (
+            "images",
+            "pull",
+            "--image",
+            f"{host}/team/tiny:1",
+            "--tar",
+            tmp_path,
+            "--engine",
+            engine.address,
+        )
         refused = orchestrator(*arguments)
         assert refused.returncode == 3 and "--password-stdin" in refused.stderr
-        done = orchestrator(*arguments, "--login", "somebody", "--password-stdin", stdin="the-password-of-somebody\n")
+        done = orchestrator(
+            *arguments,
+            "--login",
+            "somebody",
+            "--password-stdin",
+            stdin="the-password-of-somebody\n",
+        )
         assert done.returncode == 0, done.stderr
         assert "(was in the local engine" not in done.stdout
-    written = done.stdout + done.stderr + "".join(path.read_text(errors="replace") for path in tmp_path.iterdir())
+    written = (
+        done.stdout
+        + done.stderr
+        + "".join(path.read_text(errors="replace") for path in tmp_path.iterdir())
+    )
     assert "the-password-of-somebody" not in written
     kept = stored(tmp_path, f"{host}/team/tiny:1")
     assert kept is not None and kept.image.digests[0].startswith(f"{host}/team/tiny@sha256:")
@@ -260,12 +292,19 @@ def test_a_pull_that_needs_a_login_takes_the_password_from_standard_input(
         (("check", "--image", "a b:1", "--nodes", "a"), "not an image reference"),
         (("check", "--image", "a:1", "--nodes", "n[3-1]"), "runs backwards"),
         (("check", "--image", "a:1"), "which nodes"),
-        (("distribute", "--image", "a:1", "--nodes", "a", "--tar", "/nonexistent"), "there is no tar"),
+        (
+            ("distribute", "--image", "a:1", "--nodes", "a", "--tar", "/nonexistent"),
+            "there is no tar",
+        ),
         (("pull", "--image", "a:1", "--tar", "/tmp", "--login", "me"), "belong together"),
     ],
 )
-def test_bad_input_is_refused_with_a_hint(orchestrator: Run, tmp_path: Path, words: tuple[str, ...], says: str) -> None:
-    done = orchestrator("images", *words, env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+def test_bad_input_is_refused_with_a_hint(
+    orchestrator: Run, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    done = orchestrator(
+        "images", *words, env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    )
     assert done.returncode == 2
     assert says in done.stderr and "Traceback" not in done.stderr
 
@@ -274,20 +313,26 @@ def test_bad_input_is_refused_with_a_hint(orchestrator: Run, tmp_path: Path, wor
 def test_the_code_comes_out_of_the_image(lab: object, orchestrator: Run, tmp_path: Path) -> None:
     engine = f"unix://{lab.docker_socket}"
     before = lab.run("docker", "ps", "--all", "--quiet").stdout
-    done = orchestrator("code", "MI325X_08x08x32", "flux1", "-o", tmp_path / "code", "--engine", engine, "--json")
+    done = orchestrator(
+        "code", "MI325X_08x08x32", "flux1", "-o", tmp_path / "code", "--engine", engine, "--json"
+    )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     script = Path("lab/standins/quick/flux1/run_and_time.sh")
     assert (tmp_path / "code/run_and_time.sh").read_bytes() == script.read_bytes()
     assert answer["files"] == sum(path.is_file() for path in (tmp_path / "code").rglob("*"))
-    again = orchestrator("code", "MI325X_08x08x32", "flux1", "-o", tmp_path / "code", "--engine", engine)
+    again = orchestrator(
+        "code", "MI325X_08x08x32", "flux1", "-o", tmp_path / "code", "--engine", engine
+    )
     assert again.returncode == 2 and "not empty" in again.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["code"]
     assert lab.run("docker", "ps", "--all", "--quiet").stdout == before
 
 
 @pytest.mark.lab
-def test_links_out_of_the_code_are_left_out_and_a_missing_folder_leaves_nothing(nodes: object, tmp_path: Path) -> None:
+def test_links_out_of_the_code_are_left_out_and_a_missing_folder_leaves_nothing(
+    nodes: object, tmp_path: Path
+) -> None:
     import tarfile
 
     from orchestrator.container.code import copy_code

@@ -61,10 +61,16 @@ def found(known: KnownHosts, name: str) -> dict[str, str]:
 def test_the_same_keys_as_paramiko_finds(tmp_path: Path, name: str) -> None:
     path = tmp_path / "known_hosts"
     # paramiko gives up the whole file at one of the others.
-    readable = [line for line in LINES if not line.startswith(("|1|broken", "\udcff", "@")) and "no-key" not in line]
+    readable = [
+        line
+        for line in LINES
+        if not line.startswith(("|1|broken", "\udcff", "@")) and "no-key" not in line
+    ]
     path.write_text("\n".join(readable) + "\n")
     theirs = HostKeys(str(path)).lookup(name)
-    assert found(KnownHosts([path]), name) == {kind: key.get_base64() for kind, key in (theirs or {}).items()}
+    assert found(KnownHosts([path]), name) == {
+        kind: key.get_base64() for kind, key in (theirs or {}).items()
+    }
 
 
 def test_broken_lines_are_no_keys_and_do_no_harm(tmp_path: Path) -> None:
@@ -114,7 +120,9 @@ BLOBS = [key.split()[1] for key in KEYS]
         (["@unheard-of n1 {0}"], "n1", []),
     ],
 )
-def test_lines_mean_what_they_mean_to_ssh(tmp_path: Path, lines: list[str], name: str, wanted: list[int]) -> None:
+def test_lines_mean_what_they_mean_to_ssh(
+    tmp_path: Path, lines: list[str], name: str, wanted: list[int]
+) -> None:
     path = tmp_path / "known_hosts"
     path.write_text("".join(line.format(*KEYS) + "\n" for line in lines))
     assert list(found(KnownHosts([path]), name).values()) == [BLOBS[one] for one in wanted]
@@ -122,14 +130,16 @@ def test_lines_mean_what_they_mean_to_ssh(tmp_path: Path, lines: list[str], name
 
 def test_ssh_keygen_finds_the_same_lines(tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
-    path.write_text(f"*.cluster,!bad.cluster {KEYS[0]}\nn? {KEYS[1]}\n{HASHED} {KEYS[1]}\n[*]:2222 {KEYS[0]}\n")
+    path.write_text(
+        f"*.cluster,!bad.cluster {KEYS[0]}\nn? {KEYS[1]}\n{HASHED} {KEYS[1]}\n[*]:2222 {KEYS[0]}\n"
+    )
     for name in ("n1.cluster", "bad.cluster", "n1", "n12", "[10.0.0.7]:2222", "[x]:2222", "x"):
         argv = ["ssh-keygen", "-F", name, "-f", path]
         theirs = subprocess.run(argv, capture_output=True, text=True).stdout
         keys = {line.split()[2] for line in theirs.splitlines() if not line.startswith("#")}
-        assert set(found(KnownHosts([path]), name).values()) <= keys and bool(found(KnownHosts([path]), name)) == bool(
-            keys
-        )
+        assert set(found(KnownHosts([path]), name).values()) <= keys and bool(
+            found(KnownHosts([path]), name)
+        ) == bool(keys)
 
 
 @pytest.mark.parametrize("how", ["text", "explicit", "sha1", "hash"])
@@ -141,10 +151,16 @@ def test_revoked_host_keys(tmp_path: Path, how: str) -> None:
     if how == "text":
         revoked.write_text(f"# stolen\n\n{KEYS[0]} somebody\n")
     else:
-        fingerprint = subprocess.run(["ssh-keygen", "-lf", bad], capture_output=True, text=True).stdout.split()[1]
+        fingerprint = subprocess.run(
+            ["ssh-keygen", "-lf", bad], capture_output=True, text=True
+        ).stdout.split()[1]
         spec = tmp_path / "spec"
         spec.write_text(
-            {"sha1": f"sha1: {KEYS[0]}\n", "hash": f"hash: {fingerprint}\n", "explicit": f"{KEYS[0]}\n"}[how]
+            {
+                "sha1": f"sha1: {KEYS[0]}\n",
+                "hash": f"hash: {fingerprint}\n",
+                "explicit": f"{KEYS[0]}\n",
+            }[how]
         )
         subprocess.run(["ssh-keygen", "-kf", revoked, spec], check=True, capture_output=True)
     hosts = KnownHosts([known], revoked)
@@ -153,7 +169,9 @@ def test_revoked_host_keys(tmp_path: Path, how: str) -> None:
     assert found(hosts, "n2") == {"ssh-ed25519": BLOBS[1]}
 
 
-@pytest.mark.parametrize("content", [b"what is this", b"SSHKRL\n\0", b"SSHKRL\n\0" + bytes(28) + b"\xff" * 9, b"a b c"])
+@pytest.mark.parametrize(
+    "content", [b"what is this", b"SSHKRL\n\0", b"SSHKRL\n\0" + bytes(28) + b"\xff" * 9, b"a b c"]
+)
 def test_a_list_that_cannot_be_read_trusts_nobody(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "known_hosts").write_text(f"n1 {KEYS[0]}\n")
     (tmp_path / "revoked").write_bytes(content)

@@ -55,13 +55,28 @@ class Place:
         folder.chmod(0o777)
         (folder / "results").chmod(0o777)
         code = folder / "code"
-        shutil.copytree(TOP / "workloads/builtin", code, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            TOP / "workloads/builtin", code, ignore=shutil.ignore_patterns("__pycache__")
+        )
         script = code / "run_and_time.sh"
-        script.write_text(script.read_text().replace("set -euo pipefail\n", f"set -euo pipefail\n{SCRIPT}\n", 1))
+        script.write_text(
+            script.read_text().replace("set -euo pipefail\n", f"set -euo pipefail\n{SCRIPT}\n", 1)
+        )
         site = yaml.safe_load(self.lab.run(TOP / "lab/site").stdout)
-        site |= {"log_dir": str(folder / "results"), "scheduler": "local", "code": {WORKLOAD: str(code)}}
-        site |= {"tunables": "off", "clear_caches": False, "env": {"DIES_AT": dies_at, "HF_HOME": "/hf"}}
-        site["container"] |= {"command": ["docker", "-H", self.lab.env["DOCKER_HOST"]], "scratch": str(self.scratch)}
+        site |= {
+            "log_dir": str(folder / "results"),
+            "scheduler": "local",
+            "code": {WORKLOAD: str(code)},
+        }
+        site |= {
+            "tunables": "off",
+            "clear_caches": False,
+            "env": {"DIES_AT": dies_at, "HF_HOME": "/hf"},
+        }
+        site["container"] |= {
+            "command": ["docker", "-H", self.lab.env["DOCKER_HOST"]],
+            "scratch": str(self.scratch),
+        }
         site["container"] |= container
         (folder / "site.yaml").write_text(yaml.safe_dump(site))
         entry = load_entry(SYSTEM, WORKLOAD, site=load_site(folder / "site.yaml"))
@@ -81,7 +96,9 @@ class Place:
 def ends(root: Path) -> dict[str, dict[str, Any]]:
     """`run.attempt` -> node_0.json"""
     return {
-        f"{path.parents[1].name}.{path.parent.name.removeprefix('attempt_')}": json.loads(path.read_text())
+        f"{path.parents[1].name}.{path.parent.name.removeprefix('attempt_')}": json.loads(
+            path.read_text()
+        )
         for path in sorted(root.glob("runs/*/attempt_*/node_0.json"))
     }
 
@@ -104,15 +121,23 @@ def test_a_new_container_of_the_job_does_not_compile_again(place: Place) -> None
         "2.2": (1, "warm"),
         "3.1": (2, "warm"),
     }
-    assert (told["2.2"]["cache"]["files"], told["2.2"]["cache"]["bytes"], told["2.2"]["cache"]["whole"]) == (
+    assert (
+        told["2.2"]["cache"]["files"],
+        told["2.2"]["cache"]["bytes"],
+        told["2.2"]["cache"]["whole"],
+    ) == (
         1,
         5000,
         True,
     )
     logs = {at: root / f"runs/{at[0]}/attempt_{at[2]}/node_0.log" for at in told}
-    assert [at for at, log in logs.items() if "compiling" in log.read_text().splitlines()] == ["1.1"]
+    assert [at for at, log in logs.items() if "compiling" in log.read_text().splitlines()] == [
+        "1.1"
+    ]
     assert place.left() == [], "the node removes it with the job"
-    told = [(f"{one.run}.{one.attempt}", one.cold, one.cache) for one in startups(SetEvidence(root))]
+    told = [
+        (f"{one.run}.{one.attempt}", one.cold, one.cache) for one in startups(SetEvidence(root))
+    ]
     assert told == [("1.1", True, "cold"), ("2.2", True, "warm"), ("3.1", False, "warm")]
     shown = subprocess.run(
         [sys.executable, "-m", "orchestrator", "nodes", root], env=os.environ | {"PYTHONPATH": str(TOP)}, text=True,
@@ -124,12 +149,17 @@ def test_a_new_container_of_the_job_does_not_compile_again(place: Place) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("keep", [False, True])
 def test_caches_outlive_a_job_only_where_the_site_says_so(place: Place, keep: bool) -> None:
-    states = [[one["cache"]["state"] for one in ends(place.run(nexp=1, keep_caches=keep)).values()] for _ in range(2)]
+    states = [
+        [one["cache"]["state"] for one in ends(place.run(nexp=1, keep_caches=keep)).values()]
+        for _ in range(2)
+    ]
     assert states == [["cold"], ["warm" if keep else "cold"]]
     assert place.left() == (["orch-cache-0"] if keep else [])
 
 
-def test_a_user_without_rights_removes_what_root_made_and_what_a_killed_job_left(place: Place) -> None:
+def test_a_user_without_rights_removes_what_root_made_and_what_a_killed_job_left(
+    place: Place,
+) -> None:
     lab = place.lab
     modes = {one: one.stat().st_mode & 0o7777 for one in (lab.docker_socket, lab.state)}
     lab.docker_socket.chmod(0o666)
@@ -140,7 +170,11 @@ def test_a_user_without_rights_removes_what_root_made_and_what_a_killed_job_left
         place.scratch / "orch-scratch-0-local-1-1-n",
     ]
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-    for folder, job in ((gone, "local-1-1"), (stays[0], f"local-{os.getpid()}-{start}"), (stays[1], "local-1-1")):
+    for folder, job in (
+        (gone, "local-1-1"),
+        (stays[0], f"local-{os.getpid()}-{start}"),
+        (stays[1], "local-1-1"),
+    ):
         (folder / "cache").mkdir(parents=True)
         (folder / "job").write_text(job + "\n")
     for folder in (gone, stays[0]):

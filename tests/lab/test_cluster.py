@@ -47,8 +47,18 @@ def folder(lab: Lab) -> Iterator[Path]:
 
 def test_a_step_has_a_task_on_every_node(lab: Lab) -> None:
     """A node has eight GPUs and no more, and a name that resolves."""
-    shown = "echo $SLURM_NODEID $SLURMD_NODENAME $ROCR_VISIBLE_DEVICES $(getent hosts $SLURMD_NODENAME)"
-    words = ("srun", f"--nodes={len(lab.nodes)}", "--ntasks-per-node=1", "--gres=gpu:8", "sh", "-c", shown)
+    shown = (
+        "echo $SLURM_NODEID $SLURMD_NODENAME $ROCR_VISIBLE_DEVICES $(getent hosts $SLURMD_NODENAME)"
+    )
+    words = (
+        "srun",
+        f"--nodes={len(lab.nodes)}",
+        "--ntasks-per-node=1",
+        "--gres=gpu:8",
+        "sh",
+        "-c",
+        shown,
+    )
     assert sorted(lab.run(*words).stdout.splitlines()) == [
         f"{k} {name} 0,1,2,3,4,5,6,7 127.0.0.1 {name}" for k, name in enumerate(lab.nodes)
     ]
@@ -68,7 +78,13 @@ def test_a_job(lab: Lab, folder: Path) -> None:
         kill $held
         exit 3
     """)
-    words = ("--nodes=2", "--ntasks-per-node=1", "--gres=gpu:8", "--export=NONE", "--job-name=leaves-a-line")
+    words = (
+        "--nodes=2",
+        "--ntasks-per-node=1",
+        "--gres=gpu:8",
+        "--export=NONE",
+        "--job-name=leaves-a-line",
+    )
     output = (f"--chdir={folder}", f"--output={folder}/job.out", "--error=/dev/null")
     assert lab.batch(*words, *output, folder / "job.sh") == 3
     lines = (folder / "job.out").read_text().splitlines()
@@ -80,11 +96,20 @@ def test_a_job(lab: Lab, folder: Path) -> None:
 def test_a_container_has_the_devices_the_limits_and_the_name_of_its_node(lab: Lab) -> None:
     """As on a cluster, where every host has its own name; the label is what a bundle gives to each of its containers."""
     node, other = lab.nodes[0], lab.nodes[-1]
-    files = ["/dev/kfd", "/dev/dri/renderD128", "/dev/infiniband/uverbs0", "/workspace/code/run_and_time.sh"]
-    told = "import socket, os; print(socket.gethostname(), socket.getfqdn(), os.environ['HOSTNAME'])"
+    files = [
+        "/dev/kfd",
+        "/dev/dri/renderD128",
+        "/dev/infiniband/uverbs0",
+        "/workspace/code/run_and_time.sh",
+    ]
+    told = (
+        "import socket, os; print(socket.gethostname(), socket.getfqdn(), os.environ['HOSTNAME'])"
+    )
     script = f'ls -U {" ".join(files)}; pwd; ulimit -Sc; ulimit -Hc; python3 -c "{told}"; getent ahostsv4 {other}'
     label = (f"--label=orchestrator.node={node}", "--ulimit=core=1024:2048")
-    seen = lab.run("docker", "run", "--rm", *ENGINE_OPTIONS, *label, IMAGE, "bash", "-c", script).stdout.split()
+    seen = lab.run(
+        "docker", "run", "--rm", *ENGINE_OPTIONS, *label, IMAGE, "bash", "-c", script
+    ).stdout.split()
     assert seen[: len(files) + 6] == [*files, "/workspace/code", "1", "2", *[node] * 3]
     assert seen[len(files) + 6] == "127.0.0.1"
     command = ("docker", "run", "--rm", "--network=host", "--uts=host", IMAGE, "hostname")
@@ -98,7 +123,17 @@ def test_a_container_ends_with_its_client(lab: Lab) -> None:
         return lab.run("docker", "ps", "--all", "--quiet", f"--filter=name={name}").stdout
 
     client = subprocess.Popen(
-        ["docker", "run", "--rm", "--interactive", "--init", "--network=host", f"--name={name}", IMAGE, "cat"],
+        [
+            "docker",
+            "run",
+            "--rm",
+            "--interactive",
+            "--init",
+            "--network=host",
+            f"--name={name}",
+            IMAGE,
+            "cat",
+        ],
         env=lab.env,
         stdin=subprocess.PIPE,
     )
@@ -112,10 +147,20 @@ def test_a_container_ends_with_its_client(lab: Lab) -> None:
 
 def traces(state: Path) -> list[str]:
     """Every process, mount and host name that belongs to the lab at `state`."""
-    found = [f"hosts: {line}" for line in Path("/etc/hosts").read_text().splitlines() if str(state) in line]
-    found += [f"mount: {line}" for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(state) in line]
+    found = [
+        f"hosts: {line}"
+        for line in Path("/etc/hosts").read_text().splitlines()
+        if str(state) in line
+    ]
     found += [
-        f"cgroup: {path}" for path in Path("/sys/fs/cgroup").glob("*/orchestrator-lab*") if state.name in path.name
+        f"mount: {line}"
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if str(state) in line
+    ]
+    found += [
+        f"cgroup: {path}"
+        for path in Path("/sys/fs/cgroup").glob("*/orchestrator-lab*")
+        if state.name in path.name
     ]
     return found + [f"process {pid}: {words[:200]}" for pid, words in processes_of(state).items()]
 
@@ -133,7 +178,9 @@ class SecondLab:
             "LAB_IMAGE": "no",
         }
 
-    def __call__(self, program: str, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    def __call__(
+        self, program: str, *words: str, status: int = 0
+    ) -> subprocess.CompletedProcess[str]:
         """Run one of the lab's programs."""
         ended = subprocess.run(
             [TOP / "lab" / program, *words],
@@ -166,7 +213,9 @@ def small_image(env: dict[str, str]) -> str:
     told = subprocess.run(["ldd", *programs], check=True, capture_output=True, text=True).stdout
     libraries = {word for word in told.split() if word.startswith("/") and not word.endswith(":")}
     tar = subprocess.run(
-        ["tar", "--create", "--dereference", "--absolute-names", *programs, *libraries], check=True, capture_output=True
+        ["tar", "--create", "--dereference", "--absolute-names", *programs, *libraries],
+        check=True,
+        capture_output=True,
     ).stdout
     words = ["docker", "import", "--change", "ENV PATH=/bin", "-", "small:1"]
     subprocess.run(words, env=env, input=tar, check=True, stdout=subprocess.DEVNULL)
@@ -179,7 +228,9 @@ def test_up_again_restarts_what_was_lost_and_down_leaves_nothing_even_of_a_broke
 ) -> None:
     """A job and a container are at work, a node and the engine were killed: `lab/down` ends and removes all of it."""
     second_lab("up")
-    exports = dict(line.removeprefix("export ").split("=", 1) for line in second_lab("env").stdout.splitlines())
+    exports = dict(
+        line.removeprefix("export ").split("=", 1) for line in second_lab("env").stdout.splitlines()
+    )
     state, env = Path(exports["ORCHESTRATOR_LAB"]), {**lab.env, **exports}
     lost, kept = lab_pid(state, "slurmd-second1"), lab_pid(state, "slurmctld")
     os.kill(lost, signal.SIGKILL)
@@ -213,8 +264,13 @@ def test_a_lab_that_a_killed_command_left_is_not_used_again(second_lab: SecondLa
     leaves = 'echo "$1" >"$ORCHESTRATOR_LAB/$1"; kill -KILL $PPID'
     has = 'cd "$ORCHESTRATOR_LAB"; ls first second 2>/dev/null || true'
     second_lab("with", "sh", "-c", leaves, "_", "first", status=-signal.SIGKILL)
-    started_again = second_lab("with", "sh", "-c", f"{has}; {leaves}", "_", "second", status=-signal.SIGKILL)
-    assert "was left by a killed command" in started_again.stderr and "first" not in started_again.stdout.splitlines()
+    started_again = second_lab(
+        "with", "sh", "-c", f"{has}; {leaves}", "_", "second", status=-signal.SIGKILL
+    )
+    assert (
+        "was left by a killed command" in started_again.stderr
+        and "first" not in started_again.stdout.splitlines()
+    )
     second_lab("up")
     kept = second_lab("with", "sh", "-c", has)
     assert "killed" not in kept.stderr and "second" in kept.stdout.splitlines()

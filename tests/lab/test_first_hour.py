@@ -36,7 +36,12 @@ def test_the_first_hour(lab: Lab) -> None:
     made = orchestrator(lab, folder, "init", "--yes")
     assert made.returncode == 0, made.stderr
     text = (folder / "site.yaml").read_text()
-    for told in ("partition: batch\n", "8 GPUs each by GRES", "  engine: docker\n", f"log_dir: {folder}/results\n"):
+    for told in (
+        "partition: batch\n",
+        "8 GPUs each by GRES",
+        "  engine: docker\n",
+        f"log_dir: {folder}/results\n",
+    ):
         assert told in text, text
     checked = orchestrator(lab, folder, "doctor", "--json")
     verdicts = {row["check"]: row["verdict"] for row in json.loads(checked.stdout)["checks"]}

@@ -38,7 +38,9 @@ def test_a_run_that_hangs_in_containers_leaves_what_its_nodes_know(
 ) -> None:
     """The training has no torch and no RCCL: this test writes the files that they would leave, while the run hangs."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    assert shutil.which("py-spy", path=path), "py-spy comes with what the tests need: pip install --editable '.[test]'"
+    assert shutil.which("py-spy", path=path), (
+        "py-spy comes with what the tests need: pip install --editable '.[test]'"
+    )
     monkeypatch.setitem(bench.lab.env, "PATH", path)
     bench.add_to_site(LIMITS)
     given = [word for name, value in ENVIRONMENT.items() for word in ("--env", f"{name}={value}")]
@@ -54,7 +56,9 @@ def test_a_run_that_hangs_in_containers_leaves_what_its_nodes_know(
     watched = bench.orchestrator("watch", one)
     assert watched.returncode == 0, watched.stderr
     state = Set(one).attempt(1, 1)
-    assert state["outcome"] == "infrastructure" and state["reason"].startswith("hung: no output of any node for ")
+    assert state["outcome"] == "infrastructure" and state["reason"].startswith(
+        "hung: no output of any node for "
+    )
     assert Set(one).attempt(1, 2)["outcome"] == "success"
     for node in nodes:
         told = (attempt / f"hang/{node}.txt").read_text()
@@ -62,7 +66,11 @@ def test_a_run_that_hangs_in_containers_leaves_what_its_nodes_know(
             assert told.count(f"==== {part}\n") == 1, told
         assert "train.py" in told and "the last line of RCCL" in told
         stacks = told.split("==== stack of ")[1:]
-        assert [part for part in stacks if "(no py-spy" not in part.splitlines()[0] and "strike (" in part], told
+        assert [
+            part
+            for part in stacks
+            if "(no py-spy" not in part.splitlines()[0] and "strike (" in part
+        ], told
         assert (attempt / f"files/{node}/flight_recorder/record_0").read_bytes() == b"\x80\x02]q."
 
 

@@ -52,7 +52,14 @@ class PodmanBench(Bench):
         """Submit a set in which the first attempts of these runs take long; return its job and folder."""
         fault = ",".join(f"slow:run={run}:attempt=1:ms=100" for run in slow)
         answer = self.orchestrator(
-            "submit", SYSTEM, WORKLOAD, "--nexp", str(nexp), "--env", f"BUILTIN_FAULT={fault}", "--json"
+            "submit",
+            SYSTEM,
+            WORKLOAD,
+            "--nexp",
+            str(nexp),
+            "--env",
+            f"BUILTIN_FAULT={fault}",
+            "--json",
         )
         assert answer.returncode == 0, answer.stderr
         return json.loads(answer.stdout)["job_id"], self.only_set()
@@ -63,7 +70,14 @@ class PodmanBench(Bench):
 
     def container_of(self, node: str) -> str:
         """The name of the container of a node."""
-        words = (self.podman, "ps", "--format", "{{.Names}}", "--filter", f"label=orchestrator.node={node}")
+        words = (
+            self.podman,
+            "ps",
+            "--format",
+            "{{.Names}}",
+            "--filter",
+            f"label=orchestrator.node={node}",
+        )
         return self.lab.run(*words).stdout.strip()
 
     def client_of(self, node: str) -> int:
@@ -109,7 +123,9 @@ def test_ten_runs_over_eight_nodes(bench: PodmanBench) -> None:
         assert (state["state"], state["attempt"], len(state["nodes"])) == ("success", 1, 8)
         assert ID.fullmatch(state["image_digest"])
     [events] = run_set.glob("events-*.tsv")
-    assert "\tleftovers\x1fpass\x1f" in events.read_text() and "podman answers" in events.read_text()
+    assert (
+        "\tleftovers\x1fpass\x1f" in events.read_text() and "podman answers" in events.read_text()
+    )
 
 
 def test_whoever_is_killed_takes_the_container_along(bench: PodmanBench) -> None:
@@ -122,7 +138,11 @@ def test_whoever_is_killed_takes_the_container_along(bench: PodmanBench) -> None
         bench.await_run(run)
         client, name = bench.client_of(node), bench.container_of(node)
         os.kill(client if run == 3 else parent_of(client), signal.SIGKILL)
-        until(lambda name=name: name not in bench.lab.run(bench.podman, "ps", "--format", "{{.Names}}").stdout)  # type: ignore[misc]
+        until(
+            lambda name=name: (
+                name not in bench.lab.run(bench.podman, "ps", "--format", "{{.Names}}").stdout
+            )
+        )  # type: ignore[misc]
     watched = bench.orchestrator("watch", run_set)
     assert watched.returncode == 0, watched.stderr
     assert len(Set(run_set).results()) == 4
@@ -183,7 +203,17 @@ def on_three_nodes(bench: PodmanBench, *words: str) -> tuple[int, dict[str, Any]
     """Run a command of `orchestrator images` in an allocation; return its exit code and what it says."""
     allocation = ["salloc", "--quiet", f"--nodelist={','.join(bench.lab.nodes[:3])}", "--nodes=3"]
     done = subprocess.run(
-        [*allocation, sys.executable, "-m", "orchestrator", "images", *words, "--site", bench.site, "--json"],
+        [
+            *allocation,
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "images",
+            *words,
+            "--site",
+            bench.site,
+            "--json",
+        ],
         env=bench.lab.env | {"PYTHONPATH": str(TOP)},
         cwd=bench.root,
         text=True,
@@ -203,7 +233,9 @@ def test_one_image_comes_onto_every_node(bench: PodmanBench, stores: str) -> Non
     code, found = on_three_nodes(bench, "check", "--image", IMAGE)
     assert (code, found["odd_nodes"]) == (1, others), [node["problem"] for node in found["nodes"]]
     assert ID.fullmatch(found["wanted"]["id"])
-    docker_id = bench.lab.run("docker", "image", "inspect", "--format", "{{.Id}}", IMAGE).stdout.strip()
+    docker_id = bench.lab.run(
+        "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE
+    ).stdout.strip()
     assert found["wanted"]["id"] == docker_id, "one content, one id, whatever the engine"
     pulled = bench.orchestrator("images", "pull", "--image", IMAGE, "--json", "--site", local)
     assert pulled.returncode == 0, pulled.stderr
@@ -232,7 +264,9 @@ def services() -> set[str]:
 
 def test_a_preparation_ends_with_its_podman_container(podman: str, tmp_path: Path) -> None:
     data = Data(tmp_path, "", {"HF_TOKEN": TOKEN})
-    data.site.write_text(f"{data.site.read_text()}container: {{engine: podman, command: [{podman}]}}\n")
+    data.site.write_text(
+        f"{data.site.read_text()}container: {{engine: podman, command: [{podman}]}}\n"
+    )
     folder = data.folder("llama2")
     with reachable("", "podman", [podman]) as address, stand_in(address):
         process = data.start("llama2_70b_lora", "--force-space", *WAITING)
@@ -257,4 +291,7 @@ def test_a_podman_that_cannot_be_called_is_named(bench: PodmanBench) -> None:
     bench.site.write_text(bench.site.read_text().replace(f"[{bench.podman}]", "[/no/such/podman]"))
     answer = bench.orchestrator("code", SYSTEM, WORKLOAD)
     assert answer.returncode == 3
-    assert "(/no/such/podman) cannot be started: there is no" in answer.stderr and "--engine unix:" in answer.stderr
+    assert (
+        "(/no/such/podman) cannot be started: there is no" in answer.stderr
+        and "--engine unix:" in answer.stderr
+    )

@@ -49,7 +49,9 @@ class Sets:
         self.lab, self.root, self.log_dir = lab, root, root / "results"
         self.log_dir.mkdir()
 
-    def run(self, system: str, workload: str, *words: str, minutes: float = 2.0, **env: str) -> PublishedSet:
+    def run(
+        self, system: str, workload: str, *words: str, minutes: float = 2.0, **env: str
+    ) -> PublishedSet:
         site = self.lab.run(TOP / "lab/site").stdout
         site = re.sub(r"(?m)^log_dir: .*$", f"log_dir: {self.log_dir}", site) + LIMITS % minutes
         (self.root / "site.yaml").write_text(site)
@@ -57,7 +59,8 @@ class Sets:
         options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
         answer = subprocess.run(
             [sys.executable, "-m", "orchestrator", "run", system, workload, *words, *options],
-            env=self.lab.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.root / "site.yaml")},
+            env=self.lab.env
+            | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.root / "site.yaml")},
             cwd=self.root,
             text=True,
             capture_output=True,
@@ -84,12 +87,18 @@ class PublishedSet:
     def reached(self, run: int, rank: int = 0, attempt: int = 1) -> list[dict[str, Any]]:
         """What the processes of the training on a node told of themselves."""
         lines = self.log(run, attempt, rank).splitlines()
-        return [json.loads(line.partition(":::STANDIN ")[2]) for line in lines if ":::STANDIN " in line]
+        return [
+            json.loads(line.partition(":::STANDIN ")[2]) for line in lines if ":::STANDIN " in line
+        ]
 
     def differing(self, run: int, attempt: int) -> dict[str, tuple[str, str | None]]:
         """Variables of the config that reached a process of the training with another value: (described, there)."""
         described = declared((self.root / "environment.sh").read_text())
-        told = [one for rank in range(len(self.state(run)["nodes"])) for one in self.reached(run, rank, attempt)]
+        told = [
+            one
+            for rank in range(len(self.state(run)["nodes"]))
+            for one in self.reached(run, rank, attempt)
+        ]
         assert told
         return {
             name: (value, one["environment"].get(name))
@@ -111,7 +120,12 @@ class PublishedSet:
 def sets(standins: Lab) -> Iterator[Sets]:
     root = Path(tempfile.mkdtemp(prefix="published-", dir=standins.shared))
     yield Sets(standins, root)
-    assert standins.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout == ""
+    assert (
+        standins.run(
+            "docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job"
+        ).stdout
+        == ""
+    )
     assert differences(root) == []
     shutil.rmtree(root)
 
@@ -143,7 +157,10 @@ def test_mangoboost_on_four_nodes(sets: Sets) -> None:
     nodes = done.state(1)["nodes"]
     for rank in range(4):
         [told] = done.reached(1, rank)
-        assert (told["host"], told["cwd"].startswith("/workspace/mlperf_training")) == (nodes[rank], True)
+        assert (told["host"], told["cwd"].startswith("/workspace/mlperf_training")) == (
+            nodes[rank],
+            True,
+        )
         assert told["environment"]["GROUP_RANK"] == str(rank)
 
 
@@ -154,7 +171,9 @@ def test_cisco_on_two_nodes_with_a_process_for_every_gpu(sets: Sets) -> None:
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
     ranks = {tuple(one["environment"][name] for name in names) for one in told}
     assert ranks == {(str(k), str(k % 8), "16", str(k), str(k % 8), "16") for k in range(16)}
-    assert not any((done.root / "shared").iterdir()), "the index is gone with the containers that had it in common"
+    assert not any((done.root / "shared").iterdir()), (
+        "the index is gone with the containers that had it in common"
+    )
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

@@ -48,7 +48,9 @@ class Bench:
     def add_to_site(self, text: str) -> None:
         self.site.write_text(self.site.read_text() + text)
 
-    def orchestrator(self, *arguments: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def orchestrator(
+        self, *arguments: str | Path, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
         env = self.lab.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.site)}
         return subprocess.run(
             [sys.executable, "-m", "orchestrator", *map(str, arguments)],
@@ -69,7 +71,9 @@ class Bench:
         return record.parent
 
     def containers(self) -> str:
-        return self.lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout
+        return self.lab.run(
+            "docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job"
+        ).stdout
 
     def kill_container(self, node: str) -> None:
         label = f"--filter=label=orchestrator.node={node}"
@@ -118,7 +122,9 @@ def left_over(bench: Bench) -> list[str]:
 
 def most_at_once(states: list[dict[str, Any]]) -> int:
     """Return how many runs went on together at some moment, by their records."""
-    changes = sorted(change for state in states for change in ((state["start_ms"], 1), (state["end_ms"], -1)))
+    changes = sorted(
+        change for state in states for change in ((state["start_ms"], 1), (state["end_ms"], -1))
+    )
     return max(itertools.accumulate(by for _, by in changes))
 
 
@@ -131,7 +137,11 @@ def trains(run_set: Path, run: int) -> bool:
 def minutes_by_hand(log: Path) -> float:
     """run_stop - run_start, read with nothing but a regular expression."""
     times = {
-        key: int(re.search(rf'"time_ms": (\d+), "event_type": "[A-Z_]+", "key": "{key}"', log.read_text())[1])  # type: ignore[index]
+        key: int(
+            re.search(
+                rf'"time_ms": (\d+), "event_type": "[A-Z_]+", "key": "{key}"', log.read_text()
+            )[1]
+        )  # type: ignore[index]
         for key in ("run_start", "run_stop")
     }
     return (times["run_stop"] - times["run_start"]) / 60_000
@@ -148,7 +158,10 @@ def test_the_quick_stand_ins_are_as_unkind_as_their_images(lab: Lab) -> None:
         script = (f"rocm/amd-mlperf:{image}_training_6.0", "bash", "./run_and_time.sh")
         assert lab.run(*words, *script, check=False).returncode == without_seed, image
         done = lab.run(*words, "--env=SEED=1", *script, check=False)
-        assert (done.returncode, done.stderr == "") == (without_settings, is_quiet), (image, done.stderr)
+        assert (done.returncode, done.stderr == "") == (without_settings, is_quiet), (
+            image,
+            done.stderr,
+        )
 
 
 def test_runs_over_eight_nodes(bench: Bench) -> None:
@@ -161,7 +174,9 @@ def test_runs_over_eight_nodes(bench: Bench) -> None:
     for i, log in enumerate(one.result_files(), 1):
         state = one.run(i)
         assert (state["state"], state["attempt"], len(state["nodes"])) == ("success", 1, 8)
-        assert set(state["exit_codes"].values()) == {0} and state["image_digest"].startswith("sha256:")
+        assert set(state["exit_codes"].values()) == {0} and state["image_digest"].startswith(
+            "sha256:"
+        )
         assert log.read_text().count('"key": "cache_clear"') == 1
         seeds.add(state["seed"])
         # Lockstep: a run starts on all nodes before it ends on any, and after the one before it has ended on all.
@@ -178,7 +193,9 @@ def test_runs_over_eight_nodes(bench: Bench) -> None:
     # Who holds, who gets which rank, what the checks mean, and four outcomes.
     assert again.decisions >= 7 and again.differences == []
     environment = subprocess.run(
-        ["env", "-i", "bash", "-c", '. "$1"; env -0', "_", run_set / "environment.sh"], capture_output=True, check=True
+        ["env", "-i", "bash", "-c", '. "$1"; env -0', "_", run_set / "environment.sh"],
+        capture_output=True,
+        check=True,
     ).stdout.split(b"\0")
     assert b"BATCHSIZE=2048" in environment and b"LEARNING_RATE=0.00025" in environment
 
@@ -188,10 +205,30 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
 
     Run 1 loses a node's process, run 2 a container, run 3 meets scancel. Somebody else's container is on the nodes, and stays.
     """
-    words = ("docker", "run", "--detach", "--rm", "--network=host", "orchestrator/builtin:1", "sleep", "600")
+    words = (
+        "docker",
+        "run",
+        "--detach",
+        "--rm",
+        "--network=host",
+        "orchestrator/builtin:1",
+        "sleep",
+        "600",
+    )
     other = bench.lab.run(*words).stdout.strip()
-    faults = ("kill:run=1:attempt=1:node=1", "slow:run=2:attempt=1:ms=100", "slow:run=3:attempt=1:ms=100")
-    what = ("MI300X_02x08x32", WORKLOAD, "--nexp", "2", "--env", f"BUILTIN_FAULT={','.join(faults)}")
+    faults = (
+        "kill:run=1:attempt=1:node=1",
+        "slow:run=2:attempt=1:ms=100",
+        "slow:run=3:attempt=1:ms=100",
+    )
+    what = (
+        "MI300X_02x08x32",
+        WORKLOAD,
+        "--nexp",
+        "2",
+        "--env",
+        f"BUILTIN_FAULT={','.join(faults)}",
+    )
     try:
         bundle = bench.root / "bundle"
         assert bench.orchestrator("render", *what, "-o", bundle).returncode == 0
@@ -200,7 +237,12 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
             "NEXP": "3",
         }
         job = subprocess.run(
-            ["sbatch", "--parsable", "job.sh"], cwd=bundle, env=env, text=True, capture_output=True, check=True
+            ["sbatch", "--parsable", "job.sh"],
+            cwd=bundle,
+            env=env,
+            text=True,
+            capture_output=True,
+            check=True,
         ).stdout.strip()
         until(lambda: bench.sets() and trains(bench.only_set(), 2))
         run_set = bench.only_set()
@@ -211,10 +253,18 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
         bench.lab.run("scancel", job)
         until(lambda: not bench.queue())
         assert bench.containers() == ""
-        assert bench.lab.run("docker", "inspect", "--format", "{{.State.Running}}", other).stdout.strip() == "true"
+        assert (
+            bench.lab.run(
+                "docker", "inspect", "--format", "{{.State.Running}}", other
+            ).stdout.strip()
+            == "true"
+        )
     finally:
         bench.lab.run("docker", "kill", other)
-    assert one.json(f"jobs/{job}.json")["state"] == "cancelled" and one.json("set.json")["created_by"] == "job"
+    assert (
+        one.json(f"jobs/{job}.json")["state"] == "cancelled"
+        and one.json("set.json")["created_by"] == "job"
+    )
     good = [path.read_bytes() for path in one.result_files()]
 
     assert bench.orchestrator("resume", run_set).returncode == 0
@@ -223,9 +273,14 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
     assert one.job["state"] == "complete" and one.results() == [1, 2, 3]
     assert [path.read_bytes() for path in one.result_files()[:2]] == good
     lost, renewed, interrupted = (one.outcomes(run) for run in (1, 2, 3))
-    assert lost == renewed == ["infrastructure", "success"] and interrupted == ["interrupted", "success"]
+    assert lost == renewed == ["infrastructure", "success"] and interrupted == [
+        "interrupted",
+        "success",
+    ]
     killed = one.attempt(1, 1)
-    assert f"{second}: ./run_and_time.sh: line" in killed["reason"] and "Killed" in killed["reason"], killed
+    assert (
+        f"{second}: ./run_and_time.sh: line" in killed["reason"] and "Killed" in killed["reason"]
+    ), killed
     assert set(killed["exit_codes"].values()) == {0}, "the image hides it"
     assert second in one.attempt(2, 1)["reason"]
     status = json.loads(bench.orchestrator("status", run_set, "--json").stdout)
@@ -237,8 +292,21 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
 def test_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
     """Two at a time and a spare node; the container of one ends under its run."""
     submitted = bench.orchestrator(
-        *("submit", "MI355X_1x8x1", "llama31_8b", "--nexp", "5", "--side-by-side", "2", "--spares", "1"),
-        *("--env", "BUILTIN_FAULT=slow:run=3:attempt=1:ms=30"),  # it is still going on when its container is killed
+        *(
+            "submit",
+            "MI355X_1x8x1",
+            "llama31_8b",
+            "--nexp",
+            "5",
+            "--side-by-side",
+            "2",
+            "--spares",
+            "1",
+        ),
+        *(
+            "--env",
+            "BUILTIN_FAULT=slow:run=3:attempt=1:ms=30",
+        ),  # it is still going on when its container is killed
     )
     assert submitted.returncode == 0, submitted.stderr
     run_set = bench.only_set()
@@ -249,18 +317,28 @@ def test_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
     until(lambda: not bench.queue())
     job = Set(run_set).job
     assert job["state"] == "complete", job
-    assert [(one["node"], one["run"], one["kind"]) for one in job["set_aside"]] == [(lost, 3, "container")]
+    assert [(one["node"], one["run"], one["kind"]) for one in job["set_aside"]] == [
+        (lost, 3, "container")
+    ]
     assert Set(run_set).results() == [1, 2, 3, 4, 5]
     states = [Set(run_set).run(run) for run in range(1, 6)]
     assert [state["attempt"] for state in states] == [1, 1, 2, 1, 1]
-    assert len({state["seed"] for state in states}) == len({state["master_port"] for state in states}) == 5
+    assert (
+        len({state["seed"] for state in states})
+        == len({state["master_port"] for state in states})
+        == 5
+    )
     used = {
-        node: [state for state in states if state["nodes"] == [node]] for state in states for node in state["nodes"]
+        node: [state for state in states if state["nodes"] == [node]]
+        for state in states
+        for node in state["nodes"]
     }
     assert sum(map(len, used.values())) == 5
     for runs in used.values():
         runs.sort(key=lambda state: state["start_ms"])
-        assert all(before["end_ms"] <= after["start_ms"] for before, after in itertools.pairwise(runs))
+        assert all(
+            before["end_ms"] <= after["start_ms"] for before, after in itertools.pairwise(runs)
+        )
     assert most_at_once(states) == 2 and len(list(run_set.glob("events-*.tsv"))) == 2
     groups = json.loads(bench.orchestrator("nodes", run_set, "--json").stdout)["groups"]
     assert {tuple(one["nodes"]): len(one["runs"]) for one in groups if one["runs"]} == {

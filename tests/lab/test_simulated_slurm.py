@@ -58,7 +58,13 @@ class Real:
     def ask(self, *argv: str) -> Answer:
         env = self.lab.env | ENV
         done = subprocess.run(
-            argv, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S
+            argv,
+            env=env,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -108,7 +114,9 @@ class Simulated:
 
 
 def state(cluster: Asked, job_id: str) -> str:
-    return cluster.ask("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T")[1].strip()
+    return cluster.ask("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T")[
+        1
+    ].strip()
 
 
 @pytest.fixture
@@ -209,7 +217,9 @@ def told(cluster: Asked, job_id: str) -> dict[str, Answer]:
 
 
 def submit(cluster: Asked, *options: str) -> str:
-    status, out, err = cluster.ask("sbatch", "--parsable", "--job-name=contract", *options, "job.sh")
+    status, out, err = cluster.ask(
+        "sbatch", "--parsable", "--job-name=contract", *options, "job.sh"
+    )
     assert (status, err) == (0, "")
     return out.strip()
 
@@ -220,14 +230,24 @@ def life(cluster: Asked) -> Iterator[tuple[str, object]]:
     yield "waiting", told(cluster, later)
     yield "hold", (cluster.ask("scontrol", "hold", later), told(cluster, later))
     yield "cancelled", (cluster.ask("scancel", later), told(cluster, later))
-    for words in (("scancel", later), ("scancel", "--signal=TERM", "--batch", later), ("scontrol", "hold", later)):
+    for words in (
+        ("scancel", later),
+        ("scancel", "--signal=TERM", "--batch", later),
+        ("scontrol", "hold", later),
+    ):
         yield f"{words[0]} after the end", plain(cluster.ask(*words), later)
     job_id = submit(cluster, "--requeue")
     cluster.until_state(job_id, "RUNNING")
     yield "running", told(cluster, job_id)
     held = submit(cluster, "--hold", "--begin=now+1hour")  # released, it must not begin at once
-    yield "release", (cluster.ask("scontrol", "release", held), cluster.ask("scontrol", "hold", held))
-    yield "held", plain(cluster.ask("squeue", "--noheader", f"--jobs={held}", f"--format={CELLS}"), held)
+    yield (
+        "release",
+        (cluster.ask("scontrol", "release", held), cluster.ask("scontrol", "hold", held)),
+    )
+    yield (
+        "held",
+        plain(cluster.ask("squeue", "--noheader", f"--jobs={held}", f"--format={CELLS}"), held),
+    )
     yield "suspended", (cluster.ask("scontrol", "suspend", job_id), state(cluster, job_id))
     yield "resumed", (cluster.ask("scontrol", "resume", job_id), state(cluster, job_id))
     yield "requeued", (cluster.ask("scontrol", "requeue", job_id), state(cluster, job_id))
@@ -238,7 +258,10 @@ def life(cluster: Asked) -> Iterator[tuple[str, object]]:
     cluster.until_state(once, "RUNNING")
     yield "not to be requeued", plain(cluster.ask("scontrol", "requeue", once), once)
     seen = cluster.variables(once)
-    yield "environment", {name: "JOB" if seen.get(name) == once else seen.get(name) for name in NAMES}
+    yield (
+        "environment",
+        {name: "JOB" if seen.get(name) == once else seen.get(name) for name in NAMES},
+    )
     yield "signalled", cluster.ask("scancel", "--signal=TERM", "--batch", once)
     cluster.until_state(once, "FAILED")
     yield "failed", told(cluster, once)
@@ -266,5 +289,7 @@ NAMES = (
 
 def test_a_job_is_shown_in_the_same_words_all_its_life(clusters: tuple[Real, Simulated]) -> None:
     real, simulated = (dict(life(cluster)) for cluster in clusters)
-    differences = {name: (real[name], simulated[name]) for name in real if real[name] != simulated[name]}
+    differences = {
+        name: (real[name], simulated[name]) for name in real if real[name] != simulated[name]
+    }
     assert differences == {}

@@ -46,14 +46,26 @@ class Place:
 
     def __init__(self, lab: Lab, folder: Path, owner: int = 0) -> None:
         self.lab, self.folder, self.owner = lab, folder, owner
-        self.log_dir, self.bundle, self.code = folder / "results", folder / "bundle", folder / "code"
-        shutil.copytree(TOP / "workloads/builtin", self.code, ignore=shutil.ignore_patterns("__pycache__"))
+        self.log_dir, self.bundle, self.code = (
+            folder / "results",
+            folder / "bundle",
+            folder / "code",
+        )
+        shutil.copytree(
+            TOP / "workloads/builtin", self.code, ignore=shutil.ignore_patterns("__pycache__")
+        )
         script = self.code / "run_and_time.sh"
-        script.write_text(script.read_text().replace("set -euo pipefail\n", f"set -euo pipefail\n({LEAVES})\n", 1))
+        script.write_text(
+            script.read_text().replace("set -euo pipefail\n", f"set -euo pipefail\n({LEAVES})\n", 1)
+        )
 
     def make(self, **container: Any) -> Place:
         site = yaml.safe_load(self.lab.run(TOP / "lab/site").stdout)
-        site |= {"log_dir": str(self.log_dir), "scheduler": "local", "code": {WORKLOAD: str(self.code)}}
+        site |= {
+            "log_dir": str(self.log_dir),
+            "scheduler": "local",
+            "code": {WORKLOAD: str(self.code)},
+        }
         site |= {"tunables": "off", "clear_caches": False} if self.owner else {}
         site["container"] |= {"command": ["docker", "-H", self.lab.env["DOCKER_HOST"]], **container}
         (self.folder / "site.yaml").write_text(yaml.safe_dump(site))
@@ -67,7 +79,13 @@ class Place:
             os.chown(self.log_dir, self.owner, self.owner)
             self.log_dir.chmod(0o700)
         return subprocess.run(
-            [*prefix, "bash", "-c", 'umask 077; exec bash "$0"', str(self.bundle / "run_with_docker.sh")],
+            [
+                *prefix,
+                "bash",
+                "-c",
+                'umask 077; exec bash "$0"',
+                str(self.bundle / "run_with_docker.sh"),
+            ],
             env={"PATH": os.environ["PATH"], "HOME": str(self.folder), **env},
             cwd="/",
             text=True,
@@ -78,7 +96,9 @@ class Place:
 
     def results(self, prefix: Sequence[str] = ()) -> list[str]:
         listed = subprocess.run(
-            [*prefix, "find", str(self.log_dir), "-path", "*/results/result_*.txt"], capture_output=True, text=True
+            [*prefix, "find", str(self.log_dir), "-path", "*/results/result_*.txt"],
+            capture_output=True,
+            text=True,
         )
         return listed.stdout.split()
 
@@ -86,9 +106,16 @@ class Place:
         """What the runs left in /results, and where it is now."""
         [root] = [path for path in self.log_dir.iterdir() if (path / "set.json").exists()]
         found = [path for path in root.glob("runs/*/attempt_1/files/*") if path.is_dir()]
-        seeds = {path.parents[1].name: (path / "checkpoints/deep/seed").read_text().strip() for path in found}
+        seeds = {
+            path.parents[1].name: (path / "checkpoints/deep/seed").read_text().strip()
+            for path in found
+        }
         assert all((path / ".hidden").exists() for path in found)
-        return sorted(seeds.values()) if len(seeds) == len(found) else [path.as_posix() for path in found]
+        return (
+            sorted(seeds.values())
+            if len(seeds) == len(found)
+            else [path.as_posix() for path in found]
+        )
 
 
 @pytest.fixture
@@ -144,7 +171,9 @@ def test_with_a_folder_that_both_see_a_private_tmp_is_no_matter(place: Place) ->
     assert list(channels.iterdir()) == []
 
 
-def test_as_nobody_with_umask_077_and_data_that_is_not_its_own(place: Place, open_socket: None) -> None:
+def test_as_nobody_with_umask_077_and_data_that_is_not_its_own(
+    place: Place, open_socket: None
+) -> None:
     """And what the site adds is in every container."""
     library = place.folder / "lib of the host, new"
     library.mkdir()
@@ -152,7 +181,9 @@ def test_as_nobody_with_umask_077_and_data_that_is_not_its_own(place: Place, ope
     (place.folder / "rocm.env").write_text("FROM_FILE=yes\nMBS=wrong\n")
     script = place.code / "run_and_time.sh"
     look = 'ls -d /opt/ionic/libionic.so; ! touch /opt/ionic/x; echo "told: $FROM_FILE $MBS"; ulimit -c; '
-    script.write_text(script.read_text().replace("set -euo pipefail\n", f"set -euo pipefail\n{look}\n", 1))
+    script.write_text(
+        script.read_text().replace("set -euo pipefail\n", f"set -euo pipefail\n{look}\n", 1)
+    )
     place.make(
         mounts=[{"host": str(library), "container": "/opt/ionic"}],
         env_files=[str(place.folder / "rocm.env")],
@@ -183,7 +214,9 @@ def refuses_root(place: Place) -> Iterator[Path]:
         os.chown(one, NOBODY, NOBODY)
     device.chmod(0o666)
     try:
-        subprocess.run([*AS_NOBODY, bindfs, "--no-allow-other", str(behind), str(mount)], check=True)
+        subprocess.run(
+            [*AS_NOBODY, bindfs, "--no-allow-other", str(behind), str(mount)], check=True
+        )
     finally:
         device.chmod(mode)
     yield behind
@@ -191,7 +224,9 @@ def refuses_root(place: Place) -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_as_nobody_on_storage_that_refuses_root(place: Place, open_socket: None, refuses_root: Path) -> None:
+def test_as_nobody_on_storage_that_refuses_root(
+    place: Place, open_socket: None, refuses_root: Path
+) -> None:
     place.make()
     place.log_dir = refuses_root  # where root may look
     ended = place.run(*AS_NOBODY)

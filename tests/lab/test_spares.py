@@ -54,11 +54,18 @@ class Batch:
         self.script("engine", ENGINE % self.no_image)
         self.script("python", PYTHON % (self.liar, self.good))
         site = yaml.safe_load(lab.run(TOP / "lab/site").stdout)
-        site |= {"log_dir": str(self.log_dir), "nodelist": [*self.nodes], "spares": 3, "limits": {"attempts": 1}}
+        site |= {
+            "log_dir": str(self.log_dir),
+            "nodelist": [*self.nodes],
+            "spares": 3,
+            "limits": {"attempts": 1},
+        }
         site |= {"python": str(self.folder / "python"), "tuning": {"profile": "published"}}
         site["container"] |= {"command": [str(self.folder / "engine")]}
         (self.folder / "site.yaml").write_text(yaml.safe_dump(site))
-        self.roots = {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in self.nodes}
+        self.roots = {
+            node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in self.nodes
+        }
         (self.roots[self.stubborn] / NMI).unlink()
         (self.roots[self.stubborn] / NMI).symlink_to(STUBBORN)
         self.before = {node: snapshot(root) for node, root in self.roots.items()}
@@ -121,15 +128,22 @@ def cut_power(lab: Lab, node: str) -> None:
     victims = [pid]
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            words, environ = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes().split(b"\0")
+            words, environ = (
+                (entry / "cmdline").read_bytes(),
+                (entry / "environ").read_bytes().split(b"\0"),
+            )
             conf = f"SLURM_CONF={lab.env['SLURM_CONF']}".encode()
             # A step's daemon carries its node in its title only.
-            if (name in environ and conf in environ) or (words.startswith(b"slurmstepd:") and _parent(entry) == pid):
+            if (name in environ and conf in environ) or (
+                words.startswith(b"slurmstepd:") and _parent(entry) == pid
+            ):
                 victims.append(int(entry.name))
     for victim in victims:
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-    for container in lab.run("docker", "ps", "--quiet", "--filter", f"label=orchestrator.node={node}").stdout.split():
+    for container in lab.run(
+        "docker", "ps", "--quiet", "--filter", f"label=orchestrator.node={node}"
+    ).stdout.split():
         lab.run("docker", "kill", container, check=False)
 
 
@@ -151,10 +165,23 @@ def power_on(lab: Lab) -> None:
     """Have every node back, and the job of one that lost power over."""
     # Slurm itself waits another minute for words of the dead node before it lets go of the job; an administrator need not.
     for state in ("down", "resume"):
-        lab.run("scontrol", "update", f"nodename={','.join(lab.nodes)}", f"state={state}", "reason=lost power")
-    env = {name: value for name, value in lab.env.items() if name not in ("SLURM_CONF", "DOCKER_HOST")}
+        lab.run(
+            "scontrol",
+            "update",
+            f"nodename={','.join(lab.nodes)}",
+            f"state={state}",
+            "reason=lost power",
+        )
+    env = {
+        name: value for name, value in lab.env.items() if name not in ("SLURM_CONF", "DOCKER_HOST")
+    }
     subprocess.run(
-        [TOP / "lab/up"], env=env, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S
+        [TOP / "lab/up"],
+        env=env,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=LIMIT_S,
     )
 
 
@@ -180,18 +207,26 @@ def test_four_bad_nodes_of_five(one: Batch) -> None:
     assert "image" in aside[one.no_image][1] and "nmi_watchdog wanted 0" in aside[one.stubborn][1]
     assert f"it sends lines in the name of node {one.good}" in aside[one.liar][1]
     assert all(f"node {node}: " in record["reason"] for node in aside)
-    assert [(event.node, event.detail) for event in Set(one.root).events("forged")] == [(one.liar, f"left {one.good} ")]
+    assert [(event.node, event.detail) for event in Set(one.root).events("forged")] == [
+        (one.liar, f"left {one.good} ")
+    ]
 
     # The node comes back, and another allocation goes on where the first one stopped.
     power_on(one.lab)
-    shutil.rmtree(one.folder / f"state/{one.loses_power}", ignore_errors=True)  # /run is empty after a power cut
+    shutil.rmtree(
+        one.folder / f"state/{one.loses_power}", ignore_errors=True
+    )  # /run is empty after a power cut
     for path, content in one.before[one.loses_power].items():
         (one.roots[one.loses_power] / path).write_bytes(content)
     second = one.submit(ORCH_SET_DIR=str(one.root))
     until(one.idle)
     record = one.job(second)
     assert record["state"] == "complete", record
-    assert {entry["node"] for entry in record["set_aside"]} == {one.no_image, one.stubborn, one.liar}
+    assert {entry["node"] for entry in record["set_aside"]} == {
+        one.no_image,
+        one.stubborn,
+        one.liar,
+    }
     assert Set(one.root).results() == [1, 2, 3]
     states = [Set(one.root).run(run) for run in (1, 2, 3)]
     assert [state["attempt"] for state in states] == [1, 2, 1]
@@ -199,6 +234,9 @@ def test_four_bad_nodes_of_five(one: Batch) -> None:
 
     table = json.loads(one.orchestrator("nodes", one.root, "--json").stdout)
     assert {node["node"] for node in table["nodes"] if node["set_aside"]} == set(aside)
-    assert one.lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout == ""
+    assert (
+        one.lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout
+        == ""
+    )
     assert one.clean()
     assert differences(one.root) == []

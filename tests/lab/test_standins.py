@@ -53,26 +53,63 @@ class Bench:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)
         script = '. "$1" && env -0'
-        argv = ["env", "-i", "PATH=/usr/bin:/bin", "bash", "-c", script, "_", folder / entry.config_file]
+        argv = [
+            "env",
+            "-i",
+            "PATH=/usr/bin:/bin",
+            "bash",
+            "-c",
+            script,
+            "_",
+            folder / entry.config_file,
+        ]
         words = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split("\0")
         given = dict(word.split("=", 1) for word in words if word)
-        return {name: value for name, value in given.items() if name not in ("PATH", "PWD", "SHLVL", "_")}
+        return {
+            name: value
+            for name, value in given.items()
+            if name not in ("PATH", "PWD", "SHLVL", "_")
+        }
 
     def start(
-        self, image: str, node: str, env: Mapping[str, str], *command: str, task: str = "", index: Path | None = None
+        self,
+        image: str,
+        node: str,
+        env: Mapping[str, str],
+        *command: str,
+        task: str = "",
+        index: Path | None = None,
     ) -> subprocess.Popen[str]:
         """Start the image's command on a node as a bundle does: host network, host UTS; /results is the node's own."""
         results = self.results(node)
         results.mkdir(exist_ok=True)
         (self.root / "data").mkdir(exist_ok=True)
-        options = ["--network=host", "--uts=host", "--ipc=host", f"--label=orchestrator.node={node}"]
+        options = [
+            "--network=host",
+            "--uts=host",
+            "--ipc=host",
+            f"--label=orchestrator.node={node}",
+        ]
         options += [f"--volume={results}:/results", f"--volume={self.root / 'data'}:/data"]
         options += [f"--volume={index}:/results/data_index"] if index else []
         options += [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
-        argv = ["docker", "run", "--rm", *options, image, *(command or ("bash", "./run_and_time.sh"))]
+        argv = [
+            "docker",
+            "run",
+            "--rm",
+            *options,
+            image,
+            *(command or ("bash", "./run_and_time.sh")),
+        ]
         with open(self.log(node, task), "w", encoding="utf-8") as out:
             return subprocess.Popen(
-                argv, env=self.lab.env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True, cwd=self.root
+                argv,
+                env=self.lab.env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                text=True,
+                cwd=self.root,
             )
 
     def log(self, node: str, task: str = "") -> Path:
@@ -86,21 +123,36 @@ class Bench:
         self.port += 1
         started = []
         for k, node in enumerate(NODES):
-            own = {"MASTER_ADDR": "node9", "MASTER_PORT": str(self.port), "SLURM_NNODES": "2", "SLURM_NODEID": str(k)}
+            own = {
+                "MASTER_ADDR": "node9",
+                "MASTER_PORT": str(self.port),
+                "SLURM_NNODES": "2",
+                "SLURM_NODEID": str(k),
+            }
             words = [word.replace("%k", str(k)) for word in command]
-            started.append(self.start(image, node, {**env, **own, "NODE_RANK": str(k), **HERE}, *words))
+            started.append(
+                self.start(image, node, {**env, **own, "NODE_RANK": str(k), **HERE}, *words)
+            )
         return [one.wait(LIMIT_S) for one in started]
 
     def alone(self, image: str, env: Mapping[str, str], **more: Any) -> int:
-        return self.start(image, "node9", {**env, **HERE, "STANDIN_RANKS": "2"}, **more).wait(LIMIT_S)
+        return self.start(image, "node9", {**env, **HERE, "STANDIN_RANKS": "2"}, **more).wait(
+            LIMIT_S
+        )
 
     def reached(self, node: str, rank: int) -> dict[str, Any]:
         """What one rank's process told of itself."""
-        told: dict[str, Any] = json.loads((self.results(node) / f"environment.{node}.{rank}.json").read_text())
+        told: dict[str, Any] = json.loads(
+            (self.results(node) / f"environment.{node}.{rank}.json").read_text()
+        )
         return told
 
     def keys(self, node: str) -> list[str]:
-        return [record.key for record in read_log(str(self.log(node)), full=True).entries if hasattr(record, "key")]
+        return [
+            record.key
+            for record in read_log(str(self.log(node)), full=True).entries
+            if hasattr(record, "key")
+        ]
 
     def clean(self) -> None:
         for node in NODES:
@@ -137,7 +189,10 @@ def test_flux1_has_rank_0_on_the_node_whose_name_sorts_first(bench: Bench) -> No
     # Slurm's first node, which is MASTER_ADDR and has node rank 0, is not where global rank 0 is, nor the records.
     assert bench.keys("node9") == []
     assert findings(bench.log("node10"), "6.0.0", cleared=True) == []
-    assert bench.keys("node10")[:2] == ["cache_clear", "init_start"] and bench.keys("node10")[-1] == "run_stop"
+    assert (
+        bench.keys("node10")[:2] == ["cache_clear", "init_start"]
+        and bench.keys("node10")[-1] == "run_stop"
+    )
     first, second = bench.reached("node10", 0), bench.reached("node9", 1)
     assert (first["fqdn"], second["fqdn"]) == ("node10", "node9")
     assert (first["node"], first["uid"], first["cwd"]) == (1, 0, "/workspace/code")
@@ -150,7 +205,9 @@ def test_flux1_has_rank_0_on_the_node_whose_name_sorts_first(bench: Bench) -> No
 
 
 @pytest.mark.parametrize(("image", "codes"), [("flux1-amd", {0}), ("flux1-oracle", {1})])
-def test_flux1_hides_a_crash_and_oracles_does_not(bench: Bench, image: str, codes: set[int]) -> None:
+def test_flux1_hides_a_crash_and_oracles_does_not(
+    bench: Bench, image: str, codes: set[int]
+) -> None:
     env = bench.config(*FLUX1) | {"SEED": "7", "STANDIN_FAULT": "die:node=node9"}
     assert set(bench.on_both(f"orchestrator/standin:{image}", env)) == codes
     assert bench.keys("node9") == []
@@ -168,11 +225,16 @@ def test_llama2_of_5_1_knows_one_node_only(bench: Bench) -> None:
     env = bench.config("MI355X_1x8x1", "llama2_70b_lora", "5.1") | {"SEED": "7"}
     assert bench.alone(image, env) == 0
     assert findings(bench.log("node9"), "5.1.0") == []
-    assert bench.keys("node9")[:2] == ["cache_clear", "init_start"] and bench.keys("node9").count("init_start") == 1
+    assert (
+        bench.keys("node9")[:2] == ["cache_clear", "init_start"]
+        and bench.keys("node9").count("init_start") == 1
+    )
     assert same(bench.reached("node9", 1)["environment"], env)
     assert (bench.results("node9") / "data_index/train/index.npy").stat().st_uid == 0
     # Its torchrun has no --nnodes: whatever is set, it sees one node, and the code beneath notices.
-    assert bench.alone(image, {**env, "DGXNNODES": "2", "SLURM_NNODES": "2", "SLURM_NODEID": "0"}) == 1
+    assert (
+        bench.alone(image, {**env, "DGXNNODES": "2", "SLURM_NNODES": "2", "SLURM_NODEID": "0"}) == 1
+    )
     assert "RESULT" not in bench.log("node9").read_text()
 
 
@@ -217,7 +279,10 @@ def test_llama2_of_6_0_lets_only_records_through(bench: Bench) -> None:
     assert bench.alone(image, env) == 0
     assert findings(bench.log("node9"), "6.0.0") == []
     assert bench.keys("node9").count("cache_clear") == 1  # local rank 0 of node rank 0 and no other
-    assert all(line.startswith((":::MLLOG", "RESULT")) for line in bench.log("node9").read_text().splitlines())
+    assert all(
+        line.startswith((":::MLLOG", "RESULT"))
+        for line in bench.log("node9").read_text().splitlines()
+    )
     assert (bench.results("node9") / "mlperf_logging.out").read_text().count("init_start") == 2
     reached = bench.reached("node9", 1)["environment"]
     assert (reached["HIP_VISIBLE_DEVICES"], reached["NCCL_CHECKS_DISABLE"]) == ("0,1", "1")
@@ -259,9 +324,16 @@ def test_llmboost_is_a_command_of_its_own(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_cisco_starts_a_task_for_each_rank_and_all_read_the_index_of_rank_0(bench: Bench, shared: bool) -> None:
+def test_cisco_starts_a_task_for_each_rank_and_all_read_the_index_of_rank_0(
+    bench: Bench, shared: bool
+) -> None:
     env = bench.config("MI350X_2x8x1", "llama2_70b_lora", "6.0") | HERE | {"SEED": "7"}
-    env |= {"MASTER_ADDR": "node9", "MASTER_PORT": "29650", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"}
+    env |= {
+        "MASTER_ADDR": "node9",
+        "MASTER_PORT": "29650",
+        "SLURM_NTASKS": "2",
+        "SLURM_NTASKS_PER_NODE": "1",
+    }
     tasks = []
     for k, node in enumerate(NODES):
         own = {"SLURM_PROCID": str(k), "SLURM_LOCALID": "0", "SLURM_NODEID": str(k)}
@@ -277,19 +349,38 @@ def test_cisco_starts_a_task_for_each_rank_and_all_read_the_index_of_rank_0(benc
 
 
 def test_kernels_are_compiled_once_for_each_cache(bench: Bench) -> None:
-    env = bench.config("MI355X_1x8x1", "llama2_70b_lora", "5.1") | {"SEED": "7", "STANDIN_COMPILE_S": "0.4"}
+    env = bench.config("MI355X_1x8x1", "llama2_70b_lora", "5.1") | {
+        "SEED": "7",
+        "STANDIN_COMPILE_S": "0.4",
+    }
     caches = {name: f"/data/{name}" for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")}
     told = []
     for _ in range(2):
         assert bench.alone("orchestrator/standin:llama2-nemo", env | caches) == 0
-        told.append([line for line in bench.log("node9").read_text().splitlines() if "rank 0: kernels" in line])
+        told.append(
+            [
+                line
+                for line in bench.log("node9").read_text().splitlines()
+                if "rank 0: kernels" in line
+            ]
+        )
     [[cold], [warm]] = told
-    assert "TRITON_CACHE_DIR=cold:/data/TRITON_CACHE_DIR" in cold and "MIOPEN_CUSTOM_CACHE_DIR=cold" in cold
-    assert "TRITON_CACHE_DIR=warm:/data/TRITON_CACHE_DIR" in warm and "MIOPEN_CUSTOM_CACHE_DIR=cold" in warm
+    assert (
+        "TRITON_CACHE_DIR=cold:/data/TRITON_CACHE_DIR" in cold
+        and "MIOPEN_CUSTOM_CACHE_DIR=cold" in cold
+    )
+    assert (
+        "TRITON_CACHE_DIR=warm:/data/TRITON_CACHE_DIR" in warm
+        and "MIOPEN_CUSTOM_CACHE_DIR=cold" in warm
+    )
 
 
 def test_a_hang_lasts(bench: Bench) -> None:
-    env = bench.config("MI355X_1x8x1", "llama2_70b_lora", "5.1") | HERE | {"SEED": "7", "STANDIN_FAULT": "hang"}
+    env = (
+        bench.config("MI355X_1x8x1", "llama2_70b_lora", "5.1")
+        | HERE
+        | {"SEED": "7", "STANDIN_FAULT": "hang"}
+    )
     started = bench.start("orchestrator/standin:llama2-nemo", "node9", env)
     until(lambda: "run_start" in bench.keys("node9"))
     assert "run_stop" not in bench.keys("node9")
@@ -304,7 +395,10 @@ class Loop:
     def __init__(self, lab: Lab, root: Path) -> None:
         self.lab, self.root, self.log_dir = lab, root, root / "results"
         site = lab.run(TOP / "lab/site").stdout
-        site = re.sub(r"(?m)^log_dir: .*$", f"log_dir: {self.log_dir}", site) + f"nodelist: [{', '.join(NODES)}]\n"
+        site = (
+            re.sub(r"(?m)^log_dir: .*$", f"log_dir: {self.log_dir}", site)
+            + f"nodelist: [{', '.join(NODES)}]\n"
+        )
         (root / "site.yaml").write_text(site)
         self.log_dir.mkdir()
 
@@ -312,10 +406,28 @@ class Loop:
         """Run a set and return its folder."""
         given = {"STANDIN_RANKS": "1", **env}
         options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
-        argv = [sys.executable, "-m", "orchestrator", "run", "MI300X_02x08x32", "flux1", *words, *options]
-        env_here = self.lab.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.root / "site.yaml")}
+        argv = [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "run",
+            "MI300X_02x08x32",
+            "flux1",
+            *words,
+            *options,
+        ]
+        env_here = self.lab.env | {
+            "PYTHONPATH": str(TOP),
+            "ORCHESTRATOR_SITE": str(self.root / "site.yaml"),
+        }
         self.answer = subprocess.run(
-            argv, env=env_here, cwd=self.root, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=500
+            argv,
+            env=env_here,
+            cwd=self.root,
+            text=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=500,
         )
         (record,) = self.log_dir.glob("*/set.json")
         return record.parent

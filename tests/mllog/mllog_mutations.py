@@ -94,7 +94,9 @@ class Mutator:
                 files = change(self, files)
             else:
                 # Often one file, sometimes several: one bad run is allowed, two are not.
-                for name in self.random.sample(sorted(files), min(len(files), self.random.choice((1, 1, 2, 3)))):
+                for name in self.random.sample(
+                    sorted(files), min(len(files), self.random.choice((1, 1, 2, 3)))
+                ):
                     files[name] = change(self, files[name])
             self.story.append(change.__name__)
         return files
@@ -104,7 +106,11 @@ class Mutator:
 
     def pick(self, lines: list[bytes], key: str | None = None) -> int | None:
         key = key or self.random.choice(KEYS)
-        found = [index for index, line in enumerate(lines) if TOKEN in line and b'"key": "%s"' % key.encode() in line]
+        found = [
+            index
+            for index, line in enumerate(lines)
+            if TOKEN in line and b'"key": "%s"' % key.encode() in line
+        ]
         return self.random.choice(found) if found else None
 
     def edit(self, data: bytes, change: Callable[[dict], None], key: str | None = None) -> bytes:
@@ -151,7 +157,9 @@ def double_with_other_value(m: Mutator, data: bytes) -> bytes:
     index = m.pick(lines)
     if index is None:
         return data
-    changed = m.edit(lines[index], lambda record: record.update(value=m.value()), json_key(lines[index]))
+    changed = m.edit(
+        lines[index], lambda record: record.update(value=m.value()), json_key(lines[index])
+    )
     lines.insert(index + 1, changed)
     return b"".join(lines)
 
@@ -166,14 +174,25 @@ def change_value(m: Mutator, data: bytes) -> bytes:
 
 def nudge_value(m: Mutator, data: bytes) -> bytes:
     return m.edit(
-        data, lambda record: record.update(value=record["value"] * m.random.choice((-1, 0.5, 0.999, 1.0, 1.001, 2)))
+        data,
+        lambda record: record.update(
+            value=record["value"] * m.random.choice((-1, 0.5, 0.999, 1.0, 1.001, 2))
+        ),
     )
 
 
 def change_metadata(m: Mutator, data: bytes) -> bytes:
     def change(record: dict) -> None:
         name = m.random.choice(
-            ["samples_count", "epoch_num", "status", "file", "lineno", "epoch_count", "first_epoch_num"]
+            [
+                "samples_count",
+                "epoch_num",
+                "status",
+                "file",
+                "lineno",
+                "epoch_count",
+                "first_epoch_num",
+            ]
         )
         if m.random.random() < 0.5:
             record["metadata"].pop(name)
@@ -185,7 +204,10 @@ def change_metadata(m: Mutator, data: bytes) -> bytes:
 
 def replace_metadata(m: Mutator, data: bytes) -> bytes:
     return m.edit(
-        data, lambda record: record.update(metadata=m.random.choice([None, [], {}, "samples_count", 5, ["status"]]))
+        data,
+        lambda record: record.update(
+            metadata=m.random.choice([None, [], {}, "samples_count", 5, ["status"]])
+        ),
     )
 
 
@@ -235,7 +257,21 @@ def insert_text(m: Mutator, data: bytes) -> bytes:
     if index is not None:
         at = m.random.randrange(len(lines[index]))
         text = m.random.choice(
-            [b"\xe2\x96", b"\r", b"\n", b"\x00", b'"', b"}", b"{", b",", b"\x1c", b"\xa0", TOKEN, b"0: ", b"\\u0041"]
+            [
+                b"\xe2\x96",
+                b"\r",
+                b"\n",
+                b"\x00",
+                b'"',
+                b"}",
+                b"{",
+                b",",
+                b"\x1c",
+                b"\xa0",
+                TOKEN,
+                b"0: ",
+                b"\\u0041",
+            ]
         )
         lines[index] = lines[index][:at] + text + lines[index][at:]
     return b"".join(lines)
@@ -247,7 +283,16 @@ def prefix(m: Mutator, data: bytes) -> bytes:
     if index is not None:
         lines[index] = (
             m.random.choice(
-                [b"0: ", b" 12: ", b": ", TOKEN, b":::MLLOG", b"[0] NCCL INFO -> 0[", b"\xff\xfe", TOKEN + b'{"a": 1} ']
+                [
+                    b"0: ",
+                    b" 12: ",
+                    b": ",
+                    TOKEN,
+                    b":::MLLOG",
+                    b"[0] NCCL INFO -> 0[",
+                    b"\xff\xfe",
+                    TOKEN + b'{"a": 1} ',
+                ]
             )
             + lines[index]
         )
@@ -262,7 +307,20 @@ def suffix(m: Mutator, data: bytes) -> bytes:
         lines[index] = (
             body
             + m.random.choice(
-                [b" ", b"\t", b"\x0b", b"\x85", b"\xa0", b"\x1f", b" x", b"}", b"{}", b",{}", b"\x00", b" :::"]
+                [
+                    b" ",
+                    b"\t",
+                    b"\x0b",
+                    b"\x85",
+                    b"\xa0",
+                    b"\x1f",
+                    b" x",
+                    b"}",
+                    b"{}",
+                    b",{}",
+                    b"\x00",
+                    b" :::",
+                ]
             )
             + b"\n"
         )
@@ -275,13 +333,20 @@ def line_ends(m: Mutator, data: bytes) -> bytes:
     if m.random.random() < 0.5:
         return plain.replace(b"\n", end)
     lines = plain.split(b"\n")
-    return b"".join(line + (end if m.random.random() < 0.2 else b"\n") for line in lines[:-1]) + lines[-1]
+    return (
+        b"".join(line + (end if m.random.random() < 0.2 else b"\n") for line in lines[:-1])
+        + lines[-1]
+    )
 
 
 def bad_bytes(m: Mutator, data: bytes) -> bytes:
     for _ in range(m.random.choice((1, 3, 20))):
         at = m.random.randrange(len(data) + 1)
-        data = data[:at] + bytes(m.random.randrange(256) for _ in range(m.random.choice((1, 2, 50)))) + data[at:]
+        data = (
+            data[:at]
+            + bytes(m.random.randrange(256) for _ in range(m.random.choice((1, 2, 50))))
+            + data[at:]
+        )
     return data
 
 
@@ -326,7 +391,9 @@ def swap_lines(m: Mutator, data: bytes) -> bytes:
 def status(m: Mutator, data: bytes) -> bytes:
     return m.edit(
         data,
-        lambda record: record["metadata"].update(status=m.random.choice(["aborted", "success", "", None, "Success"])),
+        lambda record: record["metadata"].update(
+            status=m.random.choice(["aborted", "success", "", None, "Success"])
+        ),
         "run_stop",
     )
 
@@ -350,7 +417,10 @@ def second_run_stop(m: Mutator, data: bytes) -> bytes:
 def after_run_stop(m: Mutator, data: bytes) -> bytes:
     lines = m.lines(data)
     index = m.pick(
-        lines, m.random.choice(["eval_accuracy", "train_samples", "init_start", "seed", "run_start", "block_start"])
+        lines,
+        m.random.choice(
+            ["eval_accuracy", "train_samples", "init_start", "seed", "run_start", "block_start"]
+        ),
     )
     return b"".join([*lines, lines[index]]) if index is not None else data
 
@@ -359,13 +429,19 @@ def miss_target(m: Mutator, data: bytes) -> bytes:
     value = m.random.choice([9.9, 0.0, -1.0, float("nan"), "0.9", None])
     for _ in range(60):
         lines = m.lines(data)
-        todo = [i for i, line in enumerate(lines) if b'"key": "eval_accuracy"' in line and b"MISSED" not in line]
+        todo = [
+            i
+            for i, line in enumerate(lines)
+            if b'"key": "eval_accuracy"' in line and b"MISSED" not in line
+        ]
         if not todo:
             break
         data = (
             b"".join(lines[: todo[0]])
             + m.edit(
-                lines[todo[0]], lambda r: (r.update(value=value), r["metadata"].update(m="MISSED")), "eval_accuracy"
+                lines[todo[0]],
+                lambda r: (r.update(value=value), r["metadata"].update(m="MISSED")),
+                "eval_accuracy",
             )
             + b"".join(lines[todo[0] + 1 :])
         )
@@ -375,7 +451,9 @@ def miss_target(m: Mutator, data: bytes) -> bytes:
 def other_seed(m: Mutator, data: bytes) -> bytes:
     return m.edit(
         data,
-        lambda record: record.update(value=m.random.choice([1, 1, "1", 1.0, 1.7, "x", None, float("nan"), True])),
+        lambda record: record.update(
+            value=m.random.choice([1, 1, "1", 1.0, 1.7, "x", None, float("nan"), True])
+        ),
         "seed",
     )
 
@@ -391,7 +469,9 @@ def nine_files(m: Mutator, files: Files) -> Files:
 def eleven_files(m: Mutator, files: Files) -> Files:
     extra = files[m.random.choice(sorted(files))]
     files["result_10.txt"] = m.edit(
-        extra, lambda record: record.update(value=m.random.choice([987654, record["value"]])), "seed"
+        extra,
+        lambda record: record.update(value=m.random.choice([987654, record["value"]])),
+        "seed",
     )
     return files
 
@@ -441,20 +521,26 @@ def batch_size(m: Mutator, files: Files) -> Files:
 def one_batch_size(m: Mutator, files: Files) -> Files:
     name = m.random.choice(sorted(files))
     files[name] = m.edit(
-        files[name], lambda record: record.update(value=m.random.choice([8, 16, 32, 64])), "global_batch_size"
+        files[name],
+        lambda record: record.update(value=m.random.choice([8, 16, 32, 64])),
+        "global_batch_size",
     )
     return files
 
 
 def scale_samples(m: Mutator, files: Files) -> Files:
     """Faster or slower convergence, often close to what the reference allows."""
-    factor = m.random.choice([0.5, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 1.02, 1.5, m.random.uniform(0.9, 1.05)])
+    factor = m.random.choice(
+        [0.5, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 1.02, 1.5, m.random.uniform(0.9, 1.05)]
+    )
 
     def scale(line: bytes) -> bytes:
         if b'"key": "eval_accuracy"' not in line:
             return line
         return m.edit(
-            line, lambda r: r["metadata"].update(samples_count=r["metadata"]["samples_count"] * factor), "eval_accuracy"
+            line,
+            lambda r: r["metadata"].update(samples_count=r["metadata"]["samples_count"] * factor),
+            "eval_accuracy",
         )
 
     return {name: b"".join(scale(line) for line in m.lines(data)) for name, data in files.items()}
@@ -463,7 +549,10 @@ def scale_samples(m: Mutator, files: Files) -> Files:
 def everywhere(m: Mutator, files: Files) -> Files:
     """The same change of one key's value in every file."""
     key, value = m.random.choice(KEYS), m.value()
-    return {name: m.edit(data, lambda record: record.update(value=value), key) for name, data in files.items()}
+    return {
+        name: m.edit(data, lambda record: record.update(value=value), key)
+        for name, data in files.items()
+    }
 
 
 def same_seed(m: Mutator, files: Files) -> Files:
@@ -474,7 +563,9 @@ def same_seed(m: Mutator, files: Files) -> Files:
 
 def aborted_runs(m: Mutator, files: Files) -> Files:
     for name in m.random.sample(sorted(files), min(len(files), m.random.choice((1, 1, 2)))):
-        files[name] = m.edit(files[name], lambda record: record["metadata"].update(status="aborted"), "run_stop")
+        files[name] = m.edit(
+            files[name], lambda record: record["metadata"].update(status="aborted"), "run_stop"
+        )
     return files
 
 

@@ -82,7 +82,9 @@ _checkers: dict[Any, Any] = {}
 _make_checker = rcp_checker.RCP_Checker
 
 
-def _rcp_checker(usage: str, ruleset: str, benchmark: str, verbose: bool, rcp_file: Any = None) -> Any:
+def _rcp_checker(
+    usage: str, ruleset: str, benchmark: str, verbose: bool, rcp_file: Any = None
+) -> Any:
     if (ruleset, benchmark) not in _checkers:
         _checkers[ruleset, benchmark] = _make_checker(usage, ruleset, benchmark, verbose, rcp_file)
     return _checkers[ruleset, benchmark]
@@ -103,7 +105,9 @@ def remember() -> None:
 
     for module in (rcp_checker, result_summarizer):
         module.glob = type(
-            "glob", (), {"glob": staticmethod(lambda pattern, recursive=False: sorted(glob.glob(pattern)))}
+            "glob",
+            (),
+            {"glob": staticmethod(lambda pattern, recursive=False: sorted(glob.glob(pattern)))},
         )
 
 
@@ -158,5 +162,8 @@ def _judge(answer: Answer, folder: str, benchmark: str, ruleset: str, division: 
         len(files) == get_result_file_counts("training").get(benchmark)
         and bad <= 1
         and answer.olympic_mean is not None
-        and (division != "closed" or (bool(answer.seeds) and answer.rcp is not None and answer.rcp[0]))
+        and (
+            division != "closed"
+            or (bool(answer.seeds) and answer.rcp is not None and answer.rcp[0])
+        )
     )

@@ -37,7 +37,13 @@ def entries(tmp_path: Path) -> list[dict[str, str]]:
 
 def test_what_an_entry_says_that_its_logs_should_say(entries: list[dict[str, str]]) -> None:
     assert entries == [
-        {"key": "global_batch_size", "env": "BATCH", "fact": "global_batch", "value": "64", "form": "{}"},
+        {
+            "key": "global_batch_size",
+            "env": "BATCH",
+            "fact": "global_batch",
+            "value": "64",
+            "form": "{}",
+        },
         {"key": "opt_base_learning_rate", "env": "LR", "fact": "", "value": "", "form": "{}"},
         {"key": "seed", "env": "SEED", "fact": "", "value": "", "form": "{}"},
         {"key": "submission_platform", "env": "PLATFORM", "fact": "", "value": "", "form": "1x{}"},
@@ -61,12 +67,16 @@ def differing(tmp_path: Path, entries: list[dict[str, str]], **said: Any) -> lis
         ({"opt_base_learning_rate": None}, []),
         (
             {"opt_base_learning_rate": 0.002},
-            ["opt_base_learning_rate: logged is 0.002, and the environment says LR=1e-3 (in 1 of 4 runs)"],
+            [
+                "opt_base_learning_rate: logged is 0.002, and the environment says LR=1e-3 (in 1 of 4 runs)"
+            ],
         ),
         ({"seed": 7}, ["seed: logged is 7, and the run was given the seed 4001 (in 1 of 4 runs)"]),
         (
             {"submission_platform": "2xbox"},
-            ["submission_platform: logged is 2xbox, and the environment says PLATFORM=box (in 1 of 4 runs)"],
+            [
+                "submission_platform: logged is 2xbox, and the environment says PLATFORM=box (in 1 of 4 runs)"
+            ],
         ),
         (
             {"global_batch_size": 128},
@@ -84,20 +94,31 @@ def test_each_kind_of_difference(
 ) -> None:
     found = differing(tmp_path, entries, **said)
     assert (
-        found == [f"result_4.txt: {one}" for one in expected] if isinstance(expected, list) else len(found) == expected
+        found == [f"result_4.txt: {one}" for one in expected]
+        if isinstance(expected, list)
+        else len(found) == expected
     )
 
 
 def test_a_value_of_the_command_line_differs_from_the_descriptor_only(
     tmp_path: Path, entries: list[dict[str, str]]
 ) -> None:
-    folder = own_set(tmp_path / "set", [own_log(index, global_batch_size=32) for index in range(4)], entries=entries)
+    folder = own_set(
+        tmp_path / "set",
+        [own_log(index, global_batch_size=32) for index in range(4)],
+        entries=entries,
+    )
     (folder / "environment.sh").write_text('declare -x BATCH="32"\n')
     [one] = score_dir(str(folder)).differences
-    assert one.message == "logged is 32, and the descriptor says global_batch 64 (in 4 of 4 runs)" and one.line > 0
+    assert (
+        one.message == "logged is 32, and the descriptor says global_batch 64 (in 4 of 4 runs)"
+        and one.line > 0
+    )
 
 
-@pytest.mark.parametrize("damage", [b"\xff{", b"[]", b'{"logged": {}}', b'{"logged": [1, {"key": 3}, {}]}'])
+@pytest.mark.parametrize(
+    "damage", [b"\xff{", b"[]", b'{"logged": {}}', b'{"logged": [1, {"key": 3}, {}]}']
+)
 def test_records_that_cannot_be_used_compare_nothing(tmp_path: Path, damage: bytes) -> None:
     folder = own_set(tmp_path / "set", [own_log(index) for index in range(4)])
     (folder / "bundle/workload.json").write_bytes(damage)
@@ -109,17 +130,24 @@ def test_records_that_cannot_be_used_compare_nothing(tmp_path: Path, damage: byt
 def test_check_and_score_say_it(
     tmp_path: Path, entries: list[dict[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = own_set(tmp_path / "set", [own_log(index, seed=index) for index in range(4)], entries=entries)
+    folder = own_set(
+        tmp_path / "set", [own_log(index, seed=index) for index in range(4)], entries=entries
+    )
     assert main(["check", str(folder)]) == 1
     text = capsys.readouterr().out
-    assert "result_1.txt:3: differs: seed: logged is 0, and the run was given the seed 1001 (in 1 of 4 runs)" in text
+    assert (
+        "result_1.txt:3: differs: seed: logged is 0, and the run was given the seed 1001 (in 1 of 4 runs)"
+        in text
+    )
     assert text.rstrip().endswith("4 files, 0 bad, seeds ok, 4 values are not as described")
     assert main(["check", str(folder), "--json"]) == 1
     assert outputs.checked(capsys.readouterr().out)["as_described"] is False
     assert main(["score", str(folder)]) == 0
     assert "differs: seed: logged is 3" in capsys.readouterr().out
     assert main(["score", str(folder), "--json"]) == 0
-    assert [one["key"] for one in outputs.checked(capsys.readouterr().out)["differences"]] == ["seed"] * 4
+    assert [one["key"] for one in outputs.checked(capsys.readouterr().out)["differences"]] == [
+        "seed"
+    ] * 4
 
 
 @pytest.mark.parametrize(
@@ -137,18 +165,31 @@ def test_published_logs_are_what_the_catalogue_describes(
     root = sets.make_set(tmp_path, sets.logs(logs), system=system, workload=workload)
     described = {"logged": [asdict(one) for one in entry.logged if one.env != "SEED"]}
     (root / "bundle/workload.json").write_text(json.dumps(described))
-    lines = [f'declare -x {name}="{value}"\n' for name, value in entry.whole_env.items() if '"' not in str(value)]
+    lines = [
+        f'declare -x {name}="{value}"\n'
+        for name, value in entry.whole_env.items()
+        if '"' not in str(value)
+    ]
     (root / "environment.sh").write_text("".join(lines))
     assert score_dir(str(root)).differences == ()
-    told = (root / "environment.sh").read_text().replace('LR="0.0004"', 'LR="0.00055"').replace('"1e-3"', '"8e-4"')
+    told = (
+        (root / "environment.sh")
+        .read_text()
+        .replace('LR="0.0004"', 'LR="0.00055"')
+        .replace('"1e-3"', '"8e-4"')
+    )
     (root / "environment.sh").write_text(told)
     [one] = score_dir(str(root)).differences
     assert one.key == "opt_base_learning_rate" and one.message.endswith("(in 10 of 10 runs)")
 
 
-def test_every_workload_of_the_catalogue_with_rules_says_where_the_values_of_its_logs_come_from() -> None:
+def test_every_workload_of_the_catalogue_with_rules_says_where_the_values_of_its_logs_come_from() -> (
+    None
+):
     from orchestrator.model.catalogue import Catalogue
 
     for workload in Catalogue().workloads():
         if any(one.env for one in workload.rounds.values()):
-            assert {"global_batch_size", "opt_base_learning_rate", "seed", "submission_org"} <= set(workload.logged)
+            assert {"global_batch_size", "opt_base_learning_rate", "seed", "submission_org"} <= set(
+                workload.logged
+            )

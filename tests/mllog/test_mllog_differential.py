@@ -53,19 +53,27 @@ def differences(score: Score, answer: referee.Answer) -> list[str]:
     """Where our score and the referee's answer differ."""
     found = []
     if score.valid != answer.valid:
-        found.append(f"valid: {score.valid} ({score.reasons}), referee {answer.valid} ({answer.crash})")
+        found.append(
+            f"valid: {score.valid} ({score.reasons}), referee {answer.valid} ({answer.crash})"
+        )
     if answer.crash:
         return found
     for run in score.runs:
         if run.compliant != answer.compliant[run.file]:
-            found.append(f"{run.file} compliant: {run.compliant} {[str(finding) for finding in run.findings][:3]}")
+            found.append(
+                f"{run.file} compliant: {run.compliant} {[str(finding) for finding in run.findings][:3]}"
+            )
         theirs = answer.minutes.get(run.file)
         if run.compliant and not close(run.minutes, theirs):
             found.append(f"{run.file} minutes: {run.minutes}, referee {theirs}")
     if score.seeds_ok != answer.seeds:
         found.append(f"seeds: {score.seeds_ok}, referee {answer.seeds}")
     ours = score.rcp
-    if answer.rcp and ours and ((ours.passed, ours.message) != answer.rcp[:2] or not close(ours.factor, answer.rcp[2])):
+    if (
+        answer.rcp
+        and ours
+        and ((ours.passed, ours.message) != answer.rcp[:2] or not close(ours.factor, answer.rcp[2]))
+    ):
         found.append(f"rcp: {ours.passed} {ours.message} {ours.factor}, referee {answer.rcp}")
     if not close(score.olympic_mean, answer.olympic_mean):
         found.append(f"olympic mean: {score.olympic_mean}, referee {answer.olympic_mean}")
@@ -87,10 +95,15 @@ def originals(published: dict[str, Path]) -> dict[str, dict[str, bytes]]:
     import mllog_referee as referee  # pandas and scipy take seconds to import
 
     referee.remember()
-    return {name: {path.name: path.read_bytes() for path in published[name].iterdir()} for name, _, _ in SETS}
+    return {
+        name: {path.name: path.read_bytes() for path in published[name].iterdir()}
+        for name, _, _ in SETS
+    }
 
 
-@pytest.mark.parametrize("chunk", [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(1, CHUNKS))])
+@pytest.mark.parametrize(
+    "chunk", [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(1, CHUNKS))]
+)
 def test_damaged_sets_are_judged_as_the_referee_judges_them(
     chunk: int, originals: dict[str, dict[str, bytes]], write_logs: Any
 ) -> None:
@@ -119,13 +132,18 @@ def test_damaged_sets_are_judged_as_the_referee_judges_them(
     assert not unexplained, "\n".join(unexplained)
     # The mutations are no use if they all end the same way. (A handful of them may.)
     total = sum(outcomes.values())
-    assert total < 40 or min(outcomes["valid"], outcomes["crash"], outcomes["invalid"]) >= total // 20, outcomes
+    assert (
+        total < 40 or min(outcomes["valid"], outcomes["crash"], outcomes["invalid"]) >= total // 20
+    ), outcomes
 
 
 def test_the_table_in_the_documentation_lists_every_difference() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "scoring.md").read_text(encoding="utf-8")
     table = text.partition("## Differences from the referee")[2]
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == set(DIFFERENCES) | BY_CONSTRUCTION
+    assert (
+        set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE))
+        == set(DIFFERENCES) | BY_CONSTRUCTION
+    )
 
 
 def test_the_referee_itself_agrees_with_the_index(published: dict[str, Path]) -> None:
@@ -135,12 +153,18 @@ def test_the_referee_itself_agrees_with_the_index(published: dict[str, Path]) ->
 
     referee.remember()
     index = yaml.safe_load(
-        (Path(__file__).resolve().parents[1] / "data" / "mllog" / "index.yaml").read_text(encoding="utf-8")
+        (Path(__file__).resolve().parents[1] / "data" / "mllog" / "index.yaml").read_text(
+            encoding="utf-8"
+        )
     )
     for entry in index["sets"][:3] + index["sets"][-1:]:
         answer = referee.judge(str(published[entry["path"]]), entry["benchmark"], entry["ruleset"])
         assert answer.valid
         assert answer.rcp is not None
         assert answer.olympic_mean is not None
-        assert math.isclose(answer.olympic_mean, entry["expected"]["olympic_mean_minutes"], abs_tol=1e-9)
-        assert math.isclose(answer.olympic_mean * answer.rcp[2], entry["expected"]["score_minutes"], abs_tol=1e-9)
+        assert math.isclose(
+            answer.olympic_mean, entry["expected"]["olympic_mean_minutes"], abs_tol=1e-9
+        )
+        assert math.isclose(
+            answer.olympic_mean * answer.rcp[2], entry["expected"]["score_minutes"], abs_tol=1e-9
+        )

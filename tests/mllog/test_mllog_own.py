@@ -26,13 +26,21 @@ def folder_of(place: Path, logs: list[bytes]) -> Path:
     return place
 
 
-def test_a_set_is_scored_by_the_rules_that_it_has_on_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_set_is_scored_by_the_rules_that_it_has_on_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = own_set(tmp_path / "set", FIVE)
     assert main(["score", str(folder), "--json"]) == 0
     score = outputs.checked(capsys.readouterr().out)
-    assert score["score_minutes"] == pytest.approx(sum(run["minutes"] for run in score["runs"][1:4]) / 3, abs=1e-12)
+    assert score["score_minutes"] == pytest.approx(
+        sum(run["minutes"] for run in score["runs"][1:4]) / 3, abs=1e-12
+    )
     assert (score["round"], score["round_from"], score["division"]) == ("own", "set.json", None)
-    assert score["rcp"] is None and score["normalization_factor"] is None and score["differences"] == []
+    assert (
+        score["rcp"] is None
+        and score["normalization_factor"] is None
+        and score["differences"] == []
+    )
     assert score["own_rules"] == {
         "benchmark": "tiny_gpt",
         "metric": "validation loss",
@@ -41,13 +49,18 @@ def test_a_set_is_scored_by_the_rules_that_it_has_on_record(tmp_path: Path, caps
         "runs_required": 4,
     }
     assert [run["samples"] for run in score["runs"]] == [640] * 5
-    assert score["verdict"] == "valid score by the workload's own rules, not an MLPerf score: 31.20 s"
+    assert (
+        score["verdict"] == "valid score by the workload's own rules, not an MLPerf score: 31.20 s"
+    )
     assert main(["score", str(folder)]) == 0
     text = capsys.readouterr().out
     assert "tiny_gpt · the workload's own rules, not MLPerf's (set.json) · batch size 64" in text
     assert "note: scored by the workload's own rules: no RCP test, no compliance check" in text
     assert main(["check", str(folder)]) == 0
-    assert "tiny_gpt, the workload's own rules, not MLPerf's: 5 files, 0 bad, seeds ok" in capsys.readouterr().out
+    assert (
+        "tiny_gpt, the workload's own rules, not MLPerf's: 5 files, 0 bad, seeds ok"
+        in capsys.readouterr().out
+    )
 
 
 def test_mlperf_scores_say_that_they_are_none_of_these(published: dict[str, Path]) -> None:
@@ -60,16 +73,24 @@ def test_mlperf_scores_say_that_they_are_none_of_these(published: dict[str, Path
     ("bad", "words"),
     [
         ({"status": "aborted"}, "the run ended with status 'aborted'"),
-        ({"loss": 1.6}, "no evaluation reached the target (validation loss ≤ 1.5): the best is 1.6"),
+        (
+            {"loss": 1.6},
+            "no evaluation reached the target (validation loss ≤ 1.5): the best is 1.6",
+        ),
         (
             {"loss": float("nan")},
             "no evaluation reached the target (validation loss ≤ 1.5): there is none with a number",
         ),
         ({"minutes": 0}, "the run took 0.00 minutes"),
-        ({"submission_benchmark": "other"}, "the log is of 'other', and the workload of 'tiny_gpt'"),
+        (
+            {"submission_benchmark": "other"},
+            "the log is of 'other', and the workload of 'tiny_gpt'",
+        ),
     ],
 )
-def test_a_bad_run_takes_the_place_of_the_slowest(tmp_path: Path, bad: dict[str, Any], words: str) -> None:
+def test_a_bad_run_takes_the_place_of_the_slowest(
+    tmp_path: Path, bad: dict[str, Any], words: str
+) -> None:
     one = [own_log(2, **bad) if index == 2 else log for index, log in enumerate(FIVE)]
     score = score_dir(str(own_set(tmp_path / "one", one)))
     assert score.valid and [run.use for run in score.runs].count("bad") == 1
@@ -86,20 +107,36 @@ def test_a_run_without_an_end_and_torn_lines(tmp_path: Path) -> None:
     logs = [FIVE[0].rsplit(b":::MLLOG", 1)[0], FIVE[1] + b":::MLLOG {torn\n", *FIVE[2:]]
     score = score_dir(str(own_set(tmp_path / "set", logs)))
     assert [run.use for run in score.runs] == ["bad", "fastest", "counted", "counted", "counted"]
-    assert [(one.severity, one.line) for one in score.runs[1].findings] == [("warning", FIVE[1].count(b"\n") + 1)]
+    assert [(one.severity, one.line) for one in score.runs[1].findings] == [
+        ("warning", FIVE[1].count(b"\n") + 1)
+    ]
 
 
 def test_larger_is_better_where_the_workload_says_so(tmp_path: Path) -> None:
     logs = [own_log(index, 0.5, loss=0.4) for index in range(4)]
-    reached = own_set(tmp_path / "a", logs, target=0.3, metric="accuracy", target_is_upper_bound=False)
+    reached = own_set(
+        tmp_path / "a", logs, target=0.3, metric="accuracy", target_is_upper_bound=False
+    )
     assert score_dir(str(reached)).valid  # the first evaluation, 1.4, and the last are above it
-    missed = score_dir(str(own_set(tmp_path / "b", logs, target=1.41, metric="accuracy", target_is_upper_bound=False)))
-    assert not missed.valid and "accuracy ≥ 1.41): the best is 1.4" in missed.runs[0].findings[0].message
+    missed = score_dir(
+        str(
+            own_set(
+                tmp_path / "b", logs, target=1.41, metric="accuracy", target_is_upper_bound=False
+            )
+        )
+    )
+    assert (
+        not missed.valid
+        and "accuracy ≥ 1.41): the best is 1.4" in missed.runs[0].findings[0].message
+    )
 
 
 def test_seeds(tmp_path: Path) -> None:
     twice = score_dir(str(own_set(tmp_path / "twice", [*FIVE[:4], own_log(4, seed=1001)])))
-    assert not twice.valid and "the seed check fails: result_5.txt: seed 1001 is already logged in" in twice.verdict
+    assert (
+        not twice.valid
+        and "the seed check fails: result_5.txt: seed 1001 is already logged in" in twice.verdict
+    )
     none = score_dir(str(own_set(tmp_path / "none", [*FIVE[:4], own_log(4, seed=None)])))
     assert not none.seeds_ok and "result_5.txt: no `seed` is logged" in none.verdict
 
@@ -107,12 +144,20 @@ def test_seeds(tmp_path: Path) -> None:
 def test_all_planned_runs_are_needed_and_all_count(tmp_path: Path) -> None:
     unfinished = score_dir(str(own_set(tmp_path / "a", FIVE[:3], 6)))
     assert unfinished.runs_required == 6 and unfinished.forecast is not None
-    assert unfinished.verdict.startswith("no valid score yet by the workload's own rules: 3 runs, 6 are needed")
+    assert unfinished.verdict.startswith(
+        "no valid score yet by the workload's own rules: 3 runs, 6 are needed"
+    )
     few = score_dir(str(own_set(tmp_path / "b", FIVE[:3])))
-    assert few.runs_required == 4 and "3 runs, 4 are needed" in few.verdict, "the workload wants four"
+    assert few.runs_required == 4 and "3 runs, 4 are needed" in few.verdict, (
+        "the workload wants four"
+    )
     many = [own_log(index, 0.5 + index / 100) for index in range(12)]
     score = score_dir(str(own_set(tmp_path / "c", many)))
-    assert score.valid and score.window is None and [run.use for run in score.runs].count("counted") == 10
+    assert (
+        score.valid
+        and score.window is None
+        and [run.use for run in score.runs].count("counted") == 10
+    )
 
 
 def test_loose_logs_take_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +169,11 @@ def test_loose_logs_take_an_option(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "tiny_gpt.yaml").write_text(WORKLOAD)
     assert main(["score", folder, "--workload", str(tmp_path / "tiny_gpt.yaml"), "--json"]) == 0
     said = outputs.checked(capsys.readouterr().out)
-    assert (said["round_from"], said["own_rules"]["target"], said["runs_required"]) == ("--workload", 1.5, 5)
+    assert (said["round_from"], said["own_rules"]["target"], said["runs_required"]) == (
+        "--workload",
+        1.5,
+        5,
+    )
     assert main(["check", folder, "--workload", str(tmp_path / "tiny_gpt.yaml")]) == 0
     strict = tmp_path / "strict" / "tiny_gpt.yaml"
     strict.parent.mkdir()
@@ -133,7 +182,9 @@ def test_loose_logs_take_an_option(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "no evaluation reached the target (validation loss ≤ 1.2)" in capsys.readouterr().out
 
 
-def test_wrong_options_say_what_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_say_what_is_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = str(folder_of(tmp_path / "logs", FIVE))
     for words, text in (
         (("--workload", "flux1"), "flux1 is scored by MLPerf's rules"),
@@ -171,12 +222,16 @@ def test_rules_from_hand_made_records() -> None:
     assert OwnRules(metric="loss").goal == ""
 
 
-@pytest.mark.parametrize("members", [{"target": "low"}, {"target": None}, {"metric": 3, "benchmark": [], "nexp": "x"}])
+@pytest.mark.parametrize(
+    "members", [{"target": "low"}, {"target": None}, {"metric": 3, "benchmark": [], "nexp": "x"}]
+)
 def test_any_set_json_gives_an_answer(tmp_path: Path, members: dict[str, Any]) -> None:
     folder = own_set(tmp_path / "set", FIVE)
     document = json.loads((folder / "set.json").read_text())
     (folder / "set.json").write_text(json.dumps(document | members))
-    (folder / "bundle/workload.json").write_text('{"runs_required": "many", "logged": [3, {"key": []}]}')
+    (folder / "bundle/workload.json").write_text(
+        '{"runs_required": "many", "logged": [3, {"key": []}]}'
+    )
     try:
         assert score_dir(str(folder)).verdict
     except OrchestratorError:
@@ -189,5 +244,7 @@ def test_the_example_gives_what_its_readme_says(capsys: pytest.CaptureFixture[st
     assert main(["score", str(example / "two_h200"), "--workload", str(workload), "--json"]) == 0
     score = outputs.checked(capsys.readouterr().out)
     assert (round(score["score_minutes"], 4), len(score["runs"])) == (0.5445, 10)
-    assert all(f"{figure:,}" in (example / "README.md").read_text() for figure in (110_592, 143_360))
+    assert all(
+        f"{figure:,}" in (example / "README.md").read_text() for figure in (110_592, 143_360)
+    )
     assert {run["samples"] for run in score["runs"]} >= {110_592, 143_360}

@@ -44,7 +44,9 @@ def test_the_stored_files_are_the_published_bytes(entry: dict) -> None:
 
 
 @pytest.mark.parametrize("entry", SETS, ids=lambda entry: entry["path"])
-def test_a_published_set_scores_as_the_referee_scores_it(entry: dict, published: dict[str, Path]) -> None:
+def test_a_published_set_scores_as_the_referee_scores_it(
+    entry: dict, published: dict[str, Path]
+) -> None:
     score = score_dir(str(published[entry["path"]]), ruleset=entry["ruleset"]).to_json()
     expected = entry["expected"]
     assert same(score["olympic_mean_minutes"], expected["olympic_mean_minutes"])
@@ -82,7 +84,9 @@ def test_each_run_reads_as_the_referee_reads_it(entry: dict, published: dict[str
 
 
 @pytest.mark.parametrize("entry", SETS, ids=lambda entry: entry["path"])
-def test_compressed_logs_read_the_same_and_the_round_is_guessed(entry: dict, published: dict[str, Path]) -> None:
+def test_compressed_logs_read_the_same_and_the_round_is_guessed(
+    entry: dict, published: dict[str, Path]
+) -> None:
     packed = score_dir(str(DATA / entry["path"]))
     plain = score_dir(str(published[entry["path"]]), ruleset=entry["ruleset"])
     assert packed.ruleset == entry["ruleset"]
@@ -94,7 +98,9 @@ def test_compressed_logs_read_the_same_and_the_round_is_guessed(entry: dict, pub
 def test_skipping_statistics_changes_nothing(entry: dict, published: dict[str, Path]) -> None:
     for path in sorted(published[entry["path"]].iterdir()):
         quick, full = read_log(str(path)), read_log(str(path), full=True)
-        assert [(e.key, e.value, e.time) for e in quick.records] == [(e.key, e.value, e.time) for e in full.records]
+        assert [(e.key, e.value, e.time) for e in quick.records] == [
+            (e.key, e.value, e.time) for e in full.records
+        ]
         assert [quick.line(e) for e in quick.entries] == [full.line(e) for e in full.entries]
         assert quick.throughput == full.throughput
 
@@ -102,7 +108,13 @@ def test_skipping_statistics_changes_nothing(entry: dict, published: dict[str, P
 def test_line_numbers_are_those_of_the_file(published: dict[str, Path]) -> None:
     for name in (DELL, MI355X, "v5.1/NVIDIA/theia_ngpu72_ngc25.09_nemo/flux1"):
         path = sorted(published[name].iterdir())[-1]
-        lines = path.read_bytes().decode("latin-1").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        lines = (
+            path.read_bytes()
+            .decode("latin-1")
+            .replace("\r\n", "\n")
+            .replace("\r", "\n")
+            .split("\n")
+        )
         log = read_log(str(path))
         for entry in log.records:
             assert f'"{entry.key}"' in lines[log.line(entry) - 1]
@@ -120,7 +132,9 @@ def test_the_one_bad_run_is_named_with_its_reasons(published: dict[str, Path]) -
 
 
 @pytest.mark.parametrize("entry", SETS, ids=lambda entry: entry["path"])
-def test_findings_say_what_6_1_0_asks_for_in_addition(entry: dict, published: dict[str, Path]) -> None:
+def test_findings_say_what_6_1_0_asks_for_in_addition(
+    entry: dict, published: dict[str, Path]
+) -> None:
     score = score_dir(str(published[entry["path"]]), ruleset="6.1.0")
     missing = {finding.key for finding in score.runs[0].findings if "missing" in finding.message}
     assert {"micro_batch_size", "config_filename", "tensor_parallelism"} <= missing
@@ -135,7 +149,9 @@ def replayed(folder: Path, ruleset: str) -> tuple[list[RunScore], float]:
     return launch_order(runs), final
 
 
-def test_the_forecast_range_holds_the_final_score_in_nine_of_ten_cases(published: dict[str, Path]) -> None:
+def test_the_forecast_range_holds_the_final_score_in_nine_of_ten_cases(
+    published: dict[str, Path],
+) -> None:
     held = asked = 0
     for entry in SETS:
         runs, final = replayed(published[entry["path"]], entry["ruleset"])
@@ -170,7 +186,10 @@ def test_runs_side_by_side_need_less_time(published: dict[str, Path]) -> None:
     runs, _ = replayed(published[MI355X], "5.1.0")
     told = []
     for shift in (1, 0):  # one after the other, and all four from the same moment on
-        four = [one.replace(start=shift * k * 1e8, stop=shift * k * 1e8 + 6e6) for k, one in enumerate(runs[:4])]
+        four = [
+            one.replace(start=shift * k * 1e8, stop=shift * k * 1e8 + 6e6)
+            for k, one in enumerate(runs[:4])
+        ]
         told.append(_fit(score_runs("x", runs[:4], rules("5.1.0")), four, 6, None))
     assert told[0]["minutes_needed"] > 5 * told[0]["minutes_per_run"]
     assert told[1]["minutes_needed"] == 2 * told[1]["minutes_per_run"]
@@ -212,7 +231,9 @@ def test_the_median_window_in_launch_order(published: dict[str, Path], tmp_path:
         (folder / f"result_{20 - number}.txt").write_bytes(Path(run.path).read_bytes())
     last = Path(runs[-1].path)
     for number, later in ((10, 1.0), (9, 4.0)):
-        text = shifted(with_seed(last, 99000 + number), later).replace(b'"time_ms": 17', b'"time_ms": 18')
+        text = shifted(with_seed(last, 99000 + number), later).replace(
+            b'"time_ms": 17', b'"time_ms": 18'
+        )
         (folder / f"result_{number}.txt").write_bytes(text)
     plain = score_dir(str(folder), ruleset="5.1.0")
     assert not plain.valid and "12 result files" in plain.verdict
@@ -267,17 +288,36 @@ def test_the_commands_and_their_exit_codes(published: dict[str, Path], tmp_path:
     assert good.returncode == 0 and good.stderr == ""
     document = outputs.checked(good.stdout)
     assert set(KEYS) <= set(document)
-    assert {"file", "minutes", "samples", "status", "seed", "converged", "compliant", "findings"} <= set(
-        document["runs"][0]
-    )
-    assert {"pass", "message", "batch_size", "mean", "min_acceptable_mean", "submission_mean"} <= set(document["rcp"])
+    assert {
+        "file",
+        "minutes",
+        "samples",
+        "status",
+        "seed",
+        "converged",
+        "compliant",
+        "findings",
+    } <= set(document["runs"][0])
+    assert {
+        "pass",
+        "message",
+        "batch_size",
+        "mean",
+        "min_acceptable_mean",
+        "submission_mean",
+    } <= set(document["rcp"])
     text = command("score", str(published[DELL]))
     assert text.returncode == 0 and text.stdout.startswith("valid score: 3.00 min\n")
     two = command("score", str(published[DELL]), str(published[MI355X]), "--json")
-    assert two.returncode == 0 and [len(item["runs"]) for item in outputs.checked(two.stdout)["scores"]] == [10, 10]
+    assert two.returncode == 0 and [
+        len(item["runs"]) for item in outputs.checked(two.stdout)["scores"]
+    ] == [10, 10]
     assert command("check", str(published[MI355X])).returncode == 0
     checked = command("check", str(published[DELL]), "--json")
-    assert checked.returncode == 1 and outputs.checked(checked.stdout)["findings"][0]["file"] == "result_9.txt"
+    assert (
+        checked.returncode == 1
+        and outputs.checked(checked.stdout)["findings"][0]["file"] == "result_9.txt"
+    )
     assert command("score", str(published[MI355X]), "--ruleset", "6.1").returncode == 1
     for argv, words in (
         (("score", str(tmp_path)), "no result_"),
@@ -285,7 +325,11 @@ def test_the_commands_and_their_exit_codes(published: dict[str, Path], tmp_path:
         (("score", str(published[DELL].parent)), f"orchestrator score {published[DELL]}"),
     ):
         refused = command(*argv)
-        assert refused.returncode == 2 and words in refused.stderr and "Traceback" not in refused.stderr
+        assert (
+            refused.returncode == 2
+            and words in refused.stderr
+            and "Traceback" not in refused.stderr
+        )
 
 
 def test_a_folder_that_is_no_input(tmp_path: Path) -> None:

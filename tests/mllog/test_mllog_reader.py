@@ -91,8 +91,16 @@ def test_neighbouring_tokens_are_no_records(line: bytes, tmp_path: Path) -> None
         (b'{"time_ms": "soon", "key": "a", "value": 1, "metadata": {}}', False, "soon"),
         (b'{"time_ms": 1, "key": "a", "value": 1}', True, "metadata"),
         (b"[" * 100000, True, "deeply"),
-        (b'{"time_ms": 1' + b"0" * 400 + b', "key": "a", "value": 1, "metadata": {}}', True, "time_ms"),
-        (b'{"time_ms": 1' + b"0" * 9000 + b', "key": "a", "value": 1, "metadata": {}}', False, "not one JSON object"),
+        (
+            b'{"time_ms": 1' + b"0" * 400 + b', "key": "a", "value": 1, "metadata": {}}',
+            True,
+            "time_ms",
+        ),
+        (
+            b'{"time_ms": 1' + b"0" * 9000 + b', "key": "a", "value": 1, "metadata": {}}',
+            False,
+            "not one JSON object",
+        ),
         (record()[len(TOKEN) :] + record()[len(TOKEN) :], False, "not one JSON object"),
         (
             record()[len(TOKEN) :] + b',"<record boundary 7c41b6>",' + record()[len(TOKEN) :],
@@ -175,7 +183,13 @@ def test_any_bytes_read_as_the_referee_reads_them(tmp_path: Path) -> None:
 
 def statistics(count: int) -> list[bytes]:
     return [
-        record("tracked_stats", {"loss": 1 / (step + 1), "grad": -step}, time=1000 + step, step=step, lr=1e-05 * step)
+        record(
+            "tracked_stats",
+            {"loss": 1 / (step + 1), "grad": -step},
+            time=1000 + step,
+            step=step,
+            lr=1e-05 * step,
+        )
         for step in range(count)
     ]
 
@@ -183,7 +197,10 @@ def statistics(count: int) -> list[bytes]:
 def test_a_dense_log_skips_statistics_but_not_the_damaged_ones(tmp_path: Path) -> None:
     lines = [record("run_start"), *statistics(1200), record("run_stop", status="success")]
     whole = read(tmp_path, b"\n".join(lines) + b"\n")
-    assert [entry.key for entry in whole.records] == ["run_start", "run_stop"] and not whole.statistics
+    assert [entry.key for entry in whole.records] == [
+        "run_start",
+        "run_stop",
+    ] and not whole.statistics
     assert whole.line(whole.records[1]) == 1202
     chance = random.Random(8)
     changes = [
@@ -223,7 +240,12 @@ def test_throughput_is_kept_in_dense_logs(tmp_path: Path) -> None:
 def test_a_sparse_log_skips_known_statistics_too(tmp_path: Path) -> None:
     noise = b"console text of a training step\n" * 200
     lines = statistics(300)
-    log = read(tmp_path, b"".join(noise + line + b"\n" for line in [*lines, record("seed", 5), b"\r" + lines[7][:-1]]))
+    log = read(
+        tmp_path,
+        b"".join(
+            noise + line + b"\n" for line in [*lines, record("seed", 5), b"\r" + lines[7][:-1]]
+        ),
+    )
     assert [(entry.key, entry.value) for entry in log.records] == [("seed", 5)]
     assert len(log.damage) == 1
     assert log.line(log.damage[0]) == 201 * 302 + 1
@@ -260,7 +282,10 @@ def test_a_line_without_end_does_not_fill_the_memory(line: bytes, tmp_path: Path
 
 def test_a_record_across_the_read_boundary(tmp_path: Path) -> None:
     for cut in range(-len(record()) - 2, 3, 7):
-        log = read(tmp_path, b"x" * (BLOCK + cut - 1) + b"\n" + record() + b"\r\n" + record("run_start") + b"\r\n")
+        log = read(
+            tmp_path,
+            b"x" * (BLOCK + cut - 1) + b"\n" + record() + b"\r\n" + record("run_start") + b"\r\n",
+        )
         assert [entry.key for entry in log.records] == ["seed", "run_start"]
         assert [log.line(entry) for entry in log.records] == [2, 3]
 

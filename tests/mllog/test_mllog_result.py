@@ -54,5 +54,7 @@ def test_a_cold_score_loads_neither_typing_nor_dataclasses() -> None:
         "print(sorted({'typing', 'dataclasses', 'inspect'} & set(sys.modules)))"
     )
     top = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program, str(top)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, str(top)], capture_output=True, text=True
+    )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")

@@ -24,7 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def builder() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build_rule_data", ROOT / "tools" / "build_rule_data.py")
+    spec = importlib.util.spec_from_file_location(
+        "build_rule_data", ROOT / "tools" / "build_rule_data.py"
+    )
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -35,14 +37,27 @@ def test_the_data_files_are_what_the_pinned_package_gives() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         built = builder().build()
-    assert {path.name for path in (ROOT / "orchestrator" / "mllog" / "data").glob("*.json")} == set(built)
+    assert {path.name for path in (ROOT / "orchestrator" / "mllog" / "data").glob("*.json")} == set(
+        built
+    )
     for name, text in built.items():
-        assert (ROOT / "orchestrator" / "mllog" / "data" / name).read_text(encoding="utf-8") == text, name
+        assert (ROOT / "orchestrator" / "mllog" / "data" / name).read_text(
+            encoding="utf-8"
+        ) == text, name
         assert "mlperf-logging 4.1.68" in text and "Apache License 2.0" in text
 
 
 @pytest.mark.parametrize(
-    "text", ["__import__('os')", "v['value'].lower()", "[x for x in v]", "open('x')", "v ** w", "lambda: 1", "f'{v}'"]
+    "text",
+    [
+        "__import__('os')",
+        "v['value'].lower()",
+        "[x for x in v]",
+        "open('x')",
+        "v ** w",
+        "lambda: 1",
+        "f'{v}'",
+    ],
 )
 def test_an_expression_outside_the_vocabulary_stops_the_builder(text: str) -> None:
     module = builder()
@@ -75,7 +90,16 @@ def test_a_translated_expression_gives_what_python_gives(text: str) -> None:
     ours = expression(builder().condition(text)[1])
     state = {"s": {"b": 8}, "is_integer": is_integer, "math": math}
     for value in (None, 0, 1, 2, 16, 0.5, 0.925, -1, "x", "", True, [], {}, float("nan"), 10**400):
-        for metadata in ({}, {"n": 4}, {"n": 0, "a": 1}, {"n": None}, None, "epoch_num", ["n"], {"epoch_num": 1}):
+        for metadata in (
+            {},
+            {"n": 4},
+            {"n": 0, "a": 1},
+            {"n": None},
+            None,
+            "epoch_num",
+            ["n"],
+            {"epoch_num": 1},
+        ):
             context = Context()
             context.state = {"b": 8}
             context.record = type("R", (), {"value": value, "metadata": metadata, "time": 1.0})
@@ -96,9 +120,11 @@ def test_every_reference_point_and_limit(ruleset: str) -> None:
         warnings.simplefilter("ignore")
         from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
     logging.disable(logging.CRITICAL)
-    names = json.loads((ROOT / "orchestrator" / "mllog" / "data" / f"rcp-{ruleset}.json").read_text(encoding="utf-8"))[
-        "tables"
-    ]
+    names = json.loads(
+        (ROOT / "orchestrator" / "mllog" / "data" / f"rcp-{ruleset}.json").read_text(
+            encoding="utf-8"
+        )
+    )["tables"]
     for name in names:
         ours, theirs = rcp.table(ruleset, name), RCP_Checker("training", ruleset, name, False)
         assert ours is not None
@@ -130,7 +156,10 @@ def test_batch_sizes_below_and_above_the_table() -> None:
     table = rcp.table("6.0.0", "llama2_70b_lora")
     assert table is not None
     below = table.check(4, [3200] * 10)
-    assert below.passed and below.message == "RCP not found but slower convergence on smaller batch size"
+    assert (
+        below.passed
+        and below.message == "RCP not found but slower convergence on smaller batch size"
+    )
     assert table.check(4, [100] * 10).message == "Missing RCP, please submit RCP with BS = 4"
     above = table.check(256, [3200] * 10)
     assert not above.passed and above.message == "Missing RCP, please submit RCP with BS = 256"
@@ -199,7 +228,9 @@ def test_findings_in_words(
         if finding.key == key and finding.line == 3
     ]
     if words:
-        assert any(words in finding.message for finding in findings), [str(finding) for finding in findings]
+        assert any(words in finding.message for finding in findings), [
+            str(finding) for finding in findings
+        ]
     else:
         assert not findings
 
@@ -212,18 +243,37 @@ def test_a_rule_that_needs_an_earlier_record_says_so(tmp_path: Path) -> None:
         ("opt_learning_rate_decay_steps", 1199872, {}),
         ("opt_learning_rate_warmup_steps", 128, {}),
     )
-    messages = [finding.message for finding in check_log(read_log(path), rules("6.0.0")).findings if finding.line == 3]
-    assert any("needs `opt_learning_rate_warmup_steps`, which is not logged before" in message for message in messages)
+    messages = [
+        finding.message
+        for finding in check_log(read_log(path), rules("6.0.0")).findings
+        if finding.line == 3
+    ]
+    assert any(
+        "needs `opt_learning_rate_warmup_steps`, which is not logged before" in message
+        for message in messages
+    )
 
 
 def test_an_unknown_division_and_benchmark_are_fatal(tmp_path: Path) -> None:
-    one = check_log(read_log(log(tmp_path / "a.txt", ("submission_division", "ajar", {}))), rules("6.0.0"))
-    assert one.fatal and any("`ajar`" in finding.message and finding.line == 1 for finding in one.findings)
+    one = check_log(
+        read_log(log(tmp_path / "a.txt", ("submission_division", "ajar", {}))), rules("6.0.0")
+    )
+    assert one.fatal and any(
+        "`ajar`" in finding.message and finding.line == 1 for finding in one.findings
+    )
     two = check_log(
-        read_log(log(tmp_path / "b.txt", ("submission_division", "closed", {}), ("submission_benchmark", "doom", {}))),
+        read_log(
+            log(
+                tmp_path / "b.txt",
+                ("submission_division", "closed", {}),
+                ("submission_benchmark", "doom", {}),
+            )
+        ),
         rules("6.0.0"),
     )
-    assert two.fatal and any("`doom`" in finding.message and finding.line == 2 for finding in two.findings)
+    assert two.fatal and any(
+        "`doom`" in finding.message and finding.line == 2 for finding in two.findings
+    )
 
 
 def test_a_later_config_withdraws_what_an_earlier_one_found(tmp_path: Path) -> None:
@@ -236,4 +286,10 @@ def test_a_later_config_withdraws_what_an_earlier_one_found(tmp_path: Path) -> N
             ("gradient_accumulation_steps", 0, {}),
         )
         findings = check_log(read_log(path), rules("6.0.0")).findings
-        assert any(finding.key == "gradient_accumulation_steps" and finding.line == 3 for finding in findings) is wrong
+        assert (
+            any(
+                finding.key == "gradient_accumulation_steps" and finding.line == 3
+                for finding in findings
+            )
+            is wrong
+        )

@@ -70,14 +70,25 @@ def test_failed_attempts_are_listed_and_not_scored(
     state(folder / "runs" / "3" / "attempt_2", run=3, attempt=2, state="success", outcome="success")
     score = score_dir(str(folder))
     assert score.valid
-    assert score.unscored == [{"run": 3, "attempt": 1, "outcome": "infrastructure", "reason": "node n2 is gone"}]
+    assert score.unscored == [
+        {"run": 3, "attempt": 1, "outcome": "infrastructure", "reason": "node n2 is gone"}
+    ]
     assert main(["score", str(folder)]) == 0
-    assert "infrastructure: run 3, attempt 1: node n2 is gone (not scored)" in capsys.readouterr().out
+    assert (
+        "infrastructure: run 3, attempt 1: node n2 is gone (not scored)" in capsys.readouterr().out
+    )
 
 
 def test_a_result_of_a_lost_run_does_not_count(logs: list[bytes], tmp_path: Path) -> None:
     folder = make_set(tmp_path / "set", logs, 10)
-    state(folder / "runs" / "5", run=5, attempt=3, state="failed", outcome="infrastructure", reason="hung")
+    state(
+        folder / "runs" / "5",
+        run=5,
+        attempt=3,
+        state="failed",
+        outcome="infrastructure",
+        reason="hung",
+    )
     score = score_dir(str(folder))
     assert score.pending == [5] and len(score.runs) == 9 and not score.valid
 
@@ -90,7 +101,9 @@ def test_an_unfinished_set_gets_the_forecast(
     text = capsys.readouterr().out
     assert "6 of 10 runs are missing; 1 more may fail" in text
     assert "IT DOES NOT FIT" in text and "chance to pass the RCP test" in text
-    assert text.splitlines()[0].startswith("no valid score yet: 4 result files, exactly 10 are needed")
+    assert text.splitlines()[0].startswith(
+        "no valid score yet: 4 result files, exactly 10 are needed"
+    )
 
 
 def test_a_set_without_any_result_yet(logs: list[bytes], tmp_path: Path) -> None:
@@ -99,8 +112,12 @@ def test_a_set_without_any_result_yet(logs: list[bytes], tmp_path: Path) -> None
     assert score.to_json()["rcp"] is None and score.verdict.startswith("no valid score yet")
 
 
-def test_a_set_with_more_runs_is_scored_by_its_median_window(logs: list[bytes], tmp_path: Path) -> None:
-    extra = logs[4].replace(b'"time_ms": 17', b'"time_ms": 18').replace(b'"lineno": ', b'"lineno": 9')
+def test_a_set_with_more_runs_is_scored_by_its_median_window(
+    logs: list[bytes], tmp_path: Path
+) -> None:
+    extra = (
+        logs[4].replace(b'"time_ms": 17', b'"time_ms": 18').replace(b'"lineno": ', b'"lineno": 9')
+    )
     score = score_dir(str(make_set(tmp_path / "set", [*logs, extra], 11)))
     assert score.valid and score.window is not None
     assert len(score.window["windows"]) == 2
@@ -120,22 +137,33 @@ def test_a_broken_set_json_is_said(tmp_path: Path) -> None:
         score_dir(str(tmp_path))
 
 
-def test_the_open_division_has_no_seed_check_and_no_rcp(published: dict[str, Path], write_logs: Any) -> None:
+def test_the_open_division_has_no_seed_check_and_no_rcp(
+    published: dict[str, Path], write_logs: Any
+) -> None:
     """All logs say `open`: the open rules count, and neither equal seeds nor a strange batch size fails the set."""
     import mllog_referee as referee
 
     def opened(data: bytes) -> bytes:
-        data = data.replace(b'"submission_division", "value": "closed"', b'"submission_division", "value": "open"')
-        data = data.replace(b'"global_batch_size", "value": 8', b'"global_batch_size", "value": 4096')
+        data = data.replace(
+            b'"submission_division", "value": "closed"', b'"submission_division", "value": "open"'
+        )
+        data = data.replace(
+            b'"global_batch_size", "value": 8', b'"global_batch_size", "value": 4096'
+        )
         # The open rules of this benchmark ask for epochs.
         return b"\n".join(
-            line.replace(b'"samples_count"', b'"epoch_num": 1, "samples_count"') if b'"eval_accuracy"' in line else line
+            line.replace(b'"samples_count"', b'"epoch_num": 1, "samples_count"')
+            if b'"eval_accuracy"' in line
+            else line
             for line in data.split(b"\n")
         )
 
     files = {path.name: opened(path.read_bytes()) for path in published[MI355X].iterdir()}
     files["result_1.txt"] = files["result_2.txt"]
     folder = str(write_logs(files))
-    score, answer = score_dir(folder, ruleset="5.1.0"), referee.judge(folder, "llama2_70b_lora", "5.1.0", "open")
+    score, answer = (
+        score_dir(folder, ruleset="5.1.0"),
+        referee.judge(folder, "llama2_70b_lora", "5.1.0", "open"),
+    )
     assert score.valid and answer.valid and score.division == "open" and score.rcp is None
     assert score.minutes == score.olympic_mean == pytest.approx(answer.olympic_mean, abs=1e-9)

@@ -17,7 +17,9 @@ from orchestrator.model import Catalogue, listing
 TOP = Path(__file__).resolve().parents[2]
 
 
-def systems(top: Path, *words: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def systems(
+    top: Path, *words: str, python: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(top), "HOME": str(top)}
     argv = [sys.executable, *python, "-m", "orchestrator", "systems", *words]
     return subprocess.run(argv, env=env, cwd=top, capture_output=True, text=True, timeout=LIMIT_S)
@@ -36,7 +38,9 @@ def test_the_index_says_what_the_documents_say() -> None:
 
 
 def test_the_list_needs_no_package(checkout: Path) -> None:
-    done = systems(checkout, "--json", python=("-S",))  # without site-packages: neither pydantic nor yaml
+    done = systems(
+        checkout, "--json", python=("-S",)
+    )  # without site-packages: neither pydantic nor yaml
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["systems"] == listing.shipped()
     assert systems(checkout, "show", "MI300X_01x08x32", python=("-S",)).returncode != 0

@@ -19,8 +19,12 @@ from orchestrator.published import find
 
 HERE = Path(__file__).parent
 README = HERE.parents[1] / "README.md"
-FACTS: dict[str, Any] = json.loads((HERE.parent / "data" / "facts_env.json").read_text(encoding="utf-8"))
-RULES: list[dict[str, Any]] = yaml.safe_load((HERE / "differences.yaml").read_text(encoding="utf-8"))
+FACTS: dict[str, Any] = json.loads(
+    (HERE.parent / "data" / "facts_env.json").read_text(encoding="utf-8")
+)
+RULES: list[dict[str, Any]] = yaml.safe_load(
+    (HERE / "differences.yaml").read_text(encoding="utf-8")
+)
 ENTRIES: list[dict[str, Any]] = FACTS["entries"]
 CATALOGUE = Catalogue()
 
@@ -108,7 +112,10 @@ def test_the_catalogue_holds_the_published_entries_and_nothing_else() -> None:
     published = {(fact["system"], fact["workload"], fact["round"]) for fact in ENTRIES}
     assert len(published) == len(ENTRIES) == 78
     # The 79th published entry has no environment to compare: it ran on the bare machine, without the AMD scripts.
-    assert ours - published == {("local_2x2x8", "builtin", "1.0"), ("tinybox_8xMI300X", "bert", "5.0")}
+    assert ours - published == {
+        ("local_2x2x8", "builtin", "1.0"),
+        ("tinybox_8xMI300X", "bert", "5.0"),
+    }
     assert published - ours == set()
 
 
@@ -130,7 +137,10 @@ def test_decay_is_what_warm_up_leaves() -> None:
     for fact, number in ((fact, number) for number, fact in enumerate(ENTRIES)):
         env = composed(number).env
         if "PRIMUS_LR_DECAY_ITERS" in env:
-            total, warm_up = int(str(env["PRIMUS_TRAIN_ITERS"])), int(str(env["PRIMUS_LR_WARMUP_ITERS"]))
+            total, warm_up = (
+                int(str(env["PRIMUS_TRAIN_ITERS"])),
+                int(str(env["PRIMUS_LR_WARMUP_ITERS"])),
+            )
             assert int(str(env["PRIMUS_LR_DECAY_ITERS"])) == total - warm_up, fact["id"]
 
 
@@ -145,7 +155,11 @@ def test_what_is_not_known_is_said() -> None:
         if part(fact).env_from != "config" or part(fact).submitted == "unknown":
             assert re.search("assumed|not known", part(fact).note), fact["id"]
         assert part(fact).source and part(fact).submitter, fact["id"]
-    assert Counter(part(fact).env_from for fact in ENTRIES) == {"config": 65, "logs": 7, "assumed": 6}
+    assert Counter(part(fact).env_from for fact in ENTRIES) == {
+        "config": 65,
+        "logs": 7,
+        "assumed": 6,
+    }
 
 
 def test_what_the_logs_say_otherwise_is_noted_where_it_changes_the_training() -> None:
@@ -164,12 +178,18 @@ def test_a_time_limit_of_every_system_is_above_what_its_published_runs_took() ->
 
 def test_the_readme_counts_the_catalogue() -> None:
     systems = [one for one in CATALOGUE.systems() if one.workloads.keys() != {"builtin"}]
-    configurations = [one for system in systems for rounds in system.workloads.values() for one in rounds.items()]
+    configurations = [
+        one for system in systems for rounds in system.workloads.values() for one in rounds.items()
+    ]
     assert {name for name, _ in configurations} == {"5.0", "5.1", "6.0"}
     results = sum(one.submitted is True for _, one in configurations)
     pattern = r"([0-9]+) systems in ([0-9]+)\s+configurations, ([0-9]+) of them with results"
     said = re.search(pattern, README.read_text(encoding="utf-8"))
-    assert said and [int(one) for one in said.groups()] == [len(systems), len(configurations), results]
+    assert said and [int(one) for one in said.groups()] == [
+        len(systems),
+        len(configurations),
+        results,
+    ]
 
 
 def test_every_system_without_results_says_so() -> None:
@@ -181,7 +201,9 @@ def test_every_system_without_results_says_so() -> None:
 def test_what_an_image_needs_of_a_host_goes_with_that_image() -> None:
     entries = [composed(number) for number in range(len(ENTRIES))]
     assert load_entry("MI325X_08x08x32", "flux1").requires == {"rocm": "7.2.2"}
-    assert load_entry("MI355X_1x8x1", "llama2_70b_lora", round="5.1").requires == {"gfx": "gfx942 gfx950"}
+    assert load_entry("MI355X_1x8x1", "llama2_70b_lora", round="5.1").requires == {
+        "gfx": "gfx942 gfx950"
+    }
     for entry in entries:
         assert entry.gfx in entry.requires.get("gfx", entry.gfx).split(), (
             entry.system

@@ -46,7 +46,9 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_show_with_origins(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = systems(capsys, "show", "MI325X_08x08x32", "--workload", "flux1", "--why", "--env", "MODEL=dev")
+    code, out, _ = systems(
+        capsys, "show", "MI325X_08x08x32", "--workload", "flux1", "--why", "--env", "MODEL=dev"
+    )
     assert code == 0
     row = next(line for line in out.splitlines() if line.startswith("LEARNING_RATE "))
     number = row.split()[-1]
@@ -74,7 +76,10 @@ def test_show_without_workload(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_says_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "show", "MI355X_1x8x1_Dell_XE9785")
-    first, second = (next(line for line in out.splitlines() if line.startswith(name)) for name in ("llama2", "llama31"))
+    first, second = (
+        next(line for line in out.splitlines() if line.startswith(name))
+        for name in ("llama2", "llama31")
+    )
     assert "8.59 min, from the logs  assumed" in first
     assert "not known" in second and "assumed" in second
     assert "llama31_8b 6.0: neither a config nor a result of it is stored" in out
@@ -91,14 +96,21 @@ def test_show_says_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None
 def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "diff", "MI325X_08x08x32", "MI325X_08x08x32_Dell", "--json")
     changed = {
-        one["name"]: (one["left"], one["right"]) for one in json.loads(out)["differences"] if one["kind"] == "env"
+        one["name"]: (one["left"], one["right"])
+        for one in json.loads(out)["differences"]
+        if one["kind"] == "env"
     }
     assert changed == {"LEARNING_RATE": ("0.00025", "0.0003")}
 
 
 def test_diff_of_rounds_and_of_equals(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = systems(capsys, "diff", "MI355X_1x8x1:llama31_8b:5.1", "MI355X_1x8x1:llama31_8b:6.0")
-    assert "rocm/amd-mlperf:llama31_8b_training_5.1" in out and "rocm/amd-mlperf:llama31_8b_training_6.0" in out
+    _, out, _ = systems(
+        capsys, "diff", "MI355X_1x8x1:llama31_8b:5.1", "MI355X_1x8x1:llama31_8b:6.0"
+    )
+    assert (
+        "rocm/amd-mlperf:llama31_8b_training_5.1" in out
+        and "rocm/amd-mlperf:llama31_8b_training_6.0" in out
+    )
     _, out, _ = systems(capsys, "diff", "local_2x2x8", "local_2x2x8")
     assert "do not differ" in out
 
@@ -109,7 +121,9 @@ def test_diff_that_needs_a_workload(capsys: pytest.CaptureFixture[str]) -> None:
     assert "they share llama2_70b_lora, llama31_8b" in err
 
 
-def test_new_gives_a_descriptor_that_validates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_new_gives_a_descriptor_that_validates(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     arguments = (
         "new",
         "MI325X_02x08x16",
@@ -130,15 +144,33 @@ def test_new_gives_a_descriptor_that_validates(capsys: pytest.CaptureFixture[str
     path = tmp_path / "own" / "MI325X_02x08x16.yaml"
     assert systems(capsys, "validate", str(path))[:2] == (0, f"{path}: system, fine\n")
     code, out, _ = systems(
-        capsys, "show", "MI325X_02x08x16", "--workload", "flux1", "--systems-dir", str(tmp_path / "own")
+        capsys,
+        "show",
+        "MI325X_02x08x16",
+        "--workload",
+        "flux1",
+        "--systems-dir",
+        str(tmp_path / "own"),
     )
     assert code == 0 and "256" in out
     assert systems(capsys, *arguments)[0] == 2, "an existing file is not overwritten"
 
 
-def test_new_on_a_gpu_that_nobody_published(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_new_on_a_gpu_that_nobody_published(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     code, out, _ = systems(
-        capsys, "new", "mine", "--accelerator", "MI355X", "--nodes", "1", "--workload", "builtin", "--micro-batch", "8"
+        capsys,
+        "new",
+        "mine",
+        "--accelerator",
+        "MI355X",
+        "--nodes",
+        "1",
+        "--workload",
+        "builtin",
+        "--micro-batch",
+        "8",
     )
     (tmp_path / "mine.yaml").write_text(out, encoding="utf-8")
     assert code == 0 and systems(capsys, "validate", "mine.yaml")[0] == 0
@@ -190,7 +222,16 @@ def test_validate_takes_a_folder_and_a_system_knows_the_workloads_beside_it(
 
 
 def test_new_does_not_replace_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ("new", "MI325X_04x08x32", "--accelerator", "MI325X", "--nodes", "4", "--workload", "flux1")
+    words = (
+        "new",
+        "MI325X_04x08x32",
+        "--accelerator",
+        "MI325X",
+        "--nodes",
+        "4",
+        "--workload",
+        "flux1",
+    )
     words = (*words, "--micro-batch", "32", "-o", str(tmp_path))
     assert systems(capsys, *words)[0] == 0
     text = (tmp_path / "MI325X_04x08x32.yaml").read_text()
@@ -205,16 +246,22 @@ def test_validate_reports_every_file(capsys: pytest.CaptureFixture[str], tmp_pat
     code, out, err = systems(capsys, "validate", "a.yaml", "b.yaml", "c.yaml")
     assert code == 2
     assert "b.yaml: site, fine" in out
-    assert "a.yaml:1: name: this key is required" in err and "c.yaml:1: there is no such file" in err
+    assert (
+        "a.yaml:1: name: this key is required" in err and "c.yaml:1: there is no such file" in err
+    )
     code, out, _ = systems(capsys, "validate", "--json", "a.yaml")
     assert code == 2 and json.loads(out)["problems"][0].startswith("a.yaml:1: ")
 
 
 def test_systems_of_the_site(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     write_system(tmp_path / "own", "ours")
-    (tmp_path / "site.yaml").write_text(f"log_dir: /x\nsystems_dirs: [{tmp_path}/own]\n", encoding="utf-8")
+    (tmp_path / "site.yaml").write_text(
+        f"log_dir: /x\nsystems_dirs: [{tmp_path}/own]\n", encoding="utf-8"
+    )
     assert "ours" in systems(capsys, "--site", "site.yaml")[1]
-    assert systems(capsys, "show", "ours", "--workload", "builtin")[0] == 0, "./site.yaml is found by itself"
+    assert systems(capsys, "show", "ours", "--workload", "builtin")[0] == 0, (
+        "./site.yaml is found by itself"
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +273,9 @@ def test_systems_of_the_site(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     ],
     ids=lambda words: words[0],
 )
-def test_a_folder_of_ones_own(capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_folder_of_ones_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...]
+) -> None:
     write_system(tmp_path / "own", "ours")
     write_site(tmp_path / "site.yaml", tmp_path / "sets")
     assert main([*words, "--systems-dir", "own"]) == 0, capsys.readouterr().err
@@ -243,7 +292,17 @@ def test_every_command_that_takes_a_system_takes_a_folder_of_them(name: str) -> 
     takes = {action.metavar for action in parser._actions if not action.option_strings}
     options = {option for action in parser._actions for option in action.option_strings}
     assert "SYSTEM" not in takes or "--systems-dir" in options
-    if name in ("systems", "render", "preflight", "submit", "run", "images", "code", "prepare", "package"):
+    if name in (
+        "systems",
+        "render",
+        "preflight",
+        "submit",
+        "run",
+        "images",
+        "code",
+        "prepare",
+        "package",
+    ):
         assert "--systems-dir" in options
 
 
@@ -274,7 +333,9 @@ def test_schemas_describe_every_key_and_require_what_the_validator_does(
     assert set(schema["required"]) <= set(document) <= set(schema["properties"])
     for key in document:
         path = tmp_path / f"{document.get('name')}.yaml"
-        path.write_text(json.dumps({name: value for name, value in document.items() if name != key}))
+        path.write_text(
+            json.dumps({name: value for name, value in document.items() if name != key})
+        )
         _, _, said = systems(capsys, "validate", str(path))
         refused = f": {key}: this key is required" in said or (key == "kind" and "kind" in said)
         assert refused == (key in schema["required"]), (key, said)

@@ -107,13 +107,17 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "workloads" / "tiny.yaml").write_text(WORKLOAD, encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(SYSTEM, encoding="utf-8")
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "site.yaml").write_text(SITE.replace("FOLDER", str(tmp_path)), encoding="utf-8")
+    (tmp_path / "site" / "site.yaml").write_text(
+        SITE.replace("FOLDER", str(tmp_path)), encoding="utf-8"
+    )
     return tmp_path
 
 
 @pytest.fixture
 def entry(folder: Path) -> Entry:
-    return load_entry("mine", "tiny", round="6.0", site=folder / "site" / "site.yaml", env={"USER_SAYS": "a=b c"})
+    return load_entry(
+        "mine", "tiny", round="6.0", site=folder / "site" / "site.yaml", env={"USER_SAYS": "a=b c"}
+    )
 
 
 def test_later_layers_win(entry: Entry) -> None:
@@ -154,8 +158,14 @@ def test_origins_name_file_line_and_source(entry: Entry, folder: Path) -> None:
         "round six",
     )
     assert WORKLOAD.splitlines()[shared.line - 1].strip() == "SHARED: workload"
-    assert (changed.layer, SYSTEM.splitlines()[changed.line - 1].strip()) == ("system", "CHANGED: system")
-    assert entry.origins["NCCL_SOCKET_IFNAME"].line == SITE.splitlines().index("  socket_ifname: eno0") + 1
+    assert (changed.layer, SYSTEM.splitlines()[changed.line - 1].strip()) == (
+        "system",
+        "CHANGED: system",
+    )
+    assert (
+        entry.origins["NCCL_SOCKET_IFNAME"].line
+        == SITE.splitlines().index("  socket_ifname: eno0") + 1
+    )
     assert entry.origins["USER_SAYS"].layer == "command line"
     assert set(entry.origins) == set(entry.whole_env)
 
@@ -166,7 +176,11 @@ def test_mounts_and_container(entry: Entry) -> None:
         ("/data/tiny/", "/all", True),
     ]
     container = entry.container
-    assert (container.engine, container.command, container.privileged) == ("podman", ("sudo", "-n", "podman"), True)
+    assert (container.engine, container.command, container.privileged) == (
+        "podman",
+        ("sudo", "-n", "podman"),
+        True,
+    )
     assert container.devices == ("/dev/kfd", "/dev/dri", "/dev/infiniband", "/dev/extra")
     assert container.caps == ("SYS_ADMIN", "IPC_LOCK")
     assert dict(container.ulimits) == {"nofile": "1024:1024", "memlock": "-1:-1"}
@@ -183,7 +197,10 @@ def test_without_a_site_the_mounts_are_left_to_the_environment(folder: Path) -> 
 def test_newest_round_stack_and_whole_env(folder: Path) -> None:
     entry = load_entry("mine", "tiny", systems_dirs=[folder])
     assert (entry.round, entry.ruleset, entry.image) == ("10.0", "10.0.0", "registry/tiny:6")
-    assert {name: str(value) for name, value in entry.env.items()} == {"ONLY": "theirs", "FILE": "config_theirs.sh"}
+    assert {name: str(value) for name, value in entry.env.items()} == {
+        "ONLY": "theirs",
+        "FILE": "config_theirs.sh",
+    }
     assert entry.config_file == "config_theirs.sh"
     assert entry.minutes_per_run == 45
     assert entry.job_minutes(10) == 5 + 10 * 50
@@ -192,21 +209,33 @@ def test_newest_round_stack_and_whole_env(folder: Path) -> None:
 def test_a_reference_to_what_is_not_given_names_the_place(folder: Path) -> None:
     path = folder / "mine.yaml"
     path.write_text(SYSTEM.replace("      global_batch: 64\n", ""), encoding="utf-8")
-    with pytest.raises(DescriptorError, match=r"mine\.yaml:9: workloads\.tiny\.6\.0\.global_batch: .* required"):
+    with pytest.raises(
+        DescriptorError, match=r"mine\.yaml:9: workloads\.tiny\.6\.0\.global_batch: .* required"
+    ):
         load_entry("mine", "tiny", round="6.0", systems_dirs=[folder])
 
 
 def test_paths_instead_of_names(folder: Path) -> None:
     entry = load_entry(
-        str(folder / "mine.yaml"), str(folder / "workloads" / "tiny.yaml"), round="6.0", systems_dirs=[folder]
+        str(folder / "mine.yaml"),
+        str(folder / "workloads" / "tiny.yaml"),
+        round="6.0",
+        systems_dirs=[folder],
     )
     assert entry.system == "mine"
 
 
 def test_one_folder_hides_the_package(folder: Path) -> None:
-    text = (folder / "mine.yaml").read_text(encoding="utf-8").replace("name: mine", "name: MI355X_1x8x1")
+    text = (
+        (folder / "mine.yaml")
+        .read_text(encoding="utf-8")
+        .replace("name: mine", "name: MI355X_1x8x1")
+    )
     (folder / "MI355X_1x8x1.yaml").write_text(
-        text.replace("nodes: 2", "nodes: 1").replace("MI300X", "MI355X").replace("64", "32").replace("16", "8"),
+        text.replace("nodes: 2", "nodes: 1")
+        .replace("MI300X", "MI355X")
+        .replace("64", "32")
+        .replace("16", "8"),
         encoding="utf-8",
     )
     assert set(Catalogue([folder]).system("MI355X_1x8x1")[1].workloads) == {"tiny"}
@@ -249,11 +278,16 @@ def test_a_single_node_gets_no_network_names(tmp_path: Path) -> None:
     )
     names = load_entry("MI355X_01x08x64", "flux1", site=path).whole_env
     assert "NCCL_SOCKET_IFNAME" not in names
-    assert load_entry("MI355X_02x08x64", "flux1", site=path).whole_env["NCCL_IB_HCA"] == Text("rdma0,rdma1")
+    assert load_entry("MI355X_02x08x64", "flux1", site=path).whole_env["NCCL_IB_HCA"] == Text(
+        "rdma0,rdma1"
+    )
 
 
 def test_the_same_documents_give_the_same_entry(folder: Path) -> None:
-    one, two = (load_entry("mine", "tiny", round="6.0", site=folder / "site" / "site.yaml") for _ in range(2))
+    one, two = (
+        load_entry("mine", "tiny", round="6.0", site=folder / "site" / "site.yaml")
+        for _ in range(2)
+    )
     assert one == two
     assert list(one.whole_env) == list(two.whole_env)
     program = (
@@ -294,7 +328,10 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 def test_every_reference_is_a_fact_of_the_entry() -> None:
     entry = load_entry("MI325X_08x08x32", "flux1")
-    assert {name: _resolved(entry, name) for name in ("nodes", "micro_batch")} == {"nodes": "8", "micro_batch": "32"}
+    assert {name: _resolved(entry, name) for name in ("nodes", "micro_batch")} == {
+        "nodes": "8",
+        "micro_batch": "32",
+    }
     assert [name for name in REFS if not _resolved(entry, name)] == []
     everything = entry.facts(lambda fact: True)
     assert list(everything)[:3] == ["system", "title", "workload"] and len(everything) > 25
@@ -314,7 +351,9 @@ def test_an_entry_with_another_document_says_other_facts() -> None:
 
 def test_every_public_name_exists() -> None:
     assert orchestrator.model.__all__ == sorted(orchestrator.model._HOMES)
-    assert [name for name in orchestrator.model.__all__ if not hasattr(orchestrator.model, name)] == []
+    assert [
+        name for name in orchestrator.model.__all__ if not hasattr(orchestrator.model, name)
+    ] == []
     with pytest.raises(AttributeError, match="no attribute 'System2'"):
         _ = orchestrator.model.System2
 
@@ -328,7 +367,11 @@ def test_what_logs_should_say_is_the_workload_s_and_then_the_round_s(folder: Pat
     path = folder / "workloads/tiny.yaml"
     here = "logged:\n  batch: {ref: global_batch, env: BATCH}\n  place: {env: SITE, form: '{nodes}x{}'}\n  gone: {env: LR}\n"
     of_the_round = "    logged: {gone: null, name: {ref: system}, seed: {env: SEED}}\n    minutes_per_run: 30\n"
-    path.write_text(WORKLOAD.replace("rounds:", f"{here}rounds:").replace("    minutes_per_run: 30\n", of_the_round))
+    path.write_text(
+        WORKLOAD.replace("rounds:", f"{here}rounds:").replace(
+            "    minutes_per_run: 30\n", of_the_round
+        )
+    )
     entry = load_entry("mine", "tiny", round="10.0", systems_dirs=[folder])
     assert entry.logged == (  # of the stack's round, as its code is what runs
         Logged("batch", "BATCH", "global_batch", "16", "{}"),

@@ -65,9 +65,17 @@ def values(entry: Entry, *names: str) -> list[str]:
     ],
 )
 def test_flux1_by_batch(
-    tmp_path: Path, name: str, accelerator: str, nodes: int, micro_batch: int, rate: str, warm_up: str
+    tmp_path: Path,
+    name: str,
+    accelerator: str,
+    nodes: int,
+    micro_batch: int,
+    rate: str,
+    warm_up: str,
 ) -> None:
-    entry = entry_of(draft(name, accelerator, nodes, "flux1", micro_batch).text, name, "flux1", tmp_path)
+    entry = entry_of(
+        draft(name, accelerator, nodes, "flux1", micro_batch).text, name, "flux1", tmp_path
+    )
     assert entry.global_batch == nodes * 8 * micro_batch
     assert values(entry, "LEARNING_RATE", "WARMUP_STEPS") == [rate, warm_up]
 
@@ -92,8 +100,13 @@ def test_a_published_batch_is_taken_as_it_ran(tmp_path: Path) -> None:
 def test_a_batch_without_a_reference_point_warns(tmp_path: Path) -> None:
     made = draft("MI355X_3x8x2", "MI355X", 3, "llama31_8b", 2)
     (warning,) = made.warnings
-    assert "no reference convergence point for global batch 48 (there are: 16, 32, 64, 96, 128)" in warning
-    assert warning in json.loads(next(line for line in made.text.splitlines() if " note: " in line).split("note: ")[1])
+    assert (
+        "no reference convergence point for global batch 48 (there are: 16, 32, 64, 96, 128)"
+        in warning
+    )
+    assert warning in json.loads(
+        next(line for line in made.text.splitlines() if " note: " in line).split("note: ")[1]
+    )
     assert validate_text(made.text, "MI355X_3x8x2", tmp_path)
 
 
@@ -113,7 +126,9 @@ def validate_text(text: str, name: str, folder: Path) -> bool:
         ("MI300X", 64, None, "mellanox_roce"),
     ],
 )
-def test_the_fabric_is_that_of_systems_like_it(accelerator: str, nodes: int, given: str | None, fabric: str) -> None:
+def test_the_fabric_is_that_of_systems_like_it(
+    accelerator: str, nodes: int, given: str | None, fabric: str
+) -> None:
     text = draft("mine", accelerator, nodes, "flux1", 64, fabric=given).text
     assert f"\nfabric: {fabric} " in text
 
@@ -121,8 +136,14 @@ def test_the_fabric_is_that_of_systems_like_it(accelerator: str, nodes: int, giv
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"accelerator": "MI335X"}, r"there is no accelerator MI335X; did you mean \"MI3[05]5X\"\?; there are: MI300X"),
-        ({"fabric": "polara"}, r"there is no fabric polara; did you mean \"pollara\"\?; there are: broadcom_roce"),
+        (
+            {"accelerator": "MI335X"},
+            r"there is no accelerator MI335X; did you mean \"MI3[05]5X\"\?; there are: MI300X",
+        ),
+        (
+            {"fabric": "polara"},
+            r"there is no fabric polara; did you mean \"pollara\"\?; there are: broadcom_roce",
+        ),
         ({"round_name": "9.0"}, "flux1 has no round 9.0; it has: 6.0"),
         ({"workload": "flux"}, "there is no workload 'flux'"),
     ],
@@ -157,7 +178,9 @@ def test_the_reference_is_the_referees() -> None:
         for name, one in workload.rounds.items():
             if not one.reference:
                 continue
-            points = json.loads((home / f"training_{one.ruleset}" / f"rcps_{workload.benchmark}.json").read_bytes())
+            points = json.loads(
+                (home / f"training_{one.ruleset}" / f"rcps_{workload.benchmark}.json").read_bytes()
+            )
             theirs = {str(point["BS"]): point["Hyperparams"] for point in points.values()}
             assert set(one.reference) == set(theirs), (workload.name, name)
             for batch, env in one.reference.items():

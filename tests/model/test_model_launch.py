@@ -32,7 +32,9 @@ workloads:
 
 def entry(folder: Path, launch: str, site: Site | None = None) -> Entry:
     (folder / "two.yaml").write_text(SYSTEM.replace("LAUNCH", launch))
-    return load_entry("two", "llama2_70b_lora", site=site or Site(log_dir=str(folder)), systems_dirs=[folder])
+    return load_entry(
+        "two", "llama2_70b_lora", site=site or Site(log_dir=str(folder)), systems_dirs=[folder]
+    )
 
 
 def settings(one: Entry) -> list[str]:
@@ -103,7 +105,10 @@ def test_without_a_word_of_the_system_the_rounds_holds() -> None:
     ("launch", "words"),
     [
         ("{command: []}", "command"),
-        ('{command: [run, "{node_rnak}"]}', "{node_rnak} is nothing of a run; accepted: node_rank, nodes"),
+        (
+            '{command: [run, "{node_rnak}"]}',
+            "{node_rnak} is nothing of a run; accepted: node_rank, nodes",
+        ),
         ('{env: {A: "{host}"}}', "{host} is nothing of a run"),
         ('{env: {SEED: "1"}}', "belongs to the loop"),
         ('{env: {HF_TOKEN: "x"}}', "looks like a secret"),
@@ -114,7 +119,9 @@ def test_without_a_word_of_the_system_the_rounds_holds() -> None:
         ("{user: root}", "user: unknown key"),
     ],
 )
-def test_what_is_wrong_with_it_is_told_with_its_line(tmp_path: Path, launch: str, words: str) -> None:
+def test_what_is_wrong_with_it_is_told_with_its_line(
+    tmp_path: Path, launch: str, words: str
+) -> None:
     with pytest.raises(DescriptorError) as caught:
         entry(tmp_path, launch)
     assert words in str(caught.value) and "two.yaml:14" in str(caught.value)

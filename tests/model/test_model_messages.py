@@ -67,7 +67,14 @@ OWN_WORKLOAD = WORKLOAD.replace('"6.0.0"', "own")
 # id: (document, old text, new text, line, key, part of the message)
 CASES: dict[str, tuple[str, str, str, int, str, str]] = {
     "unknown key": (SYSTEM, "nodes: 2", "noodes: 2", 4, "noodes", 'did you mean "nodes"?'),
-    "unknown key lists the keys": (SYSTEM, "fabric: pollara", "colour: red", 6, "colour", "keys here: kind, name"),
+    "unknown key lists the keys": (
+        SYSTEM,
+        "fabric: pollara",
+        "colour: red",
+        6,
+        "colour",
+        "keys here: kind, name",
+    ),
     "missing key": (SYSTEM, "nodes: 2\n", "", 1, "nodes", "this key is required"),
     "unknown nested key": (
         SYSTEM,
@@ -85,17 +92,87 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "workloads.flux1.6.0.submitted",
         "'maybe' is not accepted; accepted: true, false, unknown",
     ),
-    "text for a number": (SYSTEM, "nodes: 2", 'nodes: "2"', 4, "nodes", "must be a whole number, not text ('2')"),
-    "fraction for a number": (SYSTEM, "nodes: 2", "nodes: 2.5", 4, "nodes", "must be a whole number"),
-    "truth for a number": (SYSTEM, "nodes: 2", "nodes: true", 4, "nodes", "must be a whole number, not true/false"),
-    "list for a number": (SYSTEM, "nodes: 2", "nodes: [2]", 4, "nodes", "must be a whole number, not a list"),
-    "no nodes": (SYSTEM, "nodes: 2", "nodes: 0", 4, "nodes", "0 is too small; accepted: at least 1"),
+    "text for a number": (
+        SYSTEM,
+        "nodes: 2",
+        'nodes: "2"',
+        4,
+        "nodes",
+        "must be a whole number, not text ('2')",
+    ),
+    "fraction for a number": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: 2.5",
+        4,
+        "nodes",
+        "must be a whole number",
+    ),
+    "truth for a number": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: true",
+        4,
+        "nodes",
+        "must be a whole number, not true/false",
+    ),
+    "list for a number": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: [2]",
+        4,
+        "nodes",
+        "must be a whole number, not a list",
+    ),
+    "no nodes": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: 0",
+        4,
+        "nodes",
+        "0 is too small; accepted: at least 1",
+    ),
     "negative nodes": (SYSTEM, "nodes: 2", "nodes: -2", 4, "nodes", "-2 is too small"),
-    "absurd nodes": (SYSTEM, "nodes: 2", "nodes: 1000000000", 4, "nodes", "too large; accepted: at most 100000"),
-    "number for a name": (SYSTEM, "MI300X_2x8x1", "17", 2, "name", "must be text, not a whole number (17); write"),
-    "name with a line break": (SYSTEM, "name: MI300X_2x8x1", r'name: "MI300X\n2x8"', 2, "name", "is not a name"),
-    "name with blanks": (SYSTEM, "name: MI300X_2x8x1", 'name: "MI300X 2"', 2, "name", "accepted: up to 80 letters"),
-    "name against nodes": (SYSTEM, "nodes: 2", "nodes: 4", 4, "nodes", "the name MI300X_2x8x1 says 2"),
+    "absurd nodes": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: 1000000000",
+        4,
+        "nodes",
+        "too large; accepted: at most 100000",
+    ),
+    "number for a name": (
+        SYSTEM,
+        "MI300X_2x8x1",
+        "17",
+        2,
+        "name",
+        "must be text, not a whole number (17); write",
+    ),
+    "name with a line break": (
+        SYSTEM,
+        "name: MI300X_2x8x1",
+        r'name: "MI300X\n2x8"',
+        2,
+        "name",
+        "is not a name",
+    ),
+    "name with blanks": (
+        SYSTEM,
+        "name: MI300X_2x8x1",
+        'name: "MI300X 2"',
+        2,
+        "name",
+        "accepted: up to 80 letters",
+    ),
+    "name against nodes": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: 4",
+        4,
+        "nodes",
+        "the name MI300X_2x8x1 says 2",
+    ),
     "name against GPUs": (
         SYSTEM,
         "gpus_per_node: 8",
@@ -112,7 +189,14 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "accelerator",
         "the name MI300X_2x8x1 says MI300X",
     ),
-    "name against file": (SYSTEM, "MI300X_2x8x1", "MI300X_02x08x01", 2, "name", "the file is called"),
+    "name against file": (
+        SYSTEM,
+        "MI300X_2x8x1",
+        "MI300X_02x08x01",
+        2,
+        "name",
+        "the file is called",
+    ),
     "unknown accelerator": (
         SYSTEM,
         "accelerator: MI300X",
@@ -121,8 +205,22 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "accelerator",
         'did you mean "MI300X"?; there are: MI300X, MI325X',
     ),
-    "unknown fabric": (SYSTEM, "fabric: pollara", "fabric: polara", 6, "fabric", 'did you mean "pollara"?'),
-    "fabric of a wrong type": (SYSTEM, "fabric: pollara", "fabric: [pollara]", 6, "fabric", "must be a name from"),
+    "unknown fabric": (
+        SYSTEM,
+        "fabric: pollara",
+        "fabric: polara",
+        6,
+        "fabric",
+        'did you mean "pollara"?',
+    ),
+    "fabric of a wrong type": (
+        SYSTEM,
+        "fabric: pollara",
+        "fabric: [pollara]",
+        6,
+        "fabric",
+        "must be a name from",
+    ),
     "inline fabric, unknown kind": (
         SYSTEM,
         "fabric: pollara",
@@ -131,9 +229,30 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "fabric.kind",
         'did you mean "broadcom"?',
     ),
-    "unknown workload": (SYSTEM, "  flux1:", "  flux2:", 8, "workloads.flux2", 'did you mean "flux1"?'),
-    "unknown round": (SYSTEM, '"6.0"', '"7.0"', 9, "workloads.flux1.7.0", "flux1 has no round 7.0; it has: 6.0"),
-    "no round at all": (SYSTEM, '"6.0"', "six", 9, "workloads.flux1.six", 'two numbers such as "6.0"'),
+    "unknown workload": (
+        SYSTEM,
+        "  flux1:",
+        "  flux2:",
+        8,
+        "workloads.flux2",
+        'did you mean "flux1"?',
+    ),
+    "unknown round": (
+        SYSTEM,
+        '"6.0"',
+        '"7.0"',
+        9,
+        "workloads.flux1.7.0",
+        "flux1 has no round 7.0; it has: 6.0",
+    ),
+    "no round at all": (
+        SYSTEM,
+        '"6.0"',
+        "six",
+        9,
+        "workloads.flux1.six",
+        'two numbers such as "6.0"',
+    ),
     "wrong global batch": (
         SYSTEM,
         "global_batch: 512",
@@ -158,10 +277,38 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "workloads.flux1.6.0.env.LR",
         "write it in quotes so that it is exported exactly as typed",
     ),
-    "truth in env": (SYSTEM, '"0.1"', "True", 13, "workloads.flux1.6.0.env.LR", "write it in quotes"),
-    "list in env": (SYSTEM, '"0.1"', "[1]", 13, "workloads.flux1.6.0.env.LR", "accepted: text in quotes, null"),
-    "unknown form in env": (SYSTEM, '"0.1"', "{reff: nodes}", 13, "workloads.flux1.6.0.env.LR", "{ref: NAME}"),
-    "unknown reference": (SYSTEM, '"0.1"', "{ref: node}", 13, "workloads.flux1.6.0.env.LR", "accepted: system, "),
+    "truth in env": (
+        SYSTEM,
+        '"0.1"',
+        "True",
+        13,
+        "workloads.flux1.6.0.env.LR",
+        "write it in quotes",
+    ),
+    "list in env": (
+        SYSTEM,
+        '"0.1"',
+        "[1]",
+        13,
+        "workloads.flux1.6.0.env.LR",
+        "accepted: text in quotes, null",
+    ),
+    "unknown form in env": (
+        SYSTEM,
+        '"0.1"',
+        "{reff: nodes}",
+        13,
+        "workloads.flux1.6.0.env.LR",
+        "{ref: NAME}",
+    ),
+    "unknown reference": (
+        SYSTEM,
+        '"0.1"',
+        "{ref: node}",
+        13,
+        "workloads.flux1.6.0.env.LR",
+        "accepted: system, ",
+    ),
     "wrong minutes": (
         SYSTEM,
         '"0.1"',
@@ -170,9 +317,30 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "workloads.flux1.6.0.env.LR",
         "exactly `fixed` and `per_run`",
     ),
-    "wrong unique": (SYSTEM, '"0.1"', "{unique: 5}", 13, "workloads.flux1.6.0.env.LR", "needs a text in quotes"),
-    "bad variable name": (SYSTEM, "LR:", "2LR:", 13, "workloads.flux1.6.0.env.2LR", "is not a variable name"),
-    "variable of the loop": (SYSTEM, "LR:", "SEED:", 13, "workloads.flux1.6.0.env.SEED", "belongs to the loop"),
+    "wrong unique": (
+        SYSTEM,
+        '"0.1"',
+        "{unique: 5}",
+        13,
+        "workloads.flux1.6.0.env.LR",
+        "needs a text in quotes",
+    ),
+    "bad variable name": (
+        SYSTEM,
+        "LR:",
+        "2LR:",
+        13,
+        "workloads.flux1.6.0.env.2LR",
+        "is not a variable name",
+    ),
+    "variable of the loop": (
+        SYSTEM,
+        "LR:",
+        "SEED:",
+        13,
+        "workloads.flux1.6.0.env.SEED",
+        "belongs to the loop",
+    ),
     "number of runs in env": (SYSTEM, "LR:", "NEXP:", 13, "workloads.flux1.6.0.env.NEXP", "--nexp"),
     "secret in env": (
         SYSTEM,
@@ -183,7 +351,14 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "`pass_env` list",
     ),
     "NUL in env": (SYSTEM, '"0.1"', r'"a\0b"', 13, "workloads.flux1.6.0.env.LR", "NUL byte"),
-    "env is a list": (SYSTEM, 'LR: "0.1"', "- LR", 12, "workloads.flux1.6.0.env", "must be a mapping, not a list"),
+    "env is a list": (
+        SYSTEM,
+        'LR: "0.1"',
+        "- LR",
+        12,
+        "workloads.flux1.6.0.env",
+        "must be a mapping, not a list",
+    ),
     "relative image": (
         SYSTEM,
         "micro_batch: 32",
@@ -272,7 +447,14 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "workloads.flux1",
         "must be a mapping, not nothing",
     ),
-    "key twice": (SYSTEM, "nodes: 2", "nodes: 2\nnodes: 3", 4, "nodes", "stands twice, again in line 5"),
+    "key twice": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: 2\nnodes: 3",
+        4,
+        "nodes",
+        "stands twice, again in line 5",
+    ),
     "variable twice": (
         SYSTEM,
         'LR: "0.1"',
@@ -281,15 +463,64 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "workloads.flux1.6.0.env.LR",
         "again in line 14",
     ),
-    "other kind": (SYSTEM, "kind: system", "kind: sytem", 1, "kind", "accepted: system, workload, site"),
-    "alias": (SYSTEM, "nodes: 2", "nodes: &n 2", 4, "nodes", "anchors (&name) and aliases (*name) are not accepted"),
+    "other kind": (
+        SYSTEM,
+        "kind: system",
+        "kind: sytem",
+        1,
+        "kind",
+        "accepted: system, workload, site",
+    ),
+    "alias": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: &n 2",
+        4,
+        "nodes",
+        "anchors (&name) and aliases (*name) are not accepted",
+    ),
     "merge key": (SYSTEM, "nodes: 2", "<<: {a: 1}", 4, "<<", "merge keys are not accepted"),
-    "tag": (SYSTEM, "nodes: 2", "nodes: !!python/object:os.system 2", 4, "nodes", "is not accepted; write a plain"),
+    "tag": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: !!python/object:os.system 2",
+        4,
+        "nodes",
+        "is not accepted; write a plain",
+    ),
     "key that is a list": (SYSTEM, "nodes: 2", "? [a]\n: 2", 4, "", "a key must be plain text"),
-    "deep nesting": (SYSTEM, "nodes: 2", "nodes: " + "[" * 400 + "]" * 400, 4, "nodes[0][0]", "nested deeper than 20"),
-    "site without log_dir": (SITE, "log_dir: /shared/results\n", "", 1, "log_dir", "where sets live"),
-    "relative log_dir": (SITE, "/shared/results", "results", 4, "log_dir", "'results' is not an absolute path"),
-    "log_dir through ..": (SITE, "/shared/results", "/shared/../results", 4, "log_dir", "goes through '..'"),
+    "deep nesting": (
+        SYSTEM,
+        "nodes: 2",
+        "nodes: " + "[" * 400 + "]" * 400,
+        4,
+        "nodes[0][0]",
+        "nested deeper than 20",
+    ),
+    "site without log_dir": (
+        SITE,
+        "log_dir: /shared/results\n",
+        "",
+        1,
+        "log_dir",
+        "where sets live",
+    ),
+    "relative log_dir": (
+        SITE,
+        "/shared/results",
+        "results",
+        4,
+        "log_dir",
+        "'results' is not an absolute path",
+    ),
+    "log_dir through ..": (
+        SITE,
+        "/shared/results",
+        "/shared/../results",
+        4,
+        "log_dir",
+        "goes through '..'",
+    ),
     "unknown scheduler": (
         SITE,
         "scheduler: slurm",
@@ -314,18 +545,102 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "preflight.check_seconds",
         "900 is too large; accepted: at most 600",
     ),
-    "site spares": (SITE, "exclude: [node7]", "spares: -1", 14, "spares", "-1 is too small; accepted: at least 0"),
-    "unknown engine": (SITE, "engine: docker", "engine: dockr", 10, "container.engine", "docker, podman, none"),
-    "data of an unknown workload": (SITE, "flux1:", "flux:", 6, "data.flux", 'did you mean "flux1"?'),
-    "unknown data folder": (SITE, "DATADIR", "DATDIR", 6, "data.flux1.DATDIR", 'did you mean "DATADIR"?'),
-    "relative data folder": (SITE, "/data/flux1", "data/flux1", 6, "data.flux1.DATADIR", "not an absolute path"),
-    "data folder is a number": (SITE, "/data/flux1", "7", 6, "data.flux1.DATADIR", "an absolute path in quotes"),
-    "wrong time limit": (SITE, "log_dir", "time_limit: two hours\nlog_dir", 4, "time_limit", "D-HH:MM:SS"),
-    "time limit of no minutes": (SITE, "log_dir", "time_limit: 0\nlog_dir", 4, "time_limit", "accepted: 1 to 525600"),
-    "sbatch line with #SBATCH": (SITE, '"--mem=0"', '"#SBATCH --mem=0"', 13, "sbatch[0]", "without #SBATCH"),
-    "sbatch line of two lines": (SITE, '"--mem=0"', r'"--mem=0\nrm -rf /"', 13, "sbatch[0]", "line break"),
-    "sbatch line that is ours": (SITE, '"--mem=0"', '"--job-name=x"', 13, "sbatch[0]", "is set by orchestrator"),
-    "sbatch line without option": (SITE, '"--mem=0"', '"mem=0"', 13, "sbatch[0]", "is not an sbatch option"),
+    "site spares": (
+        SITE,
+        "exclude: [node7]",
+        "spares: -1",
+        14,
+        "spares",
+        "-1 is too small; accepted: at least 0",
+    ),
+    "unknown engine": (
+        SITE,
+        "engine: docker",
+        "engine: dockr",
+        10,
+        "container.engine",
+        "docker, podman, none",
+    ),
+    "data of an unknown workload": (
+        SITE,
+        "flux1:",
+        "flux:",
+        6,
+        "data.flux",
+        'did you mean "flux1"?',
+    ),
+    "unknown data folder": (
+        SITE,
+        "DATADIR",
+        "DATDIR",
+        6,
+        "data.flux1.DATDIR",
+        'did you mean "DATADIR"?',
+    ),
+    "relative data folder": (
+        SITE,
+        "/data/flux1",
+        "data/flux1",
+        6,
+        "data.flux1.DATADIR",
+        "not an absolute path",
+    ),
+    "data folder is a number": (
+        SITE,
+        "/data/flux1",
+        "7",
+        6,
+        "data.flux1.DATADIR",
+        "an absolute path in quotes",
+    ),
+    "wrong time limit": (
+        SITE,
+        "log_dir",
+        "time_limit: two hours\nlog_dir",
+        4,
+        "time_limit",
+        "D-HH:MM:SS",
+    ),
+    "time limit of no minutes": (
+        SITE,
+        "log_dir",
+        "time_limit: 0\nlog_dir",
+        4,
+        "time_limit",
+        "accepted: 1 to 525600",
+    ),
+    "sbatch line with #SBATCH": (
+        SITE,
+        '"--mem=0"',
+        '"#SBATCH --mem=0"',
+        13,
+        "sbatch[0]",
+        "without #SBATCH",
+    ),
+    "sbatch line of two lines": (
+        SITE,
+        '"--mem=0"',
+        r'"--mem=0\nrm -rf /"',
+        13,
+        "sbatch[0]",
+        "line break",
+    ),
+    "sbatch line that is ours": (
+        SITE,
+        '"--mem=0"',
+        '"--job-name=x"',
+        13,
+        "sbatch[0]",
+        "is set by orchestrator",
+    ),
+    "sbatch line without option": (
+        SITE,
+        '"--mem=0"',
+        '"mem=0"',
+        13,
+        "sbatch[0]",
+        "is not an sbatch option",
+    ),
     **{
         f"container option {option}": (
             SITE,
@@ -359,7 +674,14 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "data.flux1.DATADIR",
         "ends a path for the engine's --volume",
     ),
-    "too many attempts": (SITE, "attempts: 3", "attempts: 300", 12, "limits.attempts", "at most 20"),
+    "too many attempts": (
+        SITE,
+        "attempts: 3",
+        "attempts: 300",
+        12,
+        "limits.attempts",
+        "at most 20",
+    ),
     "yes is not true": (
         SITE,
         "engine: docker",
@@ -368,9 +690,30 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "container.privileged",
         "must be true or false, not text ('yes')",
     ),
-    "GID index": (SITE, "socket_ifname: eno0", "gid_index: 300", 8, "network.gid_index", "at most 255"),
-    "empty interface": (SITE, "socket_ifname: eno0", 'socket_ifname: ""', 8, "network.socket_ifname", "not be empty"),
-    "secret in a site": (SITE, "exclude: [node7]", "env: {WANDB_API_KEY: x}", 14, "env.WANDB_API_KEY", "`pass_env`"),
+    "GID index": (
+        SITE,
+        "socket_ifname: eno0",
+        "gid_index: 300",
+        8,
+        "network.gid_index",
+        "at most 255",
+    ),
+    "empty interface": (
+        SITE,
+        "socket_ifname: eno0",
+        'socket_ifname: ""',
+        8,
+        "network.socket_ifname",
+        "not be empty",
+    ),
+    "secret in a site": (
+        SITE,
+        "exclude: [node7]",
+        "env: {WANDB_API_KEY: x}",
+        14,
+        "env.WANDB_API_KEY",
+        "`pass_env`",
+    ),
     "value in pass_env": (
         SITE,
         "exclude: [node7]",
@@ -395,8 +738,22 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "mounts[0].container",
         "is not an absolute path",
     ),
-    "too many runs": (WORKLOAD, "runs_required: 3", "runs_required: 101", 5, "runs_required", "at most 100"),
-    "command is text": (WORKLOAD, "[bash, run.sh]", "bash run.sh", 7, "command", "must be a list, not text"),
+    "too many runs": (
+        WORKLOAD,
+        "runs_required: 3",
+        "runs_required: 101",
+        5,
+        "runs_required",
+        "at most 100",
+    ),
+    "command is text": (
+        WORKLOAD,
+        "[bash, run.sh]",
+        "bash run.sh",
+        7,
+        "command",
+        "must be a list, not text",
+    ),
     "image is a number": (
         WORKLOAD,
         "    image: registry/tiny:1\n",
@@ -407,7 +764,12 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
     ),
 }
 
-NAMES = {SYSTEM: "MI300X_2x8x1.yaml", SITE: "site.yaml", WORKLOAD: "tiny.yaml", OWN_WORKLOAD: "tiny.yaml"}
+NAMES = {
+    SYSTEM: "MI300X_2x8x1.yaml",
+    SITE: "site.yaml",
+    WORKLOAD: "tiny.yaml",
+    OWN_WORKLOAD: "tiny.yaml",
+}
 
 
 def problems_of(path: Path) -> list[str]:
@@ -445,7 +807,11 @@ FILES: dict[str, tuple[bytes, int, str]] = {
     "tab": (b"kind: system\nworkloads:\n\tflux1: 1\n", 3, "a tab stands in the indentation"),
     "open bracket": (b"kind: system\nname: [a\nnodes: 2\n", 3, "this is not valid YAML"),
     "two documents": (b"kind: system\n---\nkind: site\n", 2, "one file holds one descriptor"),
-    "alias bomb": (b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", 1, "anchors (&name) and aliases"),
+    "alias bomb": (
+        b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
+        1,
+        "anchors (&name) and aliases",
+    ),
     "self-reference": (b"a: &a [*a]\n", 1, "anchors (&name) and aliases"),
     "brackets without end": (b"kind: " + b"[" * 100_000, 1, "nested deeper"),
     "huge": (b"#" * 1_000_001, 1, "at most 1000000"),
@@ -474,13 +840,34 @@ def test_folder_and_missing_file(tmp_path: Path) -> None:
 
 def test_all_problems_of_a_file_come_at_once_in_the_order_of_their_lines(tmp_path: Path) -> None:
     path = tmp_path / NAMES[SYSTEM]
-    bad = SYSTEM.replace("nodes: 2", "nodes: two").replace("fabric:", "fabrik:").replace('"0.1"', "0.1")
+    bad = (
+        SYSTEM.replace("nodes: 2", "nodes: two")
+        .replace("fabric:", "fabrik:")
+        .replace('"0.1"', "0.1")
+    )
     path.write_text(bad, encoding="utf-8")
-    lines = [int(found[1]) for one in problems_of(path) if (found := re.search(r"\.yaml:(\d+): ", one))]
+    lines = [
+        int(found[1]) for one in problems_of(path) if (found := re.search(r"\.yaml:(\d+): ", one))
+    ]
     assert lines == [4, 6, 13]
 
 
-REPLACEMENTS = ("", "[]", "{}", "[{}]", "{a: {b: c}}", "3", "-1", "true", '""', "x", "/", "[[1]]", "1e9", "'\\n'")
+REPLACEMENTS = (
+    "",
+    "[]",
+    "{}",
+    "[{}]",
+    "{a: {b: c}}",
+    "3",
+    "-1",
+    "true",
+    '""',
+    "x",
+    "/",
+    "[[1]]",
+    "1e9",
+    "'\\n'",
+)
 
 
 @pytest.mark.parametrize("text", [SYSTEM, SITE, WORKLOAD], ids=["system", "site", "workload"])
@@ -489,8 +876,14 @@ def test_no_value_of_any_type_anywhere_gives_a_traceback(text: str, tmp_path: Pa
     lines = text.splitlines()
     for number, line in enumerate(lines):
         head = re.match(r" *(- )?[\w.\"]+:", line)
-        for new in [f"{head[0]} {value}" for value in REPLACEMENTS] + ["", line[:-1], line + "]"] if head else []:
-            path.write_text("\n".join([*lines[:number], new, *lines[number + 1 :]]), encoding="utf-8")
+        for new in (
+            [f"{head[0]} {value}" for value in REPLACEMENTS] + ["", line[:-1], line + "]"]
+            if head
+            else []
+        ):
+            path.write_text(
+                "\n".join([*lines[:number], new, *lines[number + 1 :]]), encoding="utf-8"
+            )
             problems: list[object] = []
             try:
                 validate_file(_fresh(catalogue), path)
@@ -507,14 +900,35 @@ def _fresh(catalogue: Catalogue) -> Catalogue:
 
 
 NOT_THERE: dict[str, tuple[dict[str, object], str]] = {
-    "system": ({"system": "MI325X_08x08x23", "workload": "flux1"}, 'did you mean "MI325X_08x08x32"?'),
+    "system": (
+        {"system": "MI325X_08x08x23", "workload": "flux1"},
+        'did you mean "MI325X_08x08x32"?',
+    ),
     "workload": ({"system": "MI325X_08x08x32", "workload": "flux"}, 'did you mean "flux1"?'),
-    "workload of the system": ({"system": "MI325X_08x08x32", "workload": "llama31_8b"}, "it has: flux1"),
-    "round": ({"system": "MI355X_1x8x1", "workload": "llama31_8b", "round": "5.0"}, "it has: 5.1, 6.0"),
-    "folder": ({"system": "x", "workload": "y", "systems_dirs": [Path("/nowhere")]}, "there is no folder /nowhere"),
-    "secret": ({"system": "local_2x2x8", "workload": "builtin", "env": {"HF_TOKEN": "x"}}, "pass_env"),
-    "seed": ({"system": "local_2x2x8", "workload": "builtin", "env": {"SEED": "1"}}, "belongs to the loop"),
-    "variable": ({"system": "local_2x2x8", "workload": "builtin", "env": {"A-B": "1"}}, "not a variable name"),
+    "workload of the system": (
+        {"system": "MI325X_08x08x32", "workload": "llama31_8b"},
+        "it has: flux1",
+    ),
+    "round": (
+        {"system": "MI355X_1x8x1", "workload": "llama31_8b", "round": "5.0"},
+        "it has: 5.1, 6.0",
+    ),
+    "folder": (
+        {"system": "x", "workload": "y", "systems_dirs": [Path("/nowhere")]},
+        "there is no folder /nowhere",
+    ),
+    "secret": (
+        {"system": "local_2x2x8", "workload": "builtin", "env": {"HF_TOKEN": "x"}},
+        "pass_env",
+    ),
+    "seed": (
+        {"system": "local_2x2x8", "workload": "builtin", "env": {"SEED": "1"}},
+        "belongs to the loop",
+    ),
+    "variable": (
+        {"system": "local_2x2x8", "workload": "builtin", "env": {"A-B": "1"}},
+        "not a variable name",
+    ),
     "NUL": ({"system": "local_2x2x8", "workload": "builtin", "env": {"A": "\0"}}, "NUL byte"),
 }
 
@@ -536,7 +950,9 @@ def test_a_secret_never_appears_in_its_message() -> None:
 def test_load_site_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
     path.write_text("kind: system\n", encoding="utf-8")
-    with pytest.raises(DescriptorError, match=r"site\.yaml:1: kind: 'system' where `kind: site` is expected"):
+    with pytest.raises(
+        DescriptorError, match=r"site\.yaml:1: kind: 'system' where `kind: site` is expected"
+    ):
         load_site(path)
 
 

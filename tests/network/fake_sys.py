@@ -42,7 +42,9 @@ def down(port: Port) -> Port:
     return replace(port, state="1: DOWN", physical="3: Disabled")
 
 
-def eight(pattern: str, driver: str, netdev: str = "gpu{}", row: int = 3, **other: str) -> list[Port]:
+def eight(
+    pattern: str, driver: str, netdev: str = "gpu{}", row: int = 3, **other: str
+) -> list[Port]:
     """One NIC per GPU: {} in `pattern` and `netdev` is its number."""
     return [Port(pattern.format(n), driver, netdev.format(n), **other).at(row) for n in range(8)]
 
@@ -58,7 +60,9 @@ def link(path: Path, target: Path) -> None:
         path.symlink_to(os.path.relpath(target, path.parent))
 
 
-def build_sys(root: Path, ports: list[Port], interfaces: tuple[str, ...] = ("lo", "eno0"), rows: int = ROWS) -> Path:
+def build_sys(
+    root: Path, ports: list[Port], interfaces: tuple[str, ...] = ("lo", "eno0"), rows: int = ROWS
+) -> Path:
     """Make the tree of a node below `root` and return `root`."""
     for name in interfaces:
         write(root / "devices/virtual/net" / name / "ifindex", "1")
@@ -114,10 +118,15 @@ def _gid(address: str) -> str:
     return f"0000:0000:0000:0000:0000:ffff:{one:02x}{two:02x}:{three:02x}{four:02x}"
 
 
-def build_proc(root: Path, routes: tuple[tuple[str, str, str], ...] = (("eno0", "0.0.0.0", "0.0.0.0"),)) -> Path:
+def build_proc(
+    root: Path, routes: tuple[tuple[str, str, str], ...] = (("eno0", "0.0.0.0", "0.0.0.0"),)
+) -> Path:
     """Make net/route below `root`: (interface, destination, mask) in dotted form."""
     lines = ["Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT"]
-    lines += [f"{name}\t{_hex(to)}\t00000000\t0001\t0\t0\t0\t{_hex(mask)}\t0\t0\t0" for name, to, mask in routes]
+    lines += [
+        f"{name}\t{_hex(to)}\t00000000\t0001\t0\t0\t0\t{_hex(mask)}\t0\t0\t0"
+        for name, to, mask in routes
+    ]
     write(root / "net/route", "\n".join(lines))
     return root
 
@@ -154,4 +163,7 @@ def pollara(row: int = 1) -> list[Port]:
 
 def infiniband() -> list[Port]:
     gid = {0: ("fe80:0000:0000:0000:b859:9f03:00a8:b3a4", "IB/RoCE v1")}
-    return [Port(f"mlx5_{n}", "mlx5_core", f"ib{n}", link_layer="InfiniBand", gids=gid) for n in range(8)]
+    return [
+        Port(f"mlx5_{n}", "mlx5_core", f"ib{n}", link_layer="InfiniBand", gids=gid)
+        for n in range(8)
+    ]

@@ -102,7 +102,9 @@ class Place:
     ) -> Path:
         """Write descriptor, site and bundle; return the bundle."""
         systems = self.folder / "systems"
-        self.folder.joinpath("given.yaml").write_text(f"env: {{{env}}}\nfabric: {fabric}\nnetwork: {network}\n")
+        self.folder.joinpath("given.yaml").write_text(
+            f"env: {{{env}}}\nfabric: {fabric}\nnetwork: {network}\n"
+        )
         texts = read(self.folder / "given.yaml").data
         variables = {"BUILTIN_STEP_MS": "1", **texts["env"]}
         about = {"accelerator": accelerator, "gpus_per_node": gpus, "fabric": texts["fabric"]}
@@ -122,7 +124,9 @@ class Place:
         """Write the code of the runs, which print `words`; return the site's keys for it."""
         folder = self.folder / "code"
         folder.mkdir(exist_ok=True)
-        (folder / "run_and_time.sh").write_text(CODE.format(words="\n".join(f"echo '{one}'" for one in words)))
+        (folder / "run_and_time.sh").write_text(
+            CODE.format(words="\n".join(f"echo '{one}'" for one in words))
+        )
         return {"code": {"builtin": str(folder)}}
 
     def run_set(self, bundle: Path) -> SetRun:

@@ -13,7 +13,9 @@ from network_parts import Place
 from orchestrator.onnode.agent.network import CONTAINER_NETWORK, look
 
 LIST = "    device                 node GUID\n    ------              ----------------\n"
-REFUSAL = "libibverbs: Warning: Driver bnxt_re does not support the kernel ABI of 6 (supports 1 to 1)"
+REFUSAL = (
+    "libibverbs: Warning: Driver bnxt_re does not support the kernel ABI of 6 (supports 1 to 1)"
+)
 ABI = REFUSAL + " for device /sys/class/infiniband/{}"
 ALL = ",".join(f"rdma{number}" for number in range(8))
 UNFIT = "the image's RDMA library does not fit the node's driver"
@@ -60,7 +62,10 @@ def check(place: Place, root: Path) -> list[str]:
 
 def test_all_that_is_outside_is_inside(place: Place, inside: Path) -> None:
     assert check(place, inside) == []
-    tool(place.folder, LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(8)))
+    tool(
+        place.folder,
+        LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(8)),
+    )
     assert check(place, inside) == []
     record = (place.folder / "set/nodes/n1/network.json").read_text()
     assert '"device rdma7", "verbs uverbs0"' in record
@@ -73,19 +78,30 @@ def test_a_container_without_the_devices(place: Place, inside: Path, tmp_path: P
         f"{ALL}: cannot be opened in the container, /dev/infiniband has no uverbs device for it"
     ]
     some = container(tmp_path / "some", renamed_broadcom()[:6], range(8))
-    assert check(place, some) == ["rdma6,rdma7: on the node, but not in the container (/sys/class/infiniband)"]
+    assert check(place, some) == [
+        "rdma6,rdma7: on the node, but not in the container (/sys/class/infiniband)"
+    ]
 
 
 def test_a_library_that_does_not_fit_the_driver(place: Place, inside: Path) -> None:
-    tool(place.folder, "\n".join(ABI.format(f"rdma{n}") for n in range(8)) + "\nNo IB devices found")
+    tool(
+        place.folder, "\n".join(ABI.format(f"rdma{n}") for n in range(8)) + "\nNo IB devices found"
+    )
     assert check(place, inside) == [
         f"{ALL}: ibv_devices in the container does not list it ({REFUSAL}); {UNFIT}; {NONE}"
     ]
-    tool(place.folder, LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(7)))
-    assert check(place, inside) == [f"rdma7: ibv_devices in the container does not list it; {UNFIT}; {NONE}"]
+    tool(
+        place.folder,
+        LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(7)),
+    )
+    assert check(place, inside) == [
+        f"rdma7: ibv_devices in the container does not list it; {UNFIT}; {NONE}"
+    ]
 
 
-@pytest.mark.parametrize("libraries", ["usr/lib/x86_64-linux-gnu/libibverbs", "usr/lib64/libibverbs"])
+@pytest.mark.parametrize(
+    "libraries", ["usr/lib/x86_64-linux-gnu/libibverbs", "usr/lib64/libibverbs"]
+)
 def test_the_mounts_that_mend_it_are_named(place: Place, inside: Path, libraries: str) -> None:
     root = place.folder / "n1"
     for name in (
@@ -95,7 +111,10 @@ def test_the_mounts_that_mend_it_are_named(place: Place, inside: Path, libraries
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
-    tool(place.folder, LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(7)))
+    tool(
+        place.folder,
+        LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(7)),
+    )
     mounts = f"[{{host: /{libraries}/libbnxt_re-rdmav34.so}}, {{host: /etc/libibverbs.d/bnxt_re.driver}}]"
     assert check(place, inside) == [
         f"rdma7: ibv_devices in the container does not list it; {UNFIT}; give the site container.mounts: {mounts}"

@@ -37,18 +37,29 @@ def names(pattern: str, numbers: range | list[int] = range(8)) -> str:
     [
         ("broadcom_roce", broadcom(), names("bnxt_re{}"), "3"),
         ("broadcom_roce", renamed_broadcom(1), names("rdma{}"), "1"),
-        ("mellanox_roce", mellanox_with_front_end(), names("mlx5_{}", [0, 2, 3, 4, 5, 7, 8, 9]), "3"),
+        (
+            "mellanox_roce",
+            mellanox_with_front_end(),
+            names("mlx5_{}", [0, 2, 3, 4, 5, 7, 8, 9]),
+            "3",
+        ),
         ("pollara", pollara(), names("ionic_{}"), "1"),
         ("pollara", eight("gpu{}_rdma", "ionic", row=1), names("gpu{}_rdma"), "1"),
         ("gpuboost", eight("rocep{}s0f0", "unheard_of"), names("rocep{}s0f0"), "3"),
     ],
 )
-def test_each_kind_of_fabric(place: Place, fabric: str, ports: list[Port], hca: str, gid: str) -> None:
+def test_each_kind_of_fabric(
+    place: Place, fabric: str, ports: list[Port], hca: str, gid: str
+) -> None:
     bundle = place.render(fabric)
     place.tree("n1", ports, BOND, ("lo", "bond0"))
     seen = place.look(bundle)
     assert seen.said("trouble") == seen.said("note") == []
-    assert {name: seen.variables[name] for name in seen.variables if seen.variables[name][1] == "detected"} == {
+    assert {
+        name: seen.variables[name]
+        for name in seen.variables
+        if seen.variables[name][1] == "detected"
+    } == {
         "NCCL_IB_HCA": (hca, "detected"),
         "NCCL_IB_GID_INDEX": (gid, "detected"),
         "NCCL_SOCKET_IFNAME": ("bond0", "detected"),
@@ -65,7 +76,10 @@ def test_infiniband_has_its_address_in_row_0(place: Place) -> None:
     assert "NCCL_IB_GID_INDEX" not in seen.variables
     seen = place.look(place.render("mellanox_roce"))
     assert seen.variables["NCCL_IB_GID_INDEX"] == ("0", "detected")
-    assert seen.said("trouble")[0] == "mlx5_0: the link layer is InfiniBand, the fabric of two_nodes has Ethernet"
+    assert (
+        seen.said("trouble")[0]
+        == "mlx5_0: the link layer is InfiniBand, the fabric of two_nodes has Ethernet"
+    )
 
 
 def test_no_rdma_at_all(place: Place) -> None:
@@ -83,7 +97,10 @@ def test_mixed_states_name_device_and_state(place: Place) -> None:
     ports[5] = replace(ports[5], rate="100 Gb/sec (4X EDR)")
     place.tree("n1", ports)
     seen = place.look(place.render("broadcom_roce"))
-    assert seen.said("trouble") == ["rdma2: the port is DOWN (physical state Disabled)", "rdma5: 100 Gb/s, others 400"]
+    assert seen.said("trouble") == [
+        "rdma2: the port is DOWN (physical state Disabled)",
+        "rdma5: 100 Gb/s, others 400",
+    ]
     assert seen.record["troubles"] == seen.said("trouble")
 
 
@@ -97,7 +114,9 @@ def test_a_front_end_port_that_is_down_is_no_trouble_and_hides_none(place: Place
     assert seen.use()["mlx5_6"] == "front end"
     ports[4] = down(ports[4])
     place.tree("n1", ports, BOND, ("lo", "bond0"))
-    assert place.look(bundle).said("trouble") == ["mlx5_4: the port is DOWN (physical state Disabled)"]
+    assert place.look(bundle).said("trouble") == [
+        "mlx5_4: the port is DOWN (physical state Disabled)"
+    ]
 
 
 def test_slower_ports_are_the_front_end_where_the_route_does_not_tell(place: Place) -> None:
@@ -126,7 +145,12 @@ def test_nics_that_serve_both_networks_are_kept(place: Place) -> None:
 
 def test_a_prefix_that_would_take_too_much_is_made_exact(place: Place) -> None:
     ports = [
-        Port(f"mlx5_{n}", "mlx5_core", f"ens{n}", rate="100 Gb/sec" if n >= 8 else "400 Gb/sec (4X NDR)").at(3)
+        Port(
+            f"mlx5_{n}",
+            "mlx5_core",
+            f"ens{n}",
+            rate="100 Gb/sec" if n >= 8 else "400 Gb/sec (4X NDR)",
+        ).at(3)
         for n in range(11)
     ]
     place.tree("n1", ports)
@@ -139,7 +163,9 @@ def test_a_drifted_gid_inside_a_node(place: Place) -> None:
     ports[6] = ports[6].at(5)
     place.tree("n1", ports)
     seen = place.look(place.render("broadcom_roce"))
-    assert seen.said("trouble") == ["rdma6: its RoCE v2 GID over IPv4 is at index 5, that of other devices at 3"]
+    assert seen.said("trouble") == [
+        "rdma6: its RoCE v2 GID over IPv4 is at index 5, that of other devices at 3"
+    ]
     assert seen.variables["NCCL_IB_GID_INDEX"] == ("3", "detected")
     assert seen.summary.split()[6] == "rdma6,400,Ethernet,5"
 
@@ -168,7 +194,9 @@ def test_too_few_devices_unless_the_site_names_them(place: Place) -> None:
     place.tree("n1", renamed_broadcom()[:4])
     [trouble] = place.look(place.render("broadcom_roce")).said("trouble")
     assert trouble.startswith("4 RDMA devices for 8 GPUs, the fabric of two_nodes has 8")
-    seen = place.look(place.render("broadcom_roce", network="{ib_hca: [rdma0, rdma1, rdma2, rdma3]}"))
+    seen = place.look(
+        place.render("broadcom_roce", network="{ib_hca: [rdma0, rdma1, rdma2, rdma3]}")
+    )
     assert seen.said("trouble") == []
 
 
@@ -223,7 +251,9 @@ def test_an_edited_bundle_is_the_users_word(place: Place) -> None:
     file = bundle / "rccl_env.sh"
     text = file.read_text()
     assert "export NCCL_IB_GID_INDEX=3\n" in text
-    file.write_text(text.replace("NCCL_IB_GID_INDEX=3", "NCCL_IB_GID_INDEX=2") + "export NCCL_IB_HCA=rdma4\n")
+    file.write_text(
+        text.replace("NCCL_IB_GID_INDEX=3", "NCCL_IB_GID_INDEX=2") + "export NCCL_IB_HCA=rdma4\n"
+    )
     seen = place.look(bundle)
     assert seen.variables["NCCL_IB_GID_INDEX"] == ("2", "user")
     assert seen.variables["NCCL_IB_HCA"] == ("rdma4", "user")
@@ -234,7 +264,10 @@ def test_a_passed_variable_is_the_users_word(place: Place) -> None:
     bundle = place.render(OWN, site={"pass_env": ["NCCL_IB_HCA"]})
     assert place.look(bundle, NCCL_IB_HCA="rdma7").variables["NCCL_IB_HCA"] == ("rdma7", "user")
     # A variable of the surrounding shell that nobody passes on says nothing.
-    assert place.look(place.render(OWN), NCCL_IB_HCA="rdma7").variables["NCCL_IB_HCA"] == (names("rdma{}"), "detected")
+    assert place.look(place.render(OWN), NCCL_IB_HCA="rdma7").variables["NCCL_IB_HCA"] == (
+        names("rdma{}"),
+        "detected",
+    )
 
 
 def test_an_empty_value_never_reaches_the_run(place: Place) -> None:
@@ -252,7 +285,9 @@ def test_an_empty_value_never_reaches_the_run(place: Place) -> None:
 def test_an_empty_value_is_refused_where_it_is_written(place: Place) -> None:
     with pytest.raises(UsageError, match="--env NCCL_IB_HCA: .* is empty"):
         place.render(OWN, given={"NCCL_IB_HCA": ""})
-    with pytest.raises(DescriptorError, match=r"site\.yaml:\d+: network\.env\.NCCL_IB_HCA: .* is empty"):
+    with pytest.raises(
+        DescriptorError, match=r"site\.yaml:\d+: network\.env\.NCCL_IB_HCA: .* is empty"
+    ):
         place.render(OWN, network='{env: {NCCL_IB_HCA: ""}}')
 
 
@@ -306,7 +341,9 @@ def test_rdma_off_asks_nothing(place: Place, how: dict[str, dict[str, str]]) -> 
 
 
 @pytest.mark.parametrize(("fabric", "nodes"), [("none", 2), ("broadcom_roce", 1)])
-def test_nothing_is_asked_of_one_node_or_without_a_fabric(place: Place, fabric: str, nodes: int) -> None:
+def test_nothing_is_asked_of_one_node_or_without_a_fabric(
+    place: Place, fabric: str, nodes: int
+) -> None:
     place.tree("n1", [down(port) for port in renamed_broadcom()])
     seen = place.look(place.render(fabric, nodes=nodes))
     assert (seen.summary, seen.said("trouble"), seen.exports) == ("off", [], {})
@@ -341,7 +378,10 @@ def test_ip_is_asked_where_there_is_one(place: Place, tmp_path: Path) -> None:
     place.tree("n1", [])
     # Rank 0 looks towards another node: the way to itself is `lo`.
     seen = place.look(
-        place.render(OWN), PATH=f"{tool.parent}:{os.environ['PATH']}", ORCH_PROC_ROOT="", MASTER_ADDR="n1"
+        place.render(OWN),
+        PATH=f"{tool.parent}:{os.environ['PATH']}",
+        ORCH_PROC_ROOT="",
+        MASTER_ADDR="n1",
     )
     assert seen.record["route"] == {"to": "10.0.0.2", "interface": "bond7"}
 

@@ -21,7 +21,11 @@ from orchestrator.model import load_site
     ids=["broadcom", "front end", "none"],
 )
 def test_the_devices_of_a_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ports: list[Port], hca: str | None, gid: int | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ports: list[Port],
+    hca: str | None,
+    gid: int | None,
 ) -> None:
     monkeypatch.setenv("ORCH_SYS_ROOT", str(build_sys(tmp_path / "sys", ports)))
     monkeypatch.setenv("ORCH_PROC_ROOT", str(build_proc(tmp_path / "proc")))

@@ -39,11 +39,28 @@ FILES = [
     *(f"proc/{file}" for file in ("cpuinfo", "meminfo", "cmdline", "sys/kernel/osrelease")),
     *(
         GPU + file
-        for file in ("device", "pp_dpm_sclk", "mem_info_vram_total", "max_link_speed", "fw_version/vcn_fw_version")
+        for file in (
+            "device",
+            "pp_dpm_sclk",
+            "mem_info_vram_total",
+            "max_link_speed",
+            "fw_version/vcn_fw_version",
+        )
     ),
-    *(CPU + file for file in ("cache/index0/level", "cache/index0/size", "cpufreq/cpuinfo_max_freq")),
-    *(f"sys/devices/system/{file}" for file in ("cpu/present", "memory/block_size_bytes", "memory/memory0/state")),
-    *("sys/block/sda/size", "sys/class/net/eno0/speed", "sys/class/dmi/id/product_name", "etc/os-release"),
+    *(
+        CPU + file
+        for file in ("cache/index0/level", "cache/index0/size", "cpufreq/cpuinfo_max_freq")
+    ),
+    *(
+        f"sys/devices/system/{file}"
+        for file in ("cpu/present", "memory/block_size_bytes", "memory/memory0/state")
+    ),
+    *(
+        "sys/block/sda/size",
+        "sys/class/net/eno0/speed",
+        "sys/class/dmi/id/product_name",
+        "etc/os-release",
+    ),
 ]
 WORDS = [
     b"",
@@ -66,8 +83,13 @@ WORDS += [
     b"1: 2100Mhz *\n",
     b"ffff\n",
 ]
-WORDS += [b"Iface\nx\t00000000\t0\t0\t0\t0\t99999999999\t00000000\n", b"eno0\t0\t0\t0\t0\t0\t0\tFFFFFFFF\n"]
-JUNK = st.one_of(st.none(), st.sampled_from(WORDS), st.binary(max_size=100), st.text(max_size=40).map(str.encode))
+WORDS += [
+    b"Iface\nx\t00000000\t0\t0\t0\t0\t99999999999\t00000000\n",
+    b"eno0\t0\t0\t0\t0\t0\t0\tFFFFFFFF\n",
+]
+JUNK = st.one_of(
+    st.none(), st.sampled_from(WORDS), st.binary(max_size=100), st.text(max_size=40).map(str.encode)
+)
 LARGEST = 200_000
 CONTROL = [chr(code) for code in (*range(32), 127)]
 
@@ -76,7 +98,9 @@ CONTROL = [chr(code) for code in (*range(32), 127)]
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node with ten RDMA devices and one GPU; what looks at it is asked within."""
     place = Place(tmp_path_factory.mktemp("junk"))
-    place.tree("n1", mellanox_with_front_end(), (("bond0", "0.0.0.0", "0.0.0.0"),), ("lo", "bond0", "eno0"))
+    place.tree(
+        "n1", mellanox_with_front_end(), (("bond0", "0.0.0.0", "0.0.0.0"),), ("lo", "bond0", "eno0")
+    )
     bundle = place.render("mellanox_roce")
     with place.given(ORCH_TUNABLES_ROOT=f"{place.folder}/%n"):
         yield place.node(bundle)
@@ -106,13 +130,16 @@ def test_junk_of_the_host(node: Node, junk: dict[str, bytes | None]) -> None:
         found.record()
         assert rdma_verdict(node)[0] in ("pass", "warn", "fail", "skip")
         assert all(
-            len(one.encode()) <= 600 and not set(one) & set(CONTROL) for one in collect(node, "image", {"thp": "\n"})
+            len(one.encode()) <= 600 and not set(one) & set(CONTROL)
+            for one in collect(node, "image", {"thp": "\n"})
         )
         write_hardware(node)
     finally:
         for name in junk:
             put(root / name, before.get(name, b""))
-    assert len(found.summary) < LARGEST and all(len(word.split(",")) == 4 for word in found.summary.split(" "))
+    assert len(found.summary) < LARGEST and all(
+        len(word.split(",")) == 4 for word in found.summary.split(" ")
+    )
     for name in ("network.json", "hardware.json"):
         written = (node.folder / name).read_bytes()
         assert len(written) < LARGEST and json.loads(written)["node"] == "n1"
@@ -121,9 +148,19 @@ def test_junk_of_the_host(node: Node, junk: dict[str, bytes | None]) -> None:
 LINES = st.lists(
     st.one_of(
         st.text(max_size=30),
-        st.tuples(st.sampled_from(["device", "verbs", "ibv", "memlock"]), st.text(max_size=20)).map(" ".join),
+        st.tuples(st.sampled_from(["device", "verbs", "ibv", "memlock"]), st.text(max_size=20)).map(
+            " ".join
+        ),
         st.sampled_from(
-            ["ibv end", "ibv ", "device ", "memlock 64", "memlock", "ibv No IB devices found", "device " + "x" * 9999]
+            [
+                "ibv end",
+                "ibv ",
+                "device ",
+                "memlock 64",
+                "memlock",
+                "ibv No IB devices found",
+                "device " + "x" * 9999,
+            ]
         ),
     ),
     max_size=40,
@@ -152,7 +189,5 @@ def test_little_locked_memory_is_said(place: Place, capfd: pytest.CaptureFixture
     found = place.look(place.render("mellanox_roce")).network
     for told, said in (("64", True), ("unlimited", False), ("1048576", False), ("x" * 5, True)):
         found.check_inside([f"memlock {told}"])
-        expected = (
-            f"note\tn1\tlocked memory in the container is limited to {told} KiB; RDMA may fail to register memory\n"
-        )
+        expected = f"note\tn1\tlocked memory in the container is limited to {told} KiB; RDMA may fail to register memory\n"
         assert capfd.readouterr().out == (expected if said else "")

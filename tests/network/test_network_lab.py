@@ -44,12 +44,21 @@ class LabPlace:
 
     def run(self, network: str = "{}") -> tuple[dict[str, Any], str, Path]:
         """Run a set of one run; return the job's record, its output and the set folder."""
-        slurm = {"scheduler": "slurm", "nodelist": [*self.nodes], "time_limit": 5, "container": {"pull": "never"}}
+        slurm = {
+            "scheduler": "slurm",
+            "nodelist": [*self.nodes],
+            "time_limit": 5,
+            "container": {"pull": "never"},
+        }
         site = {**self.place.code(), **slurm}
-        bundle = self.place.render("broadcom_roce", accelerator="MI325X", network=network, site=site)
+        bundle = self.place.render(
+            "broadcom_roce", accelerator="MI325X", network=network, site=site
+        )
         env = {
             **self.lab.env,
-            **self.place.env(PATH=self.lab.env["PATH"], ORCH_CONTAINER_ROOT="/workspace/code/inside/%n"),
+            **self.place.env(
+                PATH=self.lab.env["PATH"], ORCH_CONTAINER_ROOT="/workspace/code/inside/%n"
+            ),
         }
         self.lab.batch("job.sh", cwd=bundle, env=env)
         [output] = bundle.glob("job_*.out")
@@ -75,7 +84,10 @@ def test_agreeing_nodes_run_with_what_they_detect(two: LabPlace) -> None:
     assert [line for line in job["warnings"] if "no amd-smi" not in line] == []
     for rank in (0, 1):
         lines = (root / f"runs/1/attempt_1/node_{rank}.log").read_text().splitlines()
-        assert {"NCCL_IB_GID_INDEX=1", "NCCL_IB_HCA=rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7"} < set(lines)
+        assert {
+            "NCCL_IB_GID_INDEX=1",
+            "NCCL_IB_HCA=rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7",
+        } < set(lines)
         record = json.loads((root / f"nodes/{two.nodes[rank]}/network.json").read_bytes())
         assert [line for line in record["container"] if line.startswith("device")] == [
             f"device rdma{n}" for n in range(8)

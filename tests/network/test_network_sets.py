@@ -48,6 +48,10 @@ def test_two_nodes_that_disagree_stop_the_set(place: Place) -> None:
     ended = run_set(place, {"local0": ports, "local1": [*ports[:5], down(ports[5]), ports[6]]})
     assert (ended.code, ended.job["state"], ended.run()["state"]) == (1, "failed", "queued")
     reason = str(ended.job["reason"])
-    for text in ("node local1 (rank 1): rdma5: the port is DOWN", "7 RDMA devices for 8 GPUs", "no rdma7"):
+    for text in (
+        "node local1 (rank 1): rdma5: the port is DOWN",
+        "7 RDMA devices for 8 GPUs",
+        "no rdma7",
+    ):
         assert text in reason
     assert "network.allow_differences" in reason and reason in ended.output

@@ -30,17 +30,25 @@ class Bench:
     def __init__(self, folder: Path, **site: Any) -> None:
         self.folder, self.agents = folder, list[Agent]()
         self.layout = Layout(folder / "sets" / "one")
-        self.code, self.bundle, self.channels = folder / "code", folder / "bundle", folder / "channels"
+        self.code, self.bundle, self.channels = (
+            folder / "code",
+            folder / "bundle",
+            folder / "channels",
+        )
         for one in (self.layout.root, self.code, self.channels):
             one.mkdir(parents=True)
         write_system(folder / "systems")
         usual = {"preflight": {"run": False}, "code": {"builtin": str(self.code)}}
         document = local_site(folder / "sets", **{**usual, **site})
-        entry = load_entry("one_node", "builtin", site=Site(**document), systems_dirs=[folder / "systems"])
+        entry = load_entry(
+            "one_node", "builtin", site=Site(**document), systems_dirs=[folder / "systems"]
+        )
         write_bundle(render_bundle(entry, nexp=2), self.bundle)
         shutil.rmtree(self.bundle / "lib", ignore_errors=True)
         shutil.copytree(TOP / "orchestrator/onnode", self.bundle / "lib")
-        self.layout.environment.write_text('declare -x FROM_CONFIG="a \\"b\\" \\$c"\ndeclare -x EMPTY=""\n')
+        self.layout.environment.write_text(
+            'declare -x FROM_CONFIG="a \\"b\\" \\$c"\ndeclare -x EMPTY=""\n'
+        )
         self.plan("echo hello")
 
     def plan(self, text: str) -> None:
@@ -102,7 +110,14 @@ class Agent:
         self.input.write(json.dumps({"do": do, **members}).encode() + b"\n")
 
     def prepare(self, run: int, attempt: int = 1, **more: Any) -> str:
-        order = {"nodes": [self.name], "seed": 11, "port": 23456, "master": self.name, "clear": False, **more}
+        order = {
+            "nodes": [self.name],
+            "seed": 11,
+            "port": 23456,
+            "master": self.name,
+            "clear": False,
+            **more,
+        }
         self.say("prepare", id=f"{run}.{attempt}", run=run, attempt=attempt, **order)
         return f"{run}.{attempt}"
 

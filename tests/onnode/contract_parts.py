@@ -101,7 +101,10 @@ def _lines(*texts: str) -> tuple[tuple[float, bytes], ...]:
 
 _RUN_START = STOP.replace("run_stop", "run_start")
 _ABORTED = STOP.replace("success", "aborted")
-_RDMA, _SOCKET = "host:1:2 [0] NCCL INFO Using network IB", "host:3:4 [1] NCCL INFO Using network Socket"
+_RDMA, _SOCKET = (
+    "host:1:2 [0] NCCL INFO Using network IB",
+    "host:3:4 [1] NCCL INFO Using network Socket",
+)
 _MUCH = 3_000_000
 TRAININGS = {
     "succeeds": Training(f"echo '{STOP}'", Part(_lines(STOP), 1.0)),
@@ -118,10 +121,16 @@ TRAININGS = {
         f"echo '{_RDMA}'; echo '{_SOCKET}'; echo '{STOP}'", Part(_lines(_RDMA, _SOCKET, STOP), 1.0)
     ),
     "hangs": Training("echo up; sleep 1000", Part(_lines("up"), NEVER)),
-    "hangs after run_start": Training(f"echo '{_RUN_START}'; echo up; sleep 1000", Part(_lines(_RUN_START, "up"))),
-    "hangs after run_stop": Training(f"echo '{STOP}'; echo up; sleep 1000", Part(_lines(STOP, "up"))),
+    "hangs after run_start": Training(
+        f"echo '{_RUN_START}'; echo up; sleep 1000", Part(_lines(_RUN_START, "up"))
+    ),
+    "hangs after run_stop": Training(
+        f"echo '{STOP}'; echo up; sleep 1000", Part(_lines(STOP, "up"))
+    ),
     "ignores TERM": Training(
-        "trap '' TERM; echo up; while :; do read -r -t 0.05 <> <(:); done", Part(_lines("up")), deaf=True
+        "trap '' TERM; echo up; while :; do read -r -t 0.05 <> <(:); done",
+        Part(_lines("up")),
+        deaf=True,
     ),
 }
 
@@ -194,7 +203,11 @@ def _make(site: str, folder: Path) -> Bench:
         keys["tuning"] = {"profile": str(folder / "contract.yaml")}
     made = Bench(folder / "bench", **keys)
     # Limits that are waited for: what does not heed TERM is killed sooner, and so is what does not end.
-    made.change("agent/run.py", "OUTPUT_S, KILL_S, CLEAR_S = 5, 10,", "OUTPUT_S, KILL_S, CLEAR_S = 0.5, 0.2,")
+    made.change(
+        "agent/run.py",
+        "OUTPUT_S, KILL_S, CLEAR_S = 5, 10,",
+        "OUTPUT_S, KILL_S, CLEAR_S = 0.5, 0.2,",
+    )
     made.change("agent/hold.py", "_STOP_S = 3", "_STOP_S = 0.2")
     made.change("agent/container.py", "_END_S = 5", "_END_S = 0.2")
     store_of(made).mkdir()
@@ -218,7 +231,11 @@ class Real:
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.environment = bench, dict[str, str]()
-        self.host, self.store, self.bin = host_of(bench), store_of(bench), bench.folder.parent / "bin"
+        self.host, self.store, self.bin = (
+            host_of(bench),
+            store_of(bench),
+            bench.folder.parent / "bin",
+        )
         self.agent: Agent
 
     def start(self) -> None:
@@ -243,7 +260,9 @@ class Real:
         """Return when all orders are obeyed: a ping is answered at any time, but a second one not before they are."""
         for number in (901, 902):
             self.agent.say("ping", n=number)
-            while ("pong", str(number)) not in {(word, fields[0]) for word, fields in self.agent.words}:
+            while ("pong", str(number)) not in {
+                (word, fields[0]) for word, fields in self.agent.words
+            }:
                 self.agent.hear_more("pong")
 
     def signal(self, number: int) -> None:
@@ -256,7 +275,9 @@ class Real:
             found = processes_of(self.bin)
             inside = [one for one, words in found.items() if one != pid and "remover" not in words]
         else:
-            inside = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()][:1]
+            inside = [
+                int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            ][:1]
         for one in inside:
             with suppress(ProcessLookupError):
                 os.kill(one, signal.SIGKILL)
@@ -290,7 +311,9 @@ class Orders:
 class ModelAgent(Agent):
     """A simulated agent, spoken to and read as the real ones are."""
 
-    def __init__(self, bench: Bench, machine: Machine, environment: dict[str, str], seed: int) -> None:
+    def __init__(
+        self, bench: Bench, machine: Machine, environment: dict[str, str], seed: int
+    ) -> None:
         self.bench, self.name, self.words = bench, machine.name, []
         self.engine = Engine(seed)
         self.training = TRAININGS["succeeds"]
@@ -391,9 +414,13 @@ def _slow_evidence(real: Real) -> None:
     """Have py-spy wait for the file `looked`."""
     for file in ("asked", "looked"):
         (real.host / file).unlink(missing_ok=True)
-    wait = f"cd {real.host} && : >asked && while [[ ! -e looked ]]; do read -r -t 0.05 <> <(:); done"
+    wait = (
+        f"cd {real.host} && : >asked && while [[ ! -e looked ]]; do read -r -t 0.05 <> <(:); done"
+    )
     program(real.host / "bin/py-spy", f"{PY_SPY}{wait}\n")
-    real.environment["PATH"] = os.pathsep.join(map(str, (real.host / "bin", real.bin, os.environ["PATH"])))
+    real.environment["PATH"] = os.pathsep.join(
+        map(str, (real.host / "bin", real.bin, os.environ["PATH"]))
+    )
 
 
 def _kill_training(real: Real) -> None:
@@ -406,7 +433,9 @@ def _end_training(model: Model) -> None:
         model.agent.model.process.after(0.0, lambda: run.ended(137))
 
 
-def _same(act: Callable[[Side], object]) -> tuple[Callable[[Real], object], Callable[[Model], object]]:
+def _same(
+    act: Callable[[Side], object],
+) -> tuple[Callable[[Real], object], Callable[[Model], object]]:
     return act, act
 
 
@@ -430,7 +459,10 @@ MISHAPS: dict[str, tuple[Callable[[Real], object], Callable[[Model], object]]] =
     "its engine is broken": (_store("broken", FULL), lambda model: _break_engine(model.machine)),
     "its engine takes long": (_store("hold"), _nothing),
     "it is hard to look into": (_slow_evidence, _nothing),
-    "a setting cannot be set": (_unwritable("proc/sys/kernel/nmi_watchdog"), _set("untunable", WATCHDOG)),
+    "a setting cannot be set": (
+        _unwritable("proc/sys/kernel/nmi_watchdog"),
+        _set("untunable", WATCHDOG),
+    ),
     # in the middle
     "its engine goes on": (lambda real: (real.store / "hold").unlink(), _nothing),
     "a setting is changed": (_knob("nmi_watchdog", "1"), _set("refuses", WATCHDOG)),
@@ -550,7 +582,11 @@ def shown(word: str, fields: list[str], root: Path) -> str:
     """Return a word as scripts have it: '' is an empty field, and "-" is in no way different."""
     if word == "facts":
         return "facts FACTS"
-    texts = [] if fields == [""] else [_plain(text, DIFFERS.get(word, {}).get(at)) for at, text in enumerate(fields)]
+    texts = (
+        []
+        if fields == [""]
+        else [_plain(text, DIFFERS.get(word, {}).get(at)) for at, text in enumerate(fields)]
+    )
     return " ".join(filter(None, [word, *texts])).replace(str(root), "SET")
 
 
@@ -586,7 +622,11 @@ class Words:
         """Return the ordered words that nobody asked for, once it has ended."""
         agent, root = self._side.agent, self._side.bench.layout.root
         agent.end()
-        left = [one for at, one in enumerate(agent.words) if at not in self._taken and one[0] not in ANY_TIME]
+        left = [
+            one
+            for at, one in enumerate(agent.words)
+            if at not in self._taken and one[0] not in ANY_TIME
+        ]
         return [shown(word, fields, root) for word, fields in left]
 
     def checks(self) -> set[str]:

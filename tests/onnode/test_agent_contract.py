@@ -585,7 +585,9 @@ def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benches]:
     made.close()
 
 
-@pytest.mark.parametrize(("site", "name"), [(site, name) for site, scripts in SCRIPTS.items() for name in scripts])
+@pytest.mark.parametrize(
+    ("site", "name"), [(site, name) for site, scripts in SCRIPTS.items() for name in scripts]
+)
 def test_both_say_the_same(benches: Benches, site: str, name: str) -> None:
     script = parsed(SCRIPTS[site][name].replace("ready\n", f"{READY.get(site)}\n", 1))
     words = [word for step, expected in script for word in expected]

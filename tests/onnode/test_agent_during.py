@@ -57,11 +57,21 @@ def test_the_rhythm_is_the_longest_time_between_evaluations() -> None:
         ([AT + "Using network AWS Libfabric"], (1, 0)),
         ([AT + "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA"], (1, 0)),
         ([AT + "NET/IB : No device found.", AT + "Using network Socket"], (0, 1)),
-        ([AT + "NET/IB : No device found.", AT.replace("4711", "4713") + "Using network IB"], (1, 1)),
+        (
+            [AT + "NET/IB : No device found.", AT.replace("4711", "4713") + "Using network IB"],
+            (1, 1),
+        ),
         ([AT + "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0"], (0, 1)),
         ([AT + "Using network FastSocket"], (0, 1)),
         (["[default0]:" + AT + "Using network Socket"], (0, 1)),
-        ([AT + "Bootstrap : Using eno0:10.0.0.1<0>", "RCCL version 2.26.6", "Using network Socket"], None),
+        (
+            [
+                AT + "Bootstrap : Using eno0:10.0.0.1<0>",
+                "RCCL version 2.26.6",
+                "Using network Socket",
+            ],
+            None,
+        ),
     ],
 )
 def test_what_rccl_says_of_the_network(lines: list[str], found: tuple[int, int] | None) -> None:
@@ -73,13 +83,17 @@ def test_what_rccl_says_of_the_network(lines: list[str], found: tuple[int, int] 
 
 
 def test_hostile_output_is_bounded() -> None:
-    lines = [f"x:{at}:1 [0] NCCL INFO Using network Socket {'y' * 500}\n" * 20 for at in range(5000)]
+    lines = [
+        f"x:{at}:1 [0] NCCL INFO Using network Socket {'y' * 500}\n" * 20 for at in range(5000)
+    ]
     listener = heard(*lines, "NCCL INFO " * 100_000 + "\n")
     assert listener.transport().other <= 4096 and len(listener.transport().line) <= 160
 
 
 def test_a_node_tells_its_pulse_and_the_network(one: Bench) -> None:
-    one.plan(f"echo '{(RECORD % 'run_start').strip()}'; echo '{AT}Using network Socket'; sleep 1000")
+    one.plan(
+        f"echo '{(RECORD % 'run_start').strip()}'; echo '{AT}Using network Socket'; sleep 1000"
+    )
     agent = one.agent()
     agent.hear("ready")
     agent.say("ping", n=1)
@@ -117,7 +131,10 @@ END
 
 def test_evidence_of_a_hang(one: Bench, tmp_path: Path) -> None:
     """py-spy and amd-smi are stand-ins; the processes, the kernel's files and the files of torch and RCCL are real ones."""
-    tools = {"py-spy": PY_SPY, "amd-smi": "#!/bin/bash\necho GPU 0 busy: $1\nyes | head -c 3000000\n"}
+    tools = {
+        "py-spy": PY_SPY,
+        "amd-smi": "#!/bin/bash\necho GPU 0 busy: $1\nyes | head -c 3000000\n",
+    }
     for name, text in tools.items():
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
@@ -157,7 +174,9 @@ def test_evidence_of_a_hang(one: Bench, tmp_path: Path) -> None:
     assert len(told) < 1 << 20
     agent.say("stop", id=name)
     agent.hear("exit")
-    assert (one.layout.node_files(1, 1, "n1") / "flight_recorder/records_0").read_bytes() == b"\x80\x02]q."
+    assert (
+        one.layout.node_files(1, 1, "n1") / "flight_recorder/records_0"
+    ).read_bytes() == b"\x80\x02]q."
 
 
 def test_evidence_without_tools_says_what_the_kernel_knows(one: Bench) -> None:

@@ -92,8 +92,12 @@ def test_a_node_that_was_stopped_has_not_missed_the_loop() -> None:
     assert watch.check() == "no word from the loop for 3600 s"
 
 
-@pytest.mark.parametrize("numbers", [(), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGINT)])
-def test_the_end_of_its_input_and_signals_during_a_run(one: Bench, numbers: tuple[signal.Signals, ...]) -> None:
+@pytest.mark.parametrize(
+    "numbers", [(), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGINT)]
+)
+def test_the_end_of_its_input_and_signals_during_a_run(
+    one: Bench, numbers: tuple[signal.Signals, ...]
+) -> None:
     agent = one.agent()
     training(one, agent)
     for number in numbers:  # to the whole group, and again, as Slurm does
@@ -101,7 +105,9 @@ def test_the_end_of_its_input_and_signals_during_a_run(one: Bench, numbers: tupl
     if not numbers:
         agent.input.close()
     assert agent.end() == (143 if numbers else 0)
-    assert [word for word, _ in agent.words][-2:] == ["exit", "left"] and agent.record(1)["exit"] == 143
+    assert [word for word, _ in agent.words][-2:] == ["exit", "left"] and agent.record(1)[
+        "exit"
+    ] == 143
     gone(one, agent)
 
 
@@ -188,7 +194,12 @@ def test_check_says_and_ends_without_input(one: Bench) -> None:
     agent = one.agent(action="check")
     assert agent.end() == 0
     words = [word for word, _ in agent.words]
-    assert words[-1] == "waits" and words.count("check") == 16 and "checked" in words and "network" in words
+    assert (
+        words[-1] == "waits"
+        and words.count("check") == 16
+        and "checked" in words
+        and "network" in words
+    )
     gone(one, agent)
 
 

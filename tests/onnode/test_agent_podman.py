@@ -12,7 +12,9 @@ from orchestrator.onnode.agent.node import removal
 
 
 def node(engine: str, image: str = "") -> Any:
-    return SimpleNamespace(settings=SimpleNamespace(engine=engine, engine_command=("sudo", engine), cont=image))
+    return SimpleNamespace(
+        settings=SimpleNamespace(engine=engine, engine_command=("sudo", engine), cont=image)
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,9 @@ def node(engine: str, image: str = "") -> Any:
         ("localhost/x:1", "localhost/x:1"),
     ],
 )
-def test_a_name_without_a_registry_means_to_podman_what_it_means_to_docker(image: str, pulled: str) -> None:
+def test_a_name_without_a_registry_means_to_podman_what_it_means_to_docker(
+    image: str, pulled: str
+) -> None:
     assert pulled_name(node("podman", image).settings) == pulled
     assert pulled_name(node("docker", image).settings) == image
 

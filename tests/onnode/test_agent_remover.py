@@ -37,7 +37,10 @@ esac
 """
 AT_ONCE = {"made": 'touch "$2"', "removed": 'rm "$3" && echo "$3"'}
 # The engine is still making it when it is first asked to remove it.
-LATER = {"made": 'echo "$2" >late', "removed": 'if [[ -e late ]]; then mv late "$3"; exit 1; fi; rm "$3" && echo "$3"'}
+LATER = {
+    "made": 'echo "$2" >late',
+    "removed": 'if [[ -e late ]]; then mv late "$3"; exit 1; fi; rm "$3" && echo "$3"',
+}
 
 
 @pytest.fixture
@@ -59,7 +62,9 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def start(bench: Bench, kills: str) -> Agent:
-    return bench.agent(PATH=f"{bench.folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}", KILLS=kills)
+    return bench.agent(
+        PATH=f"{bench.folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}", KILLS=kills
+    )
 
 
 def containers(bench: Bench) -> list[str]:
@@ -109,7 +114,11 @@ def test_a_container_that_outlives_both_is_removed(engine: Engine) -> None:
     agent.hear("ready")
     [remover] = removers(bench)
     os.kill(remover, signal.SIGTERM)
-    clients = [pid for pid, words in programs_of(bench.folder.parent / "bin").items() if "docker run" in words]
+    clients = [
+        pid
+        for pid, words in programs_of(bench.folder.parent / "bin").items()
+        if "docker run" in words
+    ]
     assert len(clients) == 1 and containers(bench)
     for pid in (agent.process.pid, *clients):
         os.kill(pid, signal.SIGKILL)
@@ -118,7 +127,9 @@ def test_a_container_that_outlives_both_is_removed(engine: Engine) -> None:
 
 
 def test_a_container_that_its_engine_removes_is_not_asked_for_long(engine: Engine) -> None:
-    bench = engine({"made": 'touch "$2"; echo up; cat; rm "$2"; exit', "removed": AT_ONCE["removed"]})
+    bench = engine(
+        {"made": 'touch "$2"; echo up; cat; rm "$2"; exit', "removed": AT_ONCE["removed"]}
+    )
     agent = start(bench, "")
     agent.hear("ready")
     os.kill(agent.process.pid, signal.SIGKILL)

@@ -23,7 +23,9 @@ def one(tmp_path_factory):
         yield made, agent
 
 
-def run(made: tuple[Bench, Agent], plan: str, number: int, **more: object) -> tuple[list[str], Agent]:
+def run(
+    made: tuple[Bench, Agent], plan: str, number: int, **more: object
+) -> tuple[list[str], Agent]:
     """Run `plan` as run `number`; the fields of `exit`, and the agent."""
     bench, agent = made
     bench.plan(plan)
@@ -32,14 +34,20 @@ def run(made: tuple[Bench, Agent], plan: str, number: int, **more: object) -> tu
     assert agent.record(number)["exit"] == int(fields[1])
     files = {path.name for path in bench.layout.attempt(number, 1).iterdir()} - {"files"}
     assert files == {"node_0.log", "node_0.json"}
-    assert [path.name for path in agent.channel.iterdir() if path.name not in ("hold_pid", "environment.sh")] == []
+    assert [
+        path.name
+        for path in agent.channel.iterdir()
+        if path.name not in ("hold_pid", "environment.sh")
+    ] == []
     return fields, agent
 
 
 def test_a_run_has_its_environment_and_nothing_else(one) -> None:
     fields, agent = run(one, f"env -0; pwd; ls -l /proc/self/fd; echo '{STOP}'", 1, seed=99)
     assert fields[0] == "1.1" and fields[1] == "0" and fields[4] == "success"
-    assert agent.record(1)["start_ms"] == int(fields[2]) <= int(fields[3]) == agent.record(1)["end_ms"]
+    assert (
+        agent.record(1)["start_ms"] == int(fields[2]) <= int(fields[3]) == agent.record(1)["end_ms"]
+    )
     *pairs, rest = agent.log(1).decode().split("\0")
     found = dict(pair.split("=", 1) for pair in pairs)
     assert found["HF_TOKEN"] == "it's $ecret\nnew line"
@@ -52,7 +60,9 @@ def test_a_run_has_its_environment_and_nothing_else(one) -> None:
     # 0, 1, 2, and the folder that ls reads.
     assert rest.count(" -> ") == 4
     secret = b"it's $ecret"
-    files = [path for path in one[0].folder.rglob("*") if path.is_file() and path.name != "node_0.log"]
+    files = [
+        path for path in one[0].folder.rglob("*") if path.is_file() and path.name != "node_0.log"
+    ]
     assert files and not any(secret in path.read_bytes() for path in files)
 
 
@@ -105,7 +115,9 @@ def test_output_after_the_end_of_the_main_process_counts(one) -> None:
 def test_fifty_megabytes_and_no_line_end(one) -> None:
     plan = f"head -c 50000000 /dev/zero | tr '\\0' x; echo; echo '{STOP}'; printf 'no line end'"
     fields, agent = run(one, plan, 12)
-    assert fields[4] == "success" and len(agent.log(12)) == 50000000 + 1 + len(STOP) + 1 + len("no line end")
+    assert fields[4] == "success" and len(agent.log(12)) == 50000000 + 1 + len(STOP) + 1 + len(
+        "no line end"
+    )
     with open(f"/proc/{agent.process.pid}/status") as status:
         [peak] = [int(line.split()[1]) for line in status if line.startswith("VmHWM")]
     assert peak < 64 * 1024
@@ -120,14 +132,18 @@ def test_the_last_run_stop_counts_also_in_pieces_and_without_line_end(one) -> No
 
 def test_a_request_that_cannot_be_read_changes_nothing(one) -> None:
     _, agent = one
-    agent.input.write(b'no json\n[1]\n{"do": "prepare", "nodes": ["n1"], "run": "x"}\n' + b"{" * 100000 + b"\n")
+    agent.input.write(
+        b'no json\n[1]\n{"do": "prepare", "nodes": ["n1"], "run": "x"}\n' + b"{" * 100000 + b"\n"
+    )
     agent.say("go", id=["what"])
     agent.say("ping", n=6)
     assert agent.hear("pong") == ["6"]
 
 
 def test_stop_finder_at_every_cut() -> None:
-    text = f'noise run_stop\n{STOP}\n\xff:::MLLOG {{"key": "run_stop", "metadata": {{}}}}'.encode("latin-1")
+    text = f'noise run_stop\n{STOP}\n\xff:::MLLOG {{"key": "run_stop", "metadata": {{}}}}'.encode(
+        "latin-1"
+    )
     for cut in range(len(text)):
         finder = StopFinder()
         finder.feed(text[:cut])
@@ -152,12 +168,22 @@ def test_stop_finder_on_hostile_output() -> None:
     finder = StopFinder()
     finder.feed(b":::MLLOG " * 100000 + b'"key":' * 50000 + b"\n")
     finder.feed(b"run_stop\n" * 100000)
-    finder.feed(b"the key run_stop, status success\n" + STOP.removeprefix(":::MLLOG ").encode() + b"\n")
+    finder.feed(
+        b"the key run_stop, status success\n" + STOP.removeprefix(":::MLLOG ").encode() + b"\n"
+    )
     assert finder.status == ""
 
 
 def test_order_is_checked() -> None:
-    good = {"id": "1.1", "nodes": ["a"], "run": 1, "attempt": 1, "seed": 1, "port": 1, "master": "a"}
+    good = {
+        "id": "1.1",
+        "nodes": ["a"],
+        "run": 1,
+        "attempt": 1,
+        "seed": 1,
+        "port": 1,
+        "master": "a",
+    }
     assert Order.of(good) == Order("1.1", ["a"], 1, 1, 1, 1, "a", True)
     assert Order.of({**good, "clear": False}) == Order("1.1", ["a"], 1, 1, 1, 1, "a", False)
     for name in good:

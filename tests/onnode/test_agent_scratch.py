@@ -42,11 +42,18 @@ def cache_of(one: Bench, run: int, last: str) -> tuple[dict[str, object], int]:
 
 
 @pytest.mark.parametrize("last", ["end", "term"])
-def test_it_is_warm_for_the_next_of_the_job_and_goes_with_it(made: tuple[Bench, Path], last: str) -> None:
+def test_it_is_warm_for_the_next_of_the_job_and_goes_with_it(
+    made: tuple[Bench, Path], last: str
+) -> None:
     one, nvme = made
-    assert cache_of(one, 1, "renew") == ({"state": "cold", "files": 0, "bytes": 0, "whole": True}, 1)
+    assert cache_of(one, 1, "renew") == (
+        {"state": "cold", "files": 0, "bytes": 0, "whole": True},
+        1,
+    )
     [folder] = nvme.iterdir()
-    assert folder.name == f"orch-scratch-{os.getuid()}-7-n1" and folder.stat().st_mode & 0o777 == 0o700
+    assert (
+        folder.name == f"orch-scratch-{os.getuid()}-7-n1" and folder.stat().st_mode & 0o777 == 0o700
+    )
     triton, tmp, hf, xdg = one.layout.node_log(1, 1, 0).read_text().strip().split("|")
     assert (triton, tmp) == (f"{folder}/none-cpu/triton", f"{folder}/tmp")
     assert xdg == "/of/the/config" and hf.endswith("/huggingface")
@@ -66,7 +73,10 @@ def test_a_folder_that_is_not_there_is_told(made: tuple[Bench, Path]) -> None:
     one, nvme = made
     nvme.rmdir()
     kind, text = one.agent().hear("failed")
-    assert kind == "storage" and text == f"{nvme} does not exist on this node (container.scratch of the site)"
+    assert (
+        kind == "storage"
+        and text == f"{nvme} does not exist on this node (container.scratch of the site)"
+    )
 
 
 def test_what_is_somebody_elses_is_not_used(made: tuple[Bench, Path], tmp_path: Path) -> None:

@@ -55,12 +55,16 @@ def start(made: Bench, name: str = "n1", **more: str) -> Agent:
     folder = made.folder / "hosts" / "%n"
     state = made.folder / "states" / "%n"
     state.parent.mkdir(exist_ok=True)
-    return made.agent(name=name, ORCH_TUNABLES_ROOT=str(folder), ORCH_TUNABLES_STATE=str(state), **more)
+    return made.agent(
+        name=name, ORCH_TUNABLES_ROOT=str(folder), ORCH_TUNABLES_STATE=str(state), **more
+    )
 
 
 def settings(root: Path) -> set[str]:
     """The values of the knobs that are set."""
-    idle = {path.read_text() for path in root.glob("sys/devices/system/cpu/cpu*/cpuidle/state2/disable")}
+    idle = {
+        path.read_text() for path in root.glob("sys/devices/system/cpu/cpu*/cpuidle/state2/disable")
+    }
     return idle | {f"watchdog {(root / 'proc/sys/kernel/nmi_watchdog').read_text()}"}
 
 
@@ -85,18 +89,25 @@ def test_set_looked_at_and_put_back(tuned: Bench) -> None:
     assert agent.end() == 0
     assert settings(root) == AS_FOUND and not (tuned.folder / "states/n1").exists()
     rows = (tuned.layout.node("n1") / "tunables.tsv").read_text().splitlines()
-    assert rows[0].startswith("knob\twanted\t") and {row.split("\t")[6] for row in rows[1:]} == {"apply", "revert"}
+    assert rows[0].startswith("knob\twanted\t") and {row.split("\t")[6] for row in rows[1:]} == {
+        "apply",
+        "revert",
+    }
     # Facts are told again only where they have changed.
     assert [word for word, _ in agent.words].count("facts") == 1
 
 
-def test_drift_is_in_the_record_and_the_next_gate_refuses_and_caches_that_stay(tuned: Bench) -> None:
+def test_drift_is_in_the_record_and_the_next_gate_refuses_and_caches_that_stay(
+    tuned: Bench,
+) -> None:
     root, agent = host(tuned), start(tuned)
     agent.hear("ready")
     tuned.plan(f"echo 1 >{root}/proc/sys/kernel/nmi_watchdog; echo '{STOP}'")
     agent.begin(1)
     assert agent.hear("exit")[4] == "success"
-    assert agent.record(1)["drift"] == [{"knob": "watchdog", "wanted": "0", "found": "1", "need": "required"}]
+    assert agent.record(1)["drift"] == [
+        {"knob": "watchdog", "wanted": "0", "found": "1", "need": "required"}
+    ]
     tuned.layout.attempt(2, 1).mkdir(parents=True)
     agent.prepare(2)
     assert agent.hear("refused") == ["2.1", "watchdog wanted 0, found 1"]
@@ -125,7 +136,9 @@ def test_a_required_knob_that_does_not_hold_fails_the_node(tuned: Bench) -> None
     kind, text = agent.hear("failed")
     assert kind == "tunables" and text.startswith("tunables: watchdog wanted 0, found ")
     assert agent.end() == 1 and agent.words[-1][0] == "left"
-    assert {path.read_text() for path in root.glob("sys/devices/system/cpu/cpu*/cpuidle/state2/disable")} == {"0\n"}
+    assert {
+        path.read_text() for path in root.glob("sys/devices/system/cpu/cpu*/cpuidle/state2/disable")
+    } == {"0\n"}
 
 
 def test_nobody_looks_any_more(tuned: Bench) -> None:
@@ -140,7 +153,9 @@ def test_nobody_looks_any_more(tuned: Bench) -> None:
 
 
 def watchers(bundle: Path) -> list[str]:
-    done = subprocess.run(["pgrep", "-f", f"{bundle}/runtime_tunables.sh watch"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["pgrep", "-f", f"{bundle}/runtime_tunables.sh watch"], capture_output=True, text=True
+    )
     return done.stdout.split()
 
 
@@ -216,7 +231,10 @@ def test_a_revert_that_was_cut_off_is_tried_again(tuned: Bench) -> None:
         assert not (tuned.folder / name).exists(), "it was met"
         assert settings(root) == AS_FOUND and not (tuned.folder / "states" / agent.name).exists()
         rows = (tuned.layout.node(agent.name) / "tunables.tsv").read_text().splitlines()
-        assert [row.split("\t")[6] for row in rows if row.split("\t")[4] == "complete"] == ["apply", "revert"]
+        assert [row.split("\t")[6] for row in rows if row.split("\t")[4] == "complete"] == [
+            "apply",
+            "revert",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +259,10 @@ def test_an_apply_that_was_cut_off_fails_the_node(tuned: Bench) -> None:
     root, path = host(tuned), programs(tuned, "kill -KILL $$", "cat")
     (tuned.folder / "cat").touch()
     agent = start(tuned, PATH=path)
-    assert agent.hear("failed") == ["tunables", "tunables: its script ended with 0 before it was complete"]
+    assert agent.hear("failed") == [
+        "tunables",
+        "tunables: its script ended with 0 before it was complete",
+    ]
     assert agent.end() == 1 and settings(root) == AS_FOUND
     assert "revert-failed" not in dict(agent.words), "it has changed nothing"
 

@@ -20,7 +20,9 @@ from orchestrator.onnode.agent.container import _TELL_HOST
         ([], ""),
     ],
 )
-def test_the_name_comes_from_what_the_image_has(tmp_path: Path, programs: list[str], name: str) -> None:
+def test_the_name_comes_from_what_the_image_has(
+    tmp_path: Path, programs: list[str], name: str
+) -> None:
     for one in ("sh", "timeout"):
         (tmp_path / one).symlink_to(f"/usr/bin/{one}")
     if "python3" in programs:

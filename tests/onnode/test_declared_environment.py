@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from orchestrator.onnode.kernel.settings import declared as parse
 from orchestrator.onnode.kernel.settings import fingerprint, shown, unique_names
 
-VALUES = st.lists(st.binary(max_size=40).map(lambda value: value.replace(b"\0", b"")), min_size=1, max_size=12)
+VALUES = st.lists(
+    st.binary(max_size=40).map(lambda value: value.replace(b"\0", b"")), min_size=1, max_size=12
+)
 HARD = st.lists(
     st.sampled_from(
         [
@@ -38,7 +40,10 @@ def declared(values: dict[str, bytes], locale: str) -> str:
     """What a bash prints that has these values in its environment."""
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-c", "export -n PWD SHLVL OLDPWD _ LC_ALL; declare -px"],
-        env={b"LC_ALL": locale.encode(), **{name.encode(): value for name, value in values.items()}},
+        env={
+            b"LC_ALL": locale.encode(),
+            **{name.encode(): value for name, value in values.items()},
+        },
         check=True,
         capture_output=True,
     )
@@ -51,7 +56,9 @@ def declared(values: dict[str, bytes], locale: str) -> str:
 def test_every_value_comes_back_as_it_was(locale: str, values: list[bytes]) -> None:
     given_values = {f"V_{number}": value for number, value in enumerate(values)}
     found = parse(declared(given_values, locale))
-    assert {name: value.encode("utf-8", "surrogateescape") for name, value in found.items()} == given_values
+    assert {
+        name: value.encode("utf-8", "surrogateescape") for name, value in found.items()
+    } == given_values
     for value in found.values():
         shown(value).encode()
 
@@ -62,10 +69,17 @@ def test_what_is_no_variable_of_a_process_is_left_out() -> None:
         export PATH= BARE; declare -ix NUMBER=7; declare -rx FIXED='a"b'; export ARRAY=('x' $'y\ndeclare -x FALSE="1"' ')')
         declare -Ax MAP=([k]='v) "'); export AFTER=$'tab\there'; declare -px"""
     done = subprocess.run(
-        ["/usr/bin/env", "-i", "bash", "--norc", "-c", shell], check=True, capture_output=True, text=True
+        ["/usr/bin/env", "-i", "bash", "--norc", "-c", shell],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert "FALSE" in done.stdout and "BARE" in done.stdout
-    found = {name: value for name, value in parse(done.stdout).items() if name not in ("PWD", "SHLVL", "OLDPWD", "_")}
+    found = {
+        name: value
+        for name, value in parse(done.stdout).items()
+        if name not in ("PWD", "SHLVL", "OLDPWD", "_")
+    }
     assert found == {"PATH": "", "NUMBER": "7", "FIXED": 'a"b', "AFTER": "tab\there"}
 
 
@@ -103,9 +117,15 @@ def environment(**values: str) -> bytes:
 
 
 def test_the_fingerprint_passes_over_time_stamps_alone() -> None:
-    first, later = environment(LR="0.1", EXP="a-17", AT="18"), environment(AT="20", EXP="a-19", LR="0.1")
+    first, later = (
+        environment(LR="0.1", EXP="a-17", AT="18"),
+        environment(AT="20", EXP="a-19", LR="0.1"),
+    )
     unique = unique_names(first, environment(LR="0.1", EXP="a-", AT=""))
     assert unique == {"EXP", "AT"} and fingerprint(first, unique) == fingerprint(later, unique)
     others = [environment(LR="0.2", EXP="a-17", AT="18"), environment(EXP="a-17", AT="18")]
-    others += [environment(LR="0.1", EXP="a-17", AT="18", MORE=""), environment(LR="0.1", EXP="a-17", AT="18", L="R")]
+    others += [
+        environment(LR="0.1", EXP="a-17", AT="18", MORE=""),
+        environment(LR="0.1", EXP="a-17", AT="18", L="R"),
+    ]
     assert len({fingerprint(one, unique) for one in [first, *others]}) == 5

@@ -35,11 +35,19 @@ class Contract(Bench):
     def __init__(self, folder: Path, system: str, workload: str, round_name: str) -> None:
         self.folder, self.agents = folder, []
         self.layout = Layout(folder / "sets" / "one")
-        self.code, self.bundle, self.channels = folder / "code", folder / "bundle", folder / "channels"
+        self.code, self.bundle, self.channels = (
+            folder / "code",
+            folder / "bundle",
+            folder / "channels",
+        )
         self.programs = folder / "programs"
         for one in (self.layout.root, self.code / "src", self.programs, self.channels):
             one.mkdir(parents=True)
-        more = {"preflight": {"run": False}, "network": {"rdma": "off"}, "code": {workload: str(self.code)}}
+        more = {
+            "preflight": {"run": False},
+            "network": {"rdma": "off"},
+            "code": {workload: str(self.code)},
+        }
         site = Site(**local_site(folder / "sets", **more))
         self.entry = load_entry(system, workload, round=round_name, site=site)
         write_bundle(render_bundle(self.entry, nexp=1), self.bundle)
@@ -49,7 +57,9 @@ class Contract(Bench):
         (self.code / "src/train.py").write_text(TELL)
         (self.code / "run_and_time.sh").write_text("python3 tell.py run_and_time.sh\n")
         command = self.programs / "llmboost"
-        command.write_text(f'#!/bin/bash\nexec python3 {shlex.quote(str(self.code))}/tell.py "$@"\n')
+        command.write_text(
+            f'#!/bin/bash\nexec python3 {shlex.quote(str(self.code))}/tell.py "$@"\n'
+        )
         command.chmod(command.stat().st_mode | stat.S_IXUSR)
 
     def started(self, rank: int, master: str = "n0") -> list[tuple[list[str], dict[str, str]]]:
@@ -58,7 +68,9 @@ class Contract(Bench):
         agent = self.agent(name=nodes[rank], PATH=f"{self.programs}:{os.environ['PATH']}")
         agent.hear("ready")
         (self.layout.run(1) / "attempt_1").mkdir(parents=True, exist_ok=True)
-        agent.begin(1, nodes=nodes, seed=77, port=12345, master=master, hosts=["10.9.8.7 n0.example n0"])
+        agent.begin(
+            1, nodes=nodes, seed=77, port=12345, master=master, hosts=["10.9.8.7 n0.example n0"]
+        )
         assert agent.hear("exit")[1] == "0", agent.log(1, rank=rank)
         told = []
         for line in agent.log(1, rank=rank).decode().splitlines():
@@ -154,11 +166,21 @@ def hosts_of_this_machine() -> str:
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_one_launcher_per_node(
-    contract: Any, system: str, workload: str, round_name: str, rank: int, arguments: list[str], more: dict[str, str]
+    contract: Any,
+    system: str,
+    workload: str,
+    round_name: str,
+    rank: int,
+    arguments: list[str],
+    more: dict[str, str],
 ) -> None:
     before = hosts_of_this_machine()
     one = contract(system, workload, round_name)
-    own = {name: value for name, value in of_a_run(one.entry.nodes, rank).items() if one.config.get(name) != value}
+    own = {
+        name: value
+        for name, value in of_a_run(one.entry.nodes, rank).items()
+        if one.config.get(name) != value
+    }
     assert one.started(rank) == [(arguments, {**own, **more})]
     assert hosts_of_this_machine() == before, "without a container it is the host's own"
 
@@ -209,7 +231,10 @@ def test_a_node_of_several_tells_its_name_and_where_it_is_wanted_its_address(
 def test_what_the_scripts_need_of_their_configs_is_there(contract: Any) -> None:
     """The last-round script for one node starts its processes from these, its descriptor gives them."""
     one = contract("MI355X_1x8x1", "llama2_70b_lora", "6.0")
-    assert {name: one.config.get(name) for name in ("GPUS_PER_NODE", "NNODES")} == {"GPUS_PER_NODE": "8", "NNODES": "1"}
+    assert {name: one.config.get(name) for name in ("GPUS_PER_NODE", "NNODES")} == {
+        "GPUS_PER_NODE": "8",
+        "NNODES": "1",
+    }
 
 
 @pytest.mark.parametrize("name", ["LOCAL_WORLD_SIZE", "LOCAL_RANK", "SLURM_LOCALID"])
@@ -226,7 +251,10 @@ def test_a_run_fills_in_all_that_a_document_may_name() -> None:
 
     order = Order("1.1", ["a", "b"], 1, 1, 5, 12345, "10.0.0.1")
     text = " ".join("{" + name + "}" for name in RUN_REFS)
-    assert _filled(f"{text} {{other}} ${{HOME}}", order, 1, 8) == "1 2 8 16 10.0.0.1 12345 {other} ${HOME}"
+    assert (
+        _filled(f"{text} {{other}} ${{HOME}}", order, 1, 8)
+        == "1 2 8 16 10.0.0.1 12345 {other} ${HOME}"
+    )
 
 
 def test_the_seed_is_the_orders_for_every_style(contract: Any) -> None:

@@ -34,16 +34,24 @@ def ended(agent: Agent) -> tuple[str, str]:
 
 
 def test_all_processes_run_and_the_lines_of_the_log_are_whole(bench: Bench) -> None:
-    bench.plan(f"[ $LOCAL_RANK != 0 ] || echo '{STOP}'\nfor k in 1 2 3; do echo \"process $LOCAL_RANK $RANK\"; done")
+    bench.plan(
+        f"[ $LOCAL_RANK != 0 ] || echo '{STOP}'\nfor k in 1 2 3; do echo \"process $LOCAL_RANK $RANK\"; done"
+    )
     agent = bench.agent()
     agent.begin(1)
     assert ended(agent) == ("0", "success")
     lines = agent.log(1).decode().splitlines()
-    assert sorted(lines) == sorted([STOP, *(f"process {one} {one}" for one in range(4) for _ in range(3))])
+    assert sorted(lines) == sorted(
+        [STOP, *(f"process {one} {one}" for one in range(4) for _ in range(3))]
+    )
 
 
-@pytest.mark.parametrize(("end", "code"), [("exit 7", "7"), ("kill -SEGV $$", "139"), ("no-such-program", "127")])
-def test_when_one_fails_the_others_are_ended_and_its_code_counts(bench: Bench, end: str, code: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "code"), [("exit 7", "7"), ("kill -SEGV $$", "139"), ("no-such-program", "127")]
+)
+def test_when_one_fails_the_others_are_ended_and_its_code_counts(
+    bench: Bench, end: str, code: str
+) -> None:
     bench.plan(
         f"[ $LOCAL_RANK != 2 ] || {{ {end}; exit; }}\ntrap 'echo ended $LOCAL_RANK; exit 3' TERM\nsleep 100 & wait"
     )
@@ -52,7 +60,11 @@ def test_when_one_fails_the_others_are_ended_and_its_code_counts(bench: Bench, e
     assert ended(agent) == (code, "")
     log = agent.log(1).decode()
     assert f"orchestrator: local rank 2 (rank 2) exited {code}\n" in log
-    assert sorted(line for line in log.splitlines() if line.startswith("ended")) == ["ended 0", "ended 1", "ended 3"]
+    assert sorted(line for line in log.splitlines() if line.startswith("ended")) == [
+        "ended 0",
+        "ended 1",
+        "ended 3",
+    ]
 
 
 def test_one_that_does_not_end_is_not_waited_for(bench: Bench) -> None:
@@ -85,10 +97,14 @@ def test_nodes_are_added_to_the_hosts_once(tmp_path: Path) -> None:
 
 
 def test_a_master_that_the_container_does_not_know_is_said(tmp_path: Path) -> None:
-    def look(master: str, nodes: int = 2, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+    def look(
+        master: str, nodes: int = 2, path: str = os.environ["PATH"]
+    ) -> subprocess.CompletedProcess[str]:
         order = Order("1", ["n"] * nodes, run=1, attempt=1, seed=1, port=1, master=master)
         text = look_up_master(order) + "\necho on"
-        return subprocess.run(["/bin/bash", "-c", text], env={"PATH": path}, text=True, capture_output=True)
+        return subprocess.run(
+            ["/bin/bash", "-c", text], env={"PATH": path}, text=True, capture_output=True
+        )
 
     lost = look("no-such.invalid")
     assert (lost.returncode, lost.stderr) == (1, "")

@@ -57,9 +57,12 @@ def test_it_is_taken_and_released(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"boot": "another"}, {"pids": "pid:[1]"}, {"boot": ""}, {"host": "node9", "boot": "9"}]
+    "changes",
+    [{"boot": "another"}, {"pids": "pid:[1]"}, {"boot": ""}, {"host": "node9", "boot": "9"}],
 )
-def test_anothers_process_may_live_until_it_was_not_heard_of_for_long(path: Path, changes: dict[str, object]) -> None:
+def test_anothers_process_may_live_until_it_was_not_heard_of_for_long(
+    path: Path, changes: dict[str, object]
+) -> None:
     """A pid says nothing on another machine, after another boot or in another container, whatever the name."""
     someone(path, pid=2**22 + 1, **changes)
     make_older(path, STALE_S - 30)
@@ -196,8 +199,12 @@ except HeldError as error:
 """
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user and hide processes from them")
-def test_another_users_process_that_proc_hides_is_alive(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.skipif(
+    os.getuid() != 0, reason="only root can become another user and hide processes from them"
+)
+def test_another_users_process_that_proc_hides_is_alive(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     """hidepid=2: to others it is as if there were no such process."""
     with tempfile.TemporaryDirectory() as name, package_for_all() as package:
         os.chmod(name, 0o777)
@@ -205,11 +212,28 @@ def test_another_users_process_that_proc_hides_is_alive(tmp_path_factory: pytest
         with held(lock):
             make_older(lock, STALE_S + 1000)
             hide = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=54321 --regid=54321 --clear-groups -- "$@"'
-            argv = ["unshare", "--mount", "sh", "-c", hide, "sh", "/usr/bin/python3", "-I", "-c", HIDDEN]
+            argv = [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                hide,
+                "sh",
+                "/usr/bin/python3",
+                "-I",
+                "-c",
+                HIDDEN,
+            ]
             done = subprocess.run(
-                [*argv, str(package), str(lock)], capture_output=True, text=True, timeout=LIMIT_S, check=False
+                [*argv, str(package), str(lock)],
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
             )
-            assert f"process {os.getpid()} on " in done.stdout and "is at work" in done.stdout, done.stderr
+            assert f"process {os.getpid()} on " in done.stdout and "is at work" in done.stdout, (
+                done.stderr
+            )
 
 
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -232,7 +256,9 @@ class Refusing(Files):
 
 @pytest.mark.parametrize("words", [".new.", ".of-", "/lock"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_storage_that_refuses_to_remove_a_file_locks_nobody_out(path: Path, words: str, times: int) -> None:
+def test_storage_that_refuses_to_remove_a_file_locks_nobody_out(
+    path: Path, words: str, times: int
+) -> None:
     """Neither the process itself, nor whoever comes after the one that is gone."""
     world = World()
     world.files = Refusing(words, times)

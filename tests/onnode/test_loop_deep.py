@@ -70,13 +70,22 @@ class Virtual(World):
 def usual(node: str, request: dict[str, Any], mbps: int = 1000) -> tuple[float, str, str] | None:
     if request["do"] == "start":
         return 1, "deep-ready", READY
-    if request["do"] == "measure" and any(node == member[0] for group in request["groups"] for member in group):
-        return 1, "deep", unit(request["id"], "ok", request["way"], 1 << 20, 1048, mbps, 0, 5000, "")
+    if request["do"] == "measure" and any(
+        node == member[0] for group in request["groups"] for member in group
+    ):
+        return (
+            1,
+            "deep",
+            unit(request["id"], "ok", request["way"], 1 << 20, 1048, mbps, 0, 5000, ""),
+        )
     return None
 
 
 def drive(
-    step: VirtualStep, table: Path, nodes: list[str] = FOUR, ended: Callable[[], bool] = lambda: False
+    step: VirtualStep,
+    table: Path,
+    nodes: list[str] = FOUR,
+    ended: Callable[[], bool] = lambda: False,
 ) -> DeepVerdict:
     search = Search(nodes, settings(container_start_s=20))
     found: list[DeepVerdict] = []
@@ -114,7 +123,12 @@ def test_what_stands_in_the_table(tmp_path: Path) -> None:
         "wrong": "0",
         "note": "",
     }
-    assert [one["round"] for one in rows(table)] == ["all", *["pairs1"] * 2, *["pairs2"] * 2, *["pairs3"] * 2]
+    assert [one["round"] for one in rows(table)] == [
+        "all",
+        *["pairs1"] * 2,
+        *["pairs2"] * 2,
+        *["pairs3"] * 2,
+    ]
     assert step.sent[0] == {
         "do": "measure",
         "id": 1,
@@ -125,7 +139,9 @@ def test_what_stands_in_the_table(tmp_path: Path) -> None:
     }
 
 
-def test_a_silent_node_costs_its_limit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_node_costs_its_limit_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ORCH_DEEP_LIMIT_S", "30")
 
     def answer(node: str, request: dict[str, Any]) -> tuple[float, str, str] | None:
@@ -162,7 +178,11 @@ def test_a_failure_ends_the_round_of_its_group(tmp_path: Path) -> None:
             )
         if node == "n2" and request["do"] == "measure":
             return 1, "failed", unit("container", "the measurement ended (status 3): it\x07broke")
-        return usual(node, request) if request["do"] == "start" or node != "n1" or request["id"] > 1 else None
+        return (
+            usual(node, request)
+            if request["do"] == "start" or node != "n1" or request["id"] > 1
+            else None
+        )
 
     found = drive(VirtualStep(FOUR, answer), tmp_path / "deep.tsv")
 
@@ -174,7 +194,8 @@ def test_a_failure_ends_the_round_of_its_group(tmp_path: Path) -> None:
 def test_wrong_sums_are_not_fast(tmp_path: Path) -> None:
     def answer(node: str, request: dict[str, Any]) -> tuple[float, str, str] | None:
         if request["do"] == "measure" and any(
-            "n4" in (m[0] for m in group) and node in (m[0] for m in group) for group in request["groups"]
+            "n4" in (m[0] for m in group) and node in (m[0] for m in group)
+            for group in request["groups"]
         ):
             return 1, "deep", unit(request["id"], "ok", "tcp", 1 << 20, 1000, 9000, 3, 5000, "")
         return usual(node, request)
@@ -184,7 +205,11 @@ def test_wrong_sums_are_not_fast(tmp_path: Path) -> None:
     assert found.slow == ["n4"]
     assert found.rows["n4"][1] == "no all-reduce with it succeeds: 3 wrong values in the sum"
     whole = rows(tmp_path / "deep.tsv")[0]
-    assert (whole["busbw_gbps"], whole["wrong"], whole["note"]) == ("9.000", "3", "3 wrong values in the sum")
+    assert (whole["busbw_gbps"], whole["wrong"], whole["note"]) == (
+        "9.000",
+        "3",
+        "3 wrong values in the sum",
+    )
 
 
 def test_the_budget_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +239,9 @@ def test_a_step_that_ended_says_why(tmp_path: Path) -> None:
 
     found = drive(step, tmp_path / "deep.tsv")
 
-    assert set(found.rows.values()) == {("skip", "the step ended before a word of it: srun: error", "")}
+    assert set(found.rows.values()) == {
+        ("skip", "the step ended before a word of it: srun: error", "")
+    }
 
 
 def test_a_table_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -231,17 +258,24 @@ def test_a_table_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 DETAIL = st.one_of(
     st.text("09ok é-\t\x07\x1f", max_size=40),
     st.lists(
-        st.one_of(st.text("0-é²\x07", max_size=3), st.integers(-5, 10**20).map(str), st.just("ok")), max_size=10
+        st.one_of(st.text("0-é²\x07", max_size=3), st.integers(-5, 10**20).map(str), st.just("ok")),
+        max_size=10,
     ).map(lambda parts: unit(*parts)),
 )
 
 
 # What it draws depends on what the loop asks: on a busy machine Hypothesis takes that for a slow strategy.
-@settings_of_hypothesis(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings_of_hypothesis(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.data())
-def test_no_word_of_a_node_raises(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_no_word_of_a_node_raises(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     def answer(node: str, request: dict[str, Any]) -> tuple[float, str, str] | None:
-        word = data.draw(st.sampled_from(["usual", "usual", "deep", "deep-ready", "failed", "left", ""]))
+        word = data.draw(
+            st.sampled_from(["usual", "usual", "deep", "deep-ready", "failed", "left", ""])
+        )
         return usual(node, request) if word == "usual" else (1, word, data.draw(DETAIL))
 
     nodes = ["n1", "n2", "n3"]
@@ -249,5 +283,7 @@ def test_no_word_of_a_node_raises(tmp_path_factory: pytest.TempPathFactory, data
 
     assert list(found.rows) == nodes
     assert all(
-        "\t" not in text and "\n" not in text and "\x1f" not in text for row in found.rows.values() for text in row
+        "\t" not in text and "\n" not in text and "\x1f" not in text
+        for row in found.rows.values()
+        for text in row
     )

@@ -34,7 +34,9 @@ DAMAGE = {
     "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
     "no object": lambda path: path.write_text("[1]"),
-    "another run's": lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | {"run": 9, "attempt": 9})),
+    "another run's": lambda path: path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"run": 9, "attempt": 9})
+    ),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
 }
 LIVE = f"local-{os.getppid()}-{process_start(os.getppid())}"
@@ -42,7 +44,10 @@ LIVE = f"local-{os.getppid()}-{process_start(os.getppid())}"
 
 def mllog(status: str = "") -> bytes:
     start = b':::MLLOG {"key": "run_start", "time_ms": 1, "metadata": {}}\n'
-    stop = b':::MLLOG {"key": "run_stop", "time_ms": 2, "metadata": {"status": "%s"}}\n' % status.encode()
+    stop = (
+        b':::MLLOG {"key": "run_stop", "time_ms": 2, "metadata": {"status": "%s"}}\n'
+        % status.encode()
+    )
     return start + (stop if status else b"")
 
 
@@ -55,19 +60,32 @@ def job(root: Path, name: str = "", seed: str = "", nexp: int = 2) -> Folder:
     given = {"ORCH_SET_DIR": str(root), "ORCH_JOB_ID": name, "ROOT_SEED": seed}
     world.environment = {name: value for name, value in given.items() if value}
     scheduler = LocalNodes(world.environment, 1, world)
-    mine = open_folder(bundle, settings(nexp=nexp, logdir=str(root.parent)), scheduler, world.environment, world)
+    mine = open_folder(
+        bundle, settings(nexp=nexp, logdir=str(root.parent)), scheduler, world.environment, world
+    )
     world.run(mine.taking(scheduler))
     return mine
 
 
-def attempt(folder: Folder, run: int, number: int, outcome: str, status: str = "", rank: int = 0) -> RunRecord:
+def attempt(
+    folder: Folder, run: int, number: int, outcome: str, status: str = "", rank: int = 0
+) -> RunRecord:
     """An attempt as the loop makes one, with a log of each of its two nodes."""
-    state = RunRecord(run=run, attempt=number, state="running", seed=number, job_id=folder.job_id, nodes=["n0", "n1"])
+    state = RunRecord(
+        run=run,
+        attempt=number,
+        state="running",
+        seed=number,
+        job_id=folder.job_id,
+        nodes=["n0", "n1"],
+    )
     folder.begin(state)
     for one in (0, 1):
         text = mllog(status if one == rank else "") + b"attempt %d\n" % number
         folder.layout.node_log(run, number, one).write_bytes(text)
-        records.write(NodeRunRecord(f"n{one}", one, 0, 10, 20), folder.layout.node_state(run, number, one))
+        records.write(
+            NodeRunRecord(f"n{one}", one, 0, 10, 20), folder.layout.node_state(run, number, one)
+        )
     folder.layout.cache_log(run, number).write_bytes(b"cleared\n")
     if outcome:
         word = "success" if outcome == "success" else "failed"
@@ -116,9 +134,15 @@ def test_a_result_outlives_every_damage_of_its_states(
     after = successor(folder)
     assert after.missing() == [2]
     state = after.run_state(1)
-    assert state is not None and (state.outcome, state.attempt, state.seed) == (outcome, 2, state.seed)
+    assert state is not None and (state.outcome, state.attempt, state.seed) == (
+        outcome,
+        2,
+        state.seed,
+    )
     assert records.read(RunRecord, folder.layout.attempt_state(1, 2)) == state
-    assert folder.layout.result(1).read_bytes() == folder.layout.result_link(1).read_bytes() == result
+    assert (
+        folder.layout.result(1).read_bytes() == folder.layout.result_link(1).read_bytes() == result
+    )
     # And for good: nothing is written once more.
     before = {path: path.stat().st_mtime_ns for path in folder.layout.runs.rglob("*.json")}
     successor(after)
@@ -126,7 +150,9 @@ def test_a_result_outlives_every_damage_of_its_states(
 
 
 @pytest.mark.parametrize("damage", [DAMAGE["gone"], DAMAGE["half"]])
-def test_a_damaged_state_of_an_attempt_that_died_costs_no_other(folder: Folder, damage: object) -> None:
+def test_a_damaged_state_of_an_attempt_that_died_costs_no_other(
+    folder: Folder, damage: object
+) -> None:
     attempt(folder, 1, 1, "infrastructure")
     attempt(folder, 1, 2, "infrastructure", "aborted")
     damage(folder.layout.attempt_state(1, 1))  # type: ignore[operator]
@@ -150,7 +176,10 @@ def test_an_attempt_without_a_file_is_not_begun_twice(folder: Folder) -> None:
     folder.layout.attempt_state(1, 1).unlink()
     assert successor(folder).last_attempt(1) == 1
     left = records.read(RunRecord, folder.layout.attempt_state(1, 1))
-    assert isinstance(left, RunRecord) and (left.outcome, left.nodes) == ("interrupted", ["n0", "n1"])
+    assert isinstance(left, RunRecord) and (left.outcome, left.nodes) == (
+        "interrupted",
+        ["n0", "n1"],
+    )
 
 
 def test_an_attempt_whose_begin_is_repeated_is_on_record_once(folder: Folder) -> None:
@@ -217,8 +246,14 @@ def test_jobs_that_never_closed_are_closed(folder: Folder) -> None:
     successor(folder)
     closed = records.read(JobRecord, path)
     assert isinstance(closed, JobRecord)
-    assert (closed.state, closed.reason, closed.ended_ms > 0) == ("failed", "the job ended without a word", True)
-    assert records.read(JobRecord, folder.layout.job("2")) == JobRecord(job_id="2", state="complete", ended_ms=7)
+    assert (closed.state, closed.reason, closed.ended_ms > 0) == (
+        "failed",
+        "the job ended without a word",
+        True,
+    )
+    assert records.read(JobRecord, folder.layout.job("2")) == JobRecord(
+        job_id="2", state="complete", ended_ms=7
+    )
 
 
 def unfinished(folder: Folder) -> list[Path]:
@@ -227,7 +262,11 @@ def unfinished(folder: Folder) -> list[Path]:
     for place in ("nodes/n1", "preflight", "runs/1/attempt_1/hang"):
         (folder.layout.root / place).mkdir(parents=True, exist_ok=True)
     names = ("nodes/n1/.network.tsv.tmp.9.ab", "jobs/.7.json.tmp.9.ab", "preflight/.7.tsv.tmp.9.ab")
-    names += ("runs/1/.state.json.tmp.9.ab", "runs/1/attempt_1/.node_0.json.tmp.9.ab", ".environment.sh.tmp.9.ab")
+    names += (
+        "runs/1/.state.json.tmp.9.ab",
+        "runs/1/attempt_1/.node_0.json.tmp.9.ab",
+        ".environment.sh.tmp.9.ab",
+    )
     names += ("runs/1/attempt_1/hang/.n1.txt.tmp.9.ab",)
     for name in names:
         (folder.layout.root / name).write_text("half")
@@ -310,7 +349,10 @@ def test_a_lock_of_a_process_that_is_over(folder: Folder) -> None:
 
 def test_a_second_loop_of_the_same_job_is_refused(folder: Folder) -> None:
     before = folder.layout.loop_lock.read_text()
-    with pytest.raises(FolderError, match=f"job {folder.job_id} on .* is already working on .*its process is at work"):
+    with pytest.raises(
+        FolderError,
+        match=f"job {folder.job_id} on .* is already working on .*its process is at work",
+    ):
         job(folder.layout.root, folder.job_id)
     assert folder.layout.loop_lock.read_text() == before and folder.is_mine
     assert list(folder.layout.root.glob(".loop.lock*")) == []
@@ -320,7 +362,9 @@ def test_a_job_of_another_cluster_is_never_gone(folder: Folder) -> None:
     """Its scheduler does not answer here, and this one does not know the job."""
     before = locked(folder)
     os.utime(folder.layout.loop_lock, (1, 1))
-    with pytest.raises(FolderError, match="job 77 on elsewhere is already working on .*: it is of cluster other"):
+    with pytest.raises(
+        FolderError, match="job 77 on elsewhere is already working on .*: it is of cluster other"
+    ):
         job(folder.layout.root)
     assert folder.layout.loop_lock.read_text() == before
 
@@ -362,13 +406,19 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
             write()
     folder.let_go()
     assert folder.layout.loop_lock.read_text() == other
-    assert all(path.read_bytes() == content for path, content in before.items() if path != folder.layout.loop_lock)
+    assert all(
+        path.read_bytes() == content
+        for path, content in before.items()
+        if path != folder.layout.loop_lock
+    )
 
 
 # ---- set.json ----
 
 
-@pytest.mark.parametrize("damage", ["empty", "half", "zeros", "no object", '{"nexp": 3}', '{"root_seed": 5}'])
+@pytest.mark.parametrize(
+    "damage", ["empty", "half", "zeros", "no object", '{"nexp": 3}', '{"root_seed": 5}']
+)
 def test_a_damaged_set_is_refused(folder: Folder, damage: str) -> None:
     folder.let_go()
     DAMAGE.get(damage, lambda path: path.write_text(damage))(folder.layout.set_file)
@@ -388,7 +438,9 @@ def test_a_damaged_set_is_restored_from_its_declaration(folder: Folder, damage: 
 
 
 @pytest.mark.parametrize("changes", [{"nexp": 3}, {"root_seed": 5}])
-def test_a_set_that_was_changed_since_it_was_declared_is_refused(folder: Folder, changes: dict[str, int]) -> None:
+def test_a_set_that_was_changed_since_it_was_declared_is_refused(
+    folder: Folder, changes: dict[str, int]
+) -> None:
     folder.let_go()
     records.write(replace(folder.record, **changes), folder.layout.set_file)  # type: ignore[arg-type]
     with pytest.raises(FolderError, match="were declared"):
@@ -412,12 +464,16 @@ def with_seed(folder: Folder, nexp: int, root_seed: int) -> Folder:
     return job(folder.layout.root)
 
 
-@pytest.mark.parametrize(("nexp", "root"), [(2, 2**31 - 2000), (2, 2**31 - 2_000_001), (2000, 2**31 - 2_000_000)])
+@pytest.mark.parametrize(
+    ("nexp", "root"), [(2, 2**31 - 2000), (2, 2**31 - 2_000_001), (2000, 2**31 - 2_000_000)]
+)
 def test_a_root_seed_whose_seeds_fit_is_taken(folder: Folder, nexp: int, root: int) -> None:
     assert with_seed(folder, nexp, root).record.root_seed == root
 
 
-@pytest.mark.parametrize(("nexp", "root"), [(2, 2**31 - 1999), (2001, 2**31 - 2_000_002), (9999, 2**31 - 2_000_002)])
+@pytest.mark.parametrize(
+    ("nexp", "root"), [(2, 2**31 - 1999), (2001, 2**31 - 2_000_002), (9999, 2**31 - 2_000_002)]
+)
 def test_a_root_seed_whose_seeds_overflow_is_refused(folder: Folder, nexp: int, root: int) -> None:
     message = f"`root_seed` is {root}; seeds of {nexp} runs stay below 2.31 only up to {2**31 - 1000 * nexp}; start"
     with pytest.raises(FolderError, match=message):

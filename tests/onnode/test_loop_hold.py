@@ -28,9 +28,16 @@ from orchestrator.onnode.loop.work import Work
 def group(tmp_path: Path) -> Iterator[Group]:
     """Two nodes that are held, without a step: their words come from the test."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
-    before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
+    before, wakeup = (
+        {number: signal.getsignal(number) for number in numbers},
+        signal.set_wakeup_fd(-1),
+    )
     job = Work(tmp_path, settings(), Layout(tmp_path), world := BatchHost())
-    job.scheduler, job.job_id, job.events = LocalNodes({}, 2, world), "1", EventLog(tmp_path / "events")
+    job.scheduler, job.job_id, job.events = (
+        LocalNodes({}, 2, world),
+        "1",
+        EventLog(tmp_path / "events"),
+    )
     held = Group(job, ["n0", "n1"])
     held.record.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
     yield held
@@ -51,7 +58,11 @@ def after_a_while(group: Group) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "words", [b"srun: error: n1: task 1: Killed", b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1"]
+    "words",
+    [
+        b"srun: error: n1: task 1: Killed",
+        b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1",
+    ],
 )
 def test_a_node_that_its_step_names_has_ended(group: Group, words: bytes) -> None:
     group.step.complaints.take("", words)
@@ -79,7 +90,10 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
     for _ in range(2 * most):
         group.step.take("n0", line)
         group.step.take("n1", b"\xff\0 no word")
-    assert group.standing.failed["n0"] == ("protocol", "it sends too much: more than 256 KB since the last run began")
+    assert group.standing.failed["n0"] == (
+        "protocol",
+        "it sends too much: more than 256 KB since the last run began",
+    )
     assert group.record.is_gone("n0") and not group.record.is_gone("n1")
     said = [one.word for one in read_events(tmp_path / "events")]
     assert (said.count("what"), said.count("garbled")) == (most, MAX_GARBLED)
@@ -92,7 +106,9 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
     assert [one.word for one in read_events(tmp_path / "events")].count("what") == most + again
 
 
-def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(group: Group, tmp_path: Path) -> None:
+def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(
+    group: Group, tmp_path: Path
+) -> None:
     for line in (b"left\tn0\t", b"left\tn0\t", b"pong\tn0\t1", b"failed\tn0\tstorage\x1fdisk full"):
         group.step.take("n1", line)
     assert group.standing.failed == {"n1": ("protocol", "it sends lines in the name of node n0")}
@@ -108,13 +124,19 @@ def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(group: 
 def test_a_line_that_comes_from_nobody_is_not_believed(group: Group) -> None:
     group.step.take("", b"left\tn0\t")
     group.step.take("", b"pong\tn0\t1")
-    assert not group.record.is_gone("n0") and not group.step.has_heard("n0") and group.standing.failed == {}
+    assert (
+        not group.record.is_gone("n0")
+        and not group.step.has_heard("n0")
+        and group.standing.failed == {}
+    )
 
 
 def test_what_a_node_complains_of_is_believed_of_itself_alone(group: Group) -> None:
     group.step.complaints.take("n1", b"srun: error: n0: task 0: Killed")
     group.step.complaints.take("n1", b"srun: error: Application launch failed: so it says")
-    group.step.complaints.take("n1", b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1")
+    group.step.complaints.take(
+        "n1", b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1"
+    )
     assert set(after_a_while(group)) == {"n1"}
 
 
@@ -134,7 +156,9 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
         group.settings, container_start_s=-29, pull="missing", pull_minutes=1, pull_at_once=1
     )
     sent: list[object] = []
-    group.step.process = cast(JobStep, SimpleNamespace(alive=True, ended_nodes=list, send=sent.append))
+    group.step.process = cast(
+        JobStep, SimpleNamespace(alive=True, ended_nodes=list, send=sent.append)
+    )
     for node in ("n0", "n1"):
         group.step.take(node, f"lacks\t{node}\t".encode())
     waiting = group.hear("ready", ["n0", "n1"])

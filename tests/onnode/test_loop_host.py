@@ -18,8 +18,18 @@ from orchestrator.onnode.loop.host import BatchHost
 
 @pytest.fixture
 def world() -> Iterator[BatchHost]:
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
-    before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
+    numbers = (
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGCHLD,
+    )
+    before, wakeup = (
+        {number: signal.getsignal(number) for number in numbers},
+        signal.set_wakeup_fd(-1),
+    )
     yield BatchHost()
     signal.set_wakeup_fd(wakeup)
     for number, handler in before.items():

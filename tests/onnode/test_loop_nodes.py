@@ -37,7 +37,10 @@ class Nodes:
         names = [f"n{one}" for one in range(nodes)]
         code = f"import os, sys, time, signal\nname = os.environ['ORCH_NODE']\n{program}"
         argv = [sys.executable, "-I", "-S", "-c", code]
-        commands, environment = LocalNodes({}, nodes, THIS).commands(names, argv), {"PATH": os.environ["PATH"]}
+        commands, environment = (
+            LocalNodes({}, nodes, THIS).commands(names, argv),
+            {"PATH": os.environ["PATH"]},
+        )
         step = NodeStep(self.reactor, names, commands, environment, self._take, self._complain)
         self.steps.append(step)
         return step
@@ -63,7 +66,10 @@ class Nodes:
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
-    before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
+    before, wakeup = (
+        {number: signal.getsignal(number) for number in numbers},
+        signal.set_wakeup_fd(-1),
+    )
     world = BatchHost()
     made = Nodes(world, world.reactor(lambda: None))
     yield made
@@ -75,7 +81,9 @@ def nodes() -> Iterator[Nodes]:
 
 
 def test_lines_come_and_go(nodes: Nodes) -> None:
-    step = nodes.start("for line in sys.stdin: print(name, line.strip(), flush=True)\nprint('left', flush=True)", 3)
+    step = nodes.start(
+        "for line in sys.stdin: print(name, line.strip(), flush=True)\nprint('left', flush=True)", 3
+    )
     step.send({"do": "ping", "n": 1})
     nodes.see(lambda: len(nodes.lines) == 3)
     assert sorted(nodes.lines) == [b'n%d {"do":"ping","n":1}' % one for one in range(3)]
@@ -97,12 +105,15 @@ def test_any_bytes(nodes: Nodes) -> None:
 def test_a_line_without_an_end_is_not_kept_whole(nodes: Nodes) -> None:
     step = nodes.start("for _ in range(300): os.write(1, b'x' * 65536)\nos.write(1, b'\\nnext\\n')")
     nodes.see(lambda: not step.alive)
-    assert [len(line) <= 2 * MAX_LINE for line in nodes.lines] == [True, True] and nodes.lines[1] == b"next"
+    assert [len(line) <= 2 * MAX_LINE for line in nodes.lines] == [True, True] and nodes.lines[
+        1
+    ] == b"next"
 
 
 def test_a_node_that_floods_does_not_keep_the_others_from_being_heard(nodes: Nodes) -> None:
     step = nodes.start(
-        "while name == 'n0': os.write(1, b'flood\\n' * 1000)\nprint('here', flush=True)\ntime.sleep(1000)", 2
+        "while name == 'n0': os.write(1, b'flood\\n' * 1000)\nprint('here', flush=True)\ntime.sleep(1000)",
+        2,
     )
     nodes.see(lambda: b"here" in nodes.lines)
     step.kill()
@@ -130,7 +141,8 @@ def test_a_dead_node_is_told_from_its_neighbours(nodes: Nodes) -> None:
 
 def test_a_node_that_does_not_listen_does_not_stop_the_loop(nodes: Nodes) -> None:
     step = nodes.start(
-        "print('here', flush=True)\nif name == 'n0': os.kill(os.getpid(), signal.SIGSTOP)\nsys.stdin.read()", 2
+        "print('here', flush=True)\nif name == 'n0': os.kill(os.getpid(), signal.SIGSTOP)\nsys.stdin.read()",
+        2,
     )
     nodes.see(lambda: nodes.lines == [b"here"] * 2)
     for number in range(500):
@@ -182,12 +194,23 @@ sys.exit(0 if other.poll() is None else 7)
 
 
 @pytest.mark.skipif(
-    os.getuid() != 0 or not os.path.exists("/proc/sys/kernel/ns_last_pid"), reason="only root can say which pid is next"
+    os.getuid() != 0 or not os.path.exists("/proc/sys/kernel/ns_last_pid"),
+    reason="only root can say which pid is next",
 )
 def test_a_pid_that_is_anothers_by_now_is_not_killed() -> None:
     """Hours after a node's process has ended its number can be somebody else's. In a namespace of its own it is at once."""
     top = str(Path(__file__).parents[2])
-    argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", RECYCLED, top]
+    argv = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        sys.executable,
+        "-c",
+        RECYCLED,
+        top,
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -259,6 +282,8 @@ def test_what_waits_for_another_flow_goes_on_as_soon_as_that_says_so(nodes: Node
     assert done == ["first", "second", "third"]
 
 
-@pytest.mark.parametrize("job_id", ["", "local", "local-1", "local-1-1", "other-1-1", "local-" + "9" * 50])
+@pytest.mark.parametrize(
+    "job_id", ["", "local", "local-1", "local-1-1", "other-1-1", "local-" + "9" * 50]
+)
 def test_of_a_job_that_is_none_of_slurms_slurm_is_not_asked(job_id: str) -> None:
     assert LocalNodes({}, 1, THIS).sees(job_id) is None

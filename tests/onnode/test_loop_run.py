@@ -27,7 +27,8 @@ def state(reports: Reports) -> dict[str, object]:
 
 def test_the_gate_names_who_is_not_ready_and_why() -> None:
     reports = after(
-        ("n0", "kept", unit("3.1", "cannot drop its caches")), ("n1", "refused", unit("3.1", "cannot see k wanted 1"))
+        ("n0", "kept", unit("3.1", "cannot drop its caches")),
+        ("n1", "refused", unit("3.1", "cannot see k wanted 1")),
     )
     assert reports.gate.refusals("late") == (
         "node n0 (rank 0) cannot drop its caches; run as root, give the site a sudo prefix, or set clear_caches: false; "
@@ -42,10 +43,16 @@ def test_the_gate_names_who_is_not_ready_and_why() -> None:
 
 @pytest.mark.parametrize(
     ("word", "detail", "reason"),
-    [("failed", unit("storage", "disk full"), "disk full"), ("gone", "ended", "ended"), ("left", "", "it let go")],
+    [
+        ("failed", unit("storage", "disk full"), "disk full"),
+        ("gone", "ended", "ended"),
+        ("left", "", "it let go"),
+    ],
 )
 def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reason: str) -> None:
-    reports = after(("n0", "prepared", unit("3.1", 1, "-", "-")), ("n1", word, detail), ("n1", "left", ""))
+    reports = after(
+        ("n0", "prepared", unit("3.1", 1, "-", "-")), ("n1", word, detail), ("n1", "left", "")
+    )
     assert reports.gate.unheard() == ["n2"]
     assert reports.gate.refusals() == f"node n1 (rank 1): {reason}"
 
@@ -68,7 +75,9 @@ def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reas
         ("n0", "", ""),
     ],
 )
-def test_words_that_are_not_whole_or_of_others_change_nothing(node: str, word: str, detail: str) -> None:
+def test_words_that_are_not_whole_or_of_others_change_nothing(
+    node: str, word: str, detail: str
+) -> None:
     assert state(after((node, word, detail))) == state(after())
 
 
@@ -87,7 +96,10 @@ def test_words_that_are_not_whole_or_of_others_change_nothing(node: str, word: s
 def test_pulses_that_are_not_whole_or_of_others_change_nothing(detail: str) -> None:
     reports = after()
     assert reports.has_news()
-    for line in (f"pong\tn0\t{detail}", f"pong\tn3\t{unit(5, '3.1', 1, 0, 0, 0)}"):  # n3 has no rank
+    for line in (
+        f"pong\tn0\t{detail}",
+        f"pong\tn3\t{unit(5, '3.1', 1, 0, 0, 0)}",
+    ):  # n3 has no rank
         if (pong := parse_pong(line.encode())) and pong[2]:
             reports.take_pulse(pong[0], pong[1], pong[2])
     assert not reports.has_news() and reports.pulses == {}
@@ -102,7 +114,10 @@ def test_a_pulse_counts_for_its_node() -> None:
 def test_who_ended_a_run_by_a_signal() -> None:
     """Slurm tells the processes of a job that it ends one after another: the word of a node may be the first that the loop hears."""
     ended = ("n0", "exit", unit("3.1", 143, 1, 2, ""))
-    assert after(ended).was_signalled and not after(("n0", "exit", unit("3.1", 1, 1, 2, ""))).was_signalled
+    assert (
+        after(ended).was_signalled
+        and not after(("n0", "exit", unit("3.1", 1, 1, 2, ""))).was_signalled
+    )
     stopped = after()
     stopped.stop()
     stopped.take(Event(1, "node", ended[1], ended[0], ended[2]))

@@ -31,7 +31,8 @@ def heard(*lines: str, nodes: str = "n1 n2 n3") -> list[tuple[str, str]]:
     """Return who said what when srun wrote these lines, such as `0: begin n1` for the word `begin` of task 0 about n1."""
     found: list[tuple[str, str]] = []
     senders = Senders(
-        nodes.split(), lambda sender, line: found.append((sender, line.decode().replace("\t", " ").strip()))
+        nodes.split(),
+        lambda sender, line: found.append((sender, line.decode().replace("\t", " ").strip())),
     )
     for text in lines:
         label, *words = text.split(" ")
@@ -60,7 +61,12 @@ def test_who_names_a_node_that_is_in_its_place_speaks_for_another_one(order: lis
 
 def test_one_that_speaks_for_another_one_takes_nobody_with_it() -> None:
     found = heard("2: left n2", "1: left n1", "0: begin n1", "1: begin n2")
-    assert sorted(found) == [("n1", "begin n1"), ("n2", "begin n2"), ("n2", "left n1"), ("n3", "left n2")]
+    assert sorted(found) == [
+        ("n1", "begin n1"),
+        ("n2", "begin n2"),
+        ("n2", "left n1"),
+        ("n3", "left n2"),
+    ]
 
 
 def test_two_that_change_names_are_only_themselves() -> None:

@@ -18,9 +18,23 @@ def facts(root: Path, files: dict[str, str], **knobs: str) -> dict[str, str]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text + "\n")
     empty = {
-        item.name: {"int": 0, "str": ""}.get(str(item.type), ()) for item in fields(Settings) if item.name != "data"
+        item.name: {"int": 0, "str": ""}.get(str(item.type), ())
+        for item in fields(Settings)
+        if item.name != "data"
     }
-    node = Node("n1", Settings(**empty), root, Layout(root), "1", str(root), "/sys", "/proc", "/dev", "/run", "/tmp")  # type: ignore[arg-type]
+    node = Node(
+        "n1",
+        Settings(**empty),
+        root,
+        Layout(root),
+        "1",
+        str(root),
+        "/sys",
+        "/proc",
+        "/dev",
+        "/run",
+        "/tmp",
+    )  # type: ignore[arg-type]
     return dict(one.split("=", 1) for one in collect(node, "sha256:1", knobs))
 
 
@@ -29,9 +43,7 @@ def test_a_host_without_anything_has_no_devices(tmp_path: Path) -> None:
 
 
 def test_only_words_that_change_how_the_machine_computes(tmp_path: Path) -> None:
-    words = (
-        "BOOT_IMAGE=/v root=/dev/sda1 iommu=pt quiet nosmt=force amdgpu.noretry=0 xiommu=1 mitigations=off console=tty0"
-    )
+    words = "BOOT_IMAGE=/v root=/dev/sda1 iommu=pt quiet nosmt=force amdgpu.noretry=0 xiommu=1 mitigations=off console=tty0"
     found = facts(tmp_path, {"proc/cmdline": words, "proc/sys/kernel/osrelease": "6.8.0"})
     assert found["kernel.words"] == "iommu=pt nosmt=force amdgpu.noretry=0 mitigations=off"
     assert found["kernel"] == "6.8.0"
@@ -40,7 +52,10 @@ def test_only_words_that_change_how_the_machine_computes(tmp_path: Path) -> None
 
 def test_the_processor_is_that_of_the_first_paragraph(tmp_path: Path) -> None:
     found = facts(
-        tmp_path, {"proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC: 9575F\nmicrocode\t: 0xb0\nflags\t\t: a b"}
+        tmp_path,
+        {
+            "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC: 9575F\nmicrocode\t: 0xb0\nflags\t\t: a b"
+        },
     )
     assert (found["cpu"], found["cpu.microcode"]) == ("AMD EPYC: 9575F", "0xb0")
 

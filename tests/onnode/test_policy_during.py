@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from policy_parts import settings
 
 from orchestrator.onnode.kernel.events import NetworkUse, Pulse
-from orchestrator.onnode.policy.during import hung, on_sockets, silence, stands_out, unwanted_sockets
+from orchestrator.onnode.policy.during import (
+    hung,
+    on_sockets,
+    silence,
+    stands_out,
+    unwanted_sockets,
+)
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 
 LIMITS = settings(hang_multiple=3, hang_s=1200, hang_start_s=5400)
@@ -16,7 +22,14 @@ FOUR = ("a", "b", "c", "d")
 WAITS = "in all_reduce (distributed_c10d.py) < step (train.py)"
 
 
-def quiet(seconds: float, *, interval: float = 0, began: bool = True, stopped: bool = False, **others: float) -> str:
+def quiet(
+    seconds: float,
+    *,
+    interval: float = 0,
+    began: bool = True,
+    stopped: bool = False,
+    **others: float,
+) -> str:
     """Whether a run hangs whose first node is quiet for so long, and `others` as long as they say."""
     rest = int(began), int(1000 * interval), int(stopped)
     pulses = {"a": Pulse(int(1000 * seconds), *rest)}
@@ -46,9 +59,12 @@ def test_a_multiple_of_the_runs_own_rhythm(seconds: float, interval: float, hang
 # From the logs of published entries: the longest pause between two MLLOG records before and after run_start, the time to the first
 # evaluation, and the longest between two. Even where a program prints nothing else, it is not ended.
 @pytest.mark.parametrize(
-    ("before", "pause", "first", "later"), [(1190, 550, 575, 161), (7, 504, 517, 509), (366, 773, 806, 223)]
+    ("before", "pause", "first", "later"),
+    [(1190, 550, 575, 161), (7, 504, 517, 509), (366, 773, 806, 223)],
 )
-def test_published_runs_are_not_ended(before: float, pause: float, first: float, later: float) -> None:
+def test_published_runs_are_not_ended(
+    before: float, pause: float, first: float, later: float
+) -> None:
     assert not quiet(before, began=False)
     assert not quiet(max(pause, first))
     assert not quiet(max(pause, later), interval=first)
@@ -72,16 +88,25 @@ def test_one_line_anywhere_is_a_sign_of_life(seconds: float, interval: float, ot
 
 
 def test_zero_switches_it_off() -> None:
-    assert hung({"a": Pulse(10**9, 1, 1000, 0)}, settings(hang_multiple=0, hang_s=1, hang_start_s=1)) == ""
+    assert (
+        hung({"a": Pulse(10**9, 1, 1000, 0)}, settings(hang_multiple=0, hang_s=1, hang_start_s=1))
+        == ""
+    )
 
 
 PULSES = st.builds(
-    Pulse, st.integers(0, 10**7), st.integers(0, 1), st.integers(0, 10**6) | st.just(0), st.integers(0, 1)
+    Pulse,
+    st.integers(0, 10**7),
+    st.integers(0, 1),
+    st.integers(0, 10**6) | st.just(0),
+    st.integers(0, 1),
 )
 
 
 @given(st.dictionaries(st.sampled_from(FOUR), PULSES, min_size=1))
-def test_the_pulse_of_the_whole_run_gives_the_verdict_of_its_nodes(pulses: dict[str, Pulse]) -> None:
+def test_the_pulse_of_the_whole_run_gives_the_verdict_of_its_nodes(
+    pulses: dict[str, Pulse],
+) -> None:
     """That pulse alone is on record, and the decision is made of it again."""
     run = silence(pulses, LIMITS)
     assert silence({"": run.pulse}, LIMITS) == run
@@ -122,8 +147,13 @@ def test_who_does_something_else_stands_out(doing: dict[str, str], node: str) ->
         ((100, 3000, 3000, 3000), ""),
     ],
 )
-def test_whose_output_ended_before_all_others_stands_out(seconds: tuple[int, ...], node: str) -> None:
-    assert stands_out(FOUR, {one: 1000 * each for one, each in zip(FOUR, seconds, strict=True)}, {})[0] == node
+def test_whose_output_ended_before_all_others_stands_out(
+    seconds: tuple[int, ...], node: str
+) -> None:
+    assert (
+        stands_out(FOUR, {one: 1000 * each for one, each in zip(FOUR, seconds, strict=True)}, {})[0]
+        == node
+    )
 
 
 def test_of_two_nodes_the_age_of_their_output_tells_nothing() -> None:
@@ -134,12 +164,20 @@ def test_of_two_nodes_the_age_of_their_output_tells_nothing() -> None:
 def test_what_became_of_a_run_that_hung() -> None:
     killed = dict.fromkeys(FOUR, 143)
     found = decide(
-        AttemptFacts(2, FOUR, killed, ended="hung: so", doing={**dict.fromkeys(FOUR, WAITS), "c": "in read (x.py)"})
+        AttemptFacts(
+            2,
+            FOUR,
+            killed,
+            ended="hung: so",
+            doing={**dict.fromkeys(FOUR, WAITS), "c": "in read (x.py)"},
+        )
     )
     assert (found.outcome, found.clean) == ("infrastructure", False)
     assert found.reason == "hung: so; node c (rank 2) stands out: in read (x.py)"
     assert found.blamed == (("c", "hung", "run 2 hung there: in read (x.py)"),)
-    alike = decide(AttemptFacts(2, FOUR, killed, ended="hung: so", doing=dict.fromkeys(FOUR, WAITS)))
+    alike = decide(
+        AttemptFacts(2, FOUR, killed, ended="hung: so", doing=dict.fromkeys(FOUR, WAITS))
+    )
     assert (alike.reason, alike.blamed) == (f"hung: so; all 4 nodes: {WAITS}", ())
     ended_well = decide(AttemptFacts(2, FOUR, killed, {"a": "success"}, ended="hung: so"))
     assert (ended_well.outcome, ended_well.rank) == ("success", 0)
@@ -148,14 +186,20 @@ def test_what_became_of_a_run_that_hung() -> None:
 
 @pytest.mark.parametrize(("nodes", "blamed"), [(["c"], ["c"]), (["a", "b", "c"], [])])
 def test_a_few_nodes_without_rdma_are_to_blame(nodes: list[str], blamed: list[str]) -> None:
-    found = decide(AttemptFacts(1, FOUR, dict.fromkeys(FOUR, 143), ended="over sockets", sockets=nodes))
+    found = decide(
+        AttemptFacts(1, FOUR, dict.fromkeys(FOUR, 143), ended="over sockets", sockets=nodes)
+    )
     assert (found.outcome, found.reason) == ("infrastructure", "over sockets")
-    assert [(node, kind) for node, kind, _ in found.blamed] == [(node, "network") for node in blamed]
+    assert [(node, kind) for node, kind, _ in found.blamed] == [
+        (node, "network") for node in blamed
+    ]
 
 
 def test_sockets_matter_where_rdma_is_required() -> None:
     told = {"a": NetworkUse(8, 0, ""), "b": NetworkUse(6, 2, "Using network Socket")}
     assert on_sockets(told) == "b, 2 of 8 processes: Using network Socket"
-    assert "network.rdma: required (b, 2 of 8" in unwanted_sockets(told, settings(network_rdma="required"))
+    assert "network.rdma: required (b, 2 of 8" in unwanted_sockets(
+        told, settings(network_rdma="required")
+    )
     assert unwanted_sockets(told, settings(network_rdma="preferred")) == ""
     assert unwanted_sockets({"a": told["a"]}, settings(network_rdma="required")) == ""

@@ -60,13 +60,22 @@ def test_a_failure_is_the_reason(check: tuple[str, ...], failed: str) -> None:
 
 def test_warnings_and_skips_do_not_fail() -> None:
     found = judged(
-        n1=report(("limits", "skip", "switched off (preflight.skip)"), ("clock", "pass"), ("gpu_errors", "warn", "x"))
+        n1=report(
+            ("limits", "skip", "switched off (preflight.skip)"),
+            ("clock", "pass"),
+            ("gpu_errors", "warn", "x"),
+        )
     )
     assert found.failed == {}
 
 
 def test_the_first_of_several_counts_whatever_came_first() -> None:
-    checks = [("versions", "fail", "v"), ("engine", "fail", "e"), ("data", "fail", "d"), ("apple", "fail", "a")]
+    checks = [
+        ("versions", "fail", "v"),
+        ("engine", "fail", "e"),
+        ("data", "fail", "d"),
+        ("apple", "fail", "a"),
+    ]
     for order in (checks, checks[::-1]):
         found = judged(n1=report(*order))
         assert found.failed == {"n1": "check engine: e"}
@@ -84,7 +93,9 @@ def test_what_became_of_a_node_and_the_bandwidth_are_judged_elsewhere(name: str)
 def test_without_preflight_nobody_is_judged() -> None:
     told = report(("engine", "fail", "x"), clock="99999")
     found = judged(on=settings(preflight_run=0), n1=told)
-    assert (found.failed, found.warnings) == ({}, []) and row(found, "n1", "engine").verdict == "fail"
+    assert (found.failed, found.warnings) == ({}, []) and row(
+        found, "n1", "engine"
+    ).verdict == "fail"
 
 
 def test_reports_are_left_as_they_are() -> None:
@@ -97,9 +108,14 @@ def test_reports_are_left_as_they_are() -> None:
 
 
 def test_what_is_not_seen_fails() -> None:
-    found = judged(n1=report(("log_dir", "pass", "marker seen after 1 ms"), unseen=""), n2=report(("log_dir", "pass")))
+    found = judged(
+        n1=report(("log_dir", "pass", "marker seen after 1 ms"), unseen=""),
+        n2=report(("log_dir", "pass")),
+    )
     text = "what it writes to /shared/sets is not seen on the batch host"
-    assert row(found, "n1", "log_dir") == Check("log_dir", "fail", 0, text, "mount the same shared storage on both")
+    assert row(found, "n1", "log_dir") == Check(
+        "log_dir", "fail", 0, text, "mount the same shared storage on both"
+    )
     assert found.failed == {"n1": f"check log_dir: {text}; mount the same shared storage on both"}
 
 
@@ -132,8 +148,12 @@ def test_a_clock_within_the_limit_does_not(off: int) -> None:
 
 @pytest.mark.parametrize("name", ["gpu_count", "rdma"])
 def test_who_alone_cannot_tell_fails(name: str) -> None:
-    found = judged(rdma=True, n1=report((name, "warn", "nothing tells", "look")), n2=report((name, "pass")))
-    assert row(found, "n1", name) == Check(name, "fail", 0, "nothing tells; look (unlike node n2)", "")
+    found = judged(
+        rdma=True, n1=report((name, "warn", "nothing tells", "look")), n2=report((name, "pass"))
+    )
+    assert row(found, "n1", name) == Check(
+        name, "fail", 0, "nothing tells; look (unlike node n2)", ""
+    )
     assert found.failed == {"n1": f"check {name}: nothing tells; look (unlike node n2)"}
 
 
@@ -145,19 +165,31 @@ def test_a_failure_of_another_one_tells_too() -> None:
 def test_what_nobody_can_tell_is_a_warning_of_all() -> None:
     found = judged(n1=report(NO_TOOL), n2=report(NO_TOOL))
     assert found.failed == {}
-    assert found.warnings == ["check gpu_count: nothing tells about GPUs; install amd-smi (all nodes)"]
+    assert found.warnings == [
+        "check gpu_count: nothing tells about GPUs; install amd-smi (all nodes)"
+    ]
 
 
 def test_other_checks_are_not_compared_so() -> None:
-    assert judged(n1=report(("gpu_memory", "warn", "x")), n2=report(("gpu_memory", "pass"))).failed == {}
+    assert (
+        judged(n1=report(("gpu_memory", "warn", "x")), n2=report(("gpu_memory", "pass"))).failed
+        == {}
+    )
 
 
 def test_other_data_than_most_is_a_warning() -> None:
-    nodes = {f"n{number}": report(("data", "pass"), same="b" if number == 2 else "a") for number in range(4)}
+    nodes = {
+        f"n{number}": report(("data", "pass"), same="b" if number == 2 else "a")
+        for number in range(4)
+    }
     found = judge_checks(nodes, settings(), rdma=False)
     text = "the data folders differ in names, sizes or times from those of most nodes"
-    assert row(found, "n2", "data") == Check("data", "warn", 0, text, "compare the folders, or prepare the data anew")
-    assert found.warnings == [f"check data: {text}; compare the folders, or prepare the data anew (n2)"]
+    assert row(found, "n2", "data") == Check(
+        "data", "warn", 0, text, "compare the folders, or prepare the data anew"
+    )
+    assert found.warnings == [
+        f"check data: {text}; compare the folders, or prepare the data anew (n2)"
+    ]
 
 
 def test_of_two_kinds_of_data_the_first_node_has_the_usual_one() -> None:
@@ -175,7 +207,14 @@ def test_data_that_was_not_told_or_not_checked_is_not_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "most"), [([], ""), (["a"], "a"), (["b", "a"], "b"), (["a", "b", "b"], "b"), (["a", "b", "b", "a"], "a")]
+    ("values", "most"),
+    [
+        ([], ""),
+        (["a"], "a"),
+        (["b", "a"], "b"),
+        (["a", "b", "b"], "b"),
+        (["a", "b", "b", "a"], "a"),
+    ],
 )
 def test_usual(values: list[str], most: str) -> None:
     assert usual(values) == most
@@ -188,14 +227,21 @@ def test_rdma_in_a_set_is_a_warning_only() -> None:
     slow = ("rdma", "fail", "rdma0 has 200 Gb/s, the fabric 400", "look at the cable")
     found = judged(n1=report(slow), n2=report(slow))
     assert found.failed == {}
-    assert found.warnings == ["check rdma: rdma0 has 200 Gb/s, the fabric 400; look at the cable (all nodes)"]
+    assert found.warnings == [
+        "check rdma: rdma0 has 200 Gb/s, the fabric 400; look at the cable (all nodes)"
+    ]
     alone = judged(rdma=True, n1=report(slow))
-    assert alone.failed == {"n1": "check rdma: rdma0 has 200 Gb/s, the fabric 400; look at the cable"}
+    assert alone.failed == {
+        "n1": "check rdma: rdma0 has 200 Gb/s, the fabric 400; look at the cable"
+    }
 
 
 def test_rdma_that_nobody_has_is_said_by_the_network() -> None:
     assert (
-        judged(n1=report(("rdma", "warn", "no RDMA device")), n2=report(("rdma", "warn", "no RDMA device"))).warnings
+        judged(
+            n1=report(("rdma", "warn", "no RDMA device")),
+            n2=report(("rdma", "warn", "no RDMA device")),
+        ).warnings
         == []
     )
 
@@ -225,7 +271,9 @@ def test_warnings_name_checks_and_nodes_once() -> None:
     same = "no answer within 10 s"
     found = judged(
         n1=report(
-            ("gpu_memory", "warn", same), ("gpu_errors", "warn", same), ("image", "warn", "not on this node yet")
+            ("gpu_memory", "warn", same),
+            ("gpu_errors", "warn", same),
+            ("image", "warn", "not on this node yet"),
         ),
         n2=report(("gpu_errors", "warn", same)),
         n3=report(("gpu_errors", "pass"), ("image", "warn", "not on this node yet")),
@@ -238,7 +286,10 @@ def test_warnings_name_checks_and_nodes_once() -> None:
 
 @pytest.mark.parametrize(("count", "who"), [(1, "n0"), (2, "all nodes"), (5, "all nodes")])
 def test_all_nodes_are_said_so(count: int, who: str) -> None:
-    nodes = {f"n{number}": report(("limits", "warn", "open files are limited to 1024")) for number in range(count)}
+    nodes = {
+        f"n{number}": report(("limits", "warn", "open files are limited to 1024"))
+        for number in range(count)
+    }
     assert judge_checks(nodes, settings(), rdma=False).warnings == [
         f"check limits: open files are limited to 1024 ({who})"
     ]
@@ -255,13 +306,22 @@ CHECK = st.sampled_from(
         for text in ("", "a", "b")
     ]
 )
-NODE = st.tuples(st.lists(CHECK, max_size=12), st.sampled_from(["", "1", "2"]), st.integers(-9000, 9000), st.booleans())
+NODE = st.tuples(
+    st.lists(CHECK, max_size=12),
+    st.sampled_from(["", "1", "2"]),
+    st.integers(-9000, 9000),
+    st.booleans(),
+)
 
 
-def heard(nodes: list[tuple[list[tuple[str, str, str, str]], str, int, bool]]) -> dict[str, NodeReport]:
+def heard(
+    nodes: list[tuple[list[tuple[str, str, str, str]], str, int, bool]],
+) -> dict[str, NodeReport]:
     found = {}
     for number, (checks, data, off, unseen) in enumerate(nodes):
-        found[f"n{number}"] = report(*checks, same=data, clock=str(off), **({"unseen": ""} if unseen else {}))
+        found[f"n{number}"] = report(
+            *checks, same=data, clock=str(off), **({"unseen": ""} if unseen else {})
+        )
     return found
 
 
@@ -275,7 +335,10 @@ SITES = st.builds(
 @hypothesis.settings(max_examples=40, deadline=None)
 @given(st.lists(NODE, max_size=6), SITES, st.booleans(), st.randoms(use_true_random=True))
 def test_the_order_of_words_does_not_matter(
-    nodes: list[tuple[list[tuple[str, str, str, str]], str, int, bool]], on: Settings, rdma: bool, chance: random.Random
+    nodes: list[tuple[list[tuple[str, str, str, str]], str, int, bool]],
+    on: Settings,
+    rdma: bool,
+    chance: random.Random,
 ) -> None:
     first = heard(nodes)
     other = {
@@ -295,8 +358,15 @@ def test_what_always_holds(
     assert found == judge_checks(reports, on, rdma=rdma)
     assert list(found.rows) == list(reports) and set(found.failed) <= set(reports)
     for node, rows in found.rows.items():
-        assert len({one.name for one in rows}) == len(rows) and set(reports[node].checks) <= {one.name for one in rows}
-        bad = {one.name for one in rows if one.verdict == "fail"} - {"container", "tunables", "verdict", "deep"}
+        assert len({one.name for one in rows}) == len(rows) and set(reports[node].checks) <= {
+            one.name for one in rows
+        }
+        bad = {one.name for one in rows if one.verdict == "fail"} - {
+            "container",
+            "tunables",
+            "verdict",
+            "deep",
+        }
         assert (node in found.failed) == bool(bad - (set() if rdma else {"rdma"}))
     assert len(set(found.warnings)) == len(found.warnings)
 
@@ -308,7 +378,10 @@ def test_the_order_of_nodes_matters_to_no_own_failure(
 ) -> None:
     reports = {node: replace(told, same={}) for node, told in heard(nodes).items()}
     shuffled = dict(chance.sample(list(reports.items()), len(reports)))
-    first, other = judge_checks(reports, settings(), rdma=True), judge_checks(shuffled, settings(), rdma=True)
+    first, other = (
+        judge_checks(reports, settings(), rdma=True),
+        judge_checks(shuffled, settings(), rdma=True),
+    )
     assert {node: text.split(" (unlike")[0] for node, text in first.failed.items()} == {
         node: text.split(" (unlike")[0] for node, text in other.failed.items()
     }

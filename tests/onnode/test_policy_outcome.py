@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.onnode.policy.outcome import AttemptFacts, Outcome, bad_nodes, blame, decide, result_rank
+from orchestrator.onnode.policy.outcome import (
+    AttemptFacts,
+    Outcome,
+    bad_nodes,
+    blame,
+    decide,
+    result_rank,
+)
 
 FOUR = ("a", "b", "c", "d")
 OK = dict.fromkeys(FOUR, 0)
@@ -18,7 +25,13 @@ def outcome(exits: dict[str, int], stops: dict[str, str] | None = None, **more: 
 
 def test_a_good_run() -> None:
     found = outcome(OK, {"a": "success"})
-    assert (found.outcome, found.state, found.reason, found.rank, found.clean) == ("success", "success", "", 0, True)
+    assert (found.outcome, found.state, found.reason, found.rank, found.clean) == (
+        "success",
+        "success",
+        "",
+        0,
+        True,
+    )
     assert found.codes == OK
 
 
@@ -47,13 +60,20 @@ def test_of_equals_the_lowest_rank_is_the_result() -> None:
 
 def test_what_went_wrong_after_a_good_run_is_told() -> None:
     found = outcome({**OK, "b": 3}, {"a": "success"})
-    assert (found.outcome, found.reason, found.clean) == ("success", "after run_stop: node b (rank 1) exited 3", False)
+    assert (found.outcome, found.reason, found.clean) == (
+        "success",
+        "after run_stop: node b (rank 1) exited 3",
+        False,
+    )
 
 
 def test_a_remark_stands_behind_it() -> None:
     found = outcome({**OK, "b": 3}, {"a": "success"}, remark="RCCL used TCP sockets")
     assert found.reason == "after run_stop: node b (rank 1) exited 3; RCCL used TCP sockets"
-    assert outcome(OK, {"a": "success"}, remark="RCCL used TCP sockets").reason == "RCCL used TCP sockets"
+    assert (
+        outcome(OK, {"a": "success"}, remark="RCCL used TCP sockets").reason
+        == "RCCL used TCP sockets"
+    )
 
 
 def test_a_run_that_missed_its_target_is_a_result() -> None:
@@ -87,7 +107,11 @@ def test_a_good_run_counts_also_when_the_set_is_ending() -> None:
 
 def test_the_gate_names_the_node() -> None:
     found = outcome({}, gate={"b": "before run 2: knob"}, gate_problem="node b (rank 1): knob")
-    assert (found.outcome, found.reason, found.codes) == ("infrastructure", "node b (rank 1): knob", {})
+    assert (found.outcome, found.reason, found.codes) == (
+        "infrastructure",
+        "node b (rank 1): knob",
+        {},
+    )
     assert found.blamed == (("b", "gate", "before run 2: knob"),)
 
 
@@ -119,8 +143,14 @@ def test_a_silent_node_is_blamed_and_not_waited_for() -> None:
 
 def test_a_node_that_says_why_it_failed_gets_nobody_blamed() -> None:
     """Not the first one to end either: it had nothing left to do."""
-    found = outcome({"a": 0, "b": 143, "c": 143, "d": 143}, failed={"c": "cannot write to node_2.log: No space left"})
-    assert found.blamed == () and "node c (rank 2) failed: cannot write to node_2.log: No space left" in found.reason
+    found = outcome(
+        {"a": 0, "b": 143, "c": 143, "d": 143},
+        failed={"c": "cannot write to node_2.log: No space left"},
+    )
+    assert (
+        found.blamed == ()
+        and "node c (rank 2) failed: cannot write to node_2.log: No space left" in found.reason
+    )
 
 
 def test_a_node_that_failed_by_itself_is_blamed() -> None:
@@ -150,14 +180,22 @@ def test_one_node_is_blamed_for_its_container() -> None:
 
 
 def test_words_about_nodes_stand_in_rank_order() -> None:
-    assert bad_nodes(("b", "a"), {"a": 1, "b": -1}) == "node b (rank 0) had not ended, node a (rank 1) exited 1"
+    assert (
+        bad_nodes(("b", "a"), {"a": 1, "b": -1})
+        == "node b (rank 0) had not ended, node a (rank 1) exited 1"
+    )
 
 
 CODES = st.dictionaries(st.sampled_from(FOUR), st.integers(0, 255), max_size=4)
 STATUS = st.sampled_from(["", "success", "aborted", "x" * 50])
 
 
-@given(CODES, st.dictionaries(st.sampled_from(FOUR), STATUS), st.sampled_from([0, 60]), st.sampled_from(["", "signal"]))
+@given(
+    CODES,
+    st.dictionaries(st.sampled_from(FOUR), STATUS),
+    st.sampled_from([0, 60]),
+    st.sampled_from(["", "signal"]),
+)
 def test_a_result_only_with_a_run_stop(
     codes: dict[str, int], stops: dict[str, str], timed_out: int, ending: str
 ) -> None:
@@ -176,7 +214,9 @@ HUNG = {"a": 143, "b": 143, "c": 143, "d": 143}
 
 def test_the_node_that_ended_first_is_blamed_although_it_exited_0() -> None:
     found = outcome({**HUNG, "c": 0}, lasted={"a": 90_000, "c": 5_000})
-    assert found.outcome == "infrastructure" and found.reason.startswith("no run_stop; node a (rank 0) exited 143")
+    assert found.outcome == "infrastructure" and found.reason.startswith(
+        "no run_stop; node a (rank 0) exited 143"
+    )
     assert found.blamed == (("c", "exit", "run 2 ended there first, without run_stop"),)
 
 
@@ -184,7 +224,9 @@ def test_of_several_that_exited_0_the_first_with_an_error_is_blamed() -> None:
     errors, lasted = {"d": "RuntimeError: HIP error"}, {"b": 4_000, "c": 6_000, "d": 5_000}
     assert outcome({"a": 143, "b": 0, "c": 0, "d": 0}, lasted=lasted).blamed[0][0] == "b"
     found = outcome({"a": 143, "b": 0, "c": 0, "d": 0}, lasted=lasted, errors=errors)
-    assert found.blamed == (("d", "exit", "run 2 ended there first, without run_stop: RuntimeError: HIP error"),)
+    assert found.blamed == (
+        ("d", "exit", "run 2 ended there first, without run_stop: RuntimeError: HIP error"),
+    )
     assert "d: RuntimeError: HIP error" in found.reason
 
 
@@ -198,7 +240,10 @@ def test_when_all_exited_0_only_the_last_words_of_a_few_tell_who_it_was() -> Non
 @pytest.mark.parametrize("codes", [OK, {**HUNG, "c": 1}, {**HUNG, "c": 0}, dict.fromkeys(FOUR, 1)])
 def test_what_all_say_in_the_end_is_the_programs_fault_and_said_once(codes: dict[str, int]) -> None:
     found = outcome(codes, errors=dict.fromkeys(FOUR, "ModuleNotFoundError: No module named 'x'"))
-    assert (found.blamed, found.reason) == ((), "no run_stop; all 4 nodes: ModuleNotFoundError: No module named 'x'")
+    assert (found.blamed, found.reason) == (
+        (),
+        "no run_stop; all 4 nodes: ModuleNotFoundError: No module named 'x'",
+    )
 
 
 def test_the_last_words_stand_behind_the_reason() -> None:
@@ -207,16 +252,23 @@ def test_the_last_words_stand_behind_the_reason() -> None:
     )
     one = decide(AttemptFacts(2, ("a",), {"a": 1}, errors={"a": "KeyError: 1"}, lasted={"a": 900}))
     assert one.reason == "no run_stop; node a (rank 0) exited 1; KeyError: 1"
-    assert outcome(HUNG, timed_out=60, errors={"a": "OSError"}).reason.endswith("exited 143; a: OSError")
+    assert outcome(HUNG, timed_out=60, errors={"a": "OSError"}).reason.endswith(
+        "exited 143; a: OSError"
+    )
 
 
 def way(codes: dict[str, int], stops: dict[str, str] | None = None, **more: object) -> str:
-    return outcome(codes, stops, **{"lasted": {"a": 59_000, "b": 58_000, "c": 70_000, "d": 70_000}, **more}).way
+    return outcome(
+        codes, stops, **{"lasted": {"a": 59_000, "b": 58_000, "c": 70_000, "d": 70_000}, **more}
+    ).way
 
 
 def test_the_first_that_ended_by_itself_tells_how_an_attempt_died() -> None:
     assert way(dict.fromkeys(FOUR, 1)) == "exit 1"
-    assert way({**HUNG, "a": 9}, errors={"a": "KeyError: 'a'", "b": "ended with the others"}) == "KeyError: 'a'"
+    assert (
+        way({**HUNG, "a": 9}, errors={"a": "KeyError: 'a'", "b": "ended with the others"})
+        == "KeyError: 'a'"
+    )
     assert way(OK, errors={"a": "secondary", "b": "first"}) == "first"
 
 
@@ -228,13 +280,22 @@ def test_what_took_longer_or_was_ended_died_in_no_way() -> None:
 
 
 @given(CODES, st.dictionaries(st.sampled_from(FOUR), st.sampled_from(["", "E", "F"])))
-def test_at_most_half_is_blamed_and_never_who_was_ended_by_us(codes: dict[str, int], errors: dict[str, str]) -> None:
+def test_at_most_half_is_blamed_and_never_who_was_ended_by_us(
+    codes: dict[str, int], errors: dict[str, str]
+) -> None:
     found = decide(AttemptFacts(1, FOUR, codes, {}, errors=errors))
     assert len(found.blamed) <= 2
     assert not [node for node, _, _ in found.blamed if found.codes[node] == 143]
 
 
 def test_the_first_cause_stands_before_all_else() -> None:
-    told = outcome({**OK, "b": 9}, cause="b: a file system is full", errors={"b": "OSError: no space"})
-    assert told.reason == "b: a file system is full; no run_stop; node b (rank 1) exited 9; b: OSError: no space"
-    assert outcome(OK, timed_out=60, cause="b: a GPU is gone from the bus").reason.startswith("b: a GPU is gone")
+    told = outcome(
+        {**OK, "b": 9}, cause="b: a file system is full", errors={"b": "OSError: no space"}
+    )
+    assert (
+        told.reason
+        == "b: a file system is full; no run_stop; node b (rank 1) exited 9; b: OSError: no space"
+    )
+    assert outcome(OK, timed_out=60, cause="b: a GPU is gone from the bus").reason.startswith(
+        "b: a GPU is gone"
+    )

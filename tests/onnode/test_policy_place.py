@@ -70,7 +70,9 @@ def test_the_first_ranks_go_in_the_order_of_the_allocation() -> None:
     assert choose(one, FIVE, first=True) == Placement(("a", "b", "c"), ("d", "e"))
 
 
-@pytest.mark.parametrize("kind", ["image", "container", "tunables", "storage", "data", "engine", "internal"])
+@pytest.mark.parametrize(
+    "kind", ["image", "container", "tunables", "storage", "data", "engine", "internal"]
+)
 def test_a_node_that_failed_gives_its_rank_to_the_first_that_waits(kind: str) -> None:
     one = standing(ABC, said("failed", "b", kind, "no such thing"))
     assert one.failed == {"b": (kind, "no such thing")}
@@ -93,13 +95,20 @@ def test_a_node_that_lets_go_when_it_was_told_has_not_failed() -> None:
 
 
 def test_the_first_failure_of_a_node_counts() -> None:
-    one = standing(said("failed", "a", "image", "first"), said("failed", "a", "container", "second"))
+    one = standing(
+        said("failed", "a", "image", "first"), said("failed", "a", "container", "second")
+    )
     assert one.failed["a"] == ("image", "first")
 
 
 def test_a_new_hold_forgets_failures_but_not_who_is_aside() -> None:
     hold = event("loop", "hold", detail={"generation": 2, "nodes": ["b", "c", "d"]})
-    one = standing(ABC, loop("fail", "b", "silent", "no word"), loop("aside", "a", "check", "bad", "0", "0"), hold)
+    one = standing(
+        ABC,
+        loop("fail", "b", "silent", "no word"),
+        loop("aside", "a", "check", "bad", "0", "0"),
+        hold,
+    )
     assert (one.failed, one.aside, one.generation) == ({}, {"a": "bad"}, 2)
 
 
@@ -167,9 +176,14 @@ def test_the_pause_names_every_node_that_is_out_and_why() -> None:
 
 def test_what_several_nodes_say_alike_is_said_once() -> None:
     one = standing(
-        ABC, *(said("failed", node, "image", "no image") for node in ("d", "c", "a")), said("failed", "b", "data", "y")
+        ABC,
+        *(said("failed", node, "image", "no image") for node in ("d", "c", "a")),
+        said("failed", "b", "data", "y"),
     )
-    assert tell_failed(one, FIVE) == "node a (rank 0), node c (rank 2), node d: no image; node b (rank 1): y"
+    assert (
+        tell_failed(one, FIVE)
+        == "node a (rank 0), node c (rank 2), node d: no image; node b (rank 1): y"
+    )
 
 
 def test_a_revert_that_failed_is_a_warning_with_its_nodes_and_a_command() -> None:
@@ -248,7 +262,10 @@ def test_ranks_are_in_the_order_of_the_full_host_names(hosts: dict[str, str], or
 
 
 def test_the_order_is_made_anew_when_a_spare_took_a_place() -> None:
-    hosts = [said("host", node, f"{name}.x") for node, name in zip(FIVE, ("n3", "n2", "n1", "n0", "n9"), strict=True)]
+    hosts = [
+        said("host", node, f"{name}.x")
+        for node, name in zip(FIVE, ("n3", "n2", "n1", "n0", "n9"), strict=True)
+    ]
     one = standing(ABC, *hosts, event("loop", "ordered", detail={"ranks": ["c", "b", "a"]}))
     apply(one, loop("blamed", "c", "exit", "x", "1", "1"))
     again = event("loop", "hold", detail={"generation": 2, "nodes": ["b", "a", "d", "e"]})
@@ -282,7 +299,11 @@ def outcome(way: object) -> Event:
         (["E", "E"], 3, False),
         (["E", "E", "E"], 3, True),
         (["E", "E", "F"], 3, False),
-        (["", "E", "E", "E"], 3, False),  # something went well, or took longer, or was a node's fault
+        (
+            ["", "E", "E", "E"],
+            3,
+            False,
+        ),  # something went well, or took longer, or was a node's fault
         (["", "", ""], 3, False),
         (["E"], 1, False),
         (["E", "E"], 1, True),
@@ -313,13 +334,18 @@ WORDS = st.sampled_from([kind(node) for kind in KINDS for node in FIVE])
 
 
 @given(st.lists(WORDS, max_size=25), st.integers(1, 5))
-def test_every_rank_has_exactly_one_fit_node_or_the_set_pauses(words: list[Event], need: int) -> None:
+def test_every_rank_has_exactly_one_fit_node_or_the_set_pauses(
+    words: list[Event], need: int
+) -> None:
     one = standing(need=need)
     for word in words:
         apply(one, word)
         found = candidates(one)
         if isinstance(found, Pause):
-            assert len([node for node in FIVE if node not in one.aside and node not in one.lost]) < need
+            assert (
+                len([node for node in FIVE if node not in one.aside and node not in one.lost])
+                < need
+            )
             continue
         assert not set(found) & (one.aside.keys() | one.lost.keys())
         made = choose(one, found)
@@ -351,8 +377,13 @@ def test_who_has_a_rank_and_is_fit_keeps_it(words: list[Event]) -> None:
             assert made is not None and made.ranks[rank] == node
 
 
-@given(st.lists(st.tuples(st.sampled_from(FIVE), st.text(max_size=5))), st.permutations(["a", "b", "c"]))
-def test_the_order_is_sorted_and_loses_nobody(hosts: list[tuple[str, str]], ranks: list[str]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(FIVE), st.text(max_size=5))),
+    st.permutations(["a", "b", "c"]),
+)
+def test_the_order_is_sorted_and_loses_nobody(
+    hosts: list[tuple[str, str]], ranks: list[str]
+) -> None:
     one = standing(placed(*ranks), *(said("host", node, name) for node, name in hosts))
     found = in_order(one)
     names = [one.reports[node].host or node for node in found]
@@ -363,7 +394,12 @@ def test_the_order_is_sorted_and_loses_nobody(hosts: list[tuple[str, str]], rank
 def test_no_word_of_a_node_raises_or_reaches_a_rank(word: bytes, detail: bytes) -> None:
     one = standing(ABC)
     apply(one, Event(1, "node", word.decode("latin-1"), "a", detail.decode("latin-1")))
-    assert one.ranks == ["a", "b", "c"] and one.waiting == ["d", "e"] and not one.aside and not one.blamed
+    assert (
+        one.ranks == ["a", "b", "c"]
+        and one.waiting == ["d", "e"]
+        and not one.aside
+        and not one.blamed
+    )
 
 
 @pytest.mark.parametrize(
@@ -378,7 +414,9 @@ def test_no_word_of_a_node_raises_or_reaches_a_rank(word: bytes, detail: bytes) 
         (5, 0, [["a", "b", "c", "d", "e"]], []),
     ],
 )
-def test_nodes_are_divided_for_runs_side_by_side(need: int, most: int, each: list[list[str]], left: list[str]) -> None:
+def test_nodes_are_divided_for_runs_side_by_side(
+    need: int, most: int, each: list[list[str]], left: list[str]
+) -> None:
     assert groups(FIVE, need, most) == (each, left), "a single group has all of them, and chooses"
 
 

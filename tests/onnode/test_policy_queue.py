@@ -82,7 +82,9 @@ def test_a_group_where_everything_dies_is_told_to_stop() -> None:
     assert told == [False] * (IN_A_ROW - 1) + [True]
     assert runs.queue.missing == [3, 2, 1, 4, 5, 6, 7, 8, 9], "each of them cost one attempt"
     runs.note("leaves", group=1)
-    assert [runs.died(2, runs.take(2)) for _ in range(IN_A_ROW)] == [False] * IN_A_ROW, "the last one goes on"
+    assert [runs.died(2, runs.take(2)) for _ in range(IN_A_ROW)] == [False] * IN_A_ROW, (
+        "the last one goes on"
+    )
 
 
 def test_a_good_run_clears_a_group() -> None:
@@ -104,10 +106,19 @@ def test_a_run_that_was_given_back_comes_first() -> None:
     st.integers(1, 12),
     st.integers(1, 4),
     st.integers(1, 3),
-    st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["result", "died", "free", "back"])), max_size=80),
+    st.lists(
+        st.tuples(st.integers(1, 4), st.sampled_from(["result", "died", "free", "back"])),
+        max_size=80,
+    ),
 )
-def test_every_run_is_in_one_place(count: int, groups: int, most: int, steps: list[tuple[int, str]]) -> None:
-    runs, hand, over = Runs(range(1, count + 1), most, range(1, groups + 1)), dict[int, int](), list[int]()
+def test_every_run_is_in_one_place(
+    count: int, groups: int, most: int, steps: list[tuple[int, str]]
+) -> None:
+    runs, hand, over = (
+        Runs(range(1, count + 1), most, range(1, groups + 1)),
+        dict[int, int](),
+        list[int](),
+    )
     for number, why in steps:
         group = 1 + number % groups
         run = hand.pop(group, 0) or runs.take(group)

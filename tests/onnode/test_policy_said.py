@@ -15,8 +15,34 @@ from orchestrator.onnode.policy import said
 from orchestrator.onnode.policy.said import CHECKS, OUTCOMES, Check, NodeReport, parse_check, place
 
 WORDS = [
-    *("check", "same", "checked", "network", "trouble", "note", "facts", "facts+", "waits", "ready", "failed", "gone"),
-    *("prepared", "refused", "kept", "exit", "left", "pong", "deep-ready", "deep", "clock", "unseen", "", "eval"),
+    *(
+        "check",
+        "same",
+        "checked",
+        "network",
+        "trouble",
+        "note",
+        "facts",
+        "facts+",
+        "waits",
+        "ready",
+        "failed",
+        "gone",
+    ),
+    *(
+        "prepared",
+        "refused",
+        "kept",
+        "exit",
+        "left",
+        "pong",
+        "deep-ready",
+        "deep",
+        "clock",
+        "unseen",
+        "",
+        "eval",
+    ),
 ]
 TEXT = st.text(max_size=300) | st.text("\x1f\x00\x1b[=,-$(){}\u2028\ud800 ab1", max_size=300)
 DETAILS = TEXT | st.lists(TEXT, max_size=12).map("\x1f".join)
@@ -24,11 +50,25 @@ DETAILS = TEXT | st.lists(TEXT, max_size=12).map("\x1f".join)
 
 def size(told: NodeReport) -> int:
     """Characters and items that a report holds."""
-    rows = sum(len(one.name) + len(one.verdict) + len(one.text) + len(one.remedy) for one in told.checks.values())
-    pairs = sum(len(name) + len(value) for values in (told.same, told.facts) for name, value in values.items())
-    items = len(told.checks) + len(told.same) + len(told.facts) + len(told.troubles) + len(told.words)
+    rows = sum(
+        len(one.name) + len(one.verdict) + len(one.text) + len(one.remedy)
+        for one in told.checks.values()
+    )
+    pairs = sum(
+        len(name) + len(value)
+        for values in (told.same, told.facts)
+        for name, value in values.items()
+    )
+    items = (
+        len(told.checks) + len(told.same) + len(told.facts) + len(told.troubles) + len(told.words)
+    )
     return (
-        rows + pairs + items + sum(map(len, told.troubles)) + sum(map(len, told.words)) + len(told.network + told.image)
+        rows
+        + pairs
+        + items
+        + sum(map(len, told.troubles))
+        + sum(map(len, told.words))
+        + len(told.network + told.image)
     )
 
 
@@ -37,12 +77,18 @@ def size(told: NodeReport) -> int:
 
 def test_a_check() -> None:
     told = report(("gpu_count", "fail", "7 of 8 GPUs", "look at dmesg"))
-    assert told.checks == {"gpu_count": Check("gpu_count", "fail", 5, "7 of 8 GPUs", "look at dmesg")}
-    assert told.checks["gpu_count"].words == "7 of 8 GPUs; look at dmesg" and told.words == {"check"}
+    assert told.checks == {
+        "gpu_count": Check("gpu_count", "fail", 5, "7 of 8 GPUs", "look at dmesg")
+    }
+    assert told.checks["gpu_count"].words == "7 of 8 GPUs; look at dmesg" and told.words == {
+        "check"
+    }
 
 
 def test_a_later_row_of_a_check_takes_the_place_of_the_first() -> None:
-    told = report(("gpu_count", "pass", "8 GPUs"), ("engine", "pass"), ("gpu_count", "fail", "7 of 8 GPUs"))
+    told = report(
+        ("gpu_count", "pass", "8 GPUs"), ("engine", "pass"), ("gpu_count", "fail", "7 of 8 GPUs")
+    )
     assert [one.verdict for one in told.checks.values()] == ["fail", "pass"]
 
 
@@ -71,10 +117,22 @@ def test_what_is_no_check(detail: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "taken"), [("12", 12), ("", 0), ("x", 0), ("-1", 0), ("1e3", 0), ("9" * 10, 0), ("٣", 0), ("a[$(id)]", 0)]
+    ("ms", "taken"),
+    [
+        ("12", 12),
+        ("", 0),
+        ("x", 0),
+        ("-1", 0),
+        ("1e3", 0),
+        ("9" * 10, 0),
+        ("٣", 0),
+        ("a[$(id)]", 0),
+    ],
 )
 def test_milliseconds(ms: str, taken: int) -> None:
-    assert parse_check(unit("engine", "pass", ms, "docker 27")) == Check("engine", "pass", taken, "docker 27")
+    assert parse_check(unit("engine", "pass", ms, "docker 27")) == Check(
+        "engine", "pass", taken, "docker 27"
+    )
 
 
 def test_texts_become_lines() -> None:
@@ -85,9 +143,18 @@ def test_texts_become_lines() -> None:
 
 def test_the_bandwidth_stays() -> None:
     told = report(
-        ("engine", "pass"), facts={"kernel": "6"}, same="1", troubles=["t"], ready="sha256:1", clock="5", unseen=""
+        ("engine", "pass"),
+        facts={"kernel": "6"},
+        same="1",
+        troubles=["t"],
+        ready="sha256:1",
+        clock="5",
+        unseen="",
     )
-    told.take("deep", unit("deep", "fail", 900, "slow: pairs with it reach 1.000 GB/s at best, others 2.000", ""))
+    told.take(
+        "deep",
+        unit("deep", "fail", 900, "slow: pairs with it reach 1.000 GB/s at best, others 2.000", ""),
+    )
     told.again()
     assert told == NodeReport(checks=told.checks) and list(told.checks) == ["deep"]
     told.again()
@@ -97,14 +164,24 @@ def test_the_bandwidth_stays() -> None:
     assert fresh == NodeReport()
 
 
-@pytest.mark.parametrize("detail", ["3.1\x1fok\x1f0\x1f1\x1f2\x1f3\x1f4\x1f5", "engine\x1ffail\x1f1\x1fx", "deep", ""])
+@pytest.mark.parametrize(
+    "detail", ["3.1\x1fok\x1f0\x1f1\x1f2\x1f3\x1f4\x1f5", "engine\x1ffail\x1f1\x1fx", "deep", ""]
+)
 def test_deep_of_others_is_no_row(detail: str) -> None:
     assert report(deep=detail).checks == {}
 
 
 def test_known_checks_come_first_and_outcomes_last() -> None:
     names = ["verdict", "zebra", "deep", "engine", "container", "apple", "versions"]
-    assert sorted(names, key=place) == ["engine", "versions", "deep", "apple", "zebra", "container", "verdict"]
+    assert sorted(names, key=place) == [
+        "engine",
+        "versions",
+        "deep",
+        "apple",
+        "zebra",
+        "container",
+        "verdict",
+    ]
     assert len(set(CHECKS) | set(OUTCOMES)) == 16 + 1 + 3
 
 
@@ -126,7 +203,8 @@ def test_facts_are_lines_of_a_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("detail", "off"), [("3000", 3000), ("-2500", -2500), ("0", 0), ("x", 7), ("", 7), ("9" * 400, 7), ("1.5", 7)]
+    ("detail", "off"),
+    [("3000", 3000), ("-2500", -2500), ("0", 0), ("x", 7), ("", 7), ("9" * 400, 7), ("1.5", 7)],
 )
 def test_the_clock(detail: str, off: int) -> None:
     told = report(clock="7")
@@ -135,7 +213,14 @@ def test_the_clock(detail: str, off: int) -> None:
 
 
 def test_the_rest() -> None:
-    told = report(same="v=1", network="rdma0,400,Ethernet,3", ready="sha256:1", checked="12", unseen="", waits="")
+    told = report(
+        same="v=1",
+        network="rdma0,400,Ethernet,3",
+        ready="sha256:1",
+        checked="12",
+        unseen="",
+        waits="",
+    )
     assert (told.same, told.network, told.image, told.unseen) == (
         {"data": "v=1"},
         "rdma0,400,Ethernet,3",
@@ -165,10 +250,16 @@ def test_no_word_can_raise_and_all_can_be_written(words: list[tuple[str, str]]) 
         *told.words,
         told.network,
     ]
-    for text in [*kept, told.image, *(part for row in told.checks.values() for part in (row.text, row.remedy))]:
+    for text in [
+        *kept,
+        told.image,
+        *(part for row in told.checks.values() for part in (row.text, row.remedy)),
+    ]:
         assert not set(text) & set("\t\n\r\x1f\x00\x1b\x7f\x85")
         text.encode()
-    assert all(row.verdict in said.VERDICTS and name == row.name for name, row in told.checks.items())
+    assert all(
+        row.verdict in said.VERDICTS and name == row.name for name, row in told.checks.items()
+    )
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -202,7 +293,13 @@ def test_nothing_is_evaluated() -> None:
     before = set(sys.modules)
     told = NodeReport()
     for word in WORDS:
-        for detail in ("__import__('this')", "$(touch /tmp/x)", "{0.__class__}", "%s%n", "a=__import__('this')"):
+        for detail in (
+            "__import__('this')",
+            "$(touch /tmp/x)",
+            "{0.__class__}",
+            "%s%n",
+            "a=__import__('this')",
+        ):
             told.take(word, detail)
             told.take("check", unit("engine", "pass", detail, detail, detail))
     assert set(sys.modules) == before and told.checks["engine"].text == "a=__import__('this')"

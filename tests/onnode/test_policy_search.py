@@ -34,7 +34,9 @@ class Found:
         return {node: row[0] for node, row in self.verdict.rows.items()}
 
 
-def run(names: Iterable[str], measure: Measure, *, gpus: int = 0, with_settings: Settings = PLAIN) -> Found:
+def run(
+    names: Iterable[str], measure: Measure, *, gpus: int = 0, with_settings: Settings = PLAIN
+) -> Found:
     search, rounds = Search(list(names), with_settings), []
     for node in search.nodes:
         search.ready(node, gpus, True)
@@ -62,8 +64,12 @@ def search(
         # Alone a node does not use the network.
         alone = wanted.name.startswith("alone")
         mbps = 300_000 if alone else min(rates[node] for node in group)
-        why = next((f"{node}: no answer" for node in group[::-1] if node in broken and not alone), "")
-        return GroupResult(1 << 20, 1000, mbps * (100 + chance.randint(-noise, noise)) // 100, 0, why)
+        why = next(
+            (f"{node}: no answer" for node in group[::-1] if node in broken and not alone), ""
+        )
+        return GroupResult(
+            1 << 20, 1000, mbps * (100 + chance.randint(-noise, noise)) // 100, 0, why
+        )
 
     return run(rates, measure, gpus=gpus, with_settings=with_settings)
 
@@ -73,7 +79,9 @@ def nodes(count: int, rate: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 6, 7, 8, 13, 33, 64])
-@pytest.mark.parametrize(("gpus", "slow_rate", "noise"), [(8, 250_000, 2), (0, 4_000, 15)], ids=["rdma", "tcp"])
+@pytest.mark.parametrize(
+    ("gpus", "slow_rate", "noise"), [(8, 250_000, 2), (0, 4_000, 15)], ids=["rdma", "tcp"]
+)
 def test_one_slow_node_is_named(count: int, gpus: int, slow_rate: int, noise: int) -> None:
     rates = nodes(count, 350_000 if gpus else 12_000)
     slow = random.Random(count).choice(list(rates))
@@ -126,7 +134,9 @@ def test_eight_nodes(slow: list[str]) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 17, 64])
-@pytest.mark.parametrize(("gpus", "rate", "noise"), [(8, 350_000, 5), (0, 1_100, 30)], ids=["rdma", "tcp"])
+@pytest.mark.parametrize(
+    ("gpus", "rate", "noise"), [(8, 350_000, 5), (0, 1_100, 30)], ids=["rdma", "tcp"]
+)
 def test_noise_names_nobody(count: int, gpus: int, rate: int, noise: int) -> None:
     found = search(nodes(count, rate), gpus=gpus, noise=noise, seed=count)
 
@@ -159,7 +169,9 @@ def test_a_node_with_which_nothing_works_is_named() -> None:
 def test_nothing_works_at_all() -> None:
     found = search(nodes(4, 12_000), broken=nodes(4, 0))
 
-    assert {text for _, text, _ in found.verdict.rows.values()} == {"the all-reduce over 4 nodes failed: n3: no answer"}
+    assert {text for _, text, _ in found.verdict.rows.values()} == {
+        "the all-reduce over 4 nodes failed: n3: no answer"
+    }
     assert found.verdict.slow == ["n0", "n1", "n2", "n3"]
 
 
@@ -178,7 +190,8 @@ def test_the_fabric_is_the_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_gbps", "shown"), [("350", "350.0"), ("42.5", "42.5"), ("0.75", "0.750"), ("1.2345", "1.234")]
+    ("given_gbps", "shown"),
+    [("350", "350.0"), ("42.5", "42.5"), ("0.75", "0.750"), ("1.2345", "1.234")],
 )
 def test_the_site_gives_the_reference(given_gbps: str, shown: str) -> None:
     found = search(nodes(2, 12_000), with_settings=settings(preflight_deep_gbps=given_gbps))
@@ -191,7 +204,13 @@ def test_a_slow_node_can_be_a_warning() -> None:
 
     found = search(nodes(5, 12_000) | {"n2": 500}, with_settings=warn)
 
-    assert found.verdicts() == {"n0": "pass", "n1": "pass", "n2": "warn", "n3": "pass", "n4": "pass"}
+    assert found.verdicts() == {
+        "n0": "pass",
+        "n1": "pass",
+        "n2": "warn",
+        "n3": "pass",
+        "n4": "pass",
+    }
     assert found.verdict.slow == ["n2"]
 
 
@@ -256,18 +275,24 @@ def test_where_no_node_can_measure_it_is_not_a_node() -> None:
 
     assert lost.next_round() is None
     found = lost.verdict()
-    assert found.rows == dict.fromkeys(["n0", "n1"], ("skip", "no node can measure (n0: no Python)", ""))
+    assert found.rows == dict.fromkeys(
+        ["n0", "n1"], ("skip", "no node can measure (n0: no Python)", "")
+    )
     assert found.data is None and found.slow == []
 
 
 @given(st.integers(2, 40))
 def test_rounds_of_pairs_differ_in_all_their_pairs(count: int) -> None:
     names = list(nodes(count, 0))
-    rounds = [matching(names, number) for number in range(2 if count > 6 else count - 1 + count % 2)]
+    rounds = [
+        matching(names, number) for number in range(2 if count > 6 else count - 1 + count % 2)
+    ]
     pairs = [frozenset(pair) for one in rounds for pair in one]
 
     assert len(pairs) == len(set(pairs))
-    assert all(len({node for pair in one for node in pair}) == 2 * len(one) >= count - 1 for one in rounds)
+    assert all(
+        len({node for pair in one for node in pair}) == 2 * len(one) >= count - 1 for one in rounds
+    )
     assert {node for pair in pairs for node in pair} == set(names)
 
 
@@ -285,7 +310,9 @@ def planted(draw: st.DrawFn) -> tuple[int, int, list[str], random.Random]:
 
 
 @given(planted())
-def test_exactly_the_planted_slow_nodes_are_named(case: tuple[int, int, list[str], random.Random]) -> None:
+def test_exactly_the_planted_slow_nodes_are_named(
+    case: tuple[int, int, list[str], random.Random],
+) -> None:
     """Any bandwidth between any two nodes and at any time: good pairs keep the margin among themselves, slow nodes miss it."""
     count, gpus, slow, chance = case
     margin = 85 if gpus else 50
@@ -302,7 +329,9 @@ def test_exactly_the_planted_slow_nodes_are_named(case: tuple[int, int, list[str
 
 
 RESULTS = st.builds(
-    GroupResult, *[st.integers(0, 10**15)] * 4, st.sampled_from(["", "", "", "n1: broken", "n0: no answer"])
+    GroupResult,
+    *[st.integers(0, 10**15)] * 4,
+    st.sampled_from(["", "", "", "n1: broken", "n0: no answer"]),
 )
 
 

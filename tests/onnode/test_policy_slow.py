@@ -43,7 +43,8 @@ def test_bandwidth(rate: float, way: str, slow: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "of", "told"), [(0.9, 1, False), (1.1, 1, True), (1.1, 60, False), (1.3, 60, True), (-5, 60, False)]
+    ("more", "of", "told"),
+    [(0.9, 1, False), (1.1, 1, True), (1.1, 60, False), (1.3, 60, True), (-5, 60, False)],
 )
 def test_time(more: float, of: float, told: bool) -> None:
     assert notable(more, of) == told
@@ -54,7 +55,10 @@ def test_numbers_without_a_verdict() -> None:
     found = signs([Pace(node, gbps=rate, way="torch") for node, rate in rates.items()])
     assert found == ["n4 reached 122.0 GB/s in the deep step, good nodes 310.0 GB/s"]
     assert signs([Pace(node, gbps=rate, way="tcp") for node, rate in rates.items()]) == found
-    assert signs([Pace(node, gbps=rate, way="tcp") for node, rate in (rates | {"n4": 160.0}).items()]) == []
+    assert (
+        signs([Pace(node, gbps=rate, way="tcp") for node, rate in (rates | {"n4": 160.0}).items()])
+        == []
+    )
 
 
 def test_who_passed_the_deep_step_is_not_slow_in_it() -> None:
@@ -69,7 +73,10 @@ def test_who_passed_the_deep_step_is_not_slow_in_it() -> None:
         ("slow by itself: 100.0 GB/s between its GPUs, other nodes 300.0", True),
         ("no all-reduce with it succeeds: timed out", True),
         ("its own GPUs: 3 wrong values in the sum", True),
-        ("bus bandwidth 100.0 GB/s over 8 nodes (512 MiB, torch), 25 % of 400.0 (8 NICs of 400 Gb/s)", False),
+        (
+            "bus bandwidth 100.0 GB/s over 8 nodes (512 MiB, torch), 25 % of 400.0 (8 NICs of 400 Gb/s)",
+            False,
+        ),
         ("the all-reduce over 8 nodes failed: no reason given", False),
         ("no answer to a measurement within 135 s", False),
         ("", False),
@@ -86,8 +93,20 @@ def test_times() -> None:
         "n4 took 5.0 % longer than the other nodes in its runs",
         "runs with n4 took 2.00 minutes, those without it 1.00",
     ]
-    assert signs([Pace("n4", seconds=10.0, relative=1.05, minutes_with=1.01, minutes_without=1.0)]) == []
-    assert signs([Pace("n4", seconds=0.0, relative=0.0), Pace("n5", relative=2.0), Pace("n6", minutes_with=5.0)]) == []
+    assert (
+        signs([Pace("n4", seconds=10.0, relative=1.05, minutes_with=1.01, minutes_without=1.0)])
+        == []
+    )
+    assert (
+        signs(
+            [
+                Pace("n4", seconds=0.0, relative=0.0),
+                Pace("n5", relative=2.0),
+                Pace("n6", minutes_with=5.0),
+            ]
+        )
+        == []
+    )
 
 
 NUMBER = st.none() | st.floats(0, 1e6, allow_nan=False)
@@ -113,7 +132,9 @@ PACES = st.lists(
 def test_no_verdict_of_the_deep_step_is_contradicted(paces: list[Pace]) -> None:
     found = signs(paces)
     assert found == signs(paces)
-    passed = {one.node for one in paces} - {one.node for one in paces if not one.judged or one.deep.startswith("slow")}
+    passed = {one.node for one in paces} - {
+        one.node for one in paces if not one.judged or one.deep.startswith("slow")
+    }
     assert not [text for text in found if "deep step" in text and text[0] in passed]
     # The best one is never slow.
     assert len([text for text in found if " reached " in text]) < len(paces) or not paces

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.onnode.policy.trouble import MOST_CHARACTERS, TAIL_BYTES, in_one, telling_line, way_of
+from orchestrator.onnode.policy.trouble import (
+    MOST_CHARACTERS,
+    TAIL_BYTES,
+    in_one,
+    telling_line,
+    way_of,
+)
 
 TORCHRUN = """\
 [rank3]: Traceback (most recent call last):
@@ -33,21 +39,36 @@ Root Cause (first observed failure):
         (TORCHRUN, "ModuleNotFoundError: No module named 'nemo_x'"),
         ("", ""),
         ("loading\nstep 1 loss 0.3\n", ""),
-        (" 3: RuntimeError: HIP error: out of memory\r\n 4: bye\n", "RuntimeError: HIP error: out of memory"),
+        (
+            " 3: RuntimeError: HIP error: out of memory\r\n 4: bye\n",
+            "RuntimeError: HIP error: out of memory",
+        ),
         (
             "hydra.errors.ConfigCompositionException: no such key\n",
             "hydra.errors.ConfigCompositionException: no such key",
         ),
         ("AssertionError\n", "AssertionError"),
-        ("Memory access fault by GPU node-3 on address 0x7f. Reason: Unknown.\nAborted (core dumped)\n", None),
+        (
+            "Memory access fault by GPU node-3 on address 0x7f. Reason: Unknown.\nAborted (core dumped)\n",
+            None,
+        ),
         (
             "terminate called after throwing\n  what():  HIP error: no device\nAborted (core dumped)\n",
             "what():  HIP error: no device",
         ),
-        ("bash: ./run_and_time.sh: No such file or directory\n", "bash: ./run_and_time.sh: No such file or directory"),
-        ("./x.sh: line 3: llmboost: command not found\n", "./x.sh: line 3: llmboost: command not found"),
+        (
+            "bash: ./run_and_time.sh: No such file or directory\n",
+            "bash: ./run_and_time.sh: No such file or directory",
+        ),
+        (
+            "./x.sh: line 3: llmboost: command not found\n",
+            "./x.sh: line 3: llmboost: command not found",
+        ),
         ("Error: cannot open /data\n", "Error: cannot open /data"),
-        ("ValueError: bad\nConnectionResetError: [Errno 104] Connection reset by peer\n", "ValueError: bad"),
+        (
+            "ValueError: bad\nConnectionResetError: [Errno 104] Connection reset by peer\n",
+            "ValueError: bad",
+        ),
         ("BrokenPipeError: [Errno 32] Broken pipe\n", "BrokenPipeError: [Errno 32] Broken pipe"),
         ("Killed\n", "Killed"),
         (
@@ -55,7 +76,10 @@ Root Cause (first observed failure):
             "./run_and_time.sh: line 8:    38 Killed   python3 t.py",
         ),
         ("KeyError: 'a'\n./r.sh: line 8: 38 Aborted (core dumped) python3 t.py\n", "KeyError: 'a'"),
-        ("orchestrator: local rank 2 (rank 10) exited 7\n", "orchestrator: local rank 2 (rank 10) exited 7"),
+        (
+            "orchestrator: local rank 2 (rank 10) exited 7\n",
+            "orchestrator: local rank 2 (rank 10) exited 7",
+        ),
         (':::MLLOG {"key": "x", "value": "RuntimeError: no"}\n', ""),
         ("I say that an Error: is no error\nUserWarning: old\n", ""),
         ("KeyError: 'a'\nValueError: the last one\nbye\n", "ValueError: the last one"),
@@ -88,7 +112,10 @@ def test_what_all_nodes_say_is_said_once() -> None:
     assert in_one(nodes, {}) == ""
     assert in_one(nodes, {"n5": "B", "n1": "A", "n2": "A"}) == "n1, n2: A; n5: B"
     assert in_one(nodes, dict.fromkeys(nodes[:6], "A")) == "n0, n1, n2 and 3 more: A"
-    assert in_one(nodes, {node: node for node in nodes}) == "n0: n0; n1: n1; n2: n2; and 5 other last words"
+    assert (
+        in_one(nodes, {node: node for node in nodes})
+        == "n0: n0; n1: n1; n2: n2; and 5 other last words"
+    )
 
 
 def test_numbers_are_not_what_tells_two_attempts_apart() -> None:

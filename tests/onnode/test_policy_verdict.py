@@ -12,7 +12,15 @@ from policy_parts import report, settings
 
 from orchestrator.evidence.checks import coverage, judge, parse_table
 from orchestrator.onnode.policy.said import Check
-from orchestrator.onnode.policy.verdict import ORDER, NodeVerdict, Row, Verdicts, judge_preflight, plain_table, table
+from orchestrator.onnode.policy.verdict import (
+    ORDER,
+    NodeVerdict,
+    Row,
+    Verdicts,
+    judge_preflight,
+    plain_table,
+    table,
+)
 
 BAD = Row("bad2", "gpu_count", "fail", 9, "7 of 8 GPUs", "look at dmesg")
 WARM = Row("warm3", "clock", "warn", 9, "3 s off", "synchronise it")
@@ -21,7 +29,12 @@ GOOD = Row("n1", "engine", "pass", 3, "docker 27")
 
 def some() -> Verdicts:
     rows = [GOOD, BAD, WARM, Row("*", "agreement", "warn", 0, "the nodes differ")]
-    return judge(["n1", "bad2", "warm3", "silent4", "n5"], rows, {"silent4": "SSH: no answer"}, {"n5": "drained"})
+    return judge(
+        ["n1", "bad2", "warm3", "silent4", "n5"],
+        rows,
+        {"silent4": "SSH: no answer"},
+        {"n5": "drained"},
+    )
 
 
 # ---- verdicts ----
@@ -39,7 +52,10 @@ def some() -> Verdicts:
     ],
 )
 def test_a_nodes_verdict_is_its_worst_row(found: list[str], verdict: str) -> None:
-    assert NodeVerdict("n", tuple(Row("n", f"c{at}", one, 0) for at, one in enumerate(found))).verdict == verdict
+    assert (
+        NodeVerdict("n", tuple(Row("n", f"c{at}", one, 0) for at, one in enumerate(found))).verdict
+        == verdict
+    )
 
 
 def test_a_node_that_broke_off_is_untested_unless_it_has_failed() -> None:
@@ -70,7 +86,12 @@ def test_a_set_aside_node_without_checks_still_has_a_reason() -> None:
 def test_all_nodes() -> None:
     told = some()
     assert [one.verdict for one in told.nodes] == ["pass", "fail", "warn", "untested", "untested"]
-    assert (told.tested, told.verdict, told.fit, told.exclude) == (3, "fail", False, ["bad2", "silent4"])
+    assert (told.tested, told.verdict, told.fit, told.exclude) == (
+        3,
+        "fail",
+        False,
+        ["bad2", "silent4"],
+    )
     assert coverage(told) == "tested 3 of 5 nodes: 1 fit, 1 fit with warnings, 1 failed"
     assert judge([], [], {}).verdict == "untested" and not judge([], [], {}).fit
 
@@ -90,7 +111,13 @@ def test_json() -> None:
         "verdict": "fail",
         "exclude": ["bad2", "silent4"],
     }
-    row = {"check": "gpu_count", "verdict": "fail", "ms": 9, "text": "7 of 8 GPUs", "remedy": "look at dmesg"}
+    row = {
+        "check": "gpu_count",
+        "verdict": "fail",
+        "ms": 9,
+        "text": "7 of 8 GPUs",
+        "remedy": "look at dmesg",
+    }
     assert told["nodes"][1] == {
         "node": "bad2",
         "verdict": "fail",
@@ -111,7 +138,9 @@ def test_json() -> None:
 
 
 def test_json_joins_several_reasons() -> None:
-    told = NodeVerdict("n", (WARM, BAD, Row("n", "limits", "warn", 0, "few", "synchronise it"))).to_json()
+    told = NodeVerdict(
+        "n", (WARM, BAD, Row("n", "limits", "warn", 0, "few", "synchronise it"))
+    ).to_json()
     assert told["reason"] == "gpu_count: 7 of 8 GPUs; clock: 3 s off; limits: few"
     assert told["remedy"] == "look at dmesg; synchronise it"
 
@@ -134,11 +163,16 @@ def test_the_table() -> None:
 def test_a_damaged_table() -> None:
     text = "node\tcheck\tverdict\tms\ttext\tremedy\na\tx\tpass\t1\t\t\r\na\ty\tnew\t1\t\t\ntorn\tx\na\tz\tfail\t²\tt\n"
     assert parse_table(text) == [Row("a", "x", "pass", 1), Row("a", "z", "fail", 0, "t")]
-    assert parse_table("a\tx\twarn\t1\tone\u2028line\t\n") == [Row("a", "x", "warn", 1, "one\u2028line")]
+    assert parse_table("a\tx\twarn\t1\tone\u2028line\t\n") == [
+        Row("a", "x", "warn", 1, "one\u2028line")
+    ]
 
 
 WORD = st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=30)
-ROWS = st.lists(st.builds(Row, WORD, WORD, st.sampled_from(ORDER), st.integers(0, 10**12), WORD, WORD), max_size=8)
+ROWS = st.lists(
+    st.builds(Row, WORD, WORD, st.sampled_from(ORDER), st.integers(0, 10**12), WORD, WORD),
+    max_size=8,
+)
 
 
 @hypothesis.settings(max_examples=50, deadline=None)
@@ -176,7 +210,9 @@ def test_what_preflight_prints() -> None:
         "tested 3 of 5 nodes",
         "exclude: bad2,silent4",
     ]
-    assert "all nodes: no RDMA\n" in plain_table(judge(["n1"], [GOOD, Row("*", "agreement", "fail", 0, "no RDMA")], {}))
+    assert "all nodes: no RDMA\n" in plain_table(
+        judge(["n1"], [GOOD, Row("*", "agreement", "fail", 0, "no RDMA")], {})
+    )
 
 
 # ---- preflight.sh ----
@@ -188,36 +224,65 @@ def test_preflight_asks_all_rules() -> None:
     reports = {
         "n1": report(*fine, network=port, facts={"kernel": "6"}, checked="1"),
         "n2": report(*fine, network=port, facts={"kernel": "5"}, checked="1"),
-        "n3": report(("rdma", "fail", "rdma0: DOWN", "cable"), network="none", facts={"kernel": "4"}, checked="1"),
+        "n3": report(
+            ("rdma", "fail", "rdma0: DOWN", "cable"),
+            network="none",
+            facts={"kernel": "4"},
+            checked="1",
+        ),
         "n4": report(*fine, network=port, facts={"kernel": "6"}, checked="1"),
         "n5": report(*fine),
     }
-    told = judge_preflight([*reports, "n6", "n7"], reports, {"n6": "not in this allocation"}, settings(preflight_run=0))
-    assert [one.verdict for one in told.nodes] == ["pass", "fail", "fail", "pass", "untested", "untested", "untested"]
+    told = judge_preflight(
+        [*reports, "n6", "n7"], reports, {"n6": "not in this allocation"}, settings(preflight_run=0)
+    )
+    assert [one.verdict for one in told.nodes] == [
+        "pass",
+        "fail",
+        "fail",
+        "pass",
+        "untested",
+        "untested",
+        "untested",
+    ]
     assert told.nodes[1].reasons == [
         ("fail", "versions: kernel is 5, elsewhere 6", "make it like the others, or leave it out")
     ]
     # Who has failed is not compared.
     assert told.nodes[2].reasons == [("fail", "rdma: rdma0: DOWN", "cable")] and told.together == ()
-    assert [one.problem for one in told.nodes[4:]] == ["no answer", "not in this allocation", "no answer"]
+    assert [one.problem for one in told.nodes[4:]] == [
+        "no answer",
+        "not in this allocation",
+        "no answer",
+    ]
     assert told.exclude == ["n2", "n3", "n5", "n6", "n7"]
 
 
 def test_preflight_with_nobody_to_blame() -> None:
-    reports = {name: report(("engine", "pass"), network="none", checked="1") for name in ("n1", "n2")}
+    reports = {
+        name: report(("engine", "pass"), network="none", checked="1") for name in ("n1", "n2")
+    }
     told = judge_preflight(["n1", "n2"], reports, {}, settings(network_rdma="required"))
-    assert [(row.check, row.verdict) for row in told.together] == [("agreement", "fail")] and not told.fit
+    assert [(row.check, row.verdict) for row in told.together] == [
+        ("agreement", "fail")
+    ] and not told.fit
     assert told.exclude == []
     told = judge_preflight(["n1", "n2"], reports, {}, settings())
-    assert [(row.check, row.verdict) for row in told.together] == [("agreement", "warn")] and told.fit
+    assert [(row.check, row.verdict) for row in told.together] == [
+        ("agreement", "warn")
+    ] and told.fit
     assert judge_preflight([], {}, {}, settings()).verdict == "untested"
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict"), [({"preflight_warn": ("versions",)}, "warn"), ({"preflight_skip": ("versions",)}, "pass")]
+    ("changes", "verdict"),
+    [({"preflight_warn": ("versions",)}, "warn"), ({"preflight_skip": ("versions",)}, "pass")],
 )
 def test_preflight_as_the_site_has_it(changes: dict[str, tuple[str, ...]], verdict: str) -> None:
-    reports = {name: report(("versions", "pass"), facts={"kernel": name}, checked="1") for name in ("n1", "n2")}
+    reports = {
+        name: report(("versions", "pass"), facts={"kernel": name}, checked="1")
+        for name in ("n1", "n2")
+    }
     told = judge_preflight(["n1", "n2"], reports, {}, settings(fabric="none", **changes))
     assert [one.verdict for one in told.nodes] == ["pass", verdict]
 
@@ -229,7 +294,9 @@ def test_preflight_of_nodes_that_sent_no_facts() -> None:
 
 
 def test_a_row_is_added() -> None:
-    told = judge(["n1", "n2"], [GOOD], {}).with_checks({"n1": Check("deep", "fail", 900, "slow: pairs with it", "")})
+    told = judge(["n1", "n2"], [GOOD], {}).with_checks(
+        {"n1": Check("deep", "fail", 900, "slow: pairs with it", "")}
+    )
     assert told.exclude == ["n1", "n2"] and told.nodes[0].rows[-1] == Row(
         "n1", "deep", "fail", 900, "slow: pairs with it"
     )

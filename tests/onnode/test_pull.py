@@ -19,7 +19,9 @@ def after(*events: tuple[str, str]) -> Standing:
     made = Standing(allocated=NODES, need=4, ranks=["n2", "n0", "n1", "n3"])
     apply(made, Event(1, "loop", "hold", "", '{"nodes": ["n0", "n1", "n2", "n3", "n4", "n5"]}'))
     for word, node in events:
-        apply(made, Event(1, "loop" if word in ("pull", "fail", "silent") else "node", word, node, ""))
+        apply(
+            made, Event(1, "loop" if word in ("pull", "fail", "silent") else "node", word, node, "")
+        )
     return made
 
 
@@ -49,7 +51,9 @@ WORDS = st.sampled_from(["lacks", "pulled", "failed", "left", "silent"])
 
 
 @given(st.lists(st.tuples(WORDS, st.sampled_from(NODES)), max_size=30), st.integers(1, 4))
-def test_never_more_than_allowed_and_nobody_is_forgotten(words: list[tuple[str, str]], at_once: int) -> None:
+def test_never_more_than_allowed_and_nobody_is_forgotten(
+    words: list[tuple[str, str]], at_once: int
+) -> None:
     made = after()
     for word, node in words:
         apply(made, Event(1, "loop" if word == "silent" else "node", word, node, ""))
@@ -78,7 +82,14 @@ def test_never_more_than_allowed_and_nobody_is_forgotten(words: list[tuple[str, 
     ],
 )
 def test_what_passes_by_is_tried_again(words: str) -> None:
-    assert [pause_s(words, tries, 3600) for tries in (1, 2, 3, 4, 9, 999)] == [5, 10, 20, 40, 300, 300]
+    assert [pause_s(words, tries, 3600) for tries in (1, 2, 3, 4, 9, 999)] == [
+        5,
+        10,
+        20,
+        40,
+        300,
+        300,
+    ]
     assert pause_s(words, 3, 20) is None, "not when the time would be over"
 
 
@@ -103,7 +114,11 @@ def test_what_asking_again_does_not_mend_is_not(words: str) -> None:
 def test_layers_are_counted_and_an_engine_without_them_is_quoted() -> None:
     told = Progress()
     assert told.text == ""
-    for line in ("6.0: Pulling from rocm/training", "0123456789ab: Pulling fs layer", "ba9876543210: Already exists"):
+    for line in (
+        "6.0: Pulling from rocm/training",
+        "0123456789ab: Pulling fs layer",
+        "ba9876543210: Already exists",
+    ):
         told.take(line)
     assert told.text == "1 of 2 layers"
     told.take("0123456789ab: Download complete")

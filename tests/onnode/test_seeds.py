@@ -16,6 +16,8 @@ def test_the_largest_root_gives_the_largest_seed(nexp: int) -> None:
 
 
 def test_no_two_attempts_share_a_seed() -> None:
-    seeds = {seed_of(7, run, attempt) for run in range(1, 101) for attempt in range(1, LAST_ATTEMPT + 1)}
+    seeds = {
+        seed_of(7, run, attempt) for run in range(1, 101) for attempt in range(1, LAST_ATTEMPT + 1)
+    }
     assert len(seeds) == 100 * LAST_ATTEMPT
     assert seed_of(1000, 1, 1) == 1001

@@ -37,7 +37,12 @@ def with_value(bundle: Path, name: str, value: str) -> dict[str, str]:
     ],
 )
 def test_a_number_that_is_none(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int, values: list[str]
+    bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    most: int,
+    values: list[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for value in values:

@@ -35,7 +35,10 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
         entry = load_entry("MI350X_2x8x1", "llama2_70b_lora", round="6.0", site=site)
         write_bundle(render_bundle(entry, nexp=1), tmp_path / "bundle")
         settings, layout = load(tmp_path / "bundle", {}), Layout(tmp_path / "set")
-        made = [Node(one, settings, tmp_path / "bundle", layout, "7", *("",) * 5, str(tmp_path)) for one in "ab"]
+        made = [
+            Node(one, settings, tmp_path / "bundle", layout, "7", *("",) * 5, str(tmp_path))
+            for one in "ab"
+        ]
         for one in made:
             os.makedirs(one.results)
         return made[0], made[1]
@@ -55,13 +58,17 @@ def test_all_nodes_see_the_same_folder_and_new_containers_a_new_one(
     assert sources(second) == [found]
     folder = Path(found.removeprefix("source="))
     assert folder == first.layout.shared("7.2-1") / "results_data_index"
-    assert folder.stat().st_mode & 0o7777 == 0o1777, "root of a container is nobody on many file servers"
+    assert folder.stat().st_mode & 0o7777 == 0o1777, (
+        "root of a container is nobody on many file servers"
+    )
     monkeypatch.setenv("ORCH_GENERATION", "2")
     assert sources(first) != [found]
 
 
 def test_a_mount_of_the_site_wins(nodes: Nodes, tmp_path: Path) -> None:
-    first, _ = nodes(mounts=[{"host": str(tmp_path / "data"), "container": PLACE, "read_only": False}])
+    first, _ = nodes(
+        mounts=[{"host": str(tmp_path / "data"), "container": PLACE, "read_only": False}]
+    )
     assert sources(first) == [f"source={tmp_path}/data"] and _shared(first) == {}
 
 

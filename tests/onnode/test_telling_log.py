@@ -11,7 +11,9 @@ from orchestrator.onnode.kernel.mllog_tail import telling_log
 
 
 def line(key: str) -> str:
-    return f':::MLLOG {{"namespace": "", "time_ms": 1, "key": "{key}", "metadata": {{"lineno": 1}}}}\n'
+    return (
+        f':::MLLOG {{"namespace": "", "time_ms": 1, "key": "{key}", "metadata": {{"lineno": 1}}}}\n'
+    )
 
 
 EVERY_RANK = line("cache_clear") + line("init_start")

@@ -146,9 +146,14 @@ class Node:
         cases = []
         for command, output in outputs.items():
             text = output if isinstance(output, str) else json.dumps(output, indent=4)
-            cases.append(f"{command}) cat {shlex.quote(str(self.write(f'bin/{command}.json', text)))} ;;")
+            cases.append(
+                f"{command}) cat {shlex.quote(str(self.write(f'bin/{command}.json', text)))} ;;"
+            )
         self.tool(
-            "amd-smi", "case $1 in " + " ".join(cases) + ' *) echo "amd-smi: error: invalid choice: $1"; exit 2 ;; esac'
+            "amd-smi",
+            "case $1 in "
+            + " ".join(cases)
+            + ' *) echo "amd-smi: error: invalid choice: $1"; exit 2 ;; esac',
         )
 
     def driver(self, gpus: int = 8, device: int = 0x74A1, links: int = 7) -> None:
@@ -160,7 +165,8 @@ class Node:
             at = f"{kfd}/{number + 2}"
             self.write(f"{at}/gpu_id", f"{28851 + number}\n")
             self.write(
-                f"{at}/properties", f"cpu_cores_count 0\nvendor_id 4098\ndevice_id {device}\ngfx_target_version 90402\n"
+                f"{at}/properties",
+                f"cpu_cores_count 0\nvendor_id 4098\ndevice_id {device}\ngfx_target_version 90402\n",
             )
             for link in range(links):
                 self.write(f"{at}/io_links/{link}/properties", "type 11\nversion_major 0\n")
@@ -178,7 +184,12 @@ class Node:
 
     def port(self, name: str, state: str = "4: ACTIVE", rate: str = "400 Gb/sec (4X NDR)") -> None:
         at = f"sys/class/infiniband/{name}/ports/1"
-        for file, text in {"state": state, "phys_state": "5: LinkUp", "link_layer": "InfiniBand", "rate": rate}.items():
+        for file, text in {
+            "state": state,
+            "phys_state": "5: LinkUp",
+            "link_layer": "InfiniBand",
+            "rate": rate,
+        }.items():
             self.write(f"{at}/{file}", text + "\n")
         driver = self.top / "sys/bus/pci/drivers/mlx5_core"
         driver.mkdir(parents=True, exist_ok=True)
@@ -190,23 +201,30 @@ class Node:
     @property
     def env(self) -> dict[str, str]:
         """What the agent has in its environment on this node."""
-        own = {name: str(value) for name, value in self.settings.items() if name.startswith("ORCH_")}
+        own = {
+            name: str(value) for name, value in self.settings.items() if name.startswith("ORCH_")
+        }
         return {**os.environ, **own, "PATH": f"{self.top / 'bin'}:{os.environ['PATH']}"}
 
     def real(self) -> RealNode:
         """The node as the agent has it; call it `with node.environment()`."""
         values: dict[str, Any] = {
-            item.name: {"int": 0, "str": "", "tuple[str, ...]": ()}.get(str(item.type)) for item in fields(Settings)
+            item.name: {"int": 0, "str": "", "tuple[str, ...]": ()}.get(str(item.type))
+            for item in fields(Settings)
         }
         for name in values.keys() & {name.lower() for name in self.settings}:
             value = self.settings[name.upper()]
-            values[name] = tuple(map(str, value)) if isinstance(value, list) else type(values[name])(value)
+            values[name] = (
+                tuple(map(str, value)) if isinstance(value, list) else type(values[name])(value)
+            )
         values["data"] = {"DATADIR": str(self.settings["DATADIR"])}
         return this_node(self.top / "bundle", Settings(**values))
 
     @property
     def engine(self) -> Any:
-        return SimpleNamespace(state=self.settings["ENGINE_STATE"], image_id=self.settings["IMAGE_ID"], problem="")
+        return SimpleNamespace(
+            state=self.settings["ENGINE_STATE"], image_id=self.settings["IMAGE_ID"], problem=""
+        )
 
     @contextmanager
     def environment(self) -> Iterator[None]:
@@ -276,11 +294,19 @@ def recorded(name: str) -> Any:
     """A recorded output, without what the tool prints in front of the JSON."""
     text = (FIXTURES / name).read_text()
     return json.loads(
-        text[min(at for at in (text.find("\n["), text.find("\n{"), 0 if text[0] in "[{" else -1) if at >= 0) :]
+        text[
+            min(
+                at
+                for at in (text.find("\n["), text.find("\n{"), 0 if text[0] in "[{" else -1)
+                if at >= 0
+            ) :
+        ]
     )
 
 
-def repeated(entry: dict[str, Any], count: int = 8, **changes: dict[int, Any]) -> list[dict[str, Any]]:
+def repeated(
+    entry: dict[str, Any], count: int = 8, **changes: dict[int, Any]
+) -> list[dict[str, Any]]:
     """The recorded entry of one GPU for `count` of them; `changes` has members for single ones."""
     entries = [{**json.loads(json.dumps(entry)), "gpu": number} for number in range(count)]
     for member, values in changes.items():

@@ -31,7 +31,12 @@ def links(states: dict[int, list[str]] | None = None) -> dict[str, Any]:
 
 def healthy(node: Node, **commands: Any) -> None:
     node.amd_smi(
-        **{"static": repeated(STATIC), "metric": {"gpu_data": repeated(METRIC)}, "process": IDLE, "xgmi": links()}
+        **{
+            "static": repeated(STATIC),
+            "metric": {"gpu_data": repeated(METRIC)},
+            "process": IDLE,
+            "xgmi": links(),
+        }
         | commands
     )
 
@@ -51,11 +56,20 @@ def test_amd_smi_of_each_version_is_read(
     node: Node, version: str, gpus: int, model: str, target: str, name: str, idle: str
 ) -> None:
     folder = FIXTURES / f"amd-smi-{version}"
-    node.amd_smi(**{file.stem: file.read_text() for file in folder.iterdir() if file.stem in ("static", "metric")})
+    node.amd_smi(
+        **{
+            file.stem: file.read_text()
+            for file in folder.iterdir()
+            if file.stem in ("static", "metric")
+        }
+    )
     rows = node.check(GPUS_PER_NODE=gpus, GPU_MODEL=model, GPU_GFX=target).rows
     assert (rows["gpu_count"].verdict, rows["gpu_count"].text) == ("pass", "1 GPUs (amd-smi)")
     assert (rows["gpu_model"].verdict, rows["gpu_model"].text) == ("pass", name)
-    assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == ("pass", f"idle, at most {idle} in use")
+    assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == (
+        "pass",
+        f"idle, at most {idle} in use",
+    )
     assert (rows["gpu_errors"].verdict, rows["gpu_errors"].text) == ("pass", "no errors counted")
 
 
@@ -75,9 +89,15 @@ def test_rocm_smi_of_each_version_is_read(
         f'[[ $* == *showpids* ]] && echo "WARNING: No JSON data to report" || cat {FIXTURES}/rocm-smi-{version}.json',
     )
     rows = node.check(GPUS_PER_NODE=gpus, GPU_MODEL=device, GPU_GFX=target).rows
-    assert (rows["gpu_count"].verdict, rows["gpu_count"].text) == ("pass", f"{gpus} GPUs (rocm-smi)")
+    assert (rows["gpu_count"].verdict, rows["gpu_count"].text) == (
+        "pass",
+        f"{gpus} GPUs (rocm-smi)",
+    )
     assert (rows["gpu_model"].verdict, rows["gpu_model"].text) == ("pass", model)
-    assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == ("pass", "idle, at most 0.0 GiB in use")
+    assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == (
+        "pass",
+        "idle, at most 0.0 GiB in use",
+    )
     assert rows["gpu_processes"].verdict == "pass"
     # Its JSON has no error counts in any version.
     assert rows["gpu_errors"].verdict == "skip"
@@ -86,8 +106,14 @@ def test_rocm_smi_of_each_version_is_read(
 def test_a_rocm_smi_without_names_leaves_the_model_open(node: Node) -> None:
     node.tool("rocm-smi", f"cat {FIXTURES}/rocm-smi-rocm4.3.json")
     rows = node.check(GPUS_PER_NODE=1).rows
-    assert (rows["gpu_model"].verdict, rows["gpu_model"].text) == ("warn", "cannot be told for GPU 0 (0x1002)")
-    assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == ("fail", "GPU 0: 1.5 GiB of 11.9 in use")
+    assert (rows["gpu_model"].verdict, rows["gpu_model"].text) == (
+        "warn",
+        "cannot be told for GPU 0 (0x1002)",
+    )
+    assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == (
+        "fail",
+        "GPU 0: 1.5 GiB of 11.9 in use",
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,15 +121,23 @@ def test_a_rocm_smi_without_names_leaves_the_model_open(node: Node) -> None:
     [
         ("rocm6.1", ["python (pid 4242, 2.0 GiB)"], []),
         ("rocm6.4", ["sleep (pid 2266127, 1.8 GiB)"], []),
-        ("rocm7.2", ["python3.12 (pid 1883505, 27.4 GiB)", "python3.12 (pid 1883506, 26.9 GiB)"], []),
+        (
+            "rocm7.2",
+            ["python3.12 (pid 1883505, 27.4 GiB)", "python3.12 (pid 1883506, 26.9 GiB)"],
+            [],
+        ),
     ],
 )
-def test_processes_of_amd_smi_are_named_once(node: Node, version: str, fails: list[str], opened: list[str]) -> None:
+def test_processes_of_amd_smi_are_named_once(
+    node: Node, version: str, fails: list[str], opened: list[str]
+) -> None:
     node.write("proc/2266127/comm", "sleep\n")
     healthy(node, process=(FIXTURES / f"amd-smi-{version}/process.json").read_text())
     row = node.check().rows["gpu_processes"]
     assert row.verdict == "fail" and "end the process" in row.remedy
-    assert sorted(row.text.removeprefix("in use by ").split(", ")) == sorted(", ".join(fails).split(", "))
+    assert sorted(row.text.removeprefix("in use by ").split(", ")) == sorted(
+        ", ".join(fails).split(", ")
+    )
 
 
 def test_processes_of_rocm_smi(node: Node) -> None:
@@ -139,18 +173,32 @@ def test_missing_gpu(node: Node) -> None:
 def test_partitioned_gpus(node: Node) -> None:
     healthy(node, static=repeated(STATIC, 64))
     row = node.check().rows["gpu_count"]
-    assert row.verdict == "fail" and row.text.endswith("the GPUs are split into partitions") and "SPX" in row.remedy
+    assert (
+        row.verdict == "fail"
+        and row.text.endswith("the GPUs are split into partitions")
+        and "SPX" in row.remedy
+    )
 
 
 def test_wrong_model(node: Node) -> None:
-    healthy(node, static=repeated(STATIC, asic={3: {"device_id": "0x74a5", "market_name": "AMD Radeon Graphics"}}))
+    healthy(
+        node,
+        static=repeated(
+            STATIC, asic={3: {"device_id": "0x74a5", "market_name": "AMD Radeon Graphics"}}
+        ),
+    )
     row = node.check().rows["gpu_model"]
     assert (row.verdict, row.text) == ("fail", "GPU 3: MI325X; the system has MI300X")
     assert "partition" in row.remedy
 
 
 def test_a_name_from_an_old_table_does_not_matter(node: Node) -> None:
-    healthy(node, static=repeated(STATIC, asic={3: {"device_id": "0x74a5", "market_name": "AMD Radeon Graphics"}}))
+    healthy(
+        node,
+        static=repeated(
+            STATIC, asic={3: {"device_id": "0x74a5", "market_name": "AMD Radeon Graphics"}}
+        ),
+    )
     assert "GPU 3" not in node.check(GPU_MODEL="MI325X").rows["gpu_model"].text.split(";")[0]
 
 
@@ -174,13 +222,20 @@ def test_a_monitor_with_the_device_open_is_a_warning(node: Node) -> None:
     healthy(node)
     node.kfd_process(812, "metrics-exporter", 0)
     row = node.check().rows["gpu_processes"]
-    assert (row.verdict, row.text) == ("warn", "opened without memory by metrics-exporter (pid 812)")
+    assert (row.verdict, row.text) == (
+        "warn",
+        "opened without memory by metrics-exporter (pid 812)",
+    )
 
 
 @pytest.mark.parametrize(
     ("count", "verdict", "text"),
     [
-        ("total_uncorrectable_count", "fail", "uncorrectable errors since the driver was loaded: GPU 5: 2"),
+        (
+            "total_uncorrectable_count",
+            "fail",
+            "uncorrectable errors since the driver was loaded: GPU 5: 2",
+        ),
         ("total_correctable_count", "warn", "corrected or deferred errors: GPU 5: 2"),
         ("total_deferred_count", "warn", "corrected or deferred errors: GPU 5: 2"),
     ],
@@ -197,7 +252,10 @@ def test_memory_errors(node: Node, count: str, verdict: str, text: str) -> None:
     [
         (["U", "U", "SELF", "D", "U", "U", "U", "U"], "GPU 2: 1 of 7 links down"),
         (["U/U", "U/D", "SELF", "U/U", "U/U", "U/U", "U/U", "U/U"], "GPU 2: 1 of 14 links down"),
-        (["N/A", "N/A", "SELF", "N/A", "N/A", "N/A", "N/A", "N/A"], "GPU 2: no link is up, other GPUs have theirs"),
+        (
+            ["N/A", "N/A", "SELF", "N/A", "N/A", "N/A", "N/A", "N/A"],
+            "GPU 2: no link is up, other GPUs have theirs",
+        ),
     ],
 )
 def test_a_link_down(node: Node, states: list[str], text: str) -> None:
@@ -209,7 +267,8 @@ def test_a_link_down(node: Node, states: list[str], text: str) -> None:
 
 def test_a_port_that_leads_nowhere_is_no_link_down(node: Node) -> None:
     node.amd_smi(
-        static=repeated(STATIC), xgmi=[{"gpu": gpu, "bdf": "", "link_status": ["U"] * 7 + ["D"]} for gpu in range(8)]
+        static=repeated(STATIC),
+        xgmi=[{"gpu": gpu, "bdf": "", "link_status": ["U"] * 7 + ["D"]} for gpu in range(8)],
     )
     assert node.check().rows["gpu_links"].verdict == "pass"
 
@@ -248,7 +307,10 @@ def test_what_the_driver_alone_finds_wrong(node: Node) -> None:
         "gpu_errors": "fail",
         "gpu_links": "fail",
     }
-    assert rows["gpu_model"].text.startswith("GPU 0: MI355X, GPU 1: MI355X") and "and 2 more" in rows["gpu_model"].text
+    assert (
+        rows["gpu_model"].text.startswith("GPU 0: MI355X, GPU 1: MI355X")
+        and "and 2 more" in rows["gpu_model"].text
+    )
     assert rows["gpu_memory"].text == "GPU 2: 9.0 GiB of 191.9 in use"
     assert rows["gpu_errors"].text.endswith("GPU 2: 4")
     assert rows["gpu_links"].text == "GPU 2: 6 of 7 links in the driver's topology"
@@ -284,7 +346,9 @@ def test_neither_tool_nor_driver(node: Node) -> None:
 def test_a_system_without_gpus(node: Node) -> None:
     for _ in range(2):
         rows = node.check(GPU_MODEL="").rows
-        assert {(rows[name].verdict, rows[name].text) for name in GPU_ROWS} == {("skip", "the system has no GPUs")}
+        assert {(rows[name].verdict, rows[name].text) for name in GPU_ROWS} == {
+            ("skip", "the system has no GPUs")
+        }
         healthy(node)  # GPUs that the node has beyond what the system needs are not looked at
 
 
@@ -312,7 +376,10 @@ def test_gpus_of_the_driver_are_numbered_by_pci_address(node: Node) -> None:
             {"/a/b_c/0": "1", "/a/b_c/1": "-2.5", "/a/b_c/2": "null", "/a/b_c/3": "true"},
         ),
         ('[{"x":"a, b: {c} [d]"},{"y":{}},[]]', {"/0/x": "a, b: {c} [d]"}),
-        (r'{"q": "say \"hi\"", "r": "back\\", "s": 1}', {"/q": 'say "hi"', "/r": "back\\", "/s": "1"}),
+        (
+            r'{"q": "say \"hi\"", "r": "back\\", "s": 1}',
+            {"/q": 'say "hi"', "/r": "back\\", "/s": "1"},
+        ),
         ('WARNING: [x]\nnone\n[{"a": 1}]\n[{"a": 2}]\n\nLegend:\n  * = Current\n', {"/0/a": "2"}),
         ("Traceback (most recent call last):\n  File x", {}),
         ("", {}),
@@ -334,14 +401,20 @@ def test_json_of_the_fixtures_is_what_python_reads() -> None:
             return {
                 k: v
                 for key, one in value.items()
-                for k, v in flat(one, f"{path}/{key.lower().replace(' ', '_').replace('/', '_')}").items()
+                for k, v in flat(
+                    one, f"{path}/{key.lower().replace(' ', '_').replace('/', '_')}"
+                ).items()
             }
         if isinstance(value, list):
-            return {k: v for at, one in enumerate(value) for k, v in flat(one, f"{path}/{at}").items()}
+            return {
+                k: v for at, one in enumerate(value) for k, v in flat(one, f"{path}/{at}").items()
+            }
         return {path: value if isinstance(value, str) else json.dumps(value)}
 
     for file in sorted(FIXTURES.rglob("*.json")):
-        assert dict(read_json(file.read_text())) == flat(recorded(str(file.relative_to(FIXTURES)))), file
+        assert dict(read_json(file.read_text())) == flat(
+            recorded(str(file.relative_to(FIXTURES)))
+        ), file
 
 
 # ---- a GPU that has fallen silent ---------------------------------------------------------------------------------------------
@@ -377,8 +450,15 @@ def test_some_gpus_in_partitions(node: Node) -> None:
 
 
 def test_words_before_the_json_are_no_json(node: Node) -> None:
-    node.tool("rocm-smi", f"echo '[WARNING] low power state'; echo '{{not json'; cat {FIXTURES}/rocm-smi-rocm5.7.json")
-    assert node.check(GPUS_PER_NODE=1).rows["gpu_count"].text.startswith(("1 GPU", "no GPU", "8 GPU", "2 GPU", "4 GPU"))
+    node.tool(
+        "rocm-smi",
+        f"echo '[WARNING] low power state'; echo '{{not json'; cat {FIXTURES}/rocm-smi-rocm5.7.json",
+    )
+    assert (
+        node.check(GPUS_PER_NODE=1)
+        .rows["gpu_count"]
+        .text.startswith(("1 GPU", "no GPU", "8 GPU", "2 GPU", "4 GPU"))
+    )
     node.tool("rocm-smi", f"echo '[WARNING] low power state'; cat {FIXTURES}/rocm-smi-rocm5.7.json")
     with_words = node.check().rows["gpu_count"].text
     node.tool("rocm-smi", f"cat {FIXTURES}/rocm-smi-rocm5.7.json")
@@ -393,20 +473,26 @@ SCALARS = (
     | st.integers()
     | st.floats()
     | st.text(max_size=8)
-    | st.sampled_from(["N/A", "0x74a1", "U", "D", "SELF", "12 GB", "-3", "9" * 5000, "1 ", "\udc80\x1f\t"])
+    | st.sampled_from(
+        ["N/A", "0x74a1", "U", "D", "SELF", "12 GB", "-3", "9" * 5000, "1 ", "\udc80\x1f\t"]
+    )
 )
 WORDS = """gpu gpu_data asic device_id market_name target_graphics_version mem_usage used_vram total_vram value unit ecc system
 total_uncorrectable_count total_correctable process_list process_info pid name mem_usage vram_mem link_status card0 pid12"""
 KEYS = st.text(max_size=4) | st.sampled_from(WORDS.split())
 TREES = st.recursive(
-    SCALARS, lambda one: st.lists(one, max_size=4) | st.dictionaries(KEYS, one, max_size=5), max_leaves=20
+    SCALARS,
+    lambda one: st.lists(one, max_size=4) | st.dictionaries(KEYS, one, max_size=5),
+    max_leaves=20,
 )
-ENTRIES = st.lists(st.tuples(st.integers(0, 9), st.dictionaries(KEYS, TREES, max_size=4)), min_size=1, max_size=4).map(
-    lambda some: [{"gpu": number, **members} for number, members in some]
-)
+ENTRIES = st.lists(
+    st.tuples(st.integers(0, 9), st.dictionaries(KEYS, TREES, max_size=4)), min_size=1, max_size=4
+).map(lambda some: [{"gpu": number, **members} for number, members in some])
 DOCUMENTS = (ENTRIES | TREES).map(lambda tree: json.dumps(tree).encode())
 OUTPUTS = (
-    DOCUMENTS | st.binary(max_size=40) | st.tuples(DOCUMENTS, st.integers(0, 200)).map(lambda cut: cut[0][: cut[1]])
+    DOCUMENTS
+    | st.binary(max_size=40)
+    | st.tuples(DOCUMENTS, st.integers(0, 200)).map(lambda cut: cut[0][: cut[1]])
 )
 
 
@@ -423,7 +509,9 @@ def told_rows(node: Node, output: bytes, tool: str) -> list[tuple[str, str, str,
 @given(output=OUTPUTS, tool=st.sampled_from(["amd-smi", "rocm-smi"]), has_driver=st.booleans())
 @example(output=b"[" * 200_000, tool="amd-smi", has_driver=False)
 @example(
-    output=b'[{"gpu": 1, "mem_usage": {"used_vram": {"value": 1e999, "unit": 3}}}]', tool="amd-smi", has_driver=True
+    output=b'[{"gpu": 1, "mem_usage": {"used_vram": {"value": 1e999, "unit": 3}}}]',
+    tool="amd-smi",
+    has_driver=True,
 )
 def test_whatever_a_tool_prints_every_check_has_its_row(
     tmp_path_factory: pytest.TempPathFactory, output: bytes, tool: str, has_driver: bool
@@ -436,7 +524,10 @@ def test_whatever_a_tool_prints_every_check_has_its_row(
     assert {verdict for _, verdict, _, _ in rows} <= {"pass", "warn", "fail", "skip"}
 
 
-@given(st.text(alphabet='[]{}",:\\ \n10ae.-', max_size=60) | OUTPUTS.map(lambda raw: raw.decode("utf-8", "replace")))
+@given(
+    st.text(alphabet='[]{}",:\\ \n10ae.-', max_size=60)
+    | OUTPUTS.map(lambda raw: raw.decode("utf-8", "replace"))
+)
 def test_any_text_gives_values_or_none(text: str) -> None:
     values = read_json(text)
     assert all(path.startswith("/") and isinstance(value, str) for path, value in values)

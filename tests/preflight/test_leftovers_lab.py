@@ -39,7 +39,11 @@ def end(lab: Any, command: list[str], name: str) -> None:
 def test_containers_of_an_ended_job_are_removed_from_a_real_engine(
     lab: Any, node: Node, engine: str, request: pytest.FixtureRequest
 ) -> None:
-    command = [request.getfixturevalue("podman")] if engine == "podman" else ["docker", "-H", lab.env["DOCKER_HOST"]]
+    command = (
+        [request.getfixturevalue("podman")]
+        if engine == "podman"
+        else ["docker", "-H", lab.env["DOCKER_HOST"]]
+    )
     node.write("dev/kfd", "")
     jobs = {"ended": ended_job(), "own": "7"}
     start = [*command, "run", "--detach", "--rm", "--network=none"]
@@ -48,15 +52,33 @@ def test_containers_of_an_ended_job_are_removed_from_a_real_engine(
             Path(node.channel(job)).mkdir(exist_ok=True)
             lab.run(*start, f"--name=chk-{name}", *labels(node, job), *END)
         # podman tells devices by their number, and the lab's have that of /dev/null; a privileged container has every one.
-        lab.run(*start, "--name=chk-other", "--device=/dev/kfd" if engine == "docker" else "--privileged", *END)
+        lab.run(
+            *start,
+            "--name=chk-other",
+            "--device=/dev/kfd" if engine == "docker" else "--privileged",
+            *END,
+        )
         # Made and never started: what a client leaves that was ended in between.
-        made = [*command, "create", "--network=none", "--name=chk-made", *labels(node, jobs["ended"])]
+        made = [
+            *command,
+            "create",
+            "--network=none",
+            "--name=chk-made",
+            *labels(node, jobs["ended"]),
+        ]
         lab.run(*made, *END)
         (node.top / "bin/docker").unlink()
-        row = node.check(ENGINE=engine, ENGINE_COMMAND=command, PREFLIGHT_CHECK_S=20).rows["leftovers"]
+        row = node.check(ENGINE=engine, ENGINE_COMMAND=command, PREFLIGHT_CHECK_S=20).rows[
+            "leftovers"
+        ]
         left = lab.run(*command, "ps", "--all", "--format", "{{.Names}}").stdout.split()
     finally:
-        for name in ("ended", "made", "own", "other"):  # podman removes none of them when one is missing
+        for name in (
+            "ended",
+            "made",
+            "own",
+            "other",
+        ):  # podman removes none of them when one is missing
             end(lab, command, f"chk-{name}")
     assert (row.verdict, row.text) == ("warn", "not ours, left alone: container chk-other")
     assert not {"chk-ended", "chk-made"} & set(left) and {"chk-own", "chk-other"} <= set(left)
@@ -80,12 +102,16 @@ def test_a_podman_container_whose_monitor_was_killed_with_its_client_is_removed(
         "--name=chk-orphan",
         *labels(node, job),
     ]
-    client = subprocess.Popen([*words, "--entrypoint=cat", IMAGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    client = subprocess.Popen(
+        [*words, "--entrypoint=cat", IMAGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert client.stdin and client.stdout
     client.stdin.write(b"up\n")
     client.stdin.flush()
     assert client.stdout.readline() == b"up\n"
-    pid_file = lab.run(podman, "inspect", "--format", "{{.ConmonPidFile}}", "chk-orphan").stdout.strip()
+    pid_file = lab.run(
+        podman, "inspect", "--format", "{{.ConmonPidFile}}", "chk-orphan"
+    ).stdout.strip()
     os.kill(int(Path(pid_file).read_text()), signal.SIGKILL)
     client.kill()
     client.communicate()
@@ -95,5 +121,8 @@ def test_a_podman_container_whose_monitor_was_killed_with_its_client_is_removed(
         left = lab.run(podman, "ps", "--all", "--format", "{{.Names}}").stdout.split()
     finally:
         end(lab, [podman], "chk-orphan")
-    assert (row.verdict, row.text) == ("pass", "removed what an ended job left: container chk-orphan")
+    assert (row.verdict, row.text) == (
+        "pass",
+        "removed what an ended job left: container chk-orphan",
+    )
     assert left == []

@@ -38,7 +38,14 @@ def test_a_cut_text_keeps_whole_characters(node: Node) -> None:
 def test_a_hung_tool_is_ended_with_its_children(node: Node) -> None:
     node.tool("amd-smi", f"sleep 10000 {node.top}/child & bash -c 'sleep 10000; : {node.top}'")
     rows = node.check(PREFLIGHT_CHECK_S=1).rows
-    for name in ("gpu_count", "gpu_model", "gpu_memory", "gpu_errors", "gpu_processes", "gpu_links"):
+    for name in (
+        "gpu_count",
+        "gpu_model",
+        "gpu_memory",
+        "gpu_errors",
+        "gpu_processes",
+        "gpu_links",
+    ):
         assert (rows[name].verdict, rows[name].text) == ("fail", "no answer within 1 s")
         assert "dmesg" in rows[name].remedy
     assert rows["data"].verdict == "pass"
@@ -89,9 +96,16 @@ def test_checks_hold_nothing_of_the_agent_open(node: Node) -> None:
 def test_a_check_that_fails_in_an_unforeseen_way_costs_its_own_verdict(node: Node) -> None:
     answer = node.check(IMAGE_ID=5)
     row = answer.rows["image"]
-    assert (row.verdict, row.text) == ("fail", "the check ended without an answer") and "hold.log" in row.remedy
+    assert (row.verdict, row.text) == (
+        "fail",
+        "the check ended without an answer",
+    ) and "hold.log" in row.remedy
     assert "check image: TypeError" in answer.errors and "Traceback" not in answer.errors
-    assert {row.verdict for name, row in answer.rows.items() if name != "image"} <= {"pass", "skip", "warn"}
+    assert {row.verdict for name, row in answer.rows.items() if name != "image"} <= {
+        "pass",
+        "skip",
+        "warn",
+    }
 
 
 # ---- switched off, softened ---------------------------------------------------------------------------------------------------
@@ -107,7 +121,10 @@ def test_skipped_and_softened_checks(node: Node) -> None:
     ).rows
     assert {rows[name].verdict for name in ("limits", "gpu_count", "leftovers")} == {"skip"}
     assert rows["limits"].text == "switched off (preflight.skip)"
-    assert (rows["engine"].verdict, rows["engine"].text) == ("warn", "the container engine (docker) does not answer")
+    assert (rows["engine"].verdict, rows["engine"].text) == (
+        "warn",
+        "the container engine (docker) does not answer",
+    )
 
 
 def test_a_softened_check_that_hangs_is_a_warning(node: Node) -> None:
@@ -121,7 +138,10 @@ def test_a_softened_check_that_hangs_is_a_warning(node: Node) -> None:
 
 def test_silent_engine(node: Node) -> None:
     rows = node.check(ENGINE_STATE="silent", IMAGE_ID="").rows
-    assert (rows["engine"].verdict, rows["engine"].text) == ("fail", "the container engine (docker) does not answer")
+    assert (rows["engine"].verdict, rows["engine"].text) == (
+        "fail",
+        "the container engine (docker) does not answer",
+    )
     assert "systemctl start docker" in rows["engine"].remedy
     assert rows["image"].verdict == "skip"
 
@@ -157,7 +177,10 @@ def test_versions(node: Node) -> None:
     node.write("sys/module/amdgpu/version", "6.10.5\n")
     node.write("opt/rocm/.info/version", "6.3.1-48\n")
     row = node.check().rows["versions"]
-    assert (row.verdict, row.text) == ("pass", "kernel 5.15.0-164-generic, amdgpu 6.10.5, ROCm 6.3.1-48")
+    assert (row.verdict, row.text) == (
+        "pass",
+        "kernel 5.15.0-164-generic, amdgpu 6.10.5, ROCm 6.3.1-48",
+    )
 
 
 NIC = "sys/class/infiniband/rdma0/fw_ver"
@@ -174,7 +197,12 @@ NIC = "sys/class/infiniband/rdma0/fw_ver"
             "fail",
             "driver 6.8.5: rocm/training:6.0 needs 6.12.12 or newer",
         ),
-        ("driver=6.12.12", {}, "warn", "driver: the host does not tell, rocm/training:6.0 needs 6.12.12 or newer"),
+        (
+            "driver=6.12.12",
+            {},
+            "warn",
+            "driver: the host does not tell, rocm/training:6.0 needs 6.12.12 or newer",
+        ),
         ("rocm=7.2.2", {"opt/rocm/.info/version": "7.2.2-81"}, "pass", "ROCm 7.2.2-81"),
         (
             "rocm=7.2.2",
@@ -207,7 +235,11 @@ def test_what_the_image_needs_of_a_host(
 def test_a_failure_is_told_before_what_the_host_does_not_tell(node: Node) -> None:
     node.write("opt/rocm/.info/version", "6.3.1-48\n")
     row = node.check(REQUIRES=["driver=6.12", "rocm=7.2.2"]).rows["versions"]
-    assert row.verdict == "fail" and row.text.startswith("rocm 6.3.1-48: ") and "; driver: the host" in row.text
+    assert (
+        row.verdict == "fail"
+        and row.text.startswith("rocm 6.3.1-48: ")
+        and "; driver: the host" in row.text
+    )
     assert row.remedy.startswith("install a newer ROCm, or name another image; ")
 
 
@@ -218,14 +250,18 @@ def test_limits(node: Node) -> None:
     node.limits(nofile="1024", memlock="8388608")
     row = node.check(FABRIC="infiniband").rows["limits"]
     assert row.verdict == "warn"
-    assert row.text == "locked memory is limited to 8192 KiB, RDMA needs unlimited, open files are limited to 1024"
+    assert (
+        row.text
+        == "locked memory is limited to 8192 KiB, RDMA needs unlimited, open files are limited to 1024"
+    )
     assert "LimitMEMLOCK" in row.remedy and "LimitNOFILE" in row.remedy
 
 
 def test_limits_of_the_container_count_where_it_has_its_own(node: Node) -> None:
     node.limits(nofile="1024", memlock="8388608")
     row = node.check(
-        FABRIC="infiniband", CONTAINER_OPTIONS=["--ulimit", "memlock=-1:-1", "--ulimit=nofile=1048576:1048576"]
+        FABRIC="infiniband",
+        CONTAINER_OPTIONS=["--ulimit", "memlock=-1:-1", "--ulimit=nofile=1048576:1048576"],
     ).rows["limits"]
     assert (row.verdict, row.text) == ("pass", "memlock unlimited, nofile 1048576")
 
@@ -246,7 +282,9 @@ def test_log_folder(node: Node) -> None:
 
 def test_a_marker_that_comes_late_is_seen(node: Node) -> None:
     node.write("logs/.marker", "job 6\n")
-    late = subprocess.Popen(["bash", "-c", 'sleep 0.5; echo "job 7" >"$1"', "late", str(node.top / "logs/.marker")])
+    late = subprocess.Popen(
+        ["bash", "-c", 'sleep 0.5; echo "job 7" >"$1"', "late", str(node.top / "logs/.marker")]
+    )
     assert node.check(PREFLIGHT_CHECK_S=600).rows["log_dir"].verdict == "pass"
     assert late.wait(LIMIT_S) == 0
 
@@ -274,7 +312,11 @@ def test_a_marker_that_is_never_seen(node: Node, change: str, text: str) -> None
 def test_a_log_folder_that_takes_nothing(node: Node) -> None:
     (node.top / "logs/.marker.n1").mkdir()
     row = node.check().rows["log_dir"]
-    assert row.verdict == "fail" and row.text.endswith("logs: Is a directory") and "quota" in row.remedy
+    assert (
+        row.verdict == "fail"
+        and row.text.endswith("logs: Is a directory")
+        and "quota" in row.remedy
+    )
 
 
 def test_a_log_folder_without_marker_is_tried(node: Node) -> None:
@@ -319,7 +361,9 @@ def test_free_space(node: Node) -> None:
     rows = node.check(PREFLIGHT_FREE_GB=1).rows
     assert rows["free_space"].text.startswith(("free: ", f"{node.top}"))
     row = node.check(PREFLIGHT_FREE_GB=10_000_000).rows["free_space"]
-    assert row.verdict == "fail" and "at least 10000000 needed" in row.text and "free_gb" in row.remedy
+    assert (
+        row.verdict == "fail" and "at least 10000000 needed" in row.text and "free_gb" in row.remedy
+    )
 
 
 # ---- RDMA ---------------------------------------------------------------------------------------------------------------------
@@ -328,12 +372,18 @@ def test_free_space(node: Node) -> None:
 def test_rdma_is_left_out_where_there_is_none(node: Node) -> None:
     assert node.check(FABRIC="none").rows["rdma"].verdict == "skip"
     assert node.check(FABRIC="infiniband", NETWORK_RDMA="off").rows["rdma"].verdict == "skip"
-    assert node.check(FABRIC="infiniband", NETWORK_RDMA="required", NNODES=1).rows["rdma"].verdict == "skip"
+    assert (
+        node.check(FABRIC="infiniband", NETWORK_RDMA="required", NNODES=1).rows["rdma"].verdict
+        == "skip"
+    )
 
 
 def test_no_rdma_device(node: Node) -> None:
     row = node.check(FABRIC="infiniband").rows["rdma"]
-    assert (row.verdict, row.text) == ("warn", "no RDMA device, the fabric of MI300X_2x8x1 is infiniband")
+    assert (row.verdict, row.text) == (
+        "warn",
+        "no RDMA device, the fabric of MI300X_2x8x1 is infiniband",
+    )
 
 
 def test_rdma_ports(node: Node) -> None:
@@ -349,7 +399,10 @@ def test_rdma_ports(node: Node) -> None:
     assert node.check().rows["rdma"].text == "mlx5_1: 200 Gb/s, others 400"
     node.port("mlx5_0", rate="200 Gb/sec (4X HDR)")
     row = node.check().rows["rdma"]
-    assert (row.verdict, row.text) == ("fail", "RDMA devices run at 200 Gb/s, the fabric of MI300X_2x8x1 has 400")
+    assert (row.verdict, row.text) == (
+        "fail",
+        "RDMA devices run at 200 Gb/s, the fabric of MI300X_2x8x1 has 400",
+    )
 
 
 # ---- leftovers ----------------------------------------------------------------------------------------------------------------
@@ -373,7 +426,10 @@ def containers(node: Node, listed: str, inspected: str = "", user: int | None = 
     node.write("inspected", inspected)
     for line in listed.splitlines():
         identity, job, at, _ = line.split("|")
-        node.write(f"folder-{identity}", f"{node.top}/tmp/orch-{os.getuid() if user is None else user}-{job}-{at}\n")
+        node.write(
+            f"folder-{identity}",
+            f"{node.top}/tmp/orch-{os.getuid() if user is None else user}-{job}-{at}\n",
+        )
     node.tool(
         "docker",
         f"""cd {node.top}; case $1 in
@@ -396,8 +452,13 @@ def test_folders_of_dead_holders_are_removed(node: Node) -> None:
     node.write("tmp/orch-999999-5-n1/hold_pid", f"{dead_pid()}\n")
     of_this_job = node.write(f"tmp/orch-{os.getuid()}-7-n2/hold_pid", f"{dead_pid()}\n")
     row = node.check().rows["leftovers"]
-    assert (row.verdict, row.text) == ("pass", f"removed what an ended job left: orch-{os.getuid()}-5-n1")
-    assert not node.channel("5").exists() and node.channel("6").exists() and node.channel("7").exists()
+    assert (row.verdict, row.text) == (
+        "pass",
+        f"removed what an ended job left: orch-{os.getuid()}-5-n1",
+    )
+    assert (
+        not node.channel("5").exists() and node.channel("6").exists() and node.channel("7").exists()
+    )
     assert (node.top / "tmp/orch-999999-5-n1").exists() and of_this_job.exists()
 
 
@@ -430,7 +491,11 @@ def test_a_container_of_an_ended_job_is_removed(node: Node, squeue: str, verdict
     row = node.check().rows["leftovers"]
     assert row.verdict == verdict
     assert removed(node) == (["aaa"] if verdict == "pass" else [])
-    text = "removed what an ended job left: " if verdict == "pass" else "in use by another job of ours: "
+    text = (
+        "removed what an ended job left: "
+        if verdict == "pass"
+        else "in use by another job of ours: "
+    )
     assert row.text == text + "container orch-5-n1-1"
 
 
@@ -446,7 +511,10 @@ def test_a_container_of_another_user_is_left_alone(node: Node) -> None:
     node.tool("squeue", "exit 0")
     containers(node, "aaa|5|n1|orch-5-n1-1\n", user=4242)
     row = node.check().rows["leftovers"]
-    assert (row.verdict, row.text) == ("warn", "not ours, left alone: container orch-5-n1-1 of another user's job 5")
+    assert (row.verdict, row.text) == (
+        "warn",
+        "not ours, left alone: container orch-5-n1-1 of another user's job 5",
+    )
     assert removed(node) == []
 
 
@@ -462,7 +530,9 @@ def test_a_container_of_a_local_job(node: Node) -> None:
 
 
 def test_containers_of_others_are_only_told(node: Node) -> None:
-    containers(node, "aaa|||trainer\nbbb|||web\n", "/trainer false /dev/kfd /dev/dri \n/web false \n")
+    containers(
+        node, "aaa|||trainer\nbbb|||web\n", "/trainer false /dev/kfd /dev/dri \n/web false \n"
+    )
     row = node.check().rows["leftovers"]
     assert (row.verdict, row.text) == ("warn", "not ours, left alone: container trainer")
     assert removed(node) == []
@@ -475,13 +545,21 @@ def test_a_container_that_cannot_be_removed(node: Node) -> None:
         f'case $1 in ps) echo "aaa|5|n1|orch-5-n1-1" ;; inspect) echo {node.channel("5")} ;; *) exit 1 ;; esac',
     )
     row = node.check().rows["leftovers"]
-    assert (row.verdict, row.text) == ("fail", "of an earlier job, and could not be removed: container orch-5-n1-1")
+    assert (row.verdict, row.text) == (
+        "fail",
+        "of an earlier job, and could not be removed: container orch-5-n1-1",
+    )
     assert row.remedy == "remove them by hand on this node"
 
 
 def test_a_recycled_pid_is_no_holder(node: Node) -> None:
     start = Path("/proc/self/stat").read_text().rsplit(") ", 1)[1].split()[19]
-    for job, words in {"5": f"{os.getpid()} {start}1", "6": f"{os.getpid()} {start}", "8": "junk", "9": ""}.items():
+    for job, words in {
+        "5": f"{os.getpid()} {start}1",
+        "6": f"{os.getpid()} {start}",
+        "8": "junk",
+        "9": "",
+    }.items():
         hold(node, job, os.getpid())
         (node.channel(job) / "hold_pid").write_text(f"{words}\n")
     outside = node.write("outside/file", "x")
@@ -490,8 +568,15 @@ def test_a_recycled_pid_is_no_holder(node: Node) -> None:
     (node.channel("5") / "deep/link").symlink_to(outside.parent)
     (node.channel("5") / "deep/broken").symlink_to("nowhere")
     row = node.check().rows["leftovers"]
-    assert row.text == "removed what an ended job left: " + ", ".join(node.channel(job).name for job in "58")
-    assert [node.channel(job).exists() for job in "5689"] == [False, True, False, True] and outside.exists()
+    assert row.text == "removed what an ended job left: " + ", ".join(
+        node.channel(job).name for job in "58"
+    )
+    assert [node.channel(job).exists() for job in "5689"] == [
+        False,
+        True,
+        False,
+        True,
+    ] and outside.exists()
 
 
 def test_a_folder_whose_owner_has_made_it_anew_stays(node: Node) -> None:
@@ -509,7 +594,10 @@ def test_a_folder_that_never_had_a_holder_is_removed_after_a_day(node: Node) -> 
         node.write(f"tmp/{node.channel(job).name}/results/file", "x")
         make_older(node.channel(job), age_s)
     row = node.check().rows["leftovers"]
-    assert (row.verdict, row.text) == ("pass", f"removed what an ended job left: {node.channel('5').name}")
+    assert (row.verdict, row.text) == (
+        "pass",
+        f"removed what an ended job left: {node.channel('5').name}",
+    )
     assert [node.channel(job).exists() for job in "567"] == [False, True, True]
 
 
@@ -529,8 +617,15 @@ def test_no_folder_is_left_on_a_file_system_that_is_full(node: Node) -> None:
 
 
 def test_pipes_of_earlier_versions(node: Node) -> None:
-    for name, age in {"orch-pipe.old": 2 * 86400, "orch-pipe.new": 0, "other-pipe": 2 * 86400}.items():
+    for name, age in {
+        "orch-pipe.old": 2 * 86400,
+        "orch-pipe.new": 0,
+        "other-pipe": 2 * 86400,
+    }.items():
         os.mkfifo(node.top / "tmp" / name)
         make_older(node.top / "tmp" / name, age)
     assert node.check().rows["leftovers"].text == "removed what an ended job left: orch-pipe.old"
-    assert sorted(path.name for path in (node.top / "tmp").iterdir()) == ["orch-pipe.new", "other-pipe"]
+    assert sorted(path.name for path in (node.top / "tmp").iterdir()) == [
+        "orch-pipe.new",
+        "other-pipe",
+    ]

@@ -180,7 +180,11 @@ def stand_in(address: str) -> Iterator[None]:
     with closing(docker.DockerClient(base_url=address, timeout=300)) as client:
         try:
             for name, script in SCRIPTS.items():
-                _make_image(client, name, {**FILES, "workspace/code/scripts/prepare_data_and_model.sh": script})
+                _make_image(
+                    client,
+                    name,
+                    {**FILES, "workspace/code/scripts/prepare_data_and_model.sh": script},
+                )
             yield
         finally:
             for image in client.images.list(IMAGES):
@@ -237,7 +241,9 @@ class Data:
         """
         found = client.api.containers(all=ended, filters={"label": "orchestrator=prepare"})
         return [
-            one["Id"] for one in found if any(Path(mount["Source"]).is_relative_to(self.top) for mount in one["Mounts"])
+            one["Id"]
+            for one in found
+            if any(Path(mount["Source"]).is_relative_to(self.top) for mount in one["Mounts"])
         ]
 
     def command(self, workload: str, *words: str) -> list[str]:
@@ -258,7 +264,11 @@ class Data:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in ("HF_TOKEN", "ORCHESTRATOR_SITE")}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("HF_TOKEN", "ORCHESTRATOR_SITE")
+        }
         return {**kept, **self.env}
 
     def prepare(self, workload: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -35,5 +35,8 @@ def test_who_lost_it_does_not_go_on(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be made"), DataLock(tmp_path / "gone/lock", nothing):
+    with (
+        pytest.raises(InputError, match="cannot be made"),
+        DataLock(tmp_path / "gone/lock", nothing),
+    ):
         pass

@@ -17,13 +17,19 @@ from orchestrator.prepare.secret import HIDDEN, Redactor, Secret, read_secret
 
 
 @given(
-    st.lists(st.binary(max_size=20) | st.sampled_from([b"abcdabce", b"abcd", b"ab", b"abce"]), max_size=30),
+    st.lists(
+        st.binary(max_size=20) | st.sampled_from([b"abcdabce", b"abcd", b"ab", b"abce"]),
+        max_size=30,
+    ),
     st.integers(1, 7),
 )
 def test_the_secret_never_passes_however_the_stream_is_cut(pieces: list[bytes], width: int) -> None:
     stream = b"".join(pieces)
     redactor = Redactor(Secret("T", "abcdabce"))
-    shown = b"".join(redactor.feed(stream[at : at + width]) for at in range(0, len(stream), width)) + redactor.rest()
+    shown = (
+        b"".join(redactor.feed(stream[at : at + width]) for at in range(0, len(stream), width))
+        + redactor.rest()
+    )
     assert b"abcdabce" not in shown
     assert shown == stream.replace(b"abcdabce", HIDDEN)
 
@@ -44,7 +50,9 @@ def test_a_token_shows_itself_in_no_text() -> None:
         (0o600, "tökentöken", "other characters"),
     ],
 )
-def test_a_token_file_that_is_no_good_is_refused(tmp_path: Path, mode: int, content: str, says: str) -> None:
+def test_a_token_file_that_is_no_good_is_refused(
+    tmp_path: Path, mode: int, content: str, says: str
+) -> None:
     path = tmp_path / "token"
     path.write_text(content)
     path.chmod(mode)
@@ -57,7 +65,9 @@ def test_the_file_wins_over_the_environment_and_none_is_an_error(tmp_path: Path)
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
     path.chmod(0o600)
-    assert read_secret("HF_TOKEN", str(path), {"HF_TOKEN": "another-one"}).reveal() == TOKEN.encode()
+    assert (
+        read_secret("HF_TOKEN", str(path), {"HF_TOKEN": "another-one"}).reveal() == TOKEN.encode()
+    )
     assert read_secret("HF_TOKEN", None, {"HF_TOKEN": TOKEN}).reveal() == TOKEN.encode()
     with pytest.raises(UsageError, match="needs HF_TOKEN"):
         read_secret("HF_TOKEN", None, {})
@@ -80,15 +90,26 @@ def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object) 
     token_file = data.top / "token"
     token_file.write_text(TOKEN)
     token_file.chmod(0o600)
-    process = data.start("llama2_70b_lora", "--force-space", "--verbose", *WAITING, "--hf-token-file", str(token_file))
+    process = data.start(
+        "llama2_70b_lora",
+        "--force-space",
+        "--verbose",
+        *WAITING,
+        "--hf-token-file",
+        str(token_file),
+    )
     with gate(folder, process), closing(docker.DockerClient(base_url=data.engine)) as client:
         (running,) = data.containers(client)
         lines = command_lines()
-        assert any(b"prepare_data_and_model.sh" in line for line in lines)  # the step is there to be seen
+        assert any(
+            b"prepare_data_and_model.sh" in line for line in lines
+        )  # the step is there to be seen
         assert not [line for line in lines if TOKEN.encode() in line]
         inspected = json.dumps(client.api.inspect_container(running))
         assert TOKEN not in inspected and "prepare_data_and_model" in inspected
-        found = files_with(TOKEN, data.top) + files_with(TOKEN, lab.state / "docker/data/containers")  # type: ignore[attr-defined]
+        found = files_with(TOKEN, data.top) + files_with(
+            TOKEN, lab.state / "docker/data/containers"
+        )  # type: ignore[attr-defined]
         assert found == [token_file]
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
@@ -98,8 +119,12 @@ def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object) 
     # The script had the token, and printed it: once in two pieces with a pause in between.
     assert log.count(HIDDEN.decode()) >= 5 and "token is [hidden]" in log and TOKEN[9:] not in log
     # Every folder that a run's bundle, states or logs could be in was looked at, and it did the work.
-    assert (folder / "model/megatron_checkpoints/Llama-2-70b-hf/iter_0000000/__0_0.distcp").is_file()
+    assert (
+        folder / "model/megatron_checkpoints/Llama-2-70b-hf/iter_0000000/__0_0.distcp"
+    ).is_file()
 
 
 def files_with(text: str, folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+    return [
+        path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()
+    ]

@@ -27,7 +27,8 @@ def test_there_is_one_for_each_published_workload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "bytes_needed"), [("llama2_70b_lora", 270e9), ("llama31_8b", 110e9), ("flux1", 6e12)]
+    ("workload", "bytes_needed"),
+    [("llama2_70b_lora", 270e9), ("llama31_8b", 110e9), ("flux1", 6e12)],
 )
 def test_the_published_sizes_are_refused_where_they_do_not_fit(
     folders: Data, workload: str, bytes_needed: float
@@ -39,7 +40,11 @@ def test_the_published_sizes_are_refused_where_they_do_not_fit(
         pytest.skip("this machine has the space")
     done = folders.prepare(workload)
     assert done.returncode == 2
-    assert "not enough space" in done.stderr and str(folders.folder("")) in done.stderr and "are needed" in done.stderr
+    assert (
+        "not enough space" in done.stderr
+        and str(folders.folder("")) in done.stderr
+        and "are needed" in done.stderr
+    )
     assert not folders.folder("").exists()
 
 
@@ -50,7 +55,9 @@ def test_the_check_looks_for_what_the_runs_need() -> None:
         workload = catalogue.workload(name)[1]
         for key, part in load_preparation(name)[1].rounds.items():
             needed = workload.rounds[key].data_tree or workload.data_tree
-            assert {(one.variable, one.path) for one in needed} <= {(one.variable, one.path) for one in part.tree}
+            assert {(one.variable, one.path) for one in needed} <= {
+                (one.variable, one.path) for one in part.tree
+            }
 
 
 def test_the_dry_run_prints_the_published_commands_and_changes_nothing(folders: Data) -> None:
@@ -62,7 +69,9 @@ def test_the_dry_run_prints_the_published_commands_and_changes_nothing(folders: 
     ):
         assert published in text
     assert "rm -rf /dataset/cc12m" not in text
-    assert "rm -rf /dataset/cc12m" in folders.prepare("flux1", "--dry-run", "--with", "reclaim").stdout
+    assert (
+        "rm -rf /dataset/cc12m" in folders.prepare("flux1", "--dry-run", "--with", "reclaim").stdout
+    )
     assert not folders.folder("").exists()
 
 
@@ -70,22 +79,51 @@ def test_the_dry_run_prints_the_published_commands_and_changes_nothing(folders: 
     ("change", "says"),
     [
         (
-            {"steps": [{"name": "a", "what": "b", "run": "c", "leaves": [{"variable": "OTHER", "path": "x"}]}]},
+            {
+                "steps": [
+                    {
+                        "name": "a",
+                        "what": "b",
+                        "run": "c",
+                        "leaves": [{"variable": "OTHER", "path": "x"}],
+                    }
+                ]
+            },
             "is not mounted",
         ),
         (
-            {"steps": [{"name": "a", "what": "b", "run": "c", "clean": [{"variable": "D", "path": "."}]}]},
+            {
+                "steps": [
+                    {
+                        "name": "a",
+                        "what": "b",
+                        "run": "c",
+                        "clean": [{"variable": "D", "path": "."}],
+                    }
+                ]
+            },
             "never deleted",
         ),
         ({"steps": [{"name": "a", "what": "b", "run": "c"}] * 2}, "stands twice"),
         ({"stepps": []}, "unknown key"),
         (
-            {"steps": [{"name": "a", "what": "b", "run": "c", "clean": [{"variable": "D", "path": "../x"}]}]},
+            {
+                "steps": [
+                    {
+                        "name": "a",
+                        "what": "b",
+                        "run": "c",
+                        "clean": [{"variable": "D", "path": "../x"}],
+                    }
+                ]
+            },
             "without '..'",
         ),
     ],
 )
-def test_a_wrong_document_is_refused_with_file_and_line(tmp_path: Path, change: dict[str, object], says: str) -> None:
+def test_a_wrong_document_is_refused_with_file_and_line(
+    tmp_path: Path, change: dict[str, object], says: str
+) -> None:
     part = {
         "source": "s",
         "mounts": [{"variable": "D", "container": "/d"}],
@@ -95,7 +133,9 @@ def test_a_wrong_document_is_refused_with_file_and_line(tmp_path: Path, change: 
         **change,
     }
     path = tmp_path / "own.yaml"
-    path.write_text(json.dumps({"kind": "preparation", "name": "own", "rounds": {"6.0": part}}))  # JSON is YAML
+    path.write_text(
+        json.dumps({"kind": "preparation", "name": "own", "rounds": {"6.0": part}})
+    )  # JSON is YAML
     with pytest.raises(DescriptorError, match=r"own.yaml:\d+: ") as caught:
         load_preparation(str(path))
     assert says in str(caught.value)
@@ -107,7 +147,9 @@ def test_what_only_root_may_look_into_is_not_called_missing(tmp_path: Path) -> N
     (tmp_path / "closed").mkdir(mode=0o700)
     os.seteuid(65534)
     try:
-        assert holds_something(tmp_path / "closed/iter_0000000") and _look(tmp_path / "closed", 0) == ("unreadable", -1)
+        assert holds_something(tmp_path / "closed/iter_0000000") and _look(
+            tmp_path / "closed", 0
+        ) == ("unreadable", -1)
     finally:
         os.seteuid(0)
 
@@ -125,7 +167,9 @@ def test_what_only_root_may_look_into_is_not_called_missing(tmp_path: Path) -> N
         ("5.0", "gov_report/mine"),
     ],
 )
-def test_what_the_published_script_would_delete_is_refused_and_named(folders: Data, round: str, there: str) -> None:
+def test_what_the_published_script_would_delete_is_refused_and_named(
+    folders: Data, round: str, there: str
+) -> None:
     """Before it asks for a token or an engine."""
     mine = folders.folder("llama2") / there
     mine.parent.mkdir(parents=True)
@@ -137,7 +181,9 @@ def test_what_the_published_script_would_delete_is_refused_and_named(folders: Da
     assert str(mine) in refused.stderr and "would delete or overwrite" in refused.stderr
     mine.unlink()
     folders.env["HF_TOKEN"] = TOKEN
-    assert folders.prepare(*words).returncode == 3, "nothing is in the way any more, and there is no engine"
+    assert folders.prepare(*words).returncode == 3, (
+        "nothing is in the way any more, and there is no engine"
+    )
 
 
 # ---- with an engine ----
@@ -155,7 +201,10 @@ def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:
     assert again.returncode == 0 and again.stderr.count("done, skipped") == 2
 
     checked = data.prepare("llama31_8b", "--check", "--json")
-    parts = {(one["variable"], one["path"]): one["state"] for one in outputs.checked(checked.stdout)["parts"]}
+    parts = {
+        (one["variable"], one["path"]): one["state"]
+        for one in outputs.checked(checked.stdout)["parts"]
+    }
     assert checked.returncode == 1
     assert parts.pop(("DATADIR", ".")) == parts.pop(("MODEL", ".")) == "too small"  # tiny files
     assert set(parts.values()) == {"ok"}
@@ -163,7 +212,10 @@ def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:
     (data.folder("8b/data") / "c4-train.en_6_text_document.idx").write_bytes(b"")
     text = data.prepare("llama31_8b", "--check").stdout
     assert any("missing" in line.split() and "tokenizer.json" in line for line in text.splitlines())
-    assert any("empty" in line.split() and "c4-train.en_6_text_document.idx" in line for line in text.splitlines())
+    assert any(
+        "empty" in line.split() and "c4-train.en_6_text_document.idx" in line
+        for line in text.splitlines()
+    )
     # What was taken away is brought back, by the steps that bring it.
     (model / "tokenizer_way").write_text(".")
     mended = data.prepare("llama31_8b", "--force-space")
@@ -186,7 +238,9 @@ def test_flux1_stops_at_a_failing_step_and_goes_on_there(data: Data) -> None:
     (folder / "offline").touch()
     nothing = data.prepare("flux1", "--force-space")
     assert nothing.returncode == 1
-    assert "it ended well, but left no" in nothing.stdout, "a download that brings nothing is a failure"
+    assert "it ended well, but left no" in nothing.stdout, (
+        "a download that brings nothing is a failure"
+    )
     assert data.state("flux1", "download-cc12m")["exit_code"] == 0
     (folder / "offline").unlink()
     (folder / "break").touch()
@@ -214,7 +268,10 @@ def test_a_preparation_whose_process_is_killed_ends_with_it_and_runs_again(data:
         with gate(folder, process):
             (running,) = data.containers(client)
             second = data.prepare("llama2_70b_lora", "--force-space")
-            assert second.returncode == 5 and f"being prepared by process {process.pid} on" in second.stderr
+            assert (
+                second.returncode == 5
+                and f"being prepared by process {process.pid} on" in second.stderr
+            )
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=300)
             assert client.api.wait(running, timeout=300)["StatusCode"] == 137
@@ -226,7 +283,9 @@ def test_a_preparation_whose_process_is_killed_ends_with_it_and_runs_again(data:
 
 
 @pytest.mark.lab
-def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_live(data: Data) -> None:
+def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_live(
+    data: Data,
+) -> None:
     folder = data.folder("llama2")
     data.env["HF_TOKEN"] = TOKEN
     process = data.start("llama2_70b_lora", "--force-space", *WAITING, host="another-node")
@@ -236,11 +295,16 @@ def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_
         assert second.returncode == 5, second.stderr
         assert "on another-node" in second.stderr and "after it was heard of last" in second.stderr
         # The other round wants the same folders.
-        assert data.prepare("llama2_70b_lora", "--force-space", "--round", "5.0").returncode in (2, 5)
+        assert data.prepare("llama2_70b_lora", "--force-space", "--round", "5.0").returncode in (
+            2,
+            5,
+        )
         # Dead for certain is what was not heard of for two minutes: its machine may be cut off.
         make_older(lock, 600)
         third = data.prepare("llama2_70b_lora", "--force-space")
-        assert third.returncode == 3 and "another process prepares the same data" in third.stderr  # this engine knows
+        assert (
+            third.returncode == 3 and "another process prepares the same data" in third.stderr
+        )  # this engine knows
     out, err = process.communicate(timeout=300)
     assert process.returncode == 5, out + err
     assert "it took over" in err or "the lock cannot be read" in err
@@ -255,7 +319,9 @@ def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: 
     results = folder / "results/result_1.txt"
     results.parent.mkdir(parents=True)
     results.write_text("a day of work")
-    (folder / "data").mkdir()  # made by hand, empty: commands that move a folder here would put theirs into it
+    (
+        folder / "data"
+    ).mkdir()  # made by hand, empty: commands that move a folder here would put theirs into it
     words = ("--force-space", "--round", round)
     data.env["HF_TOKEN"] = TOKEN
     broken = data.prepare("llama2_70b_lora", *words, "--image", f"{IMAGES}:{round}-broken")
@@ -267,7 +333,9 @@ def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: 
     states = {one["path"]: one["state"] for one in outputs.checked(checked.stdout)["parts"]}
     sized = {path: states.pop(path) for path in list(states) if path.endswith(".distcp")}
     assert set(states.values()) == {"ok"} and set(sized.values()) <= {"too small"}  # tiny files
-    assert sorted(path.name for path in (folder / "data").iterdir() if path.suffix != ".parquet") == sorted(
+    assert sorted(
+        path.name for path in (folder / "data").iterdir() if path.suffix != ".parquet"
+    ) == sorted(
         ["train.npy", "validation.npy", *(["packed_metadata.jsonl"] if round == "6.0" else [])]
     )
     assert not (folder / "gov_report").exists() and not (folder / "model/ckpt").exists()

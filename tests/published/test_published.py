@@ -85,7 +85,12 @@ def test_what_was_submitted_has_a_result_here() -> None:
 
 def test_an_inferred_factor_is_called_so() -> None:
     for one in load():
-        if one.round == "6.0" and one.basis == "computed" and one.factor and one.submitter != "Krai":
+        if (
+            one.round == "6.0"
+            and one.basis == "computed"
+            and one.factor
+            and one.submitter != "Krai"
+        ):
             assert "published figure was not found" in one.note and "factor" in one.note, one
 
 
@@ -115,8 +120,13 @@ def call(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command() -> None:
-    rows = outputs.checked(call("--benchmark", "flux1", "--minutes", "93", "--json").stdout)["results"]
-    assert [(one["minutes"], one["difference_percent"]) for one in rows] == [(74.44, 24.93), (92.36, 0.69)]
+    rows = outputs.checked(call("--benchmark", "flux1", "--minutes", "93", "--json").stdout)[
+        "results"
+    ]
+    assert [(one["minutes"], one["difference_percent"]) for one in rows] == [
+        (74.44, 24.93),
+        (92.36, 0.69),
+    ]
     text = call("--system", "MI325X_08x08x32", "--minutes", "93").stdout
     assert "+0.7 % against the published 92.36; within 1 %" in text
     text = call("--round", "6.0", "--sources").stdout
@@ -162,7 +172,9 @@ def test_nothing_heavy_is_imported_for_a_comparison() -> None:
 def test_score_names_the_published_result_of_the_same_system(tmp_path: Path) -> None:
     from orchestrator.cli.score import against_published
 
-    (tmp_path / "set.json").write_text('{"benchmark": "llama2_70b_lora", "round": "6.0", "system": "MI355X_1x8x1"}')
+    (tmp_path / "set.json").write_text(
+        '{"benchmark": "llama2_70b_lora", "round": "6.0", "system": "MI355X_1x8x1"}'
+    )
     assert against_published(str(tmp_path), 8.31) == [
         "8.31 min, +0.5 % against the published 8.27; within 1 % (AMD, round 6.0)"
     ]

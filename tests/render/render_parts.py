@@ -86,10 +86,13 @@ NASTY = (
     "'" * 500,
 )
 ANY = st.one_of(
-    st.sampled_from(NASTY), st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=60)
+    st.sampled_from(NASTY),
+    st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=60),
 )
 # What the models let through where one line is asked for.
-LINE = ANY.map(lambda text: "".join(char for char in text if char.isprintable())).filter(lambda text: text.strip())
+LINE = ANY.map(lambda text: "".join(char for char in text if char.isprintable())).filter(
+    lambda text: text.strip()
+)
 PATH = LINE.map(lambda text: f"/{text}")
 
 
@@ -105,9 +108,15 @@ def triples() -> list[tuple[str, str, str]]:
 
 
 def an_entry(
-    system: str = "MI325X_08x08x32", workload: str = "flux1", *, round: str | None = None, **site: Any
+    system: str = "MI325X_08x08x32",
+    workload: str = "flux1",
+    *,
+    round: str | None = None,
+    **site: Any,
 ) -> Entry:
-    return load_entry(system, workload, round=round, site=Site(**{"log_dir": "/shared/results", **site}))
+    return load_entry(
+        system, workload, round=round, site=Site(**{"log_dir": "/shared/results", **site})
+    )
 
 
 def with_site(entry: Entry, **values: Any) -> Entry:
@@ -127,7 +136,9 @@ def rendered(entry: Entry, folder: Path) -> Path:
     return put(render_bundle(entry, nexp=NEXP), folder)
 
 
-def bash(script: str, *args: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> bytes:
+def bash(
+    script: str, *args: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> bytes:
     """What `script` prints in a bash that has no environment but `env`."""
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-c", script, "_", *args],
@@ -151,7 +162,9 @@ def zero_separated(output: bytes) -> list[str]:
 def pairs(texts: Iterable[str]) -> dict[str, str]:
     """NAME=VALUE texts as a mapping, without what bash itself exports when it starts."""
     found = dict(text.split("=", 1) for text in texts)
-    return {name: value for name, value in found.items() if name not in ("PWD", "SHLVL", "_", "OLDPWD")}
+    return {
+        name: value for name, value in found.items() if name not in ("PWD", "SHLVL", "_", "OLDPWD")
+    }
 
 
 def assert_environment(found: Mapping[str, str], entry: Entry, nexp: int) -> None:
@@ -164,4 +177,6 @@ def assert_environment(found: Mapping[str, str], entry: Entry, nexp: int) -> Non
             case Minutes(fixed, per_run):
                 assert found[name] == str(fixed + nexp * per_run), name
             case Unique(prefix):
-                assert found[name].startswith(prefix) and found[name][len(prefix) :].isdecimal(), name
+                assert found[name].startswith(prefix) and found[name][len(prefix) :].isdecimal(), (
+                    name
+                )

@@ -17,8 +17,15 @@ def job_of(tmp_path: Path, cache: str) -> str:
     site = tmp_path / "site.yaml"
     site.write_text("log_dir: /shared/results\ndata: {flux1: {DATADIR: /data}}\n")
     argv = ["render", "MI325X_08x08x32", "flux1", "--site", str(site), "-o", "-"]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TOP), "HOME": str(tmp_path), "XDG_CACHE_HOME": cache}
-    done = subprocess.run([sys.executable, "-m", "orchestrator", *argv], env=env, capture_output=True, text=True)
+    env = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(TOP),
+        "HOME": str(tmp_path),
+        "XDG_CACHE_HOME": cache,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", *argv], env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -41,9 +41,9 @@ def render(out: Path, site: Path, *, cwd: Path, top: Path = TOP, **env: str) -> 
 
 
 def copy_of_the_checkout(place: Path) -> Path:
-    packed = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
-        "force-include"
-    ]
+    packed = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]["wheel"]["force-include"]
     for name in ("orchestrator", *packed):
         if (TOP / name).is_dir():
             shutil.copytree(TOP / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -92,12 +92,19 @@ def test_the_manifest_tells_every_file_and_no_place(tmp_path: Path) -> None:
         manifest["nexp"],
     ) == (orchestrator.__version__, "MI325X_08x08x32", "flux1", "6.0", NEXP)
     assert manifest["outputs"] == {
-        name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != "manifest.json"
+        name: hashlib.sha256(content).hexdigest()
+        for name, content in files.items()
+        if name != "manifest.json"
     }
     inputs = {
         **{
             f"systems/{name}": data_dir("systems") / name
-            for name in ("MI325X_08x08x32.yaml", "shared/hosts.yaml", "shared/fabrics.yaml", "shared/accelerators.yaml")
+            for name in (
+                "MI325X_08x08x32.yaml",
+                "shared/hosts.yaml",
+                "shared/fabrics.yaml",
+                "shared/accelerators.yaml",
+            )
         },
         "workloads/flux1.yaml": data_dir("workloads") / "flux1.yaml",
         "mine.yaml": site,
@@ -106,7 +113,9 @@ def test_the_manifest_tells_every_file_and_no_place(tmp_path: Path) -> None:
     hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in inputs.items()}
     assert {name: manifest["inputs"].get(name) for name in inputs} == hashes
     others = {
-        name: hashlib.sha256((TOP / name).read_bytes()).hexdigest() for name in manifest["inputs"] if name not in inputs
+        name: hashlib.sha256((TOP / name).read_bytes()).hexdigest()
+        for name in manifest["inputs"]
+        if name not in inputs
     }
     assert manifest["inputs"] == hashes | others
     assert str(tmp_path).encode() not in b"".join(files.values())
@@ -126,7 +135,10 @@ def test_the_origins_tell_who_set_each_variable(tmp_path: Path) -> None:
     assert by_name["BY_HAND"] == ["command line", "", "", ""]
     line = 1 + site.read_text().splitlines().index("env: {EXTRA: 'x'}")
     assert by_name["EXTRA"] == ["site", "mine.yaml", str(line), ""]
-    assert {(row[1], row[2].split("/")[0]) for row in rows} >= {("workload", "workloads"), ("fabric", "systems")}
+    assert {(row[1], row[2].split("/")[0]) for row in rows} >= {
+        ("workload", "workloads"),
+        ("fabric", "systems"),
+    }
     for name, (layer, file, line_number, _) in by_name.items():
         if layer in ("workload", "system", "fabric"):
             assert name in (TOP / file).read_text().splitlines()[int(line_number) - 1]
@@ -162,7 +174,9 @@ def test_the_secret_of_a_site_is_passed_by_name_only(monkeypatch: pytest.MonkeyP
 def test_nothing_grows_with_the_nodes() -> None:
     one = an_entry()
     many = {n: render_bundle(one.with_document("system", nodes=n), nexp=NEXP) for n in (1, 8, 64)}
-    sizes = {n: {name: len(content) for name, content in files.items()} for n, files in many.items()}
+    sizes = {
+        n: {name: len(content) for name, content in files.items()} for n, files in many.items()
+    }
     assert sizes[8] == sizes[1]
     # One more digit, where the number itself stands.
     assert {name for name in sizes[1] if sizes[64][name] != sizes[1][name]} == {
@@ -223,18 +237,30 @@ def test_what_the_site_asks_for_is_in_the_job() -> None:
 
 def test_the_time_limit_follows_the_number_of_runs() -> None:
     for nexp in (1, 10):
-        assert f"\n#SBATCH --time={5 + nexp * 205}\n" in render_bundle(an_entry(), nexp=nexp)["job.sh"].decode()
+        assert (
+            f"\n#SBATCH --time={5 + nexp * 205}\n"
+            in render_bundle(an_entry(), nexp=nexp)["job.sh"].decode()
+        )
 
 
 def test_privileged_only_where_the_site_asks() -> None:
     assert b"--privileged" not in render_bundle(an_entry(), nexp=1)["settings.sh"]
-    assert b"\n  --privileged\n" in render_bundle(an_entry(container={"privileged": True}), nexp=1)["settings.sh"]
+    assert (
+        b"\n  --privileged\n"
+        in render_bundle(an_entry(container={"privileged": True}), nexp=1)["settings.sh"]
+    )
 
 
 def test_the_site_says_how_nodes_are_checked_and_how_many_wait() -> None:
     plain = render_bundle(an_entry(), nexp=1)
     assert b"\n#SBATCH --nodes=8\n" in plain["job.sh"]
-    wanted = {"run": False, "check_seconds": 7, "skip": ["clock"], "warn": ["gpu_links", "limits"], "deep_gbps": 312.5}
+    wanted = {
+        "run": False,
+        "check_seconds": 7,
+        "skip": ["clock"],
+        "warn": ["gpu_links", "limits"],
+        "deep_gbps": 312.5,
+    }
     files = render_bundle(an_entry(spares=2, preflight=wanted), nexp=1)
     assert b"\n#SBATCH --nodes=10\n" in files["job.sh"]
     for line in (
@@ -258,18 +284,26 @@ def test_the_site_says_how_nodes_are_checked_and_how_many_wait() -> None:
 def test_what_the_site_asks_slurm_for() -> None:
     job = render_bundle(an_entry(), nexp=1)["job.sh"].decode()
     assert "\n#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH --gres=gpu:8\n" in job
-    job = render_bundle(an_entry(exclusive=False, gpu_request="gpus-per-node"), nexp=1)["job.sh"].decode()
+    job = render_bundle(an_entry(exclusive=False, gpu_request="gpus-per-node"), nexp=1)[
+        "job.sh"
+    ].decode()
     assert "--exclusive" not in job and "--mem" not in job
     assert "\n#SBATCH --gpus-per-node=8\n" in job
     assert (
         "gpu"
-        not in render_bundle(an_entry(gpu_request="none"), nexp=1)["job.sh"].decode().split("\nset -eu")[0].lower()
+        not in render_bundle(an_entry(gpu_request="none"), nexp=1)["job.sh"]
+        .decode()
+        .split("\nset -eu")[0]
+        .lower()
     )
 
 
 def test_what_the_site_adds_to_containers() -> None:
     container = {
-        "mounts": [{"host": "/usr/lib/libibverbs"}, {"host": "/nvme", "container": "/scratch", "read_only": False}],
+        "mounts": [
+            {"host": "/usr/lib/libibverbs"},
+            {"host": "/nvme", "container": "/scratch", "read_only": False},
+        ],
         "options": ["--ulimit=core=0"],
         "env_files": ["/etc/rocm.env"],
         "channel_dir": "/var/tmp",
@@ -277,18 +311,25 @@ def test_what_the_site_adds_to_containers() -> None:
     }
     settings = render_bundle(an_entry(container=container), nexp=1)["settings.sh"].decode()
     assert "\n  --env-file=/etc/rocm.env\n  --ulimit=core=0\n)" in settings
-    assert "\n  '/usr/lib/libibverbs\t/usr/lib/libibverbs\tro'\n  '/nvme\t/scratch\trw'\n)" in settings
+    assert (
+        "\n  '/usr/lib/libibverbs\t/usr/lib/libibverbs\tro'\n  '/nvme\t/scratch\trw'\n)" in settings
+    )
     assert "\nuse ORCH_CHANNELS /var/tmp\n" in settings and "\nRESULTS=local\n" in settings
 
 
 def test_rdma_devices_are_not_asked_for_where_rdma_is_off() -> None:
     assert b"--device=/dev/infiniband" in render_bundle(an_entry(), nexp=1)["settings.sh"]
-    assert b"/dev/infiniband" not in render_bundle(an_entry(network={"rdma": "off"}), nexp=1)["settings.sh"]
+    assert (
+        b"/dev/infiniband"
+        not in render_bundle(an_entry(network={"rdma": "off"}), nexp=1)["settings.sh"]
+    )
 
 
 def test_lib_is_without_what_its_bundle_cannot_use() -> None:
     def lib(**site: object) -> set[str]:
-        return {name[4:] for name in render_bundle(an_entry(**site), nexp=1) if name.startswith("lib/")}
+        return {
+            name[4:] for name in render_bundle(an_entry(**site), nexp=1) if name.startswith("lib/")
+        }
 
     plain, deep, on_host = lib(), lib(preflight={"deep": True}), lib(container={"engine": "none"})
     assert deep - plain >= {"loop/deep.py", "measure/__main__.py"} and plain < deep
@@ -320,6 +361,8 @@ def test_a_bundle_without_it_says_how_to_have_it(
         text=True,
         timeout=LIMIT_S,
     )
-    assert done.returncode == status and "this bundle was rendered without lib/" in done.stderr, done.stderr
+    assert done.returncode == status and "this bundle was rendered without lib/" in done.stderr, (
+        done.stderr
+    )
     assert ("`container: {engine: docker}`" if edit else "`preflight: {deep: true}`") in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]

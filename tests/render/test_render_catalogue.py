@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from render_parts import ENGINES, NEXP, an_entry, assert_environment, pairs, put, triples, zero_separated
+from render_parts import (
+    ENGINES,
+    NEXP,
+    an_entry,
+    assert_environment,
+    pairs,
+    put,
+    triples,
+    zero_separated,
+)
 
 from orchestrator.errors import RenderError
 from orchestrator.model import Entry
@@ -19,7 +28,9 @@ Bundles = Mapping[tuple[str, str, str, str], tuple[Entry, dict[str, bytes]]]
 
 
 @pytest.fixture(
-    scope="module", params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["one engine each", "every engine"]
+    scope="module",
+    params=[False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["one engine each", "every engine"],
 )
 def bundles(request: pytest.FixtureRequest) -> Bundles:
     """(system, workload, round, engine) -> entry and files, for everything there is: for every engine, or one after the other."""
@@ -30,7 +41,9 @@ def bundles(request: pytest.FixtureRequest) -> Bundles:
             engines = ("none",)
         for engine in engines:
             container = {"engine": engine}
-            chosen[*triple, engine] = an_entry(*triple[:2], round=triple[2], container=container, sudo=["sudo", "-n"])
+            chosen[*triple, engine] = an_entry(
+                *triple[:2], round=triple[2], container=container, sudo=["sudo", "-n"]
+            )
     return {key: (entry, render_bundle(entry, nexp=NEXP)) for key, entry in chosen.items()}
 
 
@@ -76,7 +89,9 @@ def test_every_bundle_has_the_promised_files(bundles: Bundles) -> None:
 def test_bash_reads_every_script(scripts: list[Path]) -> None:
     # `bash -n` reads one script per process; a function body around each would hide an early end of file.
     check = 'status=0; for file in "$@"; do "$BASH" -n "$file" || status=1; done; exit $status'
-    done = subprocess.run(["bash", "-c", check, "_", *scripts], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", check, "_", *scripts], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -89,7 +104,9 @@ def with_new_lines(scripts: list[Path]) -> list[Path]:
     chosen = []
     for path in scripts:
         known = seen.setdefault("config" if path.name.startswith("config_") else path.name, set())
-        lines = {line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")}
+        lines = {
+            line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")
+        }
         if not lines <= known:
             known |= lines
             chosen.append(path)
@@ -103,7 +120,11 @@ def test_shellcheck_is_clean(scripts: list[Path], bundles: Bundles, tmp_path: Pa
         pytest.skip("shellcheck is not installed")
     whole = put(next(iter(bundles.values()))[1], tmp_path)
     without_values = ("run_with_docker.sh", "run_with_docker_slurm.sh", "preflight.sh")
-    alone = [path for path in with_new_lines(scripts) if path.parent.name != "lib" and path.name not in without_values]
+    alone = [
+        path
+        for path in with_new_lines(scripts)
+        if path.parent.name != "lib" and path.name not in without_values
+    ]
     # One bundle as a whole, following what sources what; of the others the files with values in them.
     jobs = [
         (whole, sorted(path.relative_to(whole) for path in whole.rglob("*.sh"))),
@@ -111,18 +132,26 @@ def test_shellcheck_is_clean(scripts: list[Path], bundles: Bundles, tmp_path: Pa
         (None, alone[1::2]),
     ]
     running = [
-        subprocess.Popen(["shellcheck", "-x", *paths], cwd=folder, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            ["shellcheck", "-x", *paths], cwd=folder, stdout=subprocess.PIPE, text=True
+        )
         for folder, paths in jobs
     ]
     assert [process.communicate()[0] for process in running] == ["", "", ""]
     assert [process.returncode for process in running] == [0, 0, 0]
 
 
-def test_sourcing_the_config_gives_exactly_the_environment(bundles: Bundles, tmp_path: Path) -> None:
+def test_sourcing_the_config_gives_exactly_the_environment(
+    bundles: Bundles, tmp_path: Path
+) -> None:
     wanted = {key[:3]: value for key, value in bundles.items()}
     folders = {
         key: put(
-            {name: content for name, content in files.items() if name in (entry.config_file, "rccl_env.sh")},
+            {
+                name: content
+                for name, content in files.items()
+                if name in (entry.config_file, "rccl_env.sh")
+            },
             tmp_path / "-".join(key),
         )
         / entry.config_file
@@ -133,7 +162,9 @@ def test_sourcing_the_config_gives_exactly_the_environment(bundles: Bundles, tmp
         env -i PATH="$PATH" NEXP=3 bash --noprofile --norc -euc '. "$1"; env -0' _ "$file" || exit
         printf 'END=\\0'
     done"""
-    done = subprocess.run(["bash", "-c", script, "_", *folders.values()], capture_output=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", script, "_", *folders.values()], capture_output=True, check=True
+    )
     assert done.stderr == b""
     parts: list[list[str]] = [[]]
     for text in zero_separated(done.stdout):

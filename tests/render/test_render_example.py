@@ -21,16 +21,25 @@ EXAMPLE = Path(__file__).parents[2] / "examples/tiny_gpt"
 def site(tmp_path: Path) -> Path:
     text = (EXAMPLE / "site.yaml").read_text()
     path = tmp_path / "site.yaml"
-    path.write_text(text.replace("/path/to/tiny_gpt", str(EXAMPLE)).replace("/path/to/results", str(tmp_path)))
+    path.write_text(
+        text.replace("/path/to/tiny_gpt", str(EXAMPLE)).replace("/path/to/results", str(tmp_path))
+    )
     return path
 
 
 def test_its_documents_are_in_order(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [EXAMPLE / "systems/two_gpus.yaml", EXAMPLE / "systems/workloads/tiny_gpt.yaml", site]
-    assert main(["systems", "validate", "--systems-dir", str(EXAMPLE / "systems"), *map(str, files)]) == 0
+    assert (
+        main(["systems", "validate", "--systems-dir", str(EXAMPLE / "systems"), *map(str, files)])
+        == 0
+    )
     entry = load_entry("two_gpus", "tiny_gpt", site=site)
     assert entry.ruleset == "own" and str(entry.target) == str(entry.env["TINY_TARGET"])
-    assert entry.container.engine == "none" and entry.code_path == str(EXAMPLE / "code") and not entry.warnings
+    assert (
+        entry.container.engine == "none"
+        and entry.code_path == str(EXAMPLE / "code")
+        and not entry.warnings
+    )
 
 
 def test_its_bundle_names_what_its_code_logs_and_reads(site: Path) -> None:
@@ -40,7 +49,11 @@ def test_its_bundle_names_what_its_code_logs_and_reads(site: Path) -> None:
     for one in json.loads(files["workload.json"])["logged"]:
         assert f'"{one["key"]}"' in code
     script = (EXAMPLE / "code/run_and_time.sh").read_text()
-    read = set(re.findall(r"TINY_[A-Z_]+\b", code + script)) - {"TINY_"} | {"TINY_WIDTH", "TINY_LAYERS", "TINY_HEADS"}
+    read = set(re.findall(r"TINY_[A-Z_]+\b", code + script)) - {"TINY_"} | {
+        "TINY_WIDTH",
+        "TINY_LAYERS",
+        "TINY_HEADS",
+    }
     assert read == {name for name in entry.env if name.startswith("TINY_")}
 
 

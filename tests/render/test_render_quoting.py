@@ -37,7 +37,9 @@ from orchestrator.render import render_bundle
 
 ENTRY = an_entry("local_2x2x8", "builtin", container={"engine": "none"})
 REAL_BASH = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 SOURCE = 'cd /; . "$1"; env -0'
 
@@ -147,10 +149,21 @@ def test_any_value_in_the_settings(
     below, target = mount
     log_dir = log_dir or "/x"  # a site without one is refused
     entry = dataclasses.replace(
-        with_site(an_entry(), log_dir=log_dir, sudo=sudo, data={"flux1": {"DATADIR": data}}, code={"flux1": code_path})
-        .with_document("workload", code_dir=code_dir, benchmark=benchmark, metric=metric, command=command)
+        with_site(
+            an_entry(),
+            log_dir=log_dir,
+            sudo=sudo,
+            data={"flux1": {"DATADIR": data}},
+            code={"flux1": code_path},
+        )
+        .with_document(
+            "workload", code_dir=code_dir, benchmark=benchmark, metric=metric, command=command
+        )
         .with_document("mine", image=image),
-        mounts=(Mount("DATADIR", below, None, target, True), Mount("CKPT", "", None, target, False)),
+        mounts=(
+            Mount("DATADIR", below, None, target, True),
+            Mount("CKPT", "", None, target, False),
+        ),
     )
     entry = dataclasses.replace(
         entry,
@@ -213,7 +226,9 @@ def run(bundle: Path, folder: Path) -> bytes:
     """What a run's program prints when a node starts it."""
     path = {"PATH": f"{os.environ['PATH']}:/nowhere"}
     told = load(bundle, {**path, "NEXP": "7"})
-    node = Node("n", told, bundle, Layout(folder), "1", "", "/sys", "/proc", "/dev", "/run", str(folder))
+    node = Node(
+        "n", told, bundle, Layout(folder), "1", "", "/sys", "/proc", "/dev", "/run", str(folder)
+    )
     inside = folder / "inside"
     inside.mkdir()
     (inside / "environment.sh").write_bytes(evaluate_config(bundle, told, 7))
@@ -225,7 +240,9 @@ def run(bundle: Path, folder: Path) -> bytes:
     return (inside / "out.1.1").read_bytes()
 
 
-def arrive(values: dict[str, str], words: list[str], folder: Path) -> tuple[list[str], dict[str, str]]:
+def arrive(
+    values: dict[str, str], words: list[str], folder: Path
+) -> tuple[list[str], dict[str, str]]:
     """The arguments and the environment that a run's program sees."""
     entry = dataclasses.replace(
         ENTRY,
@@ -257,12 +274,21 @@ def test_any_value_reaches_the_program(words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "template",
-    ["{{ value }}", "x={{ value ~ 'b' }}", "{{ (value | q) ~ value }}", "{{ flag }}", "{{ none }}", "{{ 1.5 }}"],
+    [
+        "{{ value }}",
+        "x={{ value ~ 'b' }}",
+        "{{ (value | q) ~ value }}",
+        "{{ flag }}",
+        "{{ none }}",
+        "{{ 1.5 }}",
+    ],
 )
 def test_a_template_that_forgets_the_filter_is_refused(template: str, tmp_path: Path) -> None:
     (tmp_path / "x.j2").write_text(template)
     with pytest.raises(RenderError, match="no quoting filter"):
-        rendering._render(rendering._environment(tmp_path), "x.j2", {"value": "a", "flag": True, "none": None})
+        rendering._render(
+            rendering._environment(tmp_path), "x.j2", {"value": "a", "flag": True, "none": None}
+        )
 
 
 def test_a_missing_value_is_an_error(tmp_path: Path) -> None:
@@ -278,7 +304,9 @@ def test_whole_numbers_and_quoted_values_pass() -> None:
         quoting.only_quoted(True)
 
 
-@pytest.mark.parametrize("text", ["a\nscancel --me", "a\rb", "a\x1b[2Kb", "a\tb", "\x7f", "a\u2028b"])
+@pytest.mark.parametrize(
+    "text", ["a\nscancel --me", "a\rb", "a\x1b[2Kb", "a\tb", "\x7f", "a\u2028b"]
+)
 def test_sbatch_lines_refuse_control_characters(text: str) -> None:
     with pytest.raises(RenderError, match="control characters"):
         quoting.sbatch_value(text)

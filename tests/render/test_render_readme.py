@@ -15,13 +15,20 @@ from orchestrator.onnode.kernel.settings import load
 from orchestrator.render import render_bundle, write_bundle
 
 
-def test_the_container_of_a_run_is_shown_as_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_container_of_a_run_is_shown_as_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = tmp_path / "data it's"
     data.mkdir()
     site = Site(
-        log_dir=str(tmp_path), data={"flux1": {"DATADIR": str(data)}}, container={"command": ["sudo", "-n", "docker"]}
+        log_dir=str(tmp_path),
+        data={"flux1": {"DATADIR": str(data)}},
+        container={"command": ["sudo", "-n", "docker"]},
     )
-    write_bundle(render_bundle(load_entry("MI325X_08x08x32", "flux1", site=site), nexp=10), tmp_path / "bundle")
+    write_bundle(
+        render_bundle(load_entry("MI325X_08x08x32", "flux1", site=site), nexp=10),
+        tmp_path / "bundle",
+    )
     (tmp_path / "dev/infiniband").mkdir(parents=True)
     monkeypatch.setenv("ORCH_DEV_ROOT", str(tmp_path / "dev"))
     names = {"ORCH_SET_DIR": str(tmp_path / "SET"), "ORCH_JOB_ID": "JOB", "ORCH_NODE": "NODE"}
@@ -29,7 +36,11 @@ def test_the_container_of_a_run_is_shown_as_it_is_started(tmp_path: Path, monkey
         monkeypatch.setenv(name, value)
     node = this_node(tmp_path / "bundle", load(tmp_path / "bundle"))
     argv = run_argv(node, f"orch-{node.owner}-1", _volumes(node), [])
-    executed = shlex.join(argv).replace(f"{tmp_path}/SET/", "SET/").replace(f"orch-{os.getuid()}-", "orch-UID-")
+    executed = (
+        shlex.join(argv)
+        .replace(f"{tmp_path}/SET/", "SET/")
+        .replace(f"orch-{os.getuid()}-", "orch-UID-")
+    )
     readme = (tmp_path / "bundle/README").read_text()
     assert f"    {executed}\n" in readme
     assert "    cd /workspace/code && bash ./run_and_time.sh\n" in readme
@@ -37,7 +48,7 @@ def test_the_container_of_a_run_is_shown_as_it_is_started(tmp_path: Path, monkey
 
 
 def test_a_folder_that_is_not_known_yet_is_shown_by_its_name(tmp_path: Path) -> None:
-    readme = render_bundle(load_entry("MI325X_08x08x32", "flux1", site=Site(log_dir=str(tmp_path))), nexp=10)[
-        "README"
-    ].decode()
+    readme = render_bundle(
+        load_entry("MI325X_08x08x32", "flux1", site=Site(log_dir=str(tmp_path))), nexp=10
+    )["README"].decode()
     assert "--mount type=bind,source=$DATADIR,target=/dataset " in readme

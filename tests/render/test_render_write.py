@@ -29,7 +29,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     if (
         os.geteuid() != 0
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True).returncode
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True
+        ).returncode
     ):
         pytest.skip("mounting a small file system needs root")
     yield place
@@ -56,7 +58,9 @@ def test_the_umask_holds(tmp_path: Path) -> None:
         write_bundle(FILES, tmp_path / "b")
     finally:
         os.umask(old)
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in [tmp_path / "b", *(tmp_path / "b").rglob("*")]}
+    modes = {
+        stat.S_IMODE(path.stat().st_mode) for path in [tmp_path / "b", *(tmp_path / "b").rglob("*")]
+    }
     assert modes == {0o750, 0o640}
 
 
@@ -76,7 +80,9 @@ def test_through_a_link_the_folder_behind_it_is_replaced(tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["link", "real"]
 
 
-def test_the_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_folder_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RenderError, match="current folder"):
         write_bundle(FILES, Path("."))
@@ -111,9 +117,12 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_hand_edits_are_not_lost(tmp_path: Path, edit: str) -> None:
     bundle = tmp_path / "b"
     write_bundle(OTHER, bundle)
-    name = {"changed": "settings.sh", "added": "lib/own.sh", "removed": "rccl_env.sh", "manifest": "manifest.json"}[
-        edit
-    ]
+    name = {
+        "changed": "settings.sh",
+        "added": "lib/own.sh",
+        "removed": "rccl_env.sh",
+        "manifest": "manifest.json",
+    }[edit]
     (bundle / name).unlink() if edit == "removed" else (bundle / name).write_text("# mine\n")
     before = read_bundle(bundle)
     with pytest.raises(RenderError, match=f"was edited since it was rendered: {name}") as error:
@@ -171,7 +180,10 @@ def test_files_that_only_one_side_has(tmp_path: Path) -> None:
     lines = list(diff_bundle(FILES, tmp_path / "b"))
     assert "-echo" in lines
     assert "+# shellcheck shell=bash" in lines
-    assert {line for line in lines if line.startswith("+++ ")} == {"+++ new/lib/own.sh", "+++ new/rccl_env.sh"}
+    assert {line for line in lines if line.startswith("+++ ")} == {
+        "+++ new/lib/own.sh",
+        "+++ new/rccl_env.sh",
+    }
 
 
 # ---- the command ----
@@ -186,7 +198,9 @@ def run(*argv: str | Path) -> int:
     return main(["render", "local_2x2x8", "builtin", *map(str, argv)])
 
 
-def test_job_on_standard_output(site: Path, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+def test_job_on_standard_output(
+    site: Path, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
     assert run("--site", site, "-o", "-") == ExitCode.OK
     printed = capfdbinary.readouterr()
     assert run("--site", site, "-o", tmp_path / "b") == ExitCode.OK
@@ -203,7 +217,9 @@ def test_what_render_says(site: Path, capsys: pytest.CaptureFixture[str], tmp_pa
     assert f"bash {tmp_path}/b/run_with_docker.sh" in capsys.readouterr().out
 
 
-def test_the_exit_code_of_diff(site: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_exit_code_of_diff(
+    site: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     bundle = tmp_path / "sets/local-1/bundle"
     assert run("--site", site, "-o", bundle) == ExitCode.OK
     (bundle.parent / "set.json").write_text('{"schema": 1, "set_id": "local-1", "created_ms": 1}')

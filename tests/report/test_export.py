@@ -42,7 +42,9 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_complete_sets_are_one_table(log_dir: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_complete_sets_are_one_table(
+    log_dir: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
     assert main(["export"]) == 0
     told = capsysbinary.readouterr()
     rows = list(csv.DictReader(io.StringIO(told.out.decode(), newline="")))
@@ -50,14 +52,21 @@ def test_complete_sets_are_one_table(log_dir: Path, capsysbinary: pytest.Capture
     assert [row["run"] for row in rows] == [str(number) for number in range(1, 11)]
     assert {row["set"] for row in rows} == {"MI355X_1x8x1-llama2_70b_lora-20260501-120000-0001"}
     first = rows[0]
-    assert (first["system"], first["nodes"], first["gpus"], first["valid"]) == ("MI355X_1x8x1", "1", "8", "1")
+    assert (first["system"], first["nodes"], first["gpus"], first["valid"]) == (
+        "MI355X_1x8x1",
+        "1",
+        "8",
+        "1",
+    )
     span = (int(first["run_stop_ms"]) - int(first["run_start_ms"])) / 60000
     assert float(first["minutes"]) == pytest.approx(span)
     assert float(first["samples_per_second"]) == pytest.approx(int(first["samples"]) / span / 60)
     assert b"-0002: not finished" in told.err and b"-0003: damaged" in told.err
 
 
-def test_named_sets_and_plain_logs(log_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_sets_and_plain_logs(
+    log_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     going = next(log_dir.glob("*-0002"))
     own = own_logs.own_set(tmp_path / "own", [own_logs.own_log(index, 0.5) for index in range(2)])
     out = tmp_path / "runs.csv"
@@ -94,7 +103,9 @@ def test_no_cell_is_a_formula(log_dir: Path, capsysbinary: pytest.CaptureFixture
         (["--site", "/nowhere.yaml"], "no file /nowhere.yaml"),
     ],
 )
-def test_what_cannot_be(log_dir: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be(
+    log_dir: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["export", *words]) == 2
     told = capsys.readouterr()
     assert says in told.err and "secret" not in told.out + told.err
@@ -108,8 +119,12 @@ def test_nothing_to_export(log_dir: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.skipif(has_extra(), reason="the packages are installed")
-@pytest.mark.parametrize(("name", "to"), [("parquet", "runs.parquet"), ("mlflow", "http://127.0.0.1:9")])
-def test_without_the_extra(log_dir: Path, name: str, to: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "to"), [("parquet", "runs.parquet"), ("mlflow", "http://127.0.0.1:9")]
+)
+def test_without_the_extra(
+    log_dir: Path, name: str, to: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["export", "--format", name, "-o", to]) == 2
     assert "not installed" in (err := capsys.readouterr().err) and "pip install" in err
 
@@ -118,7 +133,10 @@ def test_without_the_extra(log_dir: Path, name: str, to: str, capsys: pytest.Cap
 @pytest.mark.skipif(not has_extra(), reason="needs the extra `export`, as `make long` installs it")
 @pytest.mark.filterwarnings("default")  # theirs
 def test_real_parquet_and_mlflow(
-    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    log_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     import pyarrow.parquet
     from mlflow import MlflowClient
@@ -136,7 +154,9 @@ def test_real_parquet_and_mlflow(
     words = ["export", "--format", "mlflow", "-o", address, "--json"]
     capsys.readouterr()
     assert main(words) == 0 and json.loads(capsys.readouterr().out)["runs"] == 10
-    assert main(words) == 0 and json.loads(capsys.readouterr().out)["runs"] == 0, "a second time writes nothing"
+    assert main(words) == 0 and json.loads(capsys.readouterr().out)["runs"] == 0, (
+        "a second time writes nothing"
+    )
     client = MlflowClient(tracking_uri=address)
     experiment = client.get_experiment_by_name("llama2_70b_lora")
     found = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}

@@ -89,8 +89,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log_dir, out = top / "sets", top / "out"
     out.mkdir()
     whole = sets.make_set(log_dir, sets.logs(sets.MI355X))
-    part = Path(shutil.move(sets.make_set(top / "part", sets.logs(sets.MI355X)[:4]), log_dir / "unfinished"))
-    own = own_logs.own_set(log_dir / "own", [own_logs.own_log(index, 0.5 + index / 100) for index in range(5)])
+    part = Path(
+        shutil.move(sets.make_set(top / "part", sets.logs(sets.MI355X)[:4]), log_dir / "unfinished")
+    )
+    own = own_logs.own_set(
+        log_dir / "own", [own_logs.own_log(index, 0.5 + index / 100) for index in range(5)]
+    )
     logs, slower = str(sets.MI350X), str(sets.MI325X)
     published = "5.1/llama2_70b_lora/MI355X_1x8x1"
     for name, words in {
@@ -114,7 +118,9 @@ def measured(page: Page, file: Path, **look: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("name", ["set", "unfinished", "own", "logs", "compare", "several", "all/index"])
+@pytest.mark.parametrize(
+    "name", ["set", "unfinished", "own", "logs", "compare", "several", "all/index"]
+)
 def test_everything_can_be_read(page: Page, pages: Path, name: str, look: str) -> None:
     told = measured(page, pages / f"{name}.html", **LOOKS[look])
     assert told["charts"], "no chart is shown"
@@ -152,7 +158,9 @@ def test_the_measuring_finds_what_it_looks_for(page: Page, pages: Path, tmp_path
 def test_one_series_stands_out_without_scripts(page: Page, pages: Path) -> None:
     page.look(1280, height=9000)
     page.open(pages / "set.html")
-    page.run("document.head.insertAdjacentHTML('beforeend', '<style>*{transition:none!important}</style>')")
+    page.run(
+        "document.head.insertAdjacentHTML('beforeend', '<style>*{transition:none!important}</style>')"
+    )
     figure = "document.querySelector('#convergence figure')"
 
     def opacities() -> list[float]:
@@ -180,9 +188,9 @@ def test_a_mark_says_what_it_is(page: Page, pages: Path) -> None:
         page.run(f"document.querySelector('#times .chart.{kind} .mark').focus()")
         tip = f"document.querySelector('#times .chart.{kind} .mark .tip')"
         assert page.run(f"getComputedStyle({tip}).visibility") == "visible"
-        assert page.run(f"[...{tip}.querySelectorAll('text')].map(one => one.textContent).join(' ')") == (
-            "run 1: 11.113 min, 3\u202f456 samples, counted"
-        )
+        assert page.run(
+            f"[...{tip}.querySelectorAll('text')].map(one => one.textContent).join(' ')"
+        ) == ("run 1: 11.113 min, 3\u202f456 samples, counted")
         room = f"{tip}.querySelector('rect').getBoundingClientRect().right"
         assert page.run(
             f"[...{tip}.querySelectorAll('text')].every(one => one.getBoundingClientRect().right <= {room})"
@@ -211,6 +219,11 @@ def test_it_prints(page: Page, pages: Path, tmp_path: Path) -> None:
 def test_the_console_would_tell_of_a_script(page: Page, pages: Path, tmp_path: Path) -> None:
     """The other tests see an empty console; this is what they would see: the page's policy forbids what is not its own."""
     file = tmp_path / "scripted.html"
-    file.write_text((pages / "set.html").read_text().replace("</body>", "<script>1</script></body>"))
+    file.write_text(
+        (pages / "set.html").read_text().replace("</body>", "<script>1</script></body>")
+    )
     page.open(file)
-    assert any("Content Security Policy" in json.loads(one).get("entry", {}).get("text", "") for one in page.console)
+    assert any(
+        "Content Security Policy" in json.loads(one).get("entry", {}).get("text", "")
+        for one in page.console
+    )

@@ -86,7 +86,9 @@ def test_published_sets(folder: Path) -> None:
     parsed = structure(text)
     assert f"{report.score.minutes:.2f}" in parsed.text and "✓ Valid score" in parsed.text
     charts = [one["id"] for one in parsed.named("svg") if str(one.get("class")).startswith("chart")]
-    assert {f"chart-{name}" for name in ("times", "convergence", "samples", "throughput", "timeline")} <= set(charts)
+    assert {
+        f"chart-{name}" for name in ("times", "convergence", "samples", "throughput", "timeline")
+    } <= set(charts)
     assert len(text.encode()) < LIMIT
 
 
@@ -97,13 +99,17 @@ def test_the_arithmetic_can_be_followed(folder: Path) -> None:
     checked = 0
     for step in report.steps:
         for line in step.lines:
-            match = re.fullmatch(r"(?:run \S+: )?([-+−×/√()0-9.e ,max]+) = ([-0-9.e+]+)(?: \(t at.*)?", line)
+            match = re.fullmatch(
+                r"(?:run \S+: )?([-+−×/√()0-9.e ,max]+) = ([-0-9.e+]+)(?: \(t at.*)?", line
+            )
             if match:
                 expression = match[1].replace("−", "-").replace("×", "*").replace("√", "root")
                 value = eval(
                     expression, {"root": lambda x: x**0.5, "max": max, "__builtins__": {}}
                 )  # our own output, digits only
-                assert value == pytest.approx(float(match[2]), rel=2e-9, abs=1e-4 if "√" in line else 1e-9), line
+                assert value == pytest.approx(
+                    float(match[2]), rel=2e-9, abs=1e-4 if "√" in line else 1e-9
+                ), line
                 checked += 1
     assert checked >= 12
     assert report.steps[-1].value == report.score.minutes
@@ -172,14 +178,21 @@ def test_hostile_values_stay_text(tmp_path: Path) -> None:
     contents = sets.logs(sets.MI355X)
     evil = json.dumps(HOSTILE).encode()
     contents[0] = contents[0].replace(b'"status": "success"', b'"status": ' + evil)
-    contents[1] = re.sub(rb'"key": "seed", "value": \d+', lambda _: b'"key": "seed", "value": ' + evil, contents[1])
-    contents[2] = contents[2].replace(b'"llama2_70b_lora"', b'"\\ud800' + evil[1:]) + b"\xff\xfe\r\r:::MLLOG {\xff\n"
+    contents[1] = re.sub(
+        rb'"key": "seed", "value": \d+', lambda _: b'"key": "seed", "value": ' + evil, contents[1]
+    )
+    contents[2] = (
+        contents[2].replace(b'"llama2_70b_lora"', b'"\\ud800' + evil[1:])
+        + b"\xff\xfe\r\r:::MLLOG {\xff\n"
+    )
     root = sets.make_set(tmp_path, contents)
     (root / "environment.sh").write_bytes(b'declare -x EVIL="<script>alert(4)</script>\xff"\n')
     (root / "nodes/node-a/tunables.tsv").write_text("<b>knob\t|`1`\t2\t3\tfailed\n")
     described = json.loads((root / "set.json").read_text())
     (root / "set.json").write_text(
-        json.dumps({**described, "metric": HOSTILE, "image": HOSTILE, "system": "=cmd()", "nodes": [1]})
+        json.dumps(
+            {**described, "metric": HOSTILE, "image": HOSTILE, "system": "=cmd()", "nodes": [1]}
+        )
     )
     report = read_report(str(root))
     text = page(report)
@@ -207,7 +220,11 @@ def test_formats(whole_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not [name for name, value in rows[0].items() if " " in value and name != "started_utc"]
     assert main(["report", str(whole_set), "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["score"]["valid"] and len(data["attempts"]) == 11 and data["environment"][0]["name"] == "LR"
+    assert (
+        data["score"]["valid"]
+        and len(data["attempts"]) == 11
+        and data["environment"][0]["name"] == "LR"
+    )
     assert data["attempts"][3]["nodes"][1]["slow"] is True
     assert main(["report", str(whole_set), "--format", "md"]) == 0
     pasted = capsys.readouterr().out
@@ -249,7 +266,9 @@ def test_unfinished_and_damaged_sets(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "no valid score yet" in capsys.readouterr().out
     parsed = structure(out.read_text())
     assert (
-        "Forecast" in parsed.text and "attempt_1/state.json" in parsed.text and "no environment.sh yet" in parsed.text
+        "Forecast" in parsed.text
+        and "attempt_1/state.json" in parsed.text
+        and "no environment.sh yet" in parsed.text
     )
     for run in range(1, 5):
         (root / f"runs/{run}/result_{run}.txt").unlink()
@@ -282,8 +301,12 @@ def test_size_is_bounded(tmp_path: Path) -> None:
             for k in range(400)
         )
         contents.append(log[:line] + more.encode() + log[line:])
-    root = sets.make_set(tmp_path, contents, nodes=tuple(f"node{index:03}" for index in range(100)), nexp=30)
-    (root / "environment.sh").write_text("".join(f'declare -x V{index}="{"x" * 300}"\n' for index in range(3000)))
+    root = sets.make_set(
+        tmp_path, contents, nodes=tuple(f"node{index:03}" for index in range(100)), nexp=30
+    )
+    (root / "environment.sh").write_text(
+        "".join(f'declare -x V{index}="{"x" * 300}"\n' for index in range(3000))
+    )
     report = read_report(str(root))
     text = page(report)
     structure(text)
@@ -302,7 +325,12 @@ def test_the_settings_of_the_nodes_are_those_of_the_runs(whole_set: Path) -> Non
     """What `revert` put back is not what the runs had."""
     told = {(one.knob, one.before): one for one in read_report(str(whole_set)).tunables}
     first = told["thp_enabled", "madvise"]
-    assert (first.wanted, first.after, first.state, first.nodes) == ("always", "always", "ok", ("node-a",))
+    assert (first.wanted, first.after, first.state, first.nodes) == (
+        "always",
+        "always",
+        "ok",
+        ("node-a",),
+    )
     assert told["nmi_watchdog", "1"].state == "failed" and len(told) == 3
 
 
@@ -366,23 +394,42 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
 def test_runs_on_different_nodes_have_times_per_group(whole_set: Path) -> None:
     report = read_report(str(whole_set))
     assert "per group of nodes" not in page(report) + markdown(report)
-    report.groups = (NodeGroup(("n1",), (1, 3), (107.0, 108.0)), NodeGroup(("<n2>",), (2,), (110.0,)))
-    assert document(report)["groups"][0] == {"nodes": ["n1"], "runs": [1, 3], "minutes": [107.0, 108.0], "mean": 107.5}
+    report.groups = (
+        NodeGroup(("n1",), (1, 3), (107.0, 108.0)),
+        NodeGroup(("<n2>",), (2,), (110.0,)),
+    )
+    assert document(report)["groups"][0] == {
+        "nodes": ["n1"],
+        "runs": [1, 3],
+        "minutes": [107.0, 108.0],
+        "mean": 107.5,
+    }
     assert "| n1 | 1, 3 | 107.500 | 107.000 | 108.000 |" in markdown(report)
     text = page(report)
     structure(text)
-    assert "Minutes to train per group of nodes" in text and "110.000" in text and "<n2>" not in text
+    assert (
+        "Minutes to train per group of nodes" in text and "110.000" in text and "<n2>" not in text
+    )
 
 
 def test_a_workload_with_rules_of_its_own_is_never_taken_for_mlperf(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = own_logs.own_set(tmp_path / "set", [own_logs.own_log(index, 0.5 + index / 100) for index in range(5)])
+    folder = own_logs.own_set(
+        tmp_path / "set", [own_logs.own_log(index, 0.5 + index / 100) for index in range(5)]
+    )
     report = read_report(str(folder))
     text = structure(page(report)).text
     assert "Not an MLPerf result · the workload's own rules, not MLPerf's (set.json)" in text
-    assert "MLPerf Training" not in text and "this is no MLPerf result" in text and "division" not in text
-    assert "validation loss ≤ 1.5" in text and "Score by the workload's own rules: the olympic mean" in text
+    assert (
+        "MLPerf Training" not in text
+        and "this is no MLPerf result" in text
+        and "division" not in text
+    )
+    assert (
+        "validation loss ≤ 1.5" in text
+        and "Score by the workload's own rules: the olympic mean" in text
+    )
     assert "reference mean" not in text and report.steps[-1].value == report.score.minutes
     for kind, words in (
         ("md", "the workload's own rules, not MLPerf's"),
@@ -394,7 +441,9 @@ def test_a_workload_with_rules_of_its_own_is_never_taken_for_mlperf(
 
 
 def test_what_the_logs_say_otherwise_has_a_table_of_its_own(tmp_path: Path) -> None:
-    entries = [{"key": "opt_base_learning_rate", "env": "LR", "fact": "", "value": "", "form": "{}"}]
+    entries = [
+        {"key": "opt_base_learning_rate", "env": "LR", "fact": "", "value": "", "form": "{}"}
+    ]
     logs = [own_logs.own_log(index, opt_base_learning_rate=0.5) for index in range(4)]
     report = read_report(str(own_logs.own_set(tmp_path / "set", logs, entries=entries)))
     said = "logged is 0.5, and the environment says LR=1e-3 (in 4 of 4 runs)"
@@ -411,12 +460,19 @@ def test_the_published_result_stands_beside_the_score(whole_set: Path, tmp_path:
     parsed = structure(page(report))
     assert "+0.0 % against 10.18 of AMD, round 5.1: within 1 %" in parsed.text
     assert "published 10.18 min, AMD, round 5.1" in parsed.text
-    assert sum(one.get("class") == "published" for one in parsed.named("line")) == 3  # two charts and the legend
-    assert "10.18 of AMD" in markdown(report) and document(report)["published"][0]["minutes"] == 10.18
+    assert (
+        sum(one.get("class") == "published" for one in parsed.named("line")) == 3
+    )  # two charts and the legend
+    assert (
+        "10.18 of AMD" in markdown(report) and document(report)["published"][0]["minutes"] == 10.18
+    )
     # Plain logs in a submission's tree are known by their folder; a GPU's name alone means many systems.
     assert [one.minutes for one in read_report(str(sets.MI350X)).published] == [122.93]
     assert (
-        read_report(str(sets.plain_folder(tmp_path / "MI355X/llama2_70b_lora", sets.logs(sets.MI355X)))).published == ()
+        read_report(
+            str(sets.plain_folder(tmp_path / "MI355X/llama2_70b_lora", sets.logs(sets.MI355X)))
+        ).published
+        == ()
     )
     # Before there is a score nothing is compared, and what is far away does not squeeze the dots.
     unfinished = read_report(str(sets.make_set(tmp_path / "part", sets.logs(sets.MI325X)[:4])))
@@ -440,10 +496,16 @@ def test_the_interval_is_that_of_the_mean(whole_set: Path) -> None:
 
 
 def test_times_have_the_unit_of_their_size(tmp_path: Path) -> None:
-    folder = own_logs.own_set(tmp_path / "set", [own_logs.own_log(index, 0.5 + index / 100) for index in range(5)])
+    folder = own_logs.own_set(
+        tmp_path / "set", [own_logs.own_log(index, 0.5 + index / 100) for index in range(5)]
+    )
     report = read_report(str(folder))
     text = structure(page(report)).text
-    assert "31.20seconds" in text and "olympic mean31.200 s" in text and "| seconds |" in markdown(report)
+    assert (
+        "31.20seconds" in text
+        and "olympic mean31.200 s" in text
+        and "| seconds |" in markdown(report)
+    )
 
 
 def test_what_a_check_said_stands_under_its_row(own_set: Path) -> None:
@@ -453,8 +515,12 @@ def test_what_a_check_said_stands_under_its_row(own_set: Path) -> None:
         f"node-b\tgpu_count\twarn\t1\t7 of 8 {HOSTILE}\tdmesg\n"
     )
     parsed = structure(page(read_report(str(own_set))))
-    assert "preflight: warn: gpu_count: 7 of 8" in parsed.text and "preflight: pass" not in parsed.text
-    assert len([one for one in parsed.named("tr") if one.get("class") == "under"]) == 2  # and the lost attempt's reason
+    assert (
+        "preflight: warn: gpu_count: 7 of 8" in parsed.text and "preflight: pass" not in parsed.text
+    )
+    assert (
+        len([one for one in parsed.named("tr") if one.get("class") == "under"]) == 2
+    )  # and the lost attempt's reason
     assert not parsed.named("script") and not parsed.named("img")
 
 
@@ -474,9 +540,16 @@ def test_an_index_of_all_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     parsed = structure(text)
     links = [str(one["href"]) for one in parsed.named("a")]
     files = [unquote(link) for link in links if not link.startswith("#")]
-    assert sorted(files) == sorted(path.name for path in out.iterdir() if path.name != "index.html") and len(files) == 3
-    assert all(link.removeprefix("#") in text for link in links) and not any("onerror" in one for _, one in parsed.seen)
-    assert f"{whole.name}.html" in files and "damaged: " in parsed.text and "no-set" not in parsed.text
+    assert (
+        sorted(files) == sorted(path.name for path in out.iterdir() if path.name != "index.html")
+        and len(files) == 3
+    )
+    assert all(link.removeprefix("#") in text for link in links) and not any(
+        "onerror" in one for _, one in parsed.seen
+    )
+    assert (
+        f"{whole.name}.html" in files and "damaged: " in parsed.text and "no-set" not in parsed.text
+    )
     assert "tiny_gpt on box (no MLPerf benchmark)" in parsed.text
     for words in (
         "against 10.18 of AMD, round 5.1",
@@ -494,11 +567,15 @@ def test_an_index_of_all_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["report", "--all", str(log_dir), "-o", str(log_dir / "damaged/set.json/x")]) == 2
 
 
-def test_the_head_of_the_ledger_is_in_every_form_of_it(own_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_head_of_the_ledger_is_in_every_form_of_it(
+    own_set: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     head = ledger.append(own_set, ("note", {"text": "x"}), ("note", {"text": "y"}))
     report = read_report(str(own_set))
     assert ("ledger", head) in report.facts
-    assert head in page(report) and head in markdown(report) and head in json.dumps(document(report))
+    assert (
+        head in page(report) and head in markdown(report) and head in json.dumps(document(report))
+    )
     assert main(["ledger", "verify", str(own_set), "--head", head]) in (0, 1)
     assert f"no record is {head}" not in capsys.readouterr().out
     with open(own_set / ledger.NAME, "ab") as file:

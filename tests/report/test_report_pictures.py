@@ -44,10 +44,14 @@ COMPARE = """(async (strong, before, now) => {
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     told = (
-        subprocess.run(["fc-match", "sans-serif"], capture_output=True, text=True) if shutil.which("fc-match") else None
+        subprocess.run(["fc-match", "sans-serif"], capture_output=True, text=True)
+        if shutil.which("fc-match")
+        else None
     )
     if told is None or "DejaVu Sans" not in told.stdout:
-        text = "the pictures were made with Debian's DejaVu: `apt-get install fontconfig fonts-dejavu`"
+        text = (
+            "the pictures were made with Debian's DejaVu: `apt-get install fontconfig fonts-dejavu`"
+        )
         if os.environ.get("CI") == "true":
             pytest.fail(text, pytrace=False)
         pytest.skip(text)
@@ -59,7 +63,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("report")
     out = top / "set.html"
-    assert main(["report", str(sets.make_set(top / "sets", sets.logs(sets.MI355X))), "-o", str(out)]) == 0
+    assert (
+        main(["report", str(sets.make_set(top / "sets", sets.logs(sets.MI355X))), "-o", str(out)])
+        == 0
+    )
     return out
 
 
@@ -80,7 +87,9 @@ def test_it_looks_as_it_was_seen(page: Page, report: Path, tmp_path: Path, look:
     page.photograph(kept if WRITE else now, scale=SCALE[look])
     if not WRITE:
         found = differs(page, kept, now)
-        assert found["share"] <= MOST, f"{look}: {found}; look at {now}, then GOLDEN=write if it is right"
+        assert found["share"] <= MOST, (
+            f"{look}: {found}; look at {now}, then GOLDEN=write if it is right"
+        )
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,11 @@ class Hunt:
 def problems(defect: Defect, root: Path = ROOT) -> list[str]:
     """Return why a defect cannot be put into the tree in `root`: each of its texts must occur exactly once."""
     counts = ((edit, (root / edit.file).read_text().count(edit.now)) for edit in defect.edits)
-    return [f"{defect.name}: {edit.file} has its text {count} times" for edit, count in counts if count != 1]
+    return [
+        f"{defect.name}: {edit.file} has its text {count} times"
+        for edit, count in counts
+        if count != 1
+    ]
 
 
 def copy_tree(place: Path) -> None:
@@ -93,11 +97,19 @@ def hunt(defect: Defect, seeds: range, place: Path, most: int | None = None) -> 
         return Hunt(defect, seed, why, time.perf_counter() - began)
 
 
-def _first_failure(defect: Defect, seeds: range, place: Path, most: int | None, bad: Sequence[int]) -> tuple[int, str]:
+def _first_failure(
+    defect: Defect, seeds: range, place: Path, most: int | None, bad: Sequence[int]
+) -> tuple[int, str]:
     """Return the first seed that fails with the tree in `place`, but those in `bad`, and why; (0, "") if none does."""
     environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     argv = [sys.executable, str(place / PROGRAMS / "mutations.py"), "--play", str(place)]
-    argv += ["--first", str(seeds.start), "--seeds", str(len(seeds)), *(f"--but={seed}" for seed in bad)]
+    argv += [
+        "--first",
+        str(seeds.start),
+        "--seeds",
+        str(len(seeds)),
+        *(f"--but={seed}" for seed in bad),
+    ]
     argv += ["--only", defect.name] if defect.edits else []
     argv += ["--most", str(most)] if most else []
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
@@ -112,7 +124,9 @@ def _first_failure(defect: Defect, seeds: range, place: Path, most: int | None, 
     return (0, "") if why == "none" else (int(seed), why)
 
 
-def play(place: Path, seeds: range, likely: Sequence[str], most: int | None, bad: Sequence[int]) -> None:
+def play(
+    place: Path, seeds: range, likely: Sequence[str], most: int | None, bad: Sequence[int]
+) -> None:
     """Play seeds with the package in `place`; print each number before it begins, and in the end what was violated.
 
     Seeds whose sets match the most of the expressions in `likely`, with few other events, come first.
@@ -127,11 +141,15 @@ def play(place: Path, seeds: range, likely: Sequence[str], most: int | None, bad
     def unlike(seed: int) -> tuple[int, int]:
         shape, events = seeded_sets.planned(seed)
         texts = [str(shape), *map(str, events)]
-        return sum(not any(re.search(one, text) for text in texts) for one in likely), len(events) if likely else 0
+        return sum(not any(re.search(one, text) for text in texts) for one in likely), len(
+            events
+        ) if likely else 0
 
     sets = seeded_sets.own_place()
     try:
-        for seed in sorted(set(seeds).difference(bad), key=lambda seed: (unlike(seed), seed))[:most]:
+        for seed in sorted(set(seeds).difference(bad), key=lambda seed: (unlike(seed), seed))[
+            :most
+        ]:
             print(seed, flush=True)
             faulthandler.dump_traceback_later(SEED_S, exit=True)
             trial = seeded_sets.play(seed, place=sets)
@@ -147,19 +165,32 @@ def play(place: Path, seeds: range, likely: Sequence[str], most: int | None, bad
 def _told(found: list[str]) -> str:
     """Return the first violation in a line; of an exception its end."""
     text = found[0]
-    return text if len(text) < MOST_WORDS or "Traceback" not in text else f"exception: {text.strip().splitlines()[-1]}"
+    return (
+        text
+        if len(text) < MOST_WORDS or "Traceback" not in text
+        else f"exception: {text.strip().splitlines()[-1]}"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Hunt defects, and print a table; the exit status is 1 if one cannot be put back."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="at most so many for each defect")
+    parser.add_argument(
+        "--seeds", type=int, default=1000, metavar="N", help="at most so many for each defect"
+    )
     parser.add_argument("--most", type=int, metavar="N", help="play only the N likeliest of them")
     parser.add_argument("--first", type=int, default=1, metavar="SEED")
-    parser.add_argument("--only", action="append", metavar="NAME", help="this defect; may be repeated")
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="this defect; may be repeated"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument(
-        "--but", type=int, action="append", default=[], metavar="SEED", help="not this one; may be repeated"
+        "--but",
+        type=int,
+        action="append",
+        default=[],
+        metavar="SEED",
+        help="not this one; may be repeated",
     )
     parser.add_argument("--play", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -189,12 +220,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
         with ThreadPoolExecutor(args.jobs) as pool:
             for found in pool.map(
-                lambda part, place: [_told_hunt(one, seeds, place, args.most) for one in part], parts, places
+                lambda part, place: [_told_hunt(one, seeds, place, args.most) for one in part],
+                parts,
+                places,
             ):
                 hunts += found
     impossible = [text for one in chosen for text in problems(one)]
     found_ones = sum(one.seed > 0 for one in hunts)
-    print(f"{found_ones} of {len(chosen)} defects were found within {args.seeds} seeds each", *impossible, sep="\n")
+    print(
+        f"{found_ones} of {len(chosen)} defects were found within {args.seeds} seeds each",
+        *impossible,
+        sep="\n",
+    )
     return 1 if impossible else 0
 
 

@@ -12,7 +12,9 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS, SWEEP = (
     f"orchestrator/onnode/set/{name}.py"
     for name in ("folder", "lease", "ledger", "opening", "settle", "submissions", "sweep")
 )
-EVENTS, FLOW, SYSTEM = (f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "flow", "system"))
+EVENTS, FLOW, SYSTEM = (
+    f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "flow", "system")
+)
 ATTEMPT, COMPLAINTS, GATE, HANG, HOLD, JOB, LATE, NODES, STEP, STORAGE, WORK = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
@@ -20,7 +22,8 @@ ATTEMPT, COMPLAINTS, GATE, HANG, HOLD, JOB, LATE, NODES, STEP, STORAGE, WORK = (
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, ENDING, SILENCE = (
-    f"orchestrator/onnode/policy/{name}.py" for name in ("lease", "place", "outcome", "queue", "ending", "during")
+    f"orchestrator/onnode/policy/{name}.py"
+    for name in ("lease", "place", "outcome", "queue", "ending", "during")
 )
 SUBMIT, CANCEL = "orchestrator/runset/submit.py", "orchestrator/runset/cancel.py"
 SETS, SCORE_LEDGER = "orchestrator/evidence/sets.py", "orchestrator/evidence/ledger.py"
@@ -52,7 +55,14 @@ class Defect:
 
 
 def one(
-    name: str, what: str, seen: str, file: str, now: str, before: str, why_not: str = "", likely: tuple[str, ...] = ()
+    name: str,
+    what: str,
+    seen: str,
+    file: str,
+    now: str,
+    before: str,
+    why_not: str = "",
+    likely: tuple[str, ...] = (),
 ) -> Defect:
     """Return a defect of one edit."""
     return Defect(name, what, seen, (Edit(file, now, before),), why_not, likely)
@@ -248,7 +258,9 @@ DEFECTS = [
                 FOLDER,
                 (
                     "            if files.has_name(result):\n"
-                    '                raise FolderError(f"{result} is there already; a published result is never replaced")\n'
+                    "                raise FolderError(\n"
+                    '                    f"{result} is there already; a published result is never replaced"\n'
+                    "                )\n"
                     "            # A job"
                 ),
                 "            # A job",
@@ -415,13 +427,17 @@ DEFECTS = [
             ),
             Edit(
                 SETTLE,
-                ("        state = records.read(RunRecord, path, self._files, strict=True)\n        if state is None"),
-                ("        state = records.read(RunRecord, path, self._files)\n        if state is None"),
+                (
+                    "        state = records.read(RunRecord, path, self._files, strict=True)\n        if state is None"
+                ),
+                (
+                    "        state = records.read(RunRecord, path, self._files)\n        if state is None"
+                ),
             ),
             Edit(
                 SETTLE,
-                "        return {rank: last_status(log, files=self._files, strict=True) for rank, log in logs.items()}\n",
-                "        return {rank: last_status(log, files=self._files) for rank, log in logs.items()}\n",
+                "            rank: last_status(log, files=self._files, strict=True) for rank, log in logs.items()\n",
+                "            rank: last_status(log, files=self._files) for rank, log in logs.items()\n",
             ),
             Edit(
                 FOLDER,
@@ -445,8 +461,8 @@ DEFECTS = [
         "a complete set looked lost for good if its storage was full when its last run had ended",
         "make sim, seed 82",
         STORAGE,
-        "    while not job.write(state, reason) and state ==",
-        "    while not job.write(state, reason) and not state ==",
+        ('        and state == "complete"\n        and not job.reactor'),
+        ('        and state != "complete"\n        and not job.reactor'),
         likely=(r"storage is (full|over|read).* at the end of run 3",),
     ),
     one(
@@ -466,8 +482,12 @@ DEFECTS = [
         (
             Edit(
                 SETTLE,
-                ("        if self._files.exists(self._layout.result(run)):\n            folder.link(run)\n"),
-                ("        if self._files.has_name(self._layout.result(run)):\n            folder.link(run)\n"),
+                (
+                    "        if self._files.exists(self._layout.result(run)):\n            folder.link(run)\n"
+                ),
+                (
+                    "        if self._files.has_name(self._layout.result(run)):\n            folder.link(run)\n"
+                ),
             ),
             Edit(
                 SETTLE,
@@ -542,8 +562,12 @@ DEFECTS = [
         "cancel waited for a job of a submission that had ended, or that never came to be",
         "f1f2d95",
         CANCEL,
-        "    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1], world) > 0:\n",
-        "    if not gone and asked and not asked[-1].settled:\n",
+        (
+            "        and evidence.awaited\n"
+            "        and not asked[-1].settled\n"
+            "        and appears_within_s(asked[-1], world) > 0\n"
+        ),
+        ("        and asked\n        and not asked[-1].settled\n"),
         likely=("next resume is killed at its step",),
     ),
     one(
@@ -693,7 +717,10 @@ DEFECTS = [
             ),
         ),
         why_not="no time passes between two runs: only storage that is waited for at the end of a run makes room for the container's end",
-        likely=(r"container of node .*at the end of run", "storage (is (full|over|read|away)|fails)"),
+        likely=(
+            r"container of node .*at the end of run",
+            "storage (is (full|over|read|away)|fails)",
+        ),
     ),
     one(
         "ended-by-others",
@@ -709,7 +736,11 @@ DEFECTS = [
         "a node that ended with 0 and without run_stop while others went on was not found",
         "33333b8",
         OUTCOME,
-        "        blamed = _first_to_end([node for node in ranks if codes[node] == 0], few, len(ranks), errors, lasted)\n",
+        (
+            "        blamed = _first_to_end(\n"
+            "            [node for node in ranks if codes[node] == 0], few, len(ranks), errors, lasted\n"
+            "        )\n"
+        ),
         "        blamed = []\n",
         likely=("exits early",),
     ),

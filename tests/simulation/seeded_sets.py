@@ -115,7 +115,11 @@ def bundle(place: Path, shape: Shape) -> Rendered:
     name, nodes = f"nodes_{shape.nodes}", shape.nodes
     (place / "systems").mkdir(parents=True, exist_ok=True)
     (place / f"systems/{name}.yaml").write_text(SYSTEM % (nodes, nodes, 8 * nodes))
-    limits = {"attempts": 3, "run_timeout_minutes": 120, "storage_wait_minutes": STORAGE_WAIT_S // 60}
+    limits = {
+        "attempts": 3,
+        "run_timeout_minutes": 120,
+        "storage_wait_minutes": STORAGE_WAIT_S // 60,
+    }
     if shape.hang_start_s:
         limits["hang_start_seconds"] = shape.hang_start_s
     site = Site(
@@ -129,7 +133,9 @@ def bundle(place: Path, shape: Shape) -> Rendered:
         limits=limits,
     )
     return Rendered(
-        load_entry(name, "builtin", site=site, systems_dirs=[place / "systems"]), shape.runs, programs=False
+        load_entry(name, "builtin", site=site, systems_dirs=[place / "systems"]),
+        shape.runs,
+        programs=False,
     )
 
 
@@ -185,7 +191,9 @@ def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
     world.server.clock_s = dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0))
     world.logs_on = dice.choice((0, 0, 0, 1, 2))
     world.misses = (
-        set() if shape.limit == SHORT_LIMIT else {run for run in range(1, world.bundle.nexp + 1) if dice.random() < 0.1}
+        set()
+        if shape.limit == SHORT_LIMIT
+        else {run for run in range(1, world.bundle.nexp + 1) if dice.random() < 0.1}
     )
     if dice.random() < 0.1:
         world.server.cache(dice.choice((5.0, 60.0)))
@@ -217,7 +225,9 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
     try:
         world.play(LIMIT_S)
         frozen = any("freezes" in str(fault) for _, fault in world.happened)
-        world.settle(faults.GIVEN_UP_S + 900.0 if frozen else 600.0)  # it lets go once its host is back
+        world.settle(
+            faults.GIVEN_UP_S + 900.0 if frozen else 600.0
+        )  # it lets go once its host is back
         trial.found += [*violations(world), *unfair(world, shape)]
     except Stuck as stuck:
         trial.found.append(f"liveness: {stuck}")
@@ -244,7 +254,9 @@ def violations(world: Simulation) -> Iterator[str]:
     yield from invariants.record_violations(root, world.bundle.nexp, complete=not world.missing())
     if not world.killed_last() and not storage_failed_last(world):
         # After the clock of the storage was set back the age of a killed command's lock is not known.
-        lock = CONTROLLER_LOCK * any("clock of the storage" in str(fault) for _, fault in world.happened)
+        lock = CONTROLLER_LOCK * any(
+            "clock of the storage" in str(fault) for _, fault in world.happened
+        )
         yield from (left for left in invariants.leftover_files(root) if left != lock)
     yield from invariants.replay_violations(root)
     yield from invariants.hold_violations(root)
@@ -263,8 +275,14 @@ def violations(world: Simulation) -> Iterator[str]:
 
 def storage_failed_last(world: Simulation) -> bool:
     """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not."""
-    last_s = max((job.end_ms for job in world.all_jobs), default=0) / 1000 - world.engine.start_ms / 1000
-    calls = [at + (fault.for_s or END_S) + END_S for at, fault in world.happened if "now and then" in str(fault)]
+    last_s = (
+        max((job.end_ms for job in world.all_jobs), default=0) / 1000 - world.engine.start_ms / 1000
+    )
+    calls = [
+        at + (fault.for_s or END_S) + END_S
+        for at, fault in world.happened
+        if "now and then" in str(fault)
+    ]
     away = [at + (fault.for_s or END_S) for at, fault in world.happened if "storage" in str(fault)]
     given_up = [at + fault.for_s for at, fault in world.happened if fault.for_s >= STORAGE_WAIT_S]
     return any(until > last_s for until in calls + away + given_up)
@@ -290,7 +308,9 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     if world.run_set is None or world.missing():
         return
     root, happened = world.run_set.layout.root, [str(fault) for _, fault in world.happened]
-    if not any("clock of the storage" in text for text in happened):  # the times of the files decide
+    if not any(
+        "clock of the storage" in text for text in happened
+    ):  # the times of the files decide
         yield from invariants.thrown_away(root)
     if not world.killed_last() and not storage_failed_last(world):
         yield from invariants.open_records(root)
@@ -305,7 +325,9 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
                 yield f"{node} is blamed for what others did: {reason}"
     yield from _unexplained_reasons(root, happened)
     # While Slurm shows no job and the storage none of its beats, nothing is left to see it by.
-    unseen = all(any(re.search(words, text) for text in happened) for words in ("empty answers", "storage"))
+    unseen = all(
+        any(re.search(words, text) for text in happened) for words in ("empty answers", "storage")
+    )
     if not unseen:
         yield from _two_jobs(world)
     yield from _late_ends(root, happened)
@@ -317,23 +339,39 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _begun_in_vain(world, happened)
     # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
     both = ("pre-empted", "not answer|loses|empty answers")
-    unknown = all(any(re.search(words, text) for text in happened) for words in both) or world.user.cancels
-    unknown |= any("storage fails" in text for text in happened)  # nor could it put on record what it learned
-    if not unknown and not any(re.search("cancel|reservation|requeue|time limit", text) for text in happened):
+    unknown = (
+        all(any(re.search(words, text) for text in happened) for words in both)
+        or world.user.cancels
+    )
+    unknown |= any(
+        "storage fails" in text for text in happened
+    )  # nor could it put on record what it learned
+    if not unknown and not any(
+        re.search("cancel|reservation|requeue|time limit", text) for text in happened
+    ):
         for path in root.glob("jobs/*.json"):
             if (invariants.read_json(path) or {}).get("state") == "cancelled":
                 yield f"{path.name} says cancelled, and nobody cancelled it: {happened}"
-    if any("too much" in text for text in happened) and invariants.bytes_of_nodes(root) > MAX_SAID + 2 * SAID_AGAIN:
+    if (
+        any("too much" in text for text in happened)
+        and invariants.bytes_of_nodes(root) > MAX_SAID + 2 * SAID_AGAIN
+    ):
         yield f"a node has sent {invariants.bytes_of_nodes(root)} bytes"
     in_time = shape.limit != SHORT_LIMIT  # else the limit of the job costs an attempt
     if len(happened) == 1 and (guilty := GUILTY.match(happened[0])) and shape.spares and in_time:
         lost = len(list(root.glob("runs/*/attempt_*"))) > shape.runs
         if lost and f"n{guilty[1]}" not in dict(invariants.blamed_nodes(root)):
             yield f"an attempt was lost by {happened[0]}, and nobody is blamed"
-    harmless = not happened or (len(happened) == 1 and WITHIN_A_JOB.match(happened[0]) and shape.spares)
+    harmless = not happened or (
+        len(happened) == 1 and WITHIN_A_JOB.match(happened[0]) and shape.spares
+    )
     # Storage is waited for before an attempt and at its end: nodes that cannot write while they get ready are given up.
     late = any("storage" in str(fault) and not fault.run for _, fault in world.happened)
-    harmless = harmless and not late and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
+    harmless = (
+        harmless
+        and not late
+        and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
+    )
     if harmless and len(world.all_jobs) > 1 and in_time:
         yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in world.all_jobs]}"
     late_s = (world.all_jobs[-1].end_ms - invariants.last_end_ms(root)) / 1000
@@ -399,7 +437,9 @@ def _locked_out(world: Simulation) -> Iterator[str]:
             yield f"job {job} waited for itself: {text}"
 
 
-ONLY_ENDED = re.compile(r"the job (is cancelled|is pre-empted|is requeued|reaches|gets)|the reservation|the set is")
+ONLY_ENDED = re.compile(
+    r"the job (is cancelled|is pre-empted|is requeued|reaches|gets)|the reservation|the set is"
+)
 """Events that end jobs, and cost an attempt nothing but that."""
 
 
@@ -410,7 +450,9 @@ def _failed_by_their_end(root: Path, happened: list[str]) -> Iterator[str]:
             yield f"{attempt} counts as a failure of its nodes: {reason}: after {happened}"
 
 
-TAKES_TIME = re.compile(r"clock|time limit|reservation|stopped|freezes|cut off|storage|slow|Slurm|suspend")
+TAKES_TIME = re.compile(
+    r"clock|time limit|reservation|stopped|freezes|cut off|storage|slow|Slurm|suspend"
+)
 """Events after which a loop cannot know, or does not have, the time that its job has left."""
 
 
@@ -418,25 +460,40 @@ def _begun_in_vain(world: Simulation, happened: list[str]) -> Iterator[str]:
     """Yield attempts that were begun, after others of their job, though the shortest run so far did not fit into its limit."""
     if world.run_set is None or any(TAKES_TIME.search(text) for text in happened):
         return
-    states = [invariants.read_json(path) or {} for path in world.run_set.layout.runs.glob("*/attempt_*/state.json")]
+    states = [
+        invariants.read_json(path) or {}
+        for path in world.run_set.layout.runs.glob("*/attempt_*/state.json")
+    ]
     for job in world.all_jobs:
         own = [one for one in states if one["job_id"] == job.id]
         for one in own:
-            done = [other for other in states if other["outcome"] == "success" and other["end_ms"] <= one["start_ms"]]
+            done = [
+                other
+                for other in states
+                if other["outcome"] == "success" and other["end_ms"] <= one["start_ms"]
+            ]
             took = [other["end_ms"] - other["start_ms"] for other in done]
             left = job.start_ms + 1000 * (job.time_limit_s or math.inf) - one["start_ms"]
-            if any(other["start_ms"] < one["start_ms"] for other in own) and took and left < min(took) - 1000:
+            if (
+                any(other["start_ms"] < one["start_ms"] for other in own)
+                and took
+                and left < min(took) - 1000
+            ):
                 yield f"run {one['run']} attempt {one['attempt']} was begun, and its job had {left / 1000:.0f} s left"
 
 
 def _vain_cancels(world: Simulation) -> Iterator[str]:
     """Yield cancels that waited for the job of a submission from which none can come any more."""
     asked = (
-        [one.requested_ms / 1000 for one in SetEvidence(world.run_set.layout.root).submissions] if world.run_set else []
+        [one.requested_ms / 1000 for one in SetEvidence(world.run_set.layout.root).submissions]
+        if world.run_set
+        else []
     )
     for done in world.done:
         at = world.engine.start_ms / 1000 + done.at
-        if "one may still appear" in done.error and not any(at - GRACE_S - 60 < ms <= at + 60 for ms in asked):
+        if "one may still appear" in done.error and not any(
+            at - GRACE_S - 60 < ms <= at + 60 for ms in asked
+        ):
             yield f"{done.name}: {done.error}"
 
 
@@ -493,7 +550,10 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         self.sets, self.events = self.sets + other.sets, self.events + other.events
-        self.virtual_s, self.seconds = self.virtual_s + other.virtual_s, self.seconds + other.seconds
+        self.virtual_s, self.seconds = (
+            self.virtual_s + other.virtual_s,
+            self.seconds + other.seconds,
+        )
         self.kinds = dict(Counter(self.kinds) + Counter(other.kinds))
         self.last, self.failed = max(self.last, other.last), self.failed + other.failed
 
@@ -515,10 +575,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, metavar="N")
     parser.add_argument("--first", type=int, default=1, metavar="SEED")
     parser.add_argument("--seed", type=int, help="play only this one, and print what happens")
-    parser.add_argument("--only", default=None, help="with --seed: numbers of its faults, such as 0,3; '' for none")
+    parser.add_argument(
+        "--only", default=None, help="with --seed: numbers of its faults, such as 0,3; '' for none"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="add results to FILE, and continue after its last seed"
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="add results to FILE, and continue after its last seed",
     )
     args = parser.parse_args(argv)
     if args.seed is not None:
@@ -547,7 +612,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def faults_kind(text: str) -> str:
     """Return the event of a fault without its numbers."""
-    return re.sub(r"\d+", "N", re.split(r" (?:for|(?:in|before|at the end of) run|at|after) [0-9]", text)[0])
+    return re.sub(
+        r"\d+", "N", re.split(r" (?:for|(?:in|before|at the end of) run|at|after) [0-9]", text)[0]
+    )
 
 
 def _clean(_: int) -> None:
@@ -560,11 +627,16 @@ def remove(place: Path) -> None:
 
 
 def _report(trial: Trial) -> None:
-    print(f"seed {trial.seed} fails with {len(trial.faults)} faults: {'; '.join(map(str, trial.faults))}")
+    print(
+        f"seed {trial.seed} fails with {len(trial.faults)} faults: {'; '.join(map(str, trial.faults))}"
+    )
     for text in trial.found[:6]:
         print(f"  {text}")
     only = ",".join(map(str, trial.only if trial.only is not None else range(len(trial.planned))))
-    print(f"  again: python tests/simulation/seeded_sets.py --seed {trial.seed} --only '{only}'", flush=True)
+    print(
+        f"  again: python tests/simulation/seeded_sets.py --seed {trial.seed} --only '{only}'",
+        flush=True,
+    )
 
 
 def _show(seed: int, only: str | None) -> int:
@@ -573,7 +645,9 @@ def _show(seed: int, only: str | None) -> int:
     trial = play(seed, numbers, place)
     for fault in trial.faults:
         print(f"fault: {fault}")
-    print(f"{trial.turns} events in {trial.virtual_s:.0f} virtual seconds; the set is in {place / 'sets'}")
+    print(
+        f"{trial.turns} events in {trial.virtual_s:.0f} virtual seconds; the set is in {place / 'sets'}"
+    )
     for text in trial.found:
         print(f"VIOLATION: {text}")
     return 1 if trial.found else 0

@@ -26,7 +26,8 @@ def test_each_defect_has_a_name_and_says_where_it_was_seen() -> None:
 def test_a_defect_is_put_into_the_copy_only(tmp_path: Path) -> None:
     mutations.copy_tree(tmp_path)
     before = {
-        path: (mutations.ROOT / path).read_text() for path in {edit.file for one in DEFECTS for edit in one.edits}
+        path: (mutations.ROOT / path).read_text()
+        for path in {edit.file for one in DEFECTS for edit in one.edits}
     }
     for defect in DEFECTS:
         mutations.put_back(defect, tmp_path)

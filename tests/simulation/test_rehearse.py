@@ -104,7 +104,12 @@ def texts(document: dict[str, Any]) -> list[str]:
 def test_a_node_that_dies_is_replaced_by_the_spare(run: Run) -> None:
     result = run("rehearse", *ENTRY, "--fault", "node 2 dies in run 2")
     assert result.code == 0
-    lines = ["job 1 starts on n[1-4]", "node n2 dies", "run 2 attempt 1 failed", "node n4 takes the place of node n2"]
+    lines = [
+        "job 1 starts on n[1-4]",
+        "node n2 dies",
+        "run 2 attempt 1 failed",
+        "node n4 takes the place of node n2",
+    ]
     places = [result.out.index(line) for line in lines]
     assert places == sorted(places)
     assert result.out.count("has converged after") == 3
@@ -116,7 +121,10 @@ def test_a_job_that_is_too_short_is_resumed(run: Run) -> None:
     document = rehearsed(run, "--time", "30", "--resume-after", "2h")
     assert document["complete"] and document["resumes"] >= 1
     commands = [moment for moment in document["timeline"] if moment["kind"] == "user"]
-    assert [moment["text"] for moment in commands[:2]] == ["orchestrator submit", "orchestrator resume"]
+    assert [moment["text"] for moment in commands[:2]] == [
+        "orchestrator submit",
+        "orchestrator resume",
+    ]
     assert commands[1]["at_s"] > 7200
     assert "resumed" in run("rehearse", *ENTRY, "--time", "30").out
 
@@ -131,15 +139,23 @@ def test_an_end_is_seen_before_time_moves_on() -> None:
 
 def test_the_user_resumes_when_it_is_said(run: Run) -> None:
     """Slurm has given up the node after SlurmdTimeout, six minutes; it is back after two hours."""
-    document = rehearsed(run, "--spares", "0", "--fault", "node 2 dies for 2h in run 2", "--resume-after", "10min")
+    document = rehearsed(
+        run, "--spares", "0", "--fault", "node 2 dies for 2h in run 2", "--resume-after", "10min"
+    )
     at = {moment["text"]: moment["at_s"] for moment in document["timeline"]}
-    died, resumed, started = at["node n2 dies, for 2h"], at["orchestrator resume"], at["job 2 starts on n[1-3]"]
+    died, resumed, started = (
+        at["node n2 dies, for 2h"],
+        at["orchestrator resume"],
+        at["job 2 starts on n[1-3]"],
+    )
     assert 600 < resumed - died < 600 + 700 and 7200 < started - died < 7230
 
 
 def test_a_job_without_its_batch_host_is_cancelled_and_resumed(run: Run) -> None:
     """With --no-kill Slurm keeps such a job until its time limit; the loop has been silent for five minutes before it is noticed."""
-    document = rehearsed(run, "--fault", "the batch host dies in run 2", "--resume-after", "20min", "--cluster", "5")
+    document = rehearsed(
+        run, "--fault", "the batch host dies in run 2", "--resume-after", "20min", "--cluster", "5"
+    )
     at = {moment["text"]: moment["at_s"] for moment in document["timeline"]}
     assert 1500 <= round(at["orchestrator cancel"] - at["the batch host dies"], 3) < 1510
     assert document["complete"] and document["resumes"] == 1
@@ -160,7 +176,9 @@ def test_every_site_is_played_as_slurm(run: Run, tmp_path: Path, scheduler: str)
     Path("site.yaml").write_text(site_text(tmp_path, more).replace("slurm", scheduler))
     document = rehearsed(run, "--fault", "node 1 dies in run 1")
     assert document["complete"]
-    names = ["gpu07", "gpu10", "gpu12", "gpu13"] if scheduler == "slurm" else ["n1", "n2", "n3", "n4"]
+    names = (
+        ["gpu07", "gpu10", "gpu12", "gpu13"] if scheduler == "slurm" else ["n1", "n2", "n3", "n4"]
+    )
     assert document["nodes"] == names
     assert f"node {names[0]} dies" in texts(document)
 
@@ -173,7 +191,9 @@ def test_runs_side_by_side(run: Run) -> None:
     assert max(ends) < alone["ended_s"] / 2
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(run: Run, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(
+    run: Run, tmp_path: Path
+) -> None:
     faults = tmp_path / "work/faults.txt"
     faults.write_text(
         "# what goes wrong\nnode 3 dies in run 2   # in the middle\n\nthe storage is full for 2m in run 1\n"
@@ -193,7 +213,9 @@ def test_a_fault_whose_time_never_comes_is_named(run: Run) -> None:
 
 
 def test_a_set_that_is_never_complete_says_so(run: Run) -> None:
-    result = run("rehearse", *ENTRY, "--spares", "0", "--fault", "node 1 dies for 1000 days in run 2")
+    result = run(
+        "rehearse", *ENTRY, "--spares", "0", "--fault", "node 1 dies for 1000 days in run 2"
+    )
     assert result.code == 1
     last = result.row("rehearsal: not complete after")
     assert "2 of 3 runs have no result (job 2 is pending: Nodes required for job are DOWN" in last
@@ -202,16 +224,27 @@ def test_a_set_that_is_never_complete_says_so(run: Run) -> None:
 
 def test_a_user_gives_up(run: Run) -> None:
     result = run(
-        "rehearse", *ENTRY, "--nexp", "1", "--spares", "0", "--fault", "node 2 fails a check for 1000 days at 0s"
+        "rehearse",
+        *ENTRY,
+        "--nexp",
+        "1",
+        "--spares",
+        "0",
+        "--fault",
+        "node 2 fails a check for 1000 days at 0s",
     )
     assert result.code == 1
     assert "after 20 resumes: 1 of 1 runs have no result" in result.row("rehearsal: not complete")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_trials_that_are_ended_leave_nothing_behind(run: Run, tmp_path: Path, number: signal.Signals) -> None:
+def test_trials_that_are_ended_leave_nothing_behind(
+    run: Run, tmp_path: Path, number: signal.Signals
+) -> None:
     words = ["rehearse", *ENTRY, "--node-mtbf", "1h", "--trials", "100000"]
-    with subprocess.Popen([sys.executable, "-m", "orchestrator", *words], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *words], stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         assert any("the trials take about" in line for line in process.stderr)
         process.send_signal(number)
@@ -270,7 +303,9 @@ def test_package_refuses_a_rehearsal(run: Run, kept: Path, logs_alone: bool) -> 
         folder = Path("logs")
         folder.mkdir()
         for number in (1, 2, 3):
-            (folder / f"result_{number}.txt").write_bytes((kept / f"runs/{number}/result_{number}.txt").read_bytes())
+            (folder / f"result_{number}.txt").write_bytes(
+                (kept / f"runs/{number}/result_{number}.txt").read_bytes()
+            )
     result = run("package", folder, "-o", "tree", "--submitter", "AMD", "--system", "x")
     assert result.code == 1 and "this is a rehearsal: no training ran" in result.err
     assert not Path("tree").exists()
@@ -390,7 +425,9 @@ def test_the_table_of_trials(run: Run) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_a_trial_without_failures_takes_as_long_as_if_it_were_played(run: Run, tmp_path: Path, at_once: int) -> None:
+def test_a_trial_without_failures_takes_as_long_as_if_it_were_played(
+    run: Run, tmp_path: Path, at_once: int
+) -> None:
     site = Site(
         partition="gpu",
         log_dir=str(tmp_path),
@@ -405,8 +442,12 @@ def test_a_trial_without_failures_takes_as_long_as_if_it_were_played(run: Run, t
     for seed in (11, 12, 13):
         world = RehearsedWorld(replace(plan, seed=seed), tmp_path / "work/played", case.rendered)
         world.play()
-        assert abs(world.ended_s - scheduled_s(world.lengths, at_once) - case.known.overhead_s) < 10.0
-    assert not case.played(tmp_path / "work/played", Failures(1e9, 3600.0), 14, [random.Random(1)] * 6).failures
+        assert (
+            abs(world.ended_s - scheduled_s(world.lengths, at_once) - case.known.overhead_s) < 10.0
+        )
+    assert not case.played(
+        tmp_path / "work/played", Failures(1e9, 3600.0), 14, [random.Random(1)] * 6
+    ).failures
     assert case.unplayed_s(14) < 3600 * 3
     assert replace(case, known=replace(case.known, limit_s=1900.0)).unplayed_s(14) == inf
 
@@ -417,11 +458,27 @@ def test_the_runs_of_a_set_follow_one_another() -> None:
 
 
 def test_quantiles_count_sets_that_are_never_complete() -> None:
-    trials = [Trial(100.0 * k, k < 10, resumes=k % 2, failures=0, played=True) for k in range(1, 11)]
+    trials = [
+        Trial(100.0 * k, k < 10, resumes=k % 2, failures=0, played=True) for k in range(1, 11)
+    ]
     result = SparesResult(0, 3, tuple(trials))
-    assert (result.quantile(0.5), result.quantile(0.9), result.quantile(0.99)) == (500.0, 900.0, inf)
+    assert (result.quantile(0.5), result.quantile(0.9), result.quantile(0.99)) == (
+        500.0,
+        900.0,
+        inf,
+    )
     assert (result.within(450.0), result.complete, result.unattended) == (0.4, 0.9, 0.4)
-    assert spares_row(result, 450.0) == ["0", "3", "0.00", "8m20s", "15m", "never", "40.0 %", "90.0 %", "40.0 %"]
+    assert spares_row(result, 450.0) == [
+        "0",
+        "3",
+        "0.00",
+        "8m20s",
+        "15m",
+        "never",
+        "40.0 %",
+        "90.0 %",
+        "40.0 %",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,9 @@ def test_the_same_seed_gives_the_same_files(seed: int, tmp_path: Path) -> None:
     assert tree(tmp_path / "sets") == before
 
 
-def test_a_broken_invariant_is_found_and_shrunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_invariant_is_found_and_shrunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A loop that publishes nothing: the campaign says so, with no fault at all."""
     from orchestrator.onnode.set.folder import Folder
 
@@ -71,7 +73,12 @@ def interrupted(folder: Path, *, resume: float = NEVER, cancel: float = NEVER) -
     shape = seeded_sets.Shape(limit=seeded_sets.SHORT_LIMIT)
     nodes = [f"n{k + 1}" for k in range(shape.hosts)]
     world = Simulation(
-        seeded_sets.bundle(folder, shape), folder, 5, nodes, user=User(dies_at=resume), run_seconds=seeded_sets.RUN_S
+        seeded_sets.bundle(folder, shape),
+        folder,
+        5,
+        nodes,
+        user=User(dies_at=resume),
+        run_seconds=seeded_sets.RUN_S,
     )
     if cancel < NEVER:
         world.engine.after(700.0, lambda: world.cancel(dies_at=cancel))

@@ -24,7 +24,10 @@ def hangs_once(me: Me) -> Ends | None:
 
 
 def hashes(one: Set) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in one.root.glob("runs/*/result_*.txt")}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in one.root.glob("runs/*/result_*.txt")
+    }
 
 
 def mllog(key: str) -> bytes:
@@ -48,14 +51,20 @@ def test_a_run_that_hangs_is_ended_with_evidence_and_the_set_goes_on(sets: Sets)
     assert "asking the nodes what they do" in world.out
     for node in ("n1", "n2"):
         assert (one.root / f"runs/1/attempt_1/hang/{node}.txt").read_text()
-    assert [event.data()["reason"] for event in one.events("hung")] == [reason.partition("; evidence")[0]]
-    pulses = [pulse for event in one.events("pulse") if (pulse := recorded(event)) and pulse[0] == "1.1"]
+    assert [event.data()["reason"] for event in one.events("hung")] == [
+        reason.partition("; evidence")[0]
+    ]
+    pulses = [
+        pulse for event in one.events("pulse") if (pulse := recorded(event)) and pulse[0] == "1.1"
+    ]
     assert reason.startswith(pulses[-1][1].verdict)
 
 
 def test_before_run_start_another_limit_counts(sets: Sets) -> None:
     limits = {"hang_start_seconds": 1800}
-    world = sets.make(lambda me: hangs(after=0.0) if me.attempt == 1 else None, nexp=1, limits=limits)
+    world = sets.make(
+        lambda me: hangs(after=0.0) if me.attempt == 1 else None, nexp=1, limits=limits
+    )
     assert world.play() == 0
     assert "(limit 1800 s: before run_start)" in world.set.attempt(1, 1)["reason"]
 
@@ -63,14 +72,19 @@ def test_before_run_start_another_limit_counts(sets: Sets) -> None:
 def prints(*lines: tuple[float, str]) -> Part:
     """A part that prints MLLOG keys and words at these seconds, and ends well after the last."""
     return Part(
-        tuple((at, mllog(word) if word.startswith(("run_", "eval_")) else word.encode() + b"\n") for at, word in lines),
+        tuple(
+            (at, mllog(word) if word.startswith(("run_", "eval_")) else word.encode() + b"\n")
+            for at, word in lines
+        ),
         lines[-1][0] + 1,
     )
 
 
 def test_a_run_that_evaluates_slowly_goes_on(sets: Sets) -> None:
     """Its own rhythm counts: pauses longer than what counts without it, and shorter than the multiple of its interval."""
-    slowly = prints((1, "run_start"), (3000, "eval_accuracy"), (7500, "eval_accuracy"), (12000, "run_stop"))
+    slowly = prints(
+        (1, "run_start"), (3000, "eval_accuracy"), (7500, "eval_accuracy"), (12000, "run_stop")
+    )
     world = sets.make(lambda me: slowly, nexp=1, nodes=1, limits={"run_timeout_minutes": 600})
     assert world.play() == 0
     assert world.set.outcomes(1) == ["success"]
@@ -79,7 +93,9 @@ def test_a_run_that_evaluates_slowly_goes_on(sets: Sets) -> None:
 def test_a_line_of_one_node_is_a_sign_of_life(sets: Sets) -> None:
     silent = prints((1, "run_start"), (8000, "run_stop"))
     busy = prints(*((at, "step") for at in range(0, 8001, 500)))
-    world = sets.make(lambda me: busy if me.rank else silent, nexp=1, limits={"run_timeout_minutes": 600})
+    world = sets.make(
+        lambda me: busy if me.rank else silent, nexp=1, limits={"run_timeout_minutes": 600}
+    )
     assert world.play() == 0
     assert world.set.outcomes(1) == ["success"]
 
@@ -125,7 +141,9 @@ def test_a_suspended_job_has_not_hung(sets: Sets) -> None:
 def stops(world: World, run: int) -> World:
     """Play until a run has logged its end; its program tidies up for some seconds more."""
     logs = f"runs/{run}/attempt_*/node_0.log"
-    return world.play_until(lambda: any(b"run_stop" in path.read_bytes() for path in world.log_dir.glob(f"*/{logs}")))
+    return world.play_until(
+        lambda: any(b"run_stop" in path.read_bytes() for path in world.log_dir.glob(f"*/{logs}"))
+    )
 
 
 @pytest.mark.parametrize("moment", ["in a run", "after run_stop"])
@@ -155,7 +173,9 @@ def test_the_loop_waits_for_storage(sets: Sets, fault: str, says: str, moment: s
     assert (one.job["state"], one.job["reason"]) == ("complete", "")
 
 
-@pytest.mark.parametrize("fault", ["the storage is full", "the storage is away", "the storage is not mounted"])
+@pytest.mark.parametrize(
+    "fault", ["the storage is full", "the storage is away", "the storage is not mounted"]
+)
 def test_the_last_state_of_a_complete_set_is_waited_for(sets: Sets, fault: str) -> None:
     """No next job writes it: readers would wait for a job that is gone."""
     world = sets.make(nexp=2).start()
@@ -223,13 +243,20 @@ def test_an_agent_that_is_killed_is_noticed_at_once(sets: Sets, moment: str) -> 
     reached = {
         "launch": lambda: bool(node.agents),
         "checks": lambda: any(agent.looked for agent in node.agents),
-        "container": lambda: any(agent.used and agent.looked and agent.checked for agent in node.agents),
+        "container": lambda: any(
+            agent.used and agent.looked and agent.checked for agent in node.agents
+        ),
         "prepare": lambda: any(agent.ready for agent in node.agents),
     }
     world.start().play_until(reached[moment])
     killed_at = world.engine.now
     world.fault("the agent of node 2 is killed")
-    world.play_until(lambda: "silent\tn2" in "".join(path.read_text() for path in world.set.root.glob("events-*.tsv")))
+    world.play_until(
+        lambda: (
+            "silent\tn2"
+            in "".join(path.read_text() for path in world.set.root.glob("events-*.tsv"))
+        )
+    )
     assert world.engine.now - killed_at < 30.0
     world.end()
     one = world.set
@@ -261,13 +288,19 @@ def test_no_run_begins_that_cannot_end_before_the_time_limit(sets: Sets) -> None
 # ---- what the nodes report
 
 
-@pytest.mark.parametrize(("guilty", "rdma"), [(0, "required"), (1, "required"), (None, "required"), (0, "preferred")])
-def test_where_rdma_is_required_an_attempt_over_sockets_ends_at_once(sets: Sets, guilty: int | None, rdma: str) -> None:
+@pytest.mark.parametrize(
+    ("guilty", "rdma"), [(0, "required"), (1, "required"), (None, "required"), (0, "preferred")]
+)
+def test_where_rdma_is_required_an_attempt_over_sockets_ends_at_once(
+    sets: Sets, guilty: int | None, rdma: str
+) -> None:
     """RCCL falls back to sockets on one rank of one node: any node counts, not only the one that logs."""
 
     def plan(me: Me) -> Part | None:
         way = "Socket" if me.rank == guilty else "IB"
-        said = prints((1, f"x:1:1 [0] NCCL INFO Using network {way}"), (2, "run_start"), (900, "run_stop"))
+        said = prints(
+            (1, f"x:1:1 [0] NCCL INFO Using network {way}"), (2, "run_start"), (900, "run_stop")
+        )
         return said if me.attempt == 1 else None
 
     world = sets.make(plan, nexp=1, network={"rdma": rdma})
@@ -310,12 +343,20 @@ def test_nodes_that_differ(sets: Sets, allow: bool) -> None:
     text = "the nodes differ: node n2 (rank 1): bios is 1.5, elsewhere 1.4"
     code, one = world.play(), world.set
     if not allow:
-        assert code == 1 and one.job["state"] in ("failed", "paused") and text in one.job["reason"], one.job
+        assert (
+            code == 1 and one.job["state"] in ("failed", "paused") and text in one.job["reason"]
+        ), one.job
         world.machine(2).facts["bios"] = "1.4"
         return
     assert code == 0 and text in world.out
     [found] = differences(attempt_starts(SetEvidence(one.root)))
-    assert (found.field, found.node, found.run, found.value, found.usual) == ("bios", "n2", 1, "1.5", "1.4")
+    assert (found.field, found.node, found.run, found.value, found.usual) == (
+        "bios",
+        "n2",
+        1,
+        "1.5",
+        "1.4",
+    )
 
 
 def test_a_run_that_ends_while_the_storage_hangs_is_not_lost(sets: Sets) -> None:

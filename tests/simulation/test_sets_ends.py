@@ -36,7 +36,8 @@ def complete_after(world: World, outcomes: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "state"), [(signal.SIGTERM, "cancelled"), (signal.SIGINT, "cancelled"), (signal.SIGUSR1, "time_limit")]
+    ("number", "state"),
+    [(signal.SIGTERM, "cancelled"), (signal.SIGINT, "cancelled"), (signal.SIGUSR1, "time_limit")],
 )
 def test_a_signal_in_a_run(sets: Sets, number: int, state: str) -> None:
     world = sets.make(hangs_in_run_2, nexp=3).start().running(2)
@@ -45,9 +46,18 @@ def test_a_signal_in_a_run(sets: Sets, number: int, state: str) -> None:
     world.signal(number)
     assert world.end() == 1
     assert f"`orchestrator resume {one.root.name}` goes on" in world.out
-    assert (one.job["state"], one.job["ended_ms"] > 0, one.job["run"], one.job["attempt"]) == (state, True, 2, 1)
+    assert (one.job["state"], one.job["ended_ms"] > 0, one.job["run"], one.job["attempt"]) == (
+        state,
+        True,
+        2,
+        1,
+    )
     stopped = one.run(2)
-    assert (stopped["state"], stopped["outcome"], stopped["end_ms"] > 0) == ("failed", "interrupted", True)
+    assert (stopped["state"], stopped["outcome"], stopped["end_ms"] > 0) == (
+        "failed",
+        "interrupted",
+        True,
+    )
     assert stopped == one.attempt(2, 1)
     assert stopped["reason"] == one.job["reason"] != ""
     assert one.run(3)["state"] == "queued"
@@ -77,7 +87,9 @@ def test_a_signal_at_any_moment_is_not_lost(sets: Sets, part: int) -> None:
         assert all(world.set.outcomes(run) == ["success"] for run in finished)
 
 
-def test_slurm_is_asked_again_why_it_ends_the_job(sets: Sets, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_is_asked_again_why_it_ends_the_job(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A controller that is busy with the pre-emption may answer only when the runs have been stopped."""
     monkeypatch.setattr(host, "AT_ONCE", 1.0)
     world = sets.make(nexp=2).start().running(2)
@@ -100,11 +112,15 @@ def test_nobody_is_blamed_as_long_as_slurm_does_not_answer(sets: Sets, lost: int
 
 
 @pytest.mark.parametrize("step", range(39, 70, 6))
-def test_no_node_is_late_while_the_loop_stands_still_for_another_group(sets: Sets, step: int) -> None:
+def test_no_node_is_late_while_the_loop_stands_still_for_another_group(
+    sets: Sets, step: int
+) -> None:
     world = sets.make(nodes=2, nexp=4, side_by_side=2, spares=1).start().wait(8.9)
     world.fault(f"the loop is stopped in {step} steps for 33m20s")
     world.end()
-    reasons = [event.detail for group in (1, 2) for event in world.set.events("blamed", group=group)]
+    reasons = [
+        event.detail for group in (1, 2) for event in world.set.events("blamed", group=group)
+    ]
     assert not [reason for reason in reasons if "did not answer" in reason]
 
 
@@ -117,7 +133,11 @@ def test_a_signal_in_the_moment_in_which_the_last_run_ends(sets: Sets) -> None:
     world.wait(2 * RUN_S)
     loop.resume()
     assert world.end() == 0
-    assert (world.set.outcomes(1), world.set.job["state"], world.set.job["reason"]) == (["success"], "complete", "")
+    assert (world.set.outcomes(1), world.set.job["state"], world.set.job["reason"]) == (
+        ["success"],
+        "complete",
+        "",
+    )
 
 
 def test_a_signal_again_and_again(sets: Sets) -> None:
@@ -132,7 +152,11 @@ def test_a_signal_again_and_again(sets: Sets) -> None:
 
 def test_a_run_that_ended_well_while_the_set_was_cancelled(sets: Sets) -> None:
     world = sets.make(lambda me: hangs(after=NEVER), nodes=1).start()
-    world.play_until(lambda: b"run_stop" in b"".join(path.read_bytes() for path in world.log_dir.rglob("node_0.log")))
+    world.play_until(
+        lambda: (
+            b"run_stop" in b"".join(path.read_bytes() for path in world.log_dir.rglob("node_0.log"))
+        )
+    )
     world.signal(signal.SIGTERM)
     assert world.end() == 1
     one = world.set
@@ -153,7 +177,9 @@ def test_everything_is_killed(sets: Sets) -> None:
     assert settled["reason"] == f"job {first['job_id']} ended without closing this attempt"
 
 
-@pytest.mark.parametrize(("step", "stride"), [(2, 45), (24, 45), pytest.param(1, 1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("step", "stride"), [(2, 45), (24, 45), pytest.param(1, 1, marks=pytest.mark.long)]
+)
 def test_the_loop_is_killed_in_front_of_any_step(sets: Sets, step: int, stride: int) -> None:
     """Each call of the world is a step: no finished run is lost, and a run is repeated only if it had not ended."""
     while True:
@@ -167,7 +193,9 @@ def test_the_loop_is_killed_in_front_of_any_step(sets: Sets, step: int, stride: 
             sets.forget()  # nothing is resumed that would remove the lock
             break
         logs = {run: world.set.root / f"runs/{run}/attempt_1/node_0.log" for run in (1, 2)}
-        done = [run for run, log in logs.items() if log.exists() and b"run_stop" in log.read_bytes()]
+        done = [
+            run for run, log in logs.items() if log.exists() and b"run_stop" in log.read_bytes()
+        ]
         done = [run for run in done if logs[run].with_suffix(".json").exists()]
         world.wait(120.0)
         assert world.play() == 0
@@ -186,7 +214,9 @@ def test_a_loop_that_was_stopped_for_a_while_blames_nobody(sets: Sets) -> None:
 
 
 def test_used_up_attempts_are_tried_again_by_the_next_job(sets: Sets) -> None:
-    world = sets.make(lambda me: exits(1, after=400.0) if me.attempt <= 2 else None, nodes=1, nexp=1)
+    world = sets.make(
+        lambda me: exits(1, after=400.0) if me.attempt <= 2 else None, nodes=1, nexp=1
+    )
     assert world.play() == 1
     assert world.set.outcomes(1) == ["infrastructure", "infrastructure"]
     complete_after(world, [["infrastructure", "infrastructure", "success"]])
@@ -197,16 +227,26 @@ def test_used_up_attempts_are_tried_again_by_the_next_job(sets: Sets) -> None:
 
 def test_a_job_that_slurm_starts_again_goes_on_at_the_first_missing_run(sets: Sets) -> None:
     world = sets.make(nexp=3).start().running(2)
-    world.last_job.requeue, world.last_job.no_kill = True, False  # a site whose `sbatch` lines ask for that
+    world.last_job.requeue, world.last_job.no_kill = (
+        True,
+        False,
+    )  # a site whose `sbatch` lines ask for that
     one = world.set
     result = (one.root / "runs/1/result_1.txt").read_bytes()
     world.fault("node 1 dies for 10 min")  # the batch host
     assert world.end() == 0
     assert "taking over from job 1 on n1, which is gone" in world.out
-    assert [one.outcomes(run) for run in (1, 2, 3)] == [["success"], ["interrupted", "success"], ["success"]]
+    assert [one.outcomes(run) for run in (1, 2, 3)] == [
+        ["success"],
+        ["interrupted", "success"],
+        ["success"],
+    ]
     assert (one.root / "runs/1/result_1.txt").read_bytes() == result and one.results() == [1, 2, 3]
     assert [job["state"] for job in one.jobs()] == ["complete"]
-    assert [entry.data["restart"] for entry in ledger.read(one.root)[0] if entry.kind == "job"] == [0, 1]
+    assert [entry.data["restart"] for entry in ledger.read(one.root)[0] if entry.kind == "job"] == [
+        0,
+        1,
+    ]
     assert [str(problem) for problem in verify(one.root).problems] == []
     assert [path.name for path in one.root.glob("events-*")] == ["events-1.tsv"]
     assert len(one.events("begin")) == 2
@@ -223,7 +263,12 @@ def test_a_job_that_slurm_starts_again_goes_on_at_the_first_missing_run(sets: Se
 @pytest.mark.parametrize("containers_first", [0.0, 1.0])
 @pytest.mark.parametrize("late_s", [0.0, 6.0])
 def test_what_nodes_do_when_their_job_is_ended_is_nobodys_fault(
-    sets: Sets, monkeypatch: pytest.MonkeyPatch, fault: str, state: str, containers_first: float, late_s: float
+    sets: Sets,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    state: str,
+    containers_first: float,
+    late_s: float,
 ) -> None:
     """Slurm ends their processes, or only their containers, seconds before the loop hears of it."""
     monkeypatch.setattr(host, "CLIENT_FIRST", containers_first)
@@ -252,7 +297,9 @@ def test_a_job_that_is_ended_while_its_nodes_get_ready_sets_none_aside(
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_a_call_of_storage_that_fails_when_a_job_begins_repeats_no_run(sets: Sets, part: int) -> None:
+def test_a_call_of_storage_that_fails_when_a_job_begins_repeats_no_run(
+    sets: Sets, part: int
+) -> None:
     """What a read that failed would have shown is neither missing nor damaged."""
     for step in range(46 + part, 142, 12):
         world = sets.make(nexp=2).start().running(2)
@@ -285,7 +332,8 @@ def test_a_submission_is_what_the_ledger_says_of_it(sets: Sets) -> None:
     path.write_text(json.dumps({**before, "state": "intended", "job_id": "", "ledger": ""}))
     assert world.run_set is not None
     written = record(
-        world.run_set.layout, replace(submissions(world.run_set.layout)[0], state="refused", error="never")
+        world.run_set.layout,
+        replace(submissions(world.run_set.layout)[0], state="refused", error="never"),
     )
     assert (written.state, written.job_id, written.error) == ("submitted", before["job_id"], "")
     assert [str(problem) for problem in verify(world.set.root).problems] == []
@@ -324,7 +372,9 @@ def test_a_loop_that_was_given_up_changes_nothing_any_more(sets: Sets) -> None:
     world.fault("the loop is stopped for 20 min")
     world.wait(60.0)
     (one.root / "loop.lock").write_text("next\n")  # of somebody, and it cannot be read
-    before = {path: path.read_bytes() for path in one.root.rglob("*") if path.suffix in (".json", ".txt")}
+    before = {
+        path: path.read_bytes() for path in one.root.rglob("*") if path.suffix in (".json", ".txt")
+    }
     world.signal(signal.SIGTERM)
     assert world.end() == 1
     assert "loop.lock is not this job's any more" in world.out
@@ -339,7 +389,10 @@ def test_a_loop_that_is_back_reads_why_its_nodes_have_left(sets: Sets) -> None:
     assert world.end() == 0
     one = world.set
     assert one.outcomes(2) == ["infrastructure", "success"] and one.excluded() == []
-    assert {event.detail for event in one.events("left")} == {"no word from the loop for 3600 s", ""}
+    assert {event.detail for event in one.events("left")} == {
+        "no word from the loop for 3600 s",
+        "",
+    }
 
 
 def test_a_suspended_job_misses_no_beat(sets: Sets) -> None:
@@ -352,7 +405,9 @@ def test_a_suspended_job_misses_no_beat(sets: Sets) -> None:
 
 
 def test_waiting_for_storage_is_no_silence(sets: Sets) -> None:
-    world = sets.make(nexp=2, limits={"storage_wait_minutes": 600}).start().running(1, seconds=590.0)
+    world = (
+        sets.make(nexp=2, limits={"storage_wait_minutes": 600}).start().running(1, seconds=590.0)
+    )
     world.fault("the storage is full for 9 h")
     assert world.end() == 0
     assert world.set.job["ended_ms"] - world.set.job["started_ms"] > 9 * 3_600_000

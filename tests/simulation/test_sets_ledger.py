@@ -53,16 +53,26 @@ def test_cancels_at_once_are_one_on_record(tmp_path: Path) -> None:
     said: ledger.Said = ("cancel", {"number": 1, "job_id": "7"})
     words = f"from orchestrator.onnode.set import ledger; ledger.append(ledger.Path({str(tmp_path)!r}), {said!r}, once=True)"
     writers = [
-        subprocess.Popen([sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": str(TOP)}) for _ in range(5)
+        subprocess.Popen([sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": str(TOP)})
+        for _ in range(5)
     ]
     assert [one.wait(LIMIT_S) for one in writers] == [0] * 5
     assert kinds(tmp_path) == ["cancel"]
 
 
-def test_what_was_done_is_on_record_in_order(original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_done_is_on_record_in_order(
+    original: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = ["attempt", "end", "result"]
     again = ["attempt", "end", *run]
-    assert [kind for kind in kinds(original) if kind != "job"] == ["declare", "submit", *run, *again, *run, "cancel"]
+    assert [kind for kind in kinds(original) if kind != "job"] == [
+        "declare",
+        "submit",
+        *run,
+        *again,
+        *run,
+        "cancel",
+    ]
     verdict = verify(original)
     assert verdict.problems == () and not verdict.torn and not verdict.copy_of
     capsys.readouterr()
@@ -115,14 +125,19 @@ def test_a_clock_that_was_set_back_is_a_note(one: Path, capsys: pytest.CaptureFi
     (one / ledger.NAME).write_bytes(text)
     assert main(["ledger", "verify", str(one)]) == 0
     out = capsys.readouterr().out
-    assert f"note: clock: record {ahead['n']}: its time, 20" in out and f"of record {ahead['n'] - 1}, 20" in out
+    assert (
+        f"note: clock: record {ahead['n']}: its time, 20" in out
+        and f"of record {ahead['n'] - 1}, 20" in out
+    )
     assert main(["ledger", "verify", str(one), "--json"]) == 0
     told = outputs.checked(capsys.readouterr().out)
     assert told["valid"] and [step["record"] for step in told["clock"]] == [ahead["n"]]
 
 
 @pytest.mark.parametrize("torn", [1, 2, 3])
-def test_lines_that_were_never_finished_are_covered_by_the_next_record(one: Path, torn: int) -> None:
+def test_lines_that_were_never_finished_are_covered_by_the_next_record(
+    one: Path, torn: int
+) -> None:
     """A disk that is full for a while cuts off one line after another."""
     path = one / ledger.NAME
     for number in range(torn):
@@ -236,7 +251,11 @@ def dropped(root: Path, dice: random.Random, *, chained: bool = False) -> Named:
     at = dice.randrange(len(lines))
     del lines[at]
     store(root, lines, chained=chained)
-    return from_on(at + 1) if chained else lambda problem: problem.record == at + 1 or bool(problem.file)
+    return (
+        from_on(at + 1)
+        if chained
+        else lambda problem: problem.record == at + 1 or bool(problem.file)
+    )
 
 
 def tail_dropped(root: Path, dice: random.Random) -> Named:
@@ -302,11 +321,21 @@ def result_added(root: Path, dice: random.Random) -> Named:
 
 
 def state_of_an_attempt(root: Path, dice: random.Random) -> Named:
-    name = dice.choice(["runs/1/attempt_1", "runs/2/attempt_1", "runs/2/attempt_2", "runs/3/attempt_1"]) + "/state.json"
+    name = (
+        dice.choice(
+            ["runs/1/attempt_1", "runs/2/attempt_1", "runs/2/attempt_2", "runs/3/attempt_1"]
+        )
+        + "/state.json"
+    )
     member = dice.choice(["seed", "outcome", "reason", "start_ms", "exit_codes", "state"])
     values = json.loads((root / name).read_text())
     (root / name).write_text(
-        json.dumps({**values, member: {"n9": 1} if member == "exit_codes" else changed(values[member], dice)})
+        json.dumps(
+            {
+                **values,
+                member: {"n9": 1} if member == "exit_codes" else changed(values[member], dice),
+            }
+        )
     )
     return file(name)
 
@@ -321,7 +350,9 @@ def declaration(root: Path, dice: random.Random) -> Named:
     values = json.loads((root / "set.json").read_text())
     member = dice.choice(["nexp", "root_seed", "bundle_sha256", "image", "target", "max_attempts"])
     (root / "set.json").write_text(
-        json.dumps({**values, member: 7 if values[member] is None else changed(values[member], dice)})
+        json.dumps(
+            {**values, member: 7 if values[member] is None else changed(values[member], dice)}
+        )
     )
     return file("set.json")
 
@@ -374,7 +405,11 @@ def test_every_attack_is_named(original: Path, tmp_path: Path, kind: int) -> Non
         root = Path(shutil.copytree(original, tmp_path / f"{seed}", symlinks=True))
         before = (root / ledger.NAME).read_bytes()
         named = ATTACKS[kind](root, random.Random(1000 * kind + seed))
-        assert not (root / ledger.NAME).exists() or kind > 11 or (root / ledger.NAME).read_bytes() != before
+        assert (
+            not (root / ledger.NAME).exists()
+            or kind > 11
+            or (root / ledger.NAME).read_bytes() != before
+        )
         problems = verify(root).problems
         assert any(map(named, problems)), (kind, seed, [str(one) for one in problems])
         assert all(str(one).isprintable() for one in problems)
@@ -397,14 +432,18 @@ def scored(root: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join([*told["reasons"], *told["notes"]])
 
 
-def test_a_set_that_was_chosen_from_more_runs_is_told(one: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_set_that_was_chosen_from_more_runs_is_told(
+    one: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "were declared" not in scored(one, capsys)
     for run in (4, 5):
         ledger.append(one, ("attempt", {"run": run, "attempt": 1, "seed": run, "nodes": []}))
     assert "5 runs are on record, and 3 were declared" in scored(one, capsys)
 
 
-def test_without_set_json_the_declaration_counts(one: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_set_json_the_declaration_counts(
+    one: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = scored(one, capsys)
     for damage in (lambda: (one / "set.json").write_text(""), (one / "set.json").unlink):
         damage()

@@ -21,13 +21,25 @@ def test_ten_runs(sets: Sets) -> None:
     assert one.results() == list(range(1, 11))
     for run in range(1, 11):
         state = one.run(run)
-        assert (state["state"], state["outcome"], state["reason"], state["attempt"]) == ("success", "success", "", 1)
+        assert (state["state"], state["outcome"], state["reason"], state["attempt"]) == (
+            "success",
+            "success",
+            "",
+            1,
+        )
         assert state == one.attempt(run, 1)
         assert state["exit_codes"] == {"n1": 0, "n2": 0}
         assert state["start_ms"] <= state["end_ms"]
         # A result is a link that also holds when the set is moved or mounted elsewhere.
-        assert os.readlink(one.root / f"results/result_{run}.txt") == f"../runs/{run}/result_{run}.txt"
-    assert (one.job["state"], one.job["run"], one.job["nodes"], one.job["reason"]) == ("complete", 10, ["n1", "n2"], "")
+        assert (
+            os.readlink(one.root / f"results/result_{run}.txt") == f"../runs/{run}/result_{run}.txt"
+        )
+    assert (one.job["state"], one.job["run"], one.job["nodes"], one.job["reason"]) == (
+        "complete",
+        10,
+        ["n1", "n2"],
+        "",
+    )
 
 
 def test_a_node_dies(sets: Sets) -> None:
@@ -37,7 +49,11 @@ def test_a_node_dies(sets: Sets) -> None:
     world = sets.make(plan, nexp=3)
     assert world.play() == 0
     one = world.set
-    assert [one.outcomes(run) for run in (1, 2, 3)] == [["success"], ["infrastructure", "success"], ["success"]]
+    assert [one.outcomes(run) for run in (1, 2, 3)] == [
+        ["success"],
+        ["infrastructure", "success"],
+        ["success"],
+    ]
     died = one.attempt(2, 1)
     # The other node was ended with it.
     assert died["exit_codes"] == {"n1": 143, "n2": 9}
@@ -68,22 +84,34 @@ def test_attempts_used_up(sets: Sets) -> None:
     world = sets.make(lambda me: exits(7, after=300.0) if me.run == 2 else None, nodes=1, nexp=3)
     assert world.play() == 1
     one = world.set
-    assert [one.outcomes(run) for run in (1, 2, 3)] == [["success"], ["infrastructure"] * 2, ["success"]]
+    assert [one.outcomes(run) for run in (1, 2, 3)] == [
+        ["success"],
+        ["infrastructure"] * 2,
+        ["success"],
+    ]
     state = one.run(2)
     assert (state["state"], state["outcome"], state["attempt"]) == ("failed", "infrastructure", 2)
     assert one.results() == [1, 3] and one.job["state"] == "complete"
     told = world.out.splitlines()[-1]
-    assert f"1 of 3 runs have no result; `orchestrator resume {one.root.name}` tries them again" in told
+    assert (
+        f"1 of 3 runs have no result; `orchestrator resume {one.root.name}` tries them again"
+        in told
+    )
 
 
 def test_what_dies_alike_again_and_again_pauses_the_set(sets: Sets) -> None:
     """Nine more runs would only say the same."""
-    world = sets.make(lambda me: exits(1, "ModuleNotFoundError: No module named 'x'", after=1.0), nexp=10)
+    world = sets.make(
+        lambda me: exits(1, "ModuleNotFoundError: No module named 'x'", after=1.0), nexp=10
+    )
     assert world.play() == 1
     one = world.set
     assert (one.job["state"], one.attempts(1), one.attempts(2)) == ("paused", [1, 2], [])
     assert one.run(1)["reason"].endswith("ModuleNotFoundError: No module named 'x'")
-    assert one.job["reason"] == f"2 attempts died alike, soon after their start: {one.run(1)['reason']}"
+    assert (
+        one.job["reason"]
+        == f"2 attempts died alike, soon after their start: {one.run(1)['reason']}"
+    )
     assert [one.run(run)["state"] for run in (1, 2, 10)] == ["failed", "queued", "queued"]
     world.plan = lambda me: None
     assert world.play() == 0
@@ -104,12 +132,16 @@ def test_what_dies_otherwise_or_after_a_result_does_not(sets: Sets, after_a_resu
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_run_that_missed_its_target_is_a_result(sets: Sets, code: int) -> None:
-    world = sets.make(lambda me: exits(code, after=NEVER) if me.run == 1 else None, nodes=1, limits=LONG)
+    world = sets.make(
+        lambda me: exits(code, after=NEVER) if me.run == 1 else None, nodes=1, limits=LONG
+    )
     world.misses.add(1)
     assert world.play() == 0
     one = world.set
     assert [one.outcomes(run) for run in (1, 2)] == [["not_converged"], ["success"]]
-    assert one.run(1)["state"] == "failed" and one.run(1)["reason"].startswith("run_stop says aborted")
+    assert one.run(1)["state"] == "failed" and one.run(1)["reason"].startswith(
+        "run_stop says aborted"
+    )
     assert one.results() == [1, 2]
 
 
@@ -118,7 +150,9 @@ def test_a_good_run_that_stumbles_afterwards(sets: Sets) -> None:
     assert world.play() == 0
     first = world.set.run(1)
     assert (first["state"], first["outcome"], first["attempt"]) == ("success", "success", 1)
-    assert first["reason"].startswith("after run_stop: node ") and first["reason"].endswith("exited 5")
+    assert first["reason"].startswith("after run_stop: node ") and first["reason"].endswith(
+        "exited 5"
+    )
     assert world.set.results() == [1, 2]
 
 
@@ -147,12 +181,18 @@ def test_a_set_notifies_of_its_score_and_its_end_once(sets: Sets) -> None:
     """The score as soon as there is one; the end of every job."""
     notify = {"command": ["/usr/bin/tell"], "events": ["score", "complete", "paused", "failed"]}
     world = sets.make(
-        lambda me: exits(1, after=300.0) if me.run == 5 else None, nodes=1, nexp=5, notify=notify, limits=LONG
+        lambda me: exits(1, after=300.0) if me.run == 5 else None,
+        nodes=1,
+        nexp=5,
+        notify=notify,
+        limits=LONG,
     )
     world.misses.add(1)
     assert world.play() == 1
     told = world.notices
-    assert told[-1]["event"] == "complete" and told[-1]["converged"] == 3 and told[-1]["missed"] == 1
+    assert (
+        told[-1]["event"] == "complete" and told[-1]["converged"] == 3 and told[-1]["missed"] == 1
+    )
     assert "1 without reaching the target" in told[-1]["text"]
     before = [one["event"] for one in told]
     world.plan = lambda me: None

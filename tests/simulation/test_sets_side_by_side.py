@@ -50,17 +50,25 @@ def test_ten_runs_on_three_nodes_and_a_spare_one(sets: Sets, power: bool) -> Non
     assert one.results() == list(range(1, 11))
     states = [one.run(run) for run in range(1, 11)]
     assert {state["state"] for state in states} == {"success"}
-    assert len({state["seed"] for state in states}) == len({state["master_port"] for state in states}) == 10
+    assert (
+        len({state["seed"] for state in states})
+        == len({state["master_port"] for state in states})
+        == 10
+    )
     assert {node for state in states for node in state["nodes"]} == {"n1", "n3", "n4"}
     [lost] = [run for run in range(1, 11) if one.attempts(run) != [1]]
     assert one.outcomes(lost) == ["infrastructure", "success"]
     if power:  # Slurm says that it is down, or it cannot be reached before: nobody has to blame it
-        assert [event.node for word in ("lost", "aside") for event in one.events(word, group=2)] == ["n2"]
+        assert [
+            event.node for word in ("lost", "aside") for event in one.events(word, group=2)
+        ] == ["n2"]
     else:
         assert one.excluded() == [("n2", lost)]
     most = world.most_at_once()
     assert most.pop("all") == 3 and set(most.values()) == {1}, most
-    assert max(Counter(state["nodes"][0] for state in states).values()) <= 4, "as even as 10 runs on 3 nodes can be"
+    assert max(Counter(state["nodes"][0] for state in states).values()) <= 4, (
+        "as even as 10 runs on 3 nodes can be"
+    )
     assert [event.node for event in one.events("joined", group=2)] == ["n4"]
     assert one.job["spares"] == [] and "groups" not in one.job
     assert "10 runs on 1 node(s), 3 side by side, 1 to spare" in world.out
@@ -75,20 +83,28 @@ def test_a_node_unlike_those_of_the_other_groups_runs_nothing(sets: Sets, spares
     assert one.results() == [1, 2, 3, 4] and all(one.attempts(run) == [1] for run in range(1, 5))
     assert "n1" not in {node for run in range(1, 5) for node in one.run(run)["nodes"]}
     if spares:
-        assert [(entry["node"], entry["kind"]) for entry in one.job["set_aside"]] == [("n1", "versions")]
+        assert [(entry["node"], entry["kind"]) for entry in one.job["set_aside"]] == [
+            ("n1", "versions")
+        ]
         assert [text for text in one.job["warnings"] if "no more runs" in text] == []
     else:
-        assert any("no more runs on n1: node n1: kernel is 5.9" in text for text in one.job["warnings"])
+        assert any(
+            "no more runs on n1: node n1: kernel is 5.9" in text for text in one.job["warnings"]
+        )
 
 
-def test_groups_wait_a_while_for_one_another_and_who_comes_later_has_to_be_like_them(sets: Sets) -> None:
+def test_groups_wait_a_while_for_one_another_and_who_comes_later_has_to_be_like_them(
+    sets: Sets,
+) -> None:
     world = sets.make(nodes=1, nexp=3, side_by_side=3, limits={"container_start_seconds": 300})
     for number in (2, 3):
         machine = world.machine(number)
         machine.facts, machine.slow = {"kernel": "5.9", "driver": "6.12.12"}, 20.0
     assert world.play() == 0
     one = world.set
-    assert {node for run in range(1, 4) for node in one.run(run)["nodes"]} == {"n1"}, "not most, but the first"
+    assert {node for run in range(1, 4) for node in one.run(run)["nodes"]} == {"n1"}, (
+        "not most, but the first"
+    )
     refused = [text for text in one.job["warnings"] if "no more runs" in text]
     assert len(refused) == 2 and all("kernel is" in text for text in refused), refused
 
@@ -98,7 +114,10 @@ def test_every_run_that_is_going_on_is_on_record(sets: Sets) -> None:
     groups_running(world, 2)
     job = world.set.job
     assert sorted((one["run"], one["attempt"]) for one in job["groups"]) == [(1, 1), (2, 1)]
-    assert [one["nodes"] for one in job["groups"]] == [["n1"], ["n2"]] and job["nodes"] == ["n1", "n2"]
+    assert [one["nodes"] for one in job["groups"]] == [["n1"], ["n2"]] and job["nodes"] == [
+        "n1",
+        "n2",
+    ]
     assert job["run"] in (1, 2)
     world.play_until(lambda: {one["run"] for one in world.set.job.get("groups", [])} == {0, 3})
     assert world.end() == 0
@@ -131,7 +150,9 @@ def test_a_group_without_a_spare_ends_alone_and_another_number_goes_on(sets: Set
 
 
 def test_a_node_on_which_every_run_dies_takes_few_of_them(sets: Sets) -> None:
-    world = sets.make(lambda me: exits(3) if me.node == "n1" else None, nodes=1, nexp=8, side_by_side=3)
+    world = sets.make(
+        lambda me: exits(3) if me.node == "n1" else None, nodes=1, nexp=8, side_by_side=3
+    )
     assert world.play() == 0
     one = world.set
     assert one.results() == list(range(1, 9))
@@ -156,7 +177,9 @@ def test_a_job_that_was_killed_with_several_runs_goes_on(sets: Sets) -> None:
     assert world.play() == 0
     one = world.set
     assert one.results() == [1, 2, 3, 4]
-    assert [one.outcomes(run) for run in range(1, 5)] == [["interrupted", "success"]] * 3 + [["success"]]
+    assert [one.outcomes(run) for run in range(1, 5)] == [["interrupted", "success"]] * 3 + [
+        ["success"]
+    ]
 
 
 def test_a_set_that_is_anothers_closes_all_runs(sets: Sets) -> None:
@@ -167,7 +190,9 @@ def test_a_set_that_is_anothers_closes_all_runs(sets: Sets) -> None:
 
 
 @pytest.mark.parametrize("node", [1, 2])
-def test_of_two_nodes_that_differ_the_other_groups_tell_which_is_wrong(sets: Sets, node: int) -> None:
+def test_of_two_nodes_that_differ_the_other_groups_tell_which_is_wrong(
+    sets: Sets, node: int
+) -> None:
     world = sets.make(nodes=2, nexp=2, side_by_side=2, spares=1)
     world.machine(node).image = "sha256:" + "7" * 64
     assert world.play() == 0

@@ -40,7 +40,9 @@ def test_a_node_on_which_a_run_dies_is_replaced(sets: Sets, rank: int) -> None:
     assert world.play() == 0
     one = world.set
     assert one.results() == [1, 2, 3]
-    assert one.outcomes(2) == ["infrastructure", "success"], "the attempt that the node cost is not the run's"
+    assert one.outcomes(2) == ["infrastructure", "success"], (
+        "the attempt that the node cost is not the run's"
+    )
     assert one.excluded() == [(f"n{rank + 1}", 2)]
     assert "run 2 died there" in one.job["set_aside"][0]["reason"]
     now = {0: ["n2", "n3"], 1: ["n1", "n3"]}[rank]
@@ -66,9 +68,16 @@ def test_ranks_follow_the_host_names_also_after_a_spare_took_over(sets: Sets) ->
     assert world.play() == 0
     one = world.set
     assert one.attempt(1, 1)["nodes"] == ["n1", "n2"]
-    assert one.run(1)["nodes"] == one.job["nodes"] == ["n2", "n3"], "n3 comes in place of n1, as the last"
-    assert sorted((me.node, me.rank) for _, me in world.ran if me.attempt == 2) == [("n2", 0), ("n3", 1)]
-    assert [event.detail.split("\x1f")[0] for event in one.events("host") if event.node == "n3"] == ["n3.cluster"]
+    assert one.run(1)["nodes"] == one.job["nodes"] == ["n2", "n3"], (
+        "n3 comes in place of n1, as the last"
+    )
+    assert sorted((me.node, me.rank) for _, me in world.ran if me.attempt == 2) == [
+        ("n2", 0),
+        ("n3", 1),
+    ]
+    assert [
+        event.detail.split("\x1f")[0] for event in one.events("host") if event.node == "n3"
+    ] == ["n3.cluster"]
     assert len(one.events("ordered")) == 2
 
 
@@ -80,7 +89,8 @@ def test_a_program_that_fails_everywhere_is_nobodys_fault(sets: Sets) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["the agent of node 2 is killed", "node 2 dies", "the agent of node 2 is stopped for 1 h"]
+    "fault",
+    ["the agent of node 2 is killed", "node 2 dies", "the agent of node 2 is stopped for 1 h"],
 )
 def test_a_node_that_went_silent_is_replaced(sets: Sets, fault: str) -> None:
     world = sets.make(spares=1, nexp=1)
@@ -105,7 +115,9 @@ def test_a_node_that_sends_too_much_is_replaced(sets: Sets) -> None:
     assert one.run(1)["nodes"] == one.run(2)["nodes"] == ["n1", "n3"]
 
 
-def test_without_a_spare_a_node_that_sends_too_much_is_used_again_and_fills_no_disk(sets: Sets) -> None:
+def test_without_a_spare_a_node_that_sends_too_much_is_used_again_and_fills_no_disk(
+    sets: Sets,
+) -> None:
     world = sets.make(nexp=2, limits={"attempts": 4})
     for attempt in range(3):
         world.fault(f"node 2 sends too much at {100 + 200 * attempt} s")
@@ -139,7 +151,9 @@ def test_spares_that_took_over_are_heard_under_their_own_names(sets: Sets) -> No
     assert world.set.excluded() == [("n1", 1)] and world.set.events("forged") == []
 
 
-def test_tasks_that_slurm_orders_otherwise_than_the_names_are_known_all_the_same(sets: Sets) -> None:
+def test_tasks_that_slurm_orders_otherwise_than_the_names_are_known_all_the_same(
+    sets: Sets,
+) -> None:
     """As at a site whose slurm.conf names its nodes in no order."""
     world = sets.make(only((1, 1, 0)), nodes=3, spares=1, nexp=2)
     machines = dict(world.machines)
@@ -224,7 +238,9 @@ def unfit(world: World, number: int, how: str) -> None:
         ("gate", 1, "before run 1: k wanted 1"),
     ],
 )
-def test_a_node_that_is_not_fit_costs_only_its_place(sets: Sets, how: str, run: int, reason: str) -> None:
+def test_a_node_that_is_not_fit_costs_only_its_place(
+    sets: Sets, how: str, run: int, reason: str
+) -> None:
     world = sets.make(spares=2, tunables="apply")
     unfit(world, 1, how)
     assert world.play() == 0
@@ -254,7 +270,9 @@ def test_a_node_with_slow_links_gets_no_rank(sets: Sets) -> None:
 
 def test_a_node_that_dies_while_the_bandwidth_is_measured_gets_no_rank(sets: Sets) -> None:
     world = sets.make(spares=1, nexp=1, preflight={"deep": True}).start()
-    world.play_until(lambda: any(isinstance(agent, MeasuringAgent) for agent in world.machine(2).agents))
+    world.play_until(
+        lambda: any(isinstance(agent, MeasuringAgent) for agent in world.machine(2).agents)
+    )
     world.jobs.power_off("n2")
     assert world.end() == 0
     assert "n2" not in world.set.job["nodes"] and "; slow or silent: n2" in world.out

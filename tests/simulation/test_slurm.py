@@ -106,7 +106,9 @@ class Site:
         return dict(word.split("=", 1) for word in reply.out.split())
 
     def node(self, name: str) -> str:
-        return self.ask("sinfo", "--noheader", "--Node", f"--nodes={name}", "--format=%N %T").out.split()[1]
+        return self.ask(
+            "sinfo", "--noheader", "--Node", f"--nodes={name}", "--format=%N %T"
+        ).out.split()[1]
 
 
 @pytest.fixture
@@ -117,15 +119,38 @@ def site(tmp_path: Path) -> Site:
 def test_a_job_from_submission_to_end(site: Site) -> None:
     job_id = site.submit("--job-name=orch-a", "--output=out_%j.txt", f"--chdir={site.folder}")
     waiting = site.queue(name="orch-a")[job_id]
-    assert (waiting.state, waiting.reason, waiting.start_ms, waiting.nodes) == ("PENDING", "", 0, "")
+    assert (waiting.state, waiting.reason, waiting.start_ms, waiting.nodes) == (
+        "PENDING",
+        "",
+        0,
+        "",
+    )
     site.wait(2)
     running = site.queue()[job_id]
-    assert (running.state, running.nodes, running.end_ms - running.start_ms) == ("RUNNING", "n[1-2]", 600_000)
-    assert re.fullmatch(r"9:5[0-9]\n", site.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%L").out)
+    assert (running.state, running.nodes, running.end_ms - running.start_ms) == (
+        "RUNNING",
+        "n[1-2]",
+        600_000,
+    )
+    assert re.fullmatch(
+        r"9:5[0-9]\n", site.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%L").out
+    )
     [job] = site.runner.started
-    assert (job.nodes, job.batch_host, job.output) == (["n1", "n2"], "n1", f"{site.folder}/out_1.txt")
-    about = {name: job.env.get(name) for name in ("NAME", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_RESTART_COUNT")}
-    assert about == {"NAME": "value", "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_RESTART_COUNT": None}
+    assert (job.nodes, job.batch_host, job.output) == (
+        ["n1", "n2"],
+        "n1",
+        f"{site.folder}/out_1.txt",
+    )
+    about = {
+        name: job.env.get(name)
+        for name in ("NAME", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_RESTART_COUNT")
+    }
+    assert about == {
+        "NAME": "value",
+        "SLURM_JOB_ID": "1",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_RESTART_COUNT": None,
+    }
     assert site.node("n1") == "allocated"
     site.over(job_id)
     assert site.state(job_id) == "COMPLETED"
@@ -154,7 +179,12 @@ def test_scontrol_is_read_as_squeue_is(site: Site) -> None:
         running: ("COMPLETING", ""),
         held: ("PENDING", "BeginTime"),
     }
-    assert parse_show(Answer([], 0, Site(site.folder).ask("scontrol", "--oneliner", "show", "job").out, "")) == []
+    assert (
+        parse_show(
+            Answer([], 0, Site(site.folder).ask("scontrol", "--oneliner", "show", "job").out, "")
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,9 +196,17 @@ def test_scontrol_is_read_as_squeue_is(site: Site) -> None:
         ("sbatch --nodes=x job.sh", 255, 'sbatch: error: "x" is not a valid node count'),
         ("sbatch --begin=whenever job.sh", 255, "Invalid time specification (pos=0): whenever"),
         ("sbatch --signal=Q:X job.sh", 255, "sbatch: error: Invalid --signal specification"),
-        ("sbatch --dependency=foo:1 job.sh", 1, "sbatch: error: Batch job submission failed: Job dependency problem"),
+        (
+            "sbatch --dependency=foo:1 job.sh",
+            1,
+            "sbatch: error: Batch job submission failed: Job dependency problem",
+        ),
         ("sbatch --partition=gpu job.sh", 1, "sbatch: error: invalid partition specified: gpu"),
-        ("sbatch --nodelist=n9 job.sh", 1, "sbatch: error: Batch job submission failed: Invalid node name specified"),
+        (
+            "sbatch --nodelist=n9 job.sh",
+            1,
+            "sbatch: error: Batch job submission failed: Invalid node name specified",
+        ),
         ("squeue --nonsense", 1, "squeue: unrecognized option '--nonsense'"),
         ("squeue --states=bogus", 1, "squeue: error: Invalid job state specified: bogus"),
         ("squeue --jobs=999", 1, "slurm_load_jobs error: Invalid job id specified"),
@@ -194,7 +232,12 @@ def test_what_is_refused(site: Site, argv: str, status: int, err: str) -> None:
 
 
 def test_what_only_slurm_can_do_is_no_answer(site: Site) -> None:
-    for argv in ("scontrol update jobid=1", "squeue -h", "squeue --format=%Q", "scontrol show node n1"):
+    for argv in (
+        "scontrol update jobid=1",
+        "squeue -h",
+        "squeue --format=%Q",
+        "scontrol show node n1",
+    ):
         with pytest.raises(Unsupported):
             site.ask(*argv.split())
 
@@ -202,7 +245,9 @@ def test_what_only_slurm_can_do_is_no_answer(site: Site) -> None:
 def test_a_job_that_can_never_start_is_refused_and_kept(site: Site) -> None:
     reply = site.ask("sbatch", "--job-name=orch-a", "--exclude=n[1-3]", "job.sh")
     assert "Requested node configuration is not available" in reply.err
-    assert [(job.state, job.reason) for job in site.queue(name="orch-a").values()] == [("FAILED", "BadConstraints")]
+    assert [(job.state, job.reason) for job in site.queue(name="orch-a").values()] == [
+        ("FAILED", "BadConstraints")
+    ]
 
 
 def test_another_user_may_not_cancel(site: Site) -> None:
@@ -214,9 +259,15 @@ def test_another_user_may_not_cancel(site: Site) -> None:
 
 def test_names_of_hosts_and_of_the_cluster(site: Site) -> None:
     assert site.ask("scontrol", "show", "hostnames", "n[1-2],x").out == "n1\nn2\nx\n"
-    assert re.search(r"^ClusterName\s*=\s*sim$", site.ask("scontrol", "show", "config").out, re.MULTILINE)
-    assert site.ask("sinfo", "--noheader", "--all", "--format=%P\x1f%l").out == "batch*\x1finfinite\n"
-    lines = site.ask("sinfo", "--noheader", "--Node", "--all", "--format=%N\x1f%T\x1f%P\x1f%E").out.splitlines()
+    assert re.search(
+        r"^ClusterName\s*=\s*sim$", site.ask("scontrol", "show", "config").out, re.MULTILINE
+    )
+    assert (
+        site.ask("sinfo", "--noheader", "--all", "--format=%P\x1f%l").out == "batch*\x1finfinite\n"
+    )
+    lines = site.ask(
+        "sinfo", "--noheader", "--Node", "--all", "--format=%N\x1f%T\x1f%P\x1f%E"
+    ).out.splitlines()
     assert lines[0].split("\x1f") == ["n1", "idle", "batch*", "none"]
 
 
@@ -226,7 +277,10 @@ def test_names_of_hosts_and_of_the_cluster(site: Site) -> None:
 def test_jobs_wait_in_order_for_what_they_need(site: Site) -> None:
     first = site.running("--nodes=3")
     second, third = site.submit(), site.submit("--nodes=1")
-    behind, never = site.submit("--nodes=1", f"--dependency=afterok:{first}"), site.submit("--nodes=9")
+    behind, never = (
+        site.submit("--nodes=1", f"--dependency=afterok:{first}"),
+        site.submit("--nodes=9"),
+    )
     site.wait(2)
     jobs = site.queue()
     reasons = [jobs[job_id].reason for job_id in (second, third, behind, never)]
@@ -241,7 +295,10 @@ def test_jobs_wait_in_order_for_what_they_need(site: Site) -> None:
 def test_named_nodes_drained_nodes_and_jobs_of_others(site: Site) -> None:
     site.cluster.occupy(["n1"], 60)
     site.cluster.drain("n2", "bad fan")
-    named, any_two = site.submit("--nodelist=n2", "--nodes=1"), site.submit("--exclude=n4", "--nodes=2")
+    named, any_two = (
+        site.submit("--nodelist=n2", "--nodes=1"),
+        site.submit("--exclude=n4", "--nodes=2"),
+    )
     site.wait(2)
     assert site.queue()[named].reason == "ReqNodeNotAvail, UnavailableNodes:n2"
     assert site.node("n1") == "allocated"
@@ -323,7 +380,10 @@ def test_the_time_limit(site: Site) -> None:
 def test_a_time_limit_that_is_changed(site: Site) -> None:
     job_id = site.running()
     site.cluster.shorten(site.cluster.jobs[job_id], 60)
-    assert site.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%L").out in ("1:00\n", "0:59\n")
+    assert site.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%L").out in (
+        "1:00\n",
+        "0:59\n",
+    )
     site.wait(130)
     assert [one[1] for one in site.runner.signals] == [10, 15, 15]
 
@@ -346,7 +406,10 @@ def test_pre_emption(site: Site, grace_s: float) -> None:
 def test_requeue_only_where_it_is_allowed(site: Site) -> None:
     refused = site.running()
     reply = site.ask("scontrol", "requeue", refused)
-    assert (reply.status, reply.err) == (1, f"Requested operation is presently disabled for job {refused}\n")
+    assert (reply.status, reply.err) == (
+        1,
+        f"Requested operation is presently disabled for job {refused}\n",
+    )
     site.over(refused)
     job_id = site.running("--requeue")
     site.ask("scontrol", "requeue", job_id)
@@ -411,12 +474,16 @@ def test_a_lost_batch_host_leaves_the_job_of_no_kill_without_a_script(site: Site
     assert site.state(job_id) == "TIMEOUT"
 
 
-@pytest.mark.parametrize(("option", "state"), [("--no-requeue", "NODE_FAIL"), ("--requeue", "PENDING")])
+@pytest.mark.parametrize(
+    ("option", "state"), [("--no-requeue", "NODE_FAIL"), ("--requeue", "PENDING")]
+)
 def test_a_lost_node_ends_a_job_without_no_kill(site: Site, option: str, state: str) -> None:
     (site.folder / "job.sh").write_text(SCRIPT.replace("#SBATCH --no-kill\n", ""))
     job_id = site.running(option)
     site.cluster.node_down("n2")
-    site.runner.on_signal = lambda job, number: site.runner.alive[job.id].difference_update(job.nodes)
+    site.runner.on_signal = lambda job, number: site.runner.alive[job.id].difference_update(
+        job.nodes
+    )
     site.wait(450)
     assert site.state(job_id) == state
 
@@ -478,7 +545,12 @@ def test_slurmctld_is_down(site: Site) -> None:
     job_id = site.running()
     site.cluster.slurmctld_down(60)
     site.over(job_id)
-    for argv, seconds in ((QUEUE, 18), (("sbatch", "job.sh"), 9), (("scancel", job_id), 9), (("sinfo",), 9)):
+    for argv, seconds in (
+        (QUEUE, 18),
+        (("sbatch", "job.sh"), 9),
+        (("scancel", job_id), 9),
+        (("sinfo",), 9),
+    ):
         reply = site.ask(*argv)
         assert reply.status
         assert client.NO_ANSWER.search(reply.err)
@@ -552,7 +624,12 @@ def test_the_same_seed_gives_the_same_cluster(tmp_path: Path) -> None:
 def test_two_clusters_in_one_world(site: Site) -> None:
     other = Cluster(site.engine, ["m1", "m2"], site.runner, "other", first_job_id=100)
     here = site.submit()
-    there = other.command(["sbatch", "--parsable", "job.sh"], {}, str(site.folder), host="login2").out.strip()
+    there = other.command(
+        ["sbatch", "--parsable", "job.sh"], {}, str(site.folder), host="login2"
+    ).out.strip()
     site.wait(2)
     assert (here, there) == ("1", "100")
-    assert {job.id: job.env["SLURM_CLUSTER_NAME"] for job in site.runner.started} == {here: "sim", there: "other"}
+    assert {job.id: job.env["SLURM_CLUSTER_NAME"] for job in site.runner.started} == {
+        here: "sim",
+        there: "other",
+    }

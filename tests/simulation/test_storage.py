@@ -39,7 +39,9 @@ class Storage:
         self.root = root
         self.processes: dict[int, SimProcess] = {}
 
-    def process(self, host: str = "node1", dies_at: float = float("inf")) -> tuple[SimProcess, SimFiles]:
+    def process(
+        self, host: str = "node1", dies_at: float = float("inf")
+    ) -> tuple[SimProcess, SimFiles]:
         process = self.engine.process("test", host)
         process.dies_at = dies_at
         self.processes[process.pid] = process
@@ -63,7 +65,9 @@ class SimWorld(World):
 
     def holder(self, job: str = "", cluster: str = "", restart: int = 0) -> Holder:
         process = self._process
-        return Holder(cluster, 0, process.host, process.host, "", process.pid, "1", job, restart, self.token())
+        return Holder(
+            cluster, 0, process.host, process.host, "", process.pid, "1", job, restart, self.token()
+        )
 
     def lives(self, pid: int, start: str) -> bool:  # type: ignore[override]
         return self._processes[pid].alive
@@ -109,7 +113,9 @@ def names(root: Path) -> list[str]:
 
 def times(root: Path) -> dict[str, int]:
     """Return the times of all files and folders below `root`, in nanoseconds."""
-    return {str(path.relative_to(root)): path.lstat().st_mtime_ns for path in sorted(root.rglob("*"))}
+    return {
+        str(path.relative_to(root)): path.lstat().st_mtime_ns for path in sorted(root.rglob("*"))
+    }
 
 
 # ---- without faults it is the real storage ----
@@ -136,7 +142,10 @@ def script(chance: random.Random, length: int) -> list[tuple[str, list[Any], dic
         "point": lambda: ([name(), chance.choice(["a", "f/../a", "f", "nowhere"])], {}),
         "remove": lambda: ([name()], {}),
         "touch": lambda: ([name()], {}),
-        "make_folder": lambda: ([name()], {"parents": chance.random() < 0.5, "exist_ok": chance.random() < 0.5}),
+        "make_folder": lambda: (
+            [name()],
+            {"parents": chance.random() < 0.5, "exist_ok": chance.random() < 0.5},
+        ),
         "remove_folder": lambda: ([name()], {}),
         "remove_tree": lambda: ([name()], {}),
         "copy_tree": lambda: ([chance.choice(["f", "f/g", "a"]), f"copy{chance.randrange(3)}"], {}),
@@ -194,7 +203,9 @@ def test_without_faults_it_answers_as_the_real_storage(place: Path, seed: int) -
     for method, args, more in script(random.Random(seed), 120):
         expected = answer(files, real, method, args, more)
         assert answer(simulated, storage.root, method, args, more) == expected, (method, args, more)
-        assert names(storage.root) == [name.replace(str(real), str(storage.root)) for name in names(real)], (
+        assert names(storage.root) == [
+            name.replace(str(real), str(storage.root)) for name in names(real)
+        ], (
             method,
             args,
             more,
@@ -229,7 +240,9 @@ def play(root: Path, seed: int) -> tuple[dict[str, object], dict[str, int], list
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_same_seed_gives_the_same_tree_with_its_times_and_numbers(place: Path, seed: int) -> None:
+def test_the_same_seed_gives_the_same_tree_with_its_times_and_numbers(
+    place: Path, seed: int
+) -> None:
     first, second = play(place / "root", seed), None
     shutil.rmtree(place / "root")
     second = play(place / "root", seed)
@@ -254,7 +267,9 @@ def test_files_have_the_times_of_the_servers_clock(storage: Storage) -> None:
 
 
 def deaths(
-    root: Path, action: Callable[[Storage, SimFiles], object], prepare: Callable[[Path], object] = lambda root: None
+    root: Path,
+    action: Callable[[Storage, SimFiles], object],
+    prepare: Callable[[Path], object] = lambda root: None,
 ) -> list[Storage]:
     """Return a storage of each step at which a process can die in `action`, after that happened."""
     found: list[Storage] = []
@@ -270,19 +285,27 @@ def deaths(
         if process.alive:
             return found
         before = tree(storage.root)
-        for call in (lambda: files.create(storage.root / "z", b"1"), lambda: files.exists(storage.root)):  # noqa: B023
-            with pytest.raises(Killed):
-                call()
+        with pytest.raises(Killed):
+            files.create(storage.root / "z", b"1")
+        with pytest.raises(Killed):
+            files.exists(storage.root)
         assert tree(storage.root) == before
         found.append(storage)
 
 
 def test_a_writer_that_dies_leaves_an_empty_or_half_file(place: Path) -> None:
     content = bytes(range(256)) * 4
-    found = deaths(place / "root", lambda storage, files: files.create(storage.root / "a", content, sync=True))
+    found = deaths(
+        place / "root", lambda storage, files: files.create(storage.root / "a", content, sync=True)
+    )
     left = [list(storage.root.iterdir()) for storage in found]
     sizes = [path[0].stat().st_size if path else None for path in left]
-    assert sizes[0] is None and sizes[1] is not None and sizes[1] <= len(content) and sizes[-1] == len(content)
+    assert (
+        sizes[0] is None
+        and sizes[1] is not None
+        and sizes[1] <= len(content)
+        and sizes[-1] == len(content)
+    )
     assert all(content.startswith(path[0].read_bytes()) for path in left if path)
 
 
@@ -336,11 +359,15 @@ def test_a_tree_removed_or_copied_by_a_process_that_dies_is_there_in_part(place:
 
     sizes = [
         len(tree(one.root))
-        for one in deaths(place / "x", lambda storage, files: files.remove_tree(storage.root / "f"), prepare)
+        for one in deaths(
+            place / "x", lambda storage, files: files.remove_tree(storage.root / "f"), prepare
+        )
     ]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] == 5 and sizes[-1] == 1
     copy = deaths(
-        place / "y", lambda storage, files: files.copy_tree(storage.root / "f", storage.root / "copy"), prepare
+        place / "y",
+        lambda storage, files: files.copy_tree(storage.root / "f", storage.root / "copy"),
+        prepare,
     )
     sizes = [len(tree(one.root)) for one in copy]
     assert sizes == sorted(sizes) and sizes[0] == 5 and sizes[-1] == 10
@@ -451,7 +478,12 @@ def test_handles_that_are_stale_stay_so(storage: Storage) -> None:
     one, two = storage.files("node1"), storage.files("node2")
     first, second = one.appender(storage.root / "a"), two.appender(storage.root / "b")
     storage.faults.stale_handles("node1")
-    assert error_of(lambda: first.write(b"1")) == errno.ESTALE == error_of(first.size) == error_of(first.sync)
+    assert (
+        error_of(lambda: first.write(b"1"))
+        == errno.ESTALE
+        == error_of(first.size)
+        == error_of(first.sync)
+    )
     assert second.write(b"1") == 1
     first.close()
     assert one.appender(storage.root / "a").write(b"1") == 1
@@ -516,18 +548,27 @@ def hosts(storage: Storage) -> Hosts:
 def test_a_host_sees_its_own_changes_at_once(hosts: Hosts) -> None:
     """The script of the contract, on a single host: caches change nothing."""
     for seed in range(10):
-        plain, cached = Storage(hosts.root / f"plain{seed}", seed), Storage(hosts.root / f"cached{seed}", seed)
+        plain, cached = (
+            Storage(hosts.root / f"plain{seed}", seed),
+            Storage(hosts.root / f"cached{seed}", seed),
+        )
         cached.server.cache(60.0, 30.0)
         cached.server.delay_contents(30.0)
         cached.server.remember()
         one, two = plain.files(), cached.files()
         for method, args, more in script(random.Random(seed), 200):
             expected, found = (
-                answer(files, storage.root, method, args, more) for files, storage in ((one, plain), (two, cached))
+                answer(files, storage.root, method, args, more)
+                for files, storage in ((one, plain), (two, cached))
             )
             missing = ("FileNotFoundError", errno.ENOENT), ("NotADirectoryError", errno.ENOTDIR)
             # What is remembered of one of two names may be noticed before what is wrong with the other.
-            assert found == expected or (found in missing and expected in missing), (seed, method, args, more)
+            assert found == expected or (found in missing and expected in missing), (
+                seed,
+                method,
+                args,
+                more,
+            )
         assert tree(cached.root) == tree(plain.root)
         cached.server.close()
 
@@ -558,7 +599,11 @@ def test_what_is_in_a_folder_that_is_remembered_as_missing_is_missing(hosts: Hos
     one.make_folder(folder)
     one.create(folder / "a", b"1")
     assert not two.exists(folder / "a")
-    assert error_of(lambda: two.create(folder / "b", b"1")) == errno.ENOENT == error_of(lambda: two.names(folder))
+    assert (
+        error_of(lambda: two.create(folder / "b", b"1"))
+        == errno.ENOENT
+        == error_of(lambda: two.names(folder))
+    )
     two.make_folder(folder, exist_ok=True)  # which asks the server
     assert two.is_folder(folder) and two.exists(folder / "a")
 
@@ -656,7 +701,9 @@ def test_a_name_is_seen_before_its_content(storage: Storage) -> None:
 # ---- crashes ----
 
 
-def crashed(root: Path, prepare: Callable[[SimFiles, Engine], object], seeds: int = 40) -> list[dict[str, object]]:
+def crashed(
+    root: Path, prepare: Callable[[SimFiles, Engine], object], seeds: int = 40
+) -> list[dict[str, object]]:
     """Return the trees that crashes leave."""
     found = []
     for seed in range(seeds):
@@ -664,7 +711,13 @@ def crashed(root: Path, prepare: Callable[[SimFiles, Engine], object], seeds: in
         storage.server.remember()
         prepare(storage.files(), storage.engine)
         storage.server.crash(10.0)
-        found.append({name: about[1] for name, about in tree(storage.root).items() if isinstance(about, tuple)})
+        found.append(
+            {
+                name: about[1]
+                for name, about in tree(storage.root).items()
+                if isinstance(about, tuple)
+            }
+        )
         assert not storage.root.with_name(f"{seed}.lost").exists()
     return found
 
@@ -685,7 +738,9 @@ def test_a_crash_loses_contents_and_names_that_were_not_synced(place: Path) -> N
     found = crashed(root, write)
     assert {one["kept"] for one in found} > {b"kept", b"kept a"}
     assert all(b"kept and more".startswith(one["kept"]) for one in found)  # type: ignore[arg-type]
-    assert {one["old"] for one in found} == {b"old"}  # all in one moment: the rename is lost with the content
+    assert {one["old"] for one in found} == {
+        b"old"
+    }  # all in one moment: the rename is lost with the content
     assert {tuple(one) for one in found} == {("kept", "old")}
 
 
@@ -708,7 +763,10 @@ def test_what_is_synced_survives_a_crash(place: Path) -> None:
         files.append(place / "f/log", b"1", sync=True)
         files.sync_folder(place / "f")
 
-    assert all(sorted(one) == ["f", "f/a.json", "f/log"] and one["f/log"] == b"1" for one in crashed(place, write))
+    assert all(
+        sorted(one) == ["f", "f/a.json", "f/log"] and one["f/log"] == b"1"
+        for one in crashed(place, write)
+    )
 
 
 def test_a_crash_puts_back_folders_and_removed_files(place: Path) -> None:
@@ -812,7 +870,9 @@ def test_a_ledger_whose_writer_dies_at_any_step_goes_on(place: Path) -> None:
     ends = set()
     for step in range(1, 60):
         storage = Storage(place / str(step), step)
-        ledger.append(storage.root, ("note", {"number": 0}), world=SimWorld(storage, storage.files()))
+        ledger.append(
+            storage.root, ("note", {"number": 0}), world=SimWorld(storage, storage.files())
+        )
         process, files = storage.process("node2", dies_at=step)
         try:
             ledger.append(storage.root, ("note", {"number": 1}), world=SimWorld(storage, files))
@@ -821,7 +881,9 @@ def test_a_ledger_whose_writer_dies_at_any_step_goes_on(place: Path) -> None:
         if process.alive:
             break
         storage.engine.now += 600.0
-        ledger.append(storage.root, ("note", {"number": 2}), world=SimWorld(storage, storage.files()))
+        ledger.append(
+            storage.root, ("note", {"number": 2}), world=SimWorld(storage, storage.files())
+        )
         entries, torn = ledger.read(storage.root, storage.files())
         numbers = tuple(one.data["number"] for one in entries if one.kind)
         assert numbers in ((0, 2), (0, 1, 2)) and not torn

@@ -58,7 +58,9 @@ def test_the_same_chance_gives_the_same_bytes(entry: tuple[str, str, str]) -> No
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=" ".join)
-def test_a_script_is_lines_in_order_with_its_times_and_its_seed(entry: tuple[str, str, str]) -> None:
+def test_a_script_is_lines_in_order_with_its_times_and_its_seed(
+    entry: tuple[str, str, str],
+) -> None:
     script = drawn(entry)
     moments = [moment for moment, _ in script.lines]
     assert moments == sorted(moments) and 0 == moments[0] < moments[-1] <= script.seconds
@@ -94,12 +96,22 @@ def test_logs_hold_what_the_documents_describe(entry: tuple[str, str, str], tmp_
     system, workload, round = entry
     composed = load_entry(system, workload, round=round, site=Site())
     described = [
-        {"key": of.key, "env": of.env, "fact": of.fact, "value": of.value, "form": of.form} for of in composed.logged
+        {"key": of.key, "env": of.env, "fact": of.fact, "value": of.value, "form": of.form}
+        for of in composed.logged
     ]
     logs = [script.output for script in scripts(Trainings(facts(*entry)), 3)]
-    root = own_set(tmp_path / "set", logs, entries=described, benchmark=composed.benchmark, ruleset=composed.ruleset)
+    root = own_set(
+        tmp_path / "set",
+        logs,
+        entries=described,
+        benchmark=composed.benchmark,
+        ruleset=composed.ruleset,
+    )
     (root / "environment.sh").write_text(
-        "".join(f"declare -x {name}={json.dumps(str(value))}\n" for name, value in composed.whole_env.items())
+        "".join(
+            f"declare -x {name}={json.dumps(str(value))}\n"
+            for name, value in composed.whole_env.items()
+        )
     )
     for number in range(1, 4):
         state = json.loads((root / f"runs/{number}/state.json").read_text())
@@ -109,12 +121,20 @@ def test_logs_hold_what_the_documents_describe(entry: tuple[str, str, str], tmp_
 
 def test_values_follow_the_environment() -> None:
     site = Site()
-    entry = load_entry("MI325X_08x08x32", "flux1", site=site, env={"LEARNING_RATE": "3e-4", "WARMUP_STEPS": "7"})
+    entry = load_entry(
+        "MI325X_08x08x32", "flux1", site=site, env={"LEARNING_RATE": "3e-4", "WARMUP_STEPS": "7"}
+    )
     script = Trainings(facts_of(entry)).script(seed=1, start_ms=0, chance=random.Random(1))
     values = {record["key"]: record["value"] for record in lines(script.output)}
-    assert (values["opt_base_learning_rate"], values["opt_learning_rate_warmup_steps"]) == (0.0003, 7)
+    assert (values["opt_base_learning_rate"], values["opt_learning_rate_warmup_steps"]) == (
+        0.0003,
+        7,
+    )
     assert (values["submission_platform"], values["submission_org"]) == ("8xMI325X", "AMD")
-    assert (values["global_batch_size"], values["config_filename"]) == (2048, "config_MI325X_08x08x32.sh")
+    assert (values["global_batch_size"], values["config_filename"]) == (
+        2048,
+        "config_MI325X_08x08x32.sh",
+    )
 
 
 def test_a_workload_that_nobody_published_logs_what_its_document_says(tmp_path: Path) -> None:
@@ -149,13 +169,17 @@ def test_a_set_scores(entry: tuple[str, str, str], tmp_path: Path) -> None:
     assert [str(finding) for finding in score.findings] == []
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry[1] != "builtin"], ids=" ".join)
+@pytest.mark.parametrize(
+    "entry", [entry for entry in ENTRIES if entry[1] != "builtin"], ids=" ".join
+)
 def test_nearly_all_sets_pass_the_test_of_convergence(entry: tuple[str, str, str]) -> None:
     of = facts(*entry)
     reference, trainings = table(of.ruleset, of.benchmark), Trainings(of)
     assert reference is not None
     counts = [samples(script) for script in scripts(trainings, 500)]
-    passed = [reference.check(of.global_batch, counts[at : at + 10]).passed for at in range(0, 500, 10)]
+    passed = [
+        reference.check(of.global_batch, counts[at : at + 10]).passed for at in range(0, 500, 10)
+    ]
     assert sum(passed) >= 48
     point, _ = reference.point(of.global_batch)
     assert point is not None and mean(counts) == pytest.approx(point.mean, rel=0.05)
@@ -164,7 +188,9 @@ def test_nearly_all_sets_pass_the_test_of_convergence(entry: tuple[str, str, str
 @pytest.mark.parametrize("entry", [FLUX1, LLAMA2, LLAMA31], ids=" ".join)
 def test_times_are_as_published(entry: tuple[str, str, str]) -> None:
     system, workload, round = entry
-    (published,) = [one for one in find(benchmark=workload, round=round, system=system) if one.system == system]
+    (published,) = [
+        one for one in find(benchmark=workload, round=round, system=system) if one.system == system
+    ]
     trainings = Trainings(facts(*entry))
     times = [minutes(script) for script in scripts(trainings, 1000)]
     assert trainings.source.startswith(f"published: {published.submitter} {system}, round {round}")
@@ -186,9 +212,17 @@ def test_the_rate_varies_little_between_runs() -> None:
 
 def test_start_up_is_as_published() -> None:
     trainings = Trainings(facts("MI355X_1x8x1_HPE", "llama31_8b", "6.0"))
-    warm = [trainings.script(seed=1, start_ms=0, chance=random.Random(n)).run_start_s for n in range(300)]
-    cold = [trainings.script(seed=1, start_ms=0, chance=random.Random(n), cold=True).run_start_s for n in range(300)]
-    assert mean(warm) == pytest.approx(120, rel=0.01) and mean(cold) == pytest.approx(340.5, rel=0.01)
+    warm = [
+        trainings.script(seed=1, start_ms=0, chance=random.Random(n)).run_start_s
+        for n in range(300)
+    ]
+    cold = [
+        trainings.script(seed=1, start_ms=0, chance=random.Random(n), cold=True).run_start_s
+        for n in range(300)
+    ]
+    assert mean(warm) == pytest.approx(120, rel=0.01) and mean(cold) == pytest.approx(
+        340.5, rel=0.01
+    )
     assert trainings.seconds.shutdown == 21
 
 
@@ -201,7 +235,10 @@ def test_start_up_is_as_published() -> None:
             ("MI300X_01x08x32", "flux1", "6.0"),
             "estimated from AMD MI325X_08x08x32, round 6.0, 64 GPUs, 92.36 min, shortened from 529 min",
         ),
-        (("MI355X_2x8x1_tp1pp1ep1_gbs64", "gpt_oss_20b", "6.0"), "assumed: half of minutes_per_run (180)"),
+        (
+            ("MI355X_2x8x1_tp1pp1ep1_gbs64", "gpt_oss_20b", "6.0"),
+            "assumed: half of minutes_per_run (180)",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -209,7 +246,9 @@ def test_an_estimate_says_so(entry: tuple[str, str, str], source: str) -> None:
     trainings = Trainings(facts(*entry))
     assert trainings.source.startswith(source)
     assert trainings.seconds.run <= trainings.facts.minutes_per_run * 60 * 0.8
-    assert source.encode() in trainings.script(seed=1, start_ms=0, chance=random.Random(1)).lines[0][1]
+    assert (
+        source.encode() in trainings.script(seed=1, start_ms=0, chance=random.Random(1)).lines[0][1]
+    )
 
 
 def test_the_length_of_a_run_can_be_given() -> None:
@@ -282,4 +321,6 @@ def test_garbage_and_long_lines_do_not_hide_the_end() -> None:
         finder.feed(script.output)
         finder.finish()
         assert finder.status == "success"
-        assert whole.with_garbage(random.Random(chance), 20) == whole.with_garbage(random.Random(chance), 20)
+        assert whole.with_garbage(random.Random(chance), 20) == whole.with_garbage(
+            random.Random(chance), 20
+        )

@@ -17,7 +17,9 @@ from orchestrator.simulation.faults import parse
 from orchestrator.simulation.rehearsal import make_plan, rehearse
 from orchestrator.simulation.training import Trainings, facts_of
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mllog"))  # the referee of the tests of scoring
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1] / "mllog")
+)  # the referee of the tests of scoring
 
 MLPERF = [entry for entry in ENTRIES if entry[1] != "builtin"]
 NO_ENGINE = Site(container={"engine": "none"}).container
@@ -33,16 +35,23 @@ CATALOGUE = [
     ("system", "workload", "round"),
     [pytest.param(*entry, marks=[] if entry[2] == "6.0" else pytest.mark.long) for entry in MLPERF],
 )
-def test_the_referee_accepts_a_rehearsed_set(system: str, workload: str, round: str, tmp_path: Path) -> None:
+def test_the_referee_accepts_a_rehearsed_set(
+    system: str, workload: str, round: str, tmp_path: Path
+) -> None:
     """Compliance of each log, different seeds, RCP: what the package checker asks; and the mean is ours."""
     import mllog_referee  # pandas and scipy take seconds to import
 
     site = Site(scheduler="slurm", log_dir=str(tmp_path / "sets"), spares=1)
     entry = load_entry(system, workload, round=round, site=site)
     if not entry.image:
-        entry = load_entry(system, workload, round=round, site=site.model_copy(update={"container": NO_ENGINE}))
+        entry = load_entry(
+            system, workload, round=round, site=site.model_copy(update={"container": NO_ENGINE})
+        )
     played = rehearse(make_plan(entry, faults=[parse("node 1 dies in run 2")]), tmp_path / "played")
-    assert played.complete and len(list(played.root.glob("runs/*/attempt_*"))) == entry.runs_required + 1
+    assert (
+        played.complete
+        and len(list(played.root.glob("runs/*/attempt_*"))) == entry.runs_required + 1
+    )
     of, results = facts_of(entry), str(Layout(played.root).results)
     answer = mllog_referee.judge(results, of.benchmark, of.ruleset)
     assert (answer.crash, answer.valid) == ("", True), vars(answer)

@@ -196,7 +196,12 @@ class World(Simulation):
             if not machine.up:
                 self.jobs.power_on(name)
                 self.cluster.node_up(name, rebooted=True)
-            machine.failing, machine.refuses, machine.broken_container, machine.slow = {}, "", "", 1.0
+            machine.failing, machine.refuses, machine.broken_container, machine.slow = (
+                {},
+                "",
+                "",
+                1.0,
+            )
             machine.floods, machine.forges, machine.starts_nothing = False, "", False
         self.engine.run(self.idle, self.engine.now + LIMIT_S)
         for _ in range(3):
@@ -215,11 +220,22 @@ class Sets:
         self._world: World | None = None
 
     def make(
-        self, plan: Plan = well, *, nodes: int = 2, spares: int = 0, nexp: int = 2, seed: int = 1, **site: Any
+        self,
+        plan: Plan = well,
+        *,
+        nodes: int = 2,
+        spares: int = 0,
+        nexp: int = 2,
+        seed: int = 1,
+        **site: Any,
     ) -> World:
         """Return a world whose set has `nexp` runs on `nodes` nodes each. `site`: keys of the site."""
         self.close()
-        wide = (nodes + spares) if "side_by_side" not in site else nodes * site["side_by_side"] + spares
+        wide = (
+            (nodes + spares)
+            if "side_by_side" not in site
+            else nodes * site["side_by_side"] + spares
+        )
         keys = json.dumps({"spares": spares, **site})
         self._world = World(_bundle(self._folder, nodes, nexp, keys), self._folder, wide, seed)
         self._world.plan = plan

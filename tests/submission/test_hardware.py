@@ -58,7 +58,10 @@ def a_machine(root: Path) -> Path:
             f"sys/block/nvme{index}n1/size": str(3_840_755_982_336 // 512),
             f"sys/block/nvme{index}n1/queue/rotational": "0\n",
         }
-    files |= {"sys/block/sda/size": str(960_197_124_096 // 512), "sys/block/sda/queue/rotational": "0\n"}
+    files |= {
+        "sys/block/sda/size": str(960_197_124_096 // 512),
+        "sys/block/sda/queue/rotational": "0\n",
+    }
     write(root, files)
     return root
 
@@ -66,7 +69,9 @@ def a_machine(root: Path) -> Path:
 def settings() -> Settings:
     """Settings that are empty but for the container's."""
     empty = {
-        item.name: {"int": 0, "str": ""}.get(str(item.type), ()) for item in fields(Settings) if item.name != "data"
+        item.name: {"int": 0, "str": ""}.get(str(item.type), ())
+        for item in fields(Settings)
+        if item.name != "data"
     }
     return Settings(**{**empty, "engine": "docker", "cont": "rocm/amd-mlperf:flux1_training_6.0"})  # type: ignore[arg-type]
 
@@ -74,7 +79,9 @@ def settings() -> Settings:
 def a_node(root: Path, set_dir: Path, name: str = "n1") -> Node:
     layout = Layout(set_dir)
     layout.node(name).mkdir(parents=True)
-    return Node(name, settings(), set_dir, layout, "1", str(root), "/sys", "/proc", "/dev", "/run", "/tmp")
+    return Node(
+        name, settings(), set_dir, layout, "1", str(root), "/sys", "/proc", "/dev", "/run", "/tmp"
+    )
 
 
 def hardware(root: Path, set_dir: Path, name: str = "n1") -> Path:
@@ -118,8 +125,13 @@ def test_the_description_takes_what_all_nodes_say(tmp_path: Path) -> None:
     assert "host_storage_capacity" not in captured(SetEvidence(tmp_path / "set"), MEMBERS)
     described = {"system": "MI325X_08x08x32", "nodes": 2, "gpus_per_node": 8}
     made = describe(described, tmp_path / "set", {"submitter": "AMD"}, {})
-    assert made["host_processor_vcpu_count"] == "256" and made["host_storage_type"] == "NVMe SSD, SSD"
-    assert made["host_memory_capacity"] == "3 TB" and made["accelerator_model_name"] == "AMD Instinct MI325X"
+    assert (
+        made["host_processor_vcpu_count"] == "256" and made["host_storage_type"] == "NVMe SSD, SSD"
+    )
+    assert (
+        made["host_memory_capacity"] == "3 TB"
+        and made["accelerator_model_name"] == "AMD Instinct MI325X"
+    )
 
 
 def test_a_node_that_tells_nothing_is_no_error(tmp_path: Path) -> None:

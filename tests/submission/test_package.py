@@ -42,35 +42,59 @@ def refused(source: Path, **more: str) -> str:
 
 def shifted(content: bytes, days: int) -> bytes:
     """A log some days later, with another seed."""
-    later = re.sub(rb'"time_ms": (\d+)', lambda match: b'"time_ms": %d' % (int(match[1]) + days * 86_400_000), content)
+    later = re.sub(
+        rb'"time_ms": (\d+)',
+        lambda match: b'"time_ms": %d' % (int(match[1]) + days * 86_400_000),
+        content,
+    )
     return re.sub(
-        rb'("key": "seed", "value": )(\d+)', lambda match: match[1] + b"%d" % (int(match[2]) + 100_000 * days), later
+        rb'("key": "seed", "value": )(\d+)',
+        lambda match: match[1] + b"%d" % (int(match[2]) + 100_000 * days),
+        later,
     )
 
 
 def test_a_complete_set_passes_the_official_checker(
-    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    whole_set: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, here = tmp_path / "AMD", tmp_path / "where the user is"
     here.mkdir()
     monkeypatch.chdir(here)
     assert package(whole_set, out, "--verify") == 0
-    assert not list(here.iterdir())  # the checker writes package_checker.log into its current folder
+    assert not list(
+        here.iterdir()
+    )  # the checker writes package_checker.log into its current folder
     assert "package checker, round 5.1.0: no errors" in capsys.readouterr().out
     assert sorted(path.name for path in (out / RESULTS).iterdir()) == sorted(
         f"result_{index}.txt" for index in range(10)
     )
     # The copies are the logs, byte for byte, in launch order, and the checker wrote into a copy of the tree only.
-    assert [(out / RESULTS / f"result_{index}.txt").read_bytes() for index in range(10)] == sets.logs(sets.MI355X)
-    assert not list(out.rglob("scaling.json")) and not list(out.rglob("*.log")) and not list(tmp_path.glob(".*"))
-    description = json.loads((out / "systems/MI355X_1x8x1.json").read_text())
-    assert set(description) == set(MEMBERS) and all(isinstance(value, str) for value in description.values())
+    assert [
+        (out / RESULTS / f"result_{index}.txt").read_bytes() for index in range(10)
+    ] == sets.logs(sets.MI355X)
     assert (
-        description["accelerators_per_node"] == "8" and description["accelerator_model_name"] == "AMD Instinct MI355X"
+        not list(out.rglob("scaling.json"))
+        and not list(out.rglob("*.log"))
+        and not list(tmp_path.glob(".*"))
     )
-    assert (out / CODE / "job.sh").stat().st_mode & 0o111 and not (out / CODE / "lib/common.sh").stat().st_mode & 0o111
+    description = json.loads((out / "systems/MI355X_1x8x1.json").read_text())
+    assert set(description) == set(MEMBERS) and all(
+        isinstance(value, str) for value in description.values()
+    )
+    assert (
+        description["accelerators_per_node"] == "8"
+        and description["accelerator_model_name"] == "AMD Instinct MI355X"
+    )
+    assert (out / CODE / "job.sh").stat().st_mode & 0o111 and not (
+        out / CODE / "lib/common.sh"
+    ).stat().st_mode & 0o111
     record = json.loads((out / CODE / "runs.json").read_text())
-    assert [run["result"] for run in record["runs"]] == [f"result_{index}.txt" for index in range(10)]
+    assert [run["result"] for run in record["runs"]] == [
+        f"result_{index}.txt" for index in range(10)
+    ]
     assert record["attempts_not_scored"][0]["reason"] == "node-b: the container was killed"
     assert "the container was killed" in (out / CODE / "README.md").read_text()
 
@@ -89,7 +113,9 @@ def test_the_median_window_of_a_longer_set(tmp_path: Path) -> None:
     first = record["runs"].index(used[0])
     assert record["runs"][first : first + 10] == used, "the runs are not consecutive"
     assert sum(run["why"] == "outside the median window" for run in record["runs"]) == 3
-    other = sets.make_set(tmp_path / "other", sets.logs(sets.MI350X), system="MI350X_1x8x1", workload="llama31_8b")
+    other = sets.make_set(
+        tmp_path / "other", sets.logs(sets.MI350X), system="MI350X_1x8x1", workload="llama31_8b"
+    )
     both = make_package([str(root), str(other)], Options(submitter="AMD", framework="PyTorch"))
     assert (
         sum(name.startswith("results/") for name in both.files) == 20
@@ -117,7 +143,8 @@ def test_a_missing_system_description_is_refused(tmp_path: Path) -> None:
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X), system="OurOwn_1x8x1")
     text = refused(root)
     assert (
-        "systems/OurOwn_1x8x1.json: nothing is known for host_processors_per_node" in text and "--system-json" in text
+        "systems/OurOwn_1x8x1.json: nothing is known for host_processors_per_node" in text
+        and "--system-json" in text
     )
     assert "nothing is known for framework" in refused(
         sets.make_set(tmp_path / "b", sets.logs(sets.MI355X)), framework=""
@@ -131,14 +158,24 @@ def test_the_checker_agrees_about_what_is_refused(whole_set: Path) -> None:
     def system(name: str) -> dict[str, bytes]:
         return {path.replace("MI355X_1x8x1", name): data for path, data in made.files.items()}
 
-    nine = {path: data for path, data in system("nine").items() if not path.endswith("result_9.txt")}
+    nine = {
+        path: data for path, data in system("nine").items() if not path.endswith("result_9.txt")
+    }
     twice = system("twice")
-    twice["results/twice/llama2_70b_lora/result_4.txt"] = twice["results/twice/llama2_70b_lora/result_3.txt"]
-    unknown = {path.replace("/llama2_70b_lora/", "/llama2/"): data for path, data in system("unknown").items()}
+    twice["results/twice/llama2_70b_lora/result_4.txt"] = twice[
+        "results/twice/llama2_70b_lora/result_3.txt"
+    ]
+    unknown = {
+        path.replace("/llama2_70b_lora/", "/llama2/"): data
+        for path, data in system("unknown").items()
+    }
     word = verify({**nine, **twice, **unknown}, made.ruleset, ["llama2_70b_lora", "llama2"])
     text = "\n".join(word.errors)
     assert (
-        not word.passed and "found 9, expected 10" in text and "eed checker failed" in text and "skipped llama2" in text
+        not word.passed
+        and "found 9, expected 10" in text
+        and "eed checker failed" in text
+        and "skipped llama2" in text
     )
     bare = {path: data for path, data in made.files.items() if not path.startswith("systems/")}
     assert "without a verdict" in " ".join(verify(bare, made.ruleset, made.benchmarks).errors)
@@ -146,7 +183,8 @@ def test_the_checker_agrees_about_what_is_refused(whole_set: Path) -> None:
 
 def test_sets_that_are_not_compliant_are_refused(tmp_path: Path) -> None:
     contents = [
-        content.replace(b'"lora_rank", "value": 16', b'"lora_rank", "value": 8') for content in sets.logs(sets.MI355X)
+        content.replace(b'"lora_rank", "value": 16', b'"lora_rank", "value": 8')
+        for content in sets.logs(sets.MI355X)
     ]
     assert "10 bad runs" in refused(sets.make_set(tmp_path, contents))
     open_ = [content.replace(b'"closed"', b'"open"') for content in sets.logs(sets.MI355X)]
@@ -154,7 +192,8 @@ def test_sets_that_are_not_compliant_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"), [("My System", "contains a space"), (".hidden", "begins with a dot"), ("a/b", "no name")]
+    ("name", "problem"),
+    [("My System", "contains a space"), (".hidden", "begins with a dot"), ("a/b", "no name")],
 )
 def test_bad_names_are_refused(whole_set: Path, name: str, problem: str) -> None:
     assert problem in refused(whole_set, system=name)
@@ -185,7 +224,9 @@ def test_what_is_no_mlperf_benchmark_is_refused_for_that_alone(tmp_path: Path) -
             refused(root, ruleset=ruleset).split("\n  hint")[0],
         )
     # Nor does calling a benchmark's set one's own make it one that can be handed in.
-    assert "no MLPerf benchmark" in refused(sets.make_set(tmp_path, sets.logs(sets.MI355X)), ruleset="own")
+    assert "no MLPerf benchmark" in refused(
+        sets.make_set(tmp_path, sets.logs(sets.MI355X)), ruleset="own"
+    )
 
 
 def test_logs_that_are_not_what_was_described_are_refused_unless_allowed(
@@ -207,12 +248,24 @@ def test_logs_that_are_not_what_was_described_are_refused_unless_allowed(
 def test_the_organisation_in_the_logs_is_the_submitter(whole_set: Path) -> None:
     said = refused(whole_set, submitter="Dell")
     assert "the logs say submission_org 'AMD', and --submitter says 'Dell'" in said
-    entry = {"key": "submission_org", "env": "MLLOG_SUBMISSION_ORG", "fact": "", "value": "", "form": "{}"}
+    entry = {
+        "key": "submission_org",
+        "env": "MLLOG_SUBMISSION_ORG",
+        "fact": "",
+        "value": "",
+        "form": "{}",
+    }
     (whole_set / "bundle/workload.json").write_text(json.dumps({"logged": [entry]}))
-    assert "MLLOG_SUBMISSION_ORG in the site's `env` says it" in refused(whole_set, submitter="Dell")
+    assert "MLLOG_SUBMISSION_ORG in the site's `env` says it" in refused(
+        whole_set, submitter="Dell"
+    )
     assert make_package([str(whole_set)], Options(submitter="amd", framework="f")).files
-    allowed = make_package([str(whole_set)], Options(submitter="Dell", framework="f", allow_differences=True))
-    assert any("--submitter says 'Dell'" in one and one.endswith(" (allowed)") for one in allowed.warnings)
+    allowed = make_package(
+        [str(whole_set)], Options(submitter="Dell", framework="f", allow_differences=True)
+    )
+    assert any(
+        "--submitter says 'Dell'" in one and one.endswith(" (allowed)") for one in allowed.warnings
+    )
 
 
 def test_folders_of_logs_need_a_system(tmp_path: Path) -> None:
@@ -220,13 +273,16 @@ def test_folders_of_logs_need_a_system(tmp_path: Path) -> None:
     given = dict.fromkeys(MEMBERS, "1")
     members = {**given, "status": "Preview", "division": "closed"}
     made = make_package(
-        [str(sets.MI355X)], Options(submitter="AMD", status="", system="X", framework="f", given=members)
+        [str(sets.MI355X)],
+        Options(submitter="AMD", status="", system="X", framework="f", given=members),
     )
     assert made.files["results/X/llama2_70b_lora/result_0.txt"] == sets.logs(sets.MI355X)[0]
     assert json.loads(made.files["systems/X.json"])["status"] == "Preview"
 
 
-def test_what_is_known_about_a_system(whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_known_about_a_system(
+    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nodes add what they all say; the user's file wins; wrong shapes are errors."""
     for node, cooling in (("node-a", "Air"), ("node-b", "Liquid")):
         (whole_set / f"nodes/{node}/hardware.json").write_text(
@@ -235,7 +291,11 @@ def test_what_is_known_about_a_system(whole_set: Path, tmp_path: Path, capsys: p
     mine = tmp_path / "mine.json"
     mine.write_text(
         json.dumps(
-            {"host_storage_type": "NVMe", "host_processor_model_name": "Other", "other_software_stack": {"rccl": 2.27}}
+            {
+                "host_storage_type": "NVMe",
+                "host_processor_model_name": "Other",
+                "other_software_stack": {"rccl": 2.27},
+            }
         )
     )
     assert package(whole_set, tmp_path / "out", "--system-json", str(mine), "--json") == 0
@@ -252,11 +312,16 @@ def test_what_is_known_about_a_system(whole_set: Path, tmp_path: Path, capsys: p
         assert package(whole_set, tmp_path / "out2", "--system-json", str(mine)) == 2
     mine.write_text('{"number_of_nodes": "two", "status": "Ready"}')
     assert package(whole_set, tmp_path / "out2", "--system-json", str(mine)) == 1
-    assert "number_of_nodes is 'two'" in capsys.readouterr().err and not (tmp_path / "out2").exists()
+    assert (
+        "number_of_nodes is 'two'" in capsys.readouterr().err and not (tmp_path / "out2").exists()
+    )
 
 
 def test_nothing_is_overwritten_or_left(
-    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    whole_set: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -274,7 +339,10 @@ def _full(self: Path, target: Path) -> None:
 
 
 def test_the_checker_is_missing_or_hangs(
-    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    whole_set: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = make_package([str(whole_set)], Options(submitter="AMD", framework="PyTorch"))
     with pytest.raises(InputError, match=r"did not end within 0 s"):

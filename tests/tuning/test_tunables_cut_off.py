@@ -14,7 +14,9 @@ from orchestrator.tuning.profile import Tunable, TuningProfile
 from orchestrator.tuning.rows import is_complete
 from orchestrator.tuning.script import tunables_script
 
-NMI, ASLR, BALANCING = (f"proc/sys/kernel/{name}" for name in ("nmi_watchdog", "randomize_va_space", "numa_balancing"))
+NMI, ASLR, BALANCING = (
+    f"proc/sys/kernel/{name}" for name in ("nmi_watchdog", "randomize_va_space", "numa_balancing")
+)
 KILLED = "kill -KILL $$"
 
 
@@ -28,7 +30,9 @@ def under(switch: Path, fault: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("program", ["flock", "mv", "rm", "rmdir"])
-def test_term_to_every_process_ends_no_program_of_a_revert(host: Host, tmp_path: Path, program: str) -> None:
+def test_term_to_every_process_ends_no_program_of_a_revert(
+    host: Host, tmp_path: Path, program: str
+) -> None:
     switch = tmp_path / "switch"
     host.tool(program, under(switch, "kill -TERM $$; kill -INT $$; kill -HUP $$", program))
     host.rows("apply", "14-lab1")
@@ -70,7 +74,9 @@ def test_a_flock_that_is_killed_is_no_lock_that_is_held(host: Host, tmp_path: Pa
 def test_a_revert_that_cannot_put_everything_back_is_not_complete(host: Host) -> None:
     host.rows("apply", "one")
     host.rows("apply", "two")
-    assert is_complete(host.run("revert", "one").stdout.splitlines()), "the values are kept for the other owner"
+    assert is_complete(host.run("revert", "one").stdout.splitlines()), (
+        "the values are kept for the other owner"
+    )
     (host.root / NMI).unlink()
     (host.root / NMI).mkdir()
     reply = host.run("revert", "two")
@@ -103,7 +109,9 @@ def test_what_an_operator_sets_after_a_cut_off_revert_stays(host: Host, fault: s
     host.rows("apply", "15-lab1")
     host.rows("revert", "15-lab1")
     assert values_of_operator(host)
-    assert not list(host.state.parent.glob("state*")), "the next revert removes what the first one left"
+    assert not list(host.state.parent.glob("state*")), (
+        "the next revert removes what the first one left"
+    )
 
 
 def test_the_watchdog_completes_a_revert_that_cannot_forget(host: Host, tmp_path: Path) -> None:
@@ -136,7 +144,9 @@ def test_a_journal_whose_values_all_hold_is_not_the_next_job_s(host: Host, tmp_p
     knob = Tunable("nmi_watchdog", "file", True, f"/{NMI}", "0", True, True, "for a test", "")
     host.script.write_bytes(tunables_script(TuningProfile("other", "one knob", (knob,), ())))
     host.rows("apply", "two")
-    assert [line.split("\t")[1] for line in (host.state / "journal").read_text().splitlines()[1:-1]] == ["nmi_watchdog"]
+    assert [
+        line.split("\t")[1] for line in (host.state / "journal").read_text().splitlines()[1:-1]
+    ] == ["nmi_watchdog"]
     set_by_operator(host)
     host.rows("revert", "two")
     assert host.read(NMI) == "1" and values_of_operator(host)
@@ -145,7 +155,9 @@ def test_a_journal_whose_values_all_hold_is_not_the_next_job_s(host: Host, tmp_p
 # ---- the watchdog
 
 
-def test_a_watchdog_whose_flock_dies_tries_again(host: Host, tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_watchdog_whose_flock_dies_tries_again(
+    host: Host, tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
     switch = tmp_path / "switch"
     host.tool("flock", under(switch, KILLED, "flock"))
     host.rows("apply", "job", ORCH_OWNER_PID=str(sleeper.pid))
@@ -164,7 +176,11 @@ def test_a_watchdog_that_ignores_term_ends_with_the_revert(host: Host) -> None:
     host.rows("apply", "job", ORCH_LEASE_S="3600")
     wait_for(lambda: host.status().watchdog)
     [watchdog] = watchdogs(host.state)
-    ignored = next(line for line in Path(f"/proc/{watchdog}/status").read_text().splitlines() if "SigIgn" in line)
+    ignored = next(
+        line
+        for line in Path(f"/proc/{watchdog}/status").read_text().splitlines()
+        if "SigIgn" in line
+    )
     assert int(ignored.split()[1], 16) & 1 << 14, "TERM"
     os.kill(watchdog, 15)
     host.rows("revert", "job")

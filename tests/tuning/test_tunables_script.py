@@ -20,7 +20,13 @@ GPU_LEVEL = "sys/bus/pci/drivers/amdgpu/0000:05:00.0/power_dpm_force_performance
 
 
 def of_kind(
-    kind: str, target: str, wanted: str, *, need: bool = True, change: bool = True, name: str = "knob"
+    kind: str,
+    target: str,
+    wanted: str,
+    *,
+    need: bool = True,
+    change: bool = True,
+    name: str = "knob",
 ) -> Tunable:
     return Tunable(name, kind, change, target, wanted, need, change, "for a test", "")
 
@@ -32,11 +38,15 @@ def host_with(folder: Path, *tunables: Tunable, **shape: object) -> Host:
 def test_apply_verify_revert(host: Host) -> None:
     planned = host.rows("plan")
     assert host.is_as_before
-    assert {planned[name].result for name in ("cpu_idle_state2", "cpu_governor", "nmi_watchdog", "thp_enabled")} == {
-        "change"
-    }
+    assert {
+        planned[name].result
+        for name in ("cpu_idle_state2", "cpu_governor", "nmi_watchdog", "thp_enabled")
+    } == {"change"}
     applied = host.rows("apply", "job-1")
-    assert applied["cpu_governor"].before == "powersave,schedutil" and applied["cpu_governor"].after == "performance"
+    assert (
+        applied["cpu_governor"].before == "powersave,schedutil"
+        and applied["cpu_governor"].after == "performance"
+    )
     assert {row.result for row in applied.values() if row.need == "required"} == {"ok"}
     assert {row.result for row in host.rows("verify").values() if row.need == "required"} == {"ok"}
     for k in range(4):
@@ -67,10 +77,16 @@ def test_watch_answers_every_line(host: Host) -> None:
         return {cells[0]: cells[1:] for cells in (line.rstrip("\n").split("\t") for line in lines)}
 
     boot = answer()
-    assert boot["iommu_passthrough"][0] == "iommu=pt" and boot["iommu_passthrough"][-2:] == ["look", "holds"]
+    assert boot["iommu_passthrough"][0] == "iommu=pt" and boot["iommu_passthrough"][-2:] == [
+        "look",
+        "holds",
+    ]
     process.stdin.write("\n")
     first = answer()
-    assert first["nmi_watchdog"][:2] == ["0", "0"] and first["nmi_watchdog"][-2:] == ["set", "holds"]
+    assert first["nmi_watchdog"][:2] == ["0", "0"] and first["nmi_watchdog"][-2:] == [
+        "set",
+        "holds",
+    ]
     assert "pcie_acs" not in boot | first and not boot.keys() & first.keys()
     (host.root / "proc/sys/kernel/nmi_watchdog").write_text("1\n")
     # A signal to the whole job does not end it; the end of its input does.
@@ -106,7 +122,9 @@ def test_two_owners(host: Host) -> None:
 def test_another_value_is_not_forced_on_a_living_owner(host: Host, tmp_path: Path) -> None:
     host.rows("apply", "one")
     other = tmp_path / "other.sh"
-    other.write_text(host.script.read_text().replace("nmi_watchdog\t0\trequired", "nmi_watchdog\t1\trequired"))
+    other.write_text(
+        host.script.read_text().replace("nmi_watchdog\t0\trequired", "nmi_watchdog\t1\trequired")
+    )
     ours, host.script = host.script, other
     row = host.rows("apply", "two", status=1)["nmi_watchdog"]
     assert (row.result, row.wanted, row.after) == ("failed", "1", "0")
@@ -131,7 +149,9 @@ def test_a_dead_owner_does_not_count(host: Host, sleeper: subprocess.Popen[bytes
     assert host.is_as_before
 
 
-def test_the_watchdog_reverts_for_a_killed_owner(host: Host, sleeper: subprocess.Popen[bytes]) -> None:
+def test_the_watchdog_reverts_for_a_killed_owner(
+    host: Host, sleeper: subprocess.Popen[bytes]
+) -> None:
     host.rows("apply", "job", ORCH_OWNER_PID=str(sleeper.pid))
     wait_for(lambda: host.status().watchdog in watchdogs(host.state))
     sleeper.send_signal(signal.SIGKILL)
@@ -229,7 +249,12 @@ def test_a_knob_that_does_not_hold(host: Host) -> None:
     (host.root / NMI).symlink_to(STUBBORN)
     host.before = snapshot(host.root)
     row = host.rows("apply", "job", status=1)["nmi_watchdog"]
-    assert (row.result, row.need, row.wanted, row.after) == ("failed", "required", "0", STUBBORN.read_text().strip())
+    assert (row.result, row.need, row.wanted, row.after) == (
+        "failed",
+        "required",
+        "0",
+        STUBBORN.read_text().strip(),
+    )
     assert host.rows("verify", status=1)["thp_enabled"].result == "ok"
     host.rows("revert", "job")
     assert host.is_as_before
@@ -240,7 +265,10 @@ def test_one_of_many_files_that_does_not_hold(host: Host) -> None:
     path.unlink()
     path.symlink_to(STUBBORN)
     host.before = snapshot(host.root)
-    assert host.rows("apply", "job", status=1)["cpu_governor"].after == f"performance,{STUBBORN.read_text().strip()}"
+    assert (
+        host.rows("apply", "job", status=1)["cpu_governor"].after
+        == f"performance,{STUBBORN.read_text().strip()}"
+    )
     host.rows("revert", "job")
     assert host.is_as_before
 
@@ -260,7 +288,9 @@ def test_what_cannot_be_put_back_is_kept_for_the_next_try(host: Host) -> None:
     real.unlink()
     real.symlink_to(STUBBORN)
     assert host.rows("revert", "job", status=1)["nmi_watchdog"].result == "failed"
-    assert [line.split("\t")[1] for line in (host.state / "journal").read_text().splitlines()[1:-1]] == ["nmi_watchdog"]
+    assert [
+        line.split("\t")[1] for line in (host.state / "journal").read_text().splitlines()[1:-1]
+    ] == ["nmi_watchdog"]
     real.unlink()
     real.write_text("0\n")
     host.rows("revert", "job")
@@ -273,16 +303,26 @@ def test_what_the_kernel_lacks_is_unsupported(tmp_path: Path) -> None:
     for path in host.root.glob("sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"):
         path.unlink()
     rows = host.rows("apply", "job")
-    assert {rows[name].result for name in ("nmi_watchdog", "cpu_governor", "pcie_acs")} == {"unsupported"}
+    assert {rows[name].result for name in ("nmi_watchdog", "cpu_governor", "pcie_acs")} == {
+        "unsupported"
+    }
     assert not (host.root / NMI).exists()
     host.rows("revert", "job")
 
 
 def test_host_checks_are_never_changed(tmp_path: Path) -> None:
-    host = Host(tmp_path, "host_checks", files={"proc/cmdline": "quiet iommu=soft\n", GPU_LEVEL: "high\n"})
+    host = Host(
+        tmp_path, "host_checks", files={"proc/cmdline": "quiet iommu=soft\n", GPU_LEVEL: "high\n"}
+    )
     rows = host.rows("apply", "job")
-    assert (rows["iommu_passthrough"].result, rows["iommu_passthrough"].after) == ("failed", "iommu=soft")
-    assert (rows["gpu_performance_level"].result, rows["gpu_performance_level"].after) == ("failed", "high,auto")
+    assert (rows["iommu_passthrough"].result, rows["iommu_passthrough"].after) == (
+        "failed",
+        "iommu=soft",
+    )
+    assert (rows["gpu_performance_level"].result, rows["gpu_performance_level"].after) == (
+        "failed",
+        "high,auto",
+    )
     assert rows["numa_per_socket"].result == "ok" and rows["iommu_on"].after == "absent"
     assert snapshot(host.root) == host.before
     host.rows("revert", "job")
@@ -296,7 +336,9 @@ def test_access_control_services_of_bridges(tmp_path: Path, control: int, found:
     device.mkdir(parents=True)
     (device / "class").write_text("0x060400\n")
     space = bytearray(4096)
-    space[0x100:0x104] = (0x0001 | 2 << 16 | 0x140 << 20).to_bytes(4, "little")  # error reporting, then at 0x140:
+    space[0x100:0x104] = (0x0001 | 2 << 16 | 0x140 << 20).to_bytes(
+        4, "little"
+    )  # error reporting, then at 0x140:
     space[0x140:0x144] = (0x000D | 1 << 16).to_bytes(4, "little")
     space[0x146:0x148] = control.to_bytes(2, "little")
     (device / "config").write_bytes(space)
@@ -322,16 +364,26 @@ def test_the_gpu_driver_is_never_unloaded(tmp_path: Path) -> None:
     host.tool("modprobe", "case $* in *--dry-run*) ;; *) mkdir -p $ROOT/sys/module/amdgpu ;; esac")
     assert host.rows("apply", "job")["amdgpu"].result == "ok"
     host.rows("revert", "job")
-    assert (host.root / "sys/module/amdgpu").is_dir() and not [call for call in host.calls() if "--remove" in call]
+    assert (host.root / "sys/module/amdgpu").is_dir() and not [
+        call for call in host.calls() if "--remove" in call
+    ]
 
 
 def test_a_service_is_stopped_and_started(tmp_path: Path) -> None:
-    group, unit = "sys/fs/cgroup/system.slice/irqbalance.service", "usr/lib/systemd/system/irqbalance.service"
+    group, unit = (
+        "sys/fs/cgroup/system.slice/irqbalance.service",
+        "usr/lib/systemd/system/irqbalance.service",
+    )
     host = host_with(
-        tmp_path, of_kind("service", "irqbalance", "inactive"), files={f"{group}/cgroup.procs": "7\n", unit: "[Unit]\n"}
+        tmp_path,
+        of_kind("service", "irqbalance", "inactive"),
+        files={f"{group}/cgroup.procs": "7\n", unit: "[Unit]\n"},
     )
     (host.root / "run/systemd/system").mkdir(parents=True)
-    host.tool("systemctl", f"case $1 in stop) rm -r $ROOT/{group} ;; start) mkdir -p $ROOT/{group} ;; esac")
+    host.tool(
+        "systemctl",
+        f"case $1 in stop) rm -r $ROOT/{group} ;; start) mkdir -p $ROOT/{group} ;; esac",
+    )
     assert host.rows("apply", "job")["knob"].result == "ok"
     assert host.rows("verify")["knob"].after == "inactive"
     assert host.rows("revert", "job")["knob"].after == "active"
@@ -348,10 +400,15 @@ def test_a_gpu_setting(tmp_path: Path, tool: str) -> None:
     if tool != "sysfs":
         # The file refuses; the tool makes the driver give the value after all.
         for k in (5, 6):
-            path = host.root / f"sys/bus/pci/drivers/amdgpu/0000:0{k}:00.0/power_dpm_force_performance_level"
+            path = (
+                host.root
+                / f"sys/bus/pci/drivers/amdgpu/0000:0{k}:00.0/power_dpm_force_performance_level"
+            )
             path.unlink()
             path.symlink_to(STUBBORN)
-        words = {"amd-smi": "dev=$3 level=$5", "rocm-smi": "dev=0000:0$(($2 + 5)):00.0 level=$4"}[tool]
+        words = {"amd-smi": "dev=$3 level=$5", "rocm-smi": "dev=0000:0$(($2 + 5)):00.0 level=$4"}[
+            tool
+        ]
         host.tool(
             tool,
             f"{words}\nfile=$ROOT/sys/bus/pci/drivers/amdgpu/$dev/power_dpm_force_performance_level\n"
@@ -373,7 +430,8 @@ def test_many_at_once(host: Host) -> None:
     """Twelve jobs come and go on one host at the same time; the last one out leaves it as it was."""
     line = '"$1" "$2" apply "$3" >/dev/null && "$1" "$2" verify >/dev/null && "$1" "$2" revert "$3" >/dev/null 2>&1'
     jobs = [
-        subprocess.Popen(["bash", "-c", line, "_", "bash", host.script, f"job-{k}"], env=host.env()) for k in range(12)
+        subprocess.Popen(["bash", "-c", line, "_", "bash", host.script, f"job-{k}"], env=host.env())
+        for k in range(12)
     ]
     assert [job.wait(300) for job in jobs] == [0] * 12
     assert host.is_as_before
@@ -387,10 +445,17 @@ def test_without_root() -> None:
         drop = ["setpriv", "--reuid=65534", "--clear-groups", "bash", str(host.script)]
         env = host.env(ORCH_TUNABLES_STATE="/run/orchestrator-tunables-test")
         answer = subprocess.run(
-            [*drop, "apply", "job"], env=env, text=True, capture_output=True, timeout=300, check=False
+            [*drop, "apply", "job"],
+            env=env,
+            text=True,
+            capture_output=True,
+            timeout=300,
+            check=False,
         )
         assert answer.returncode == 3 and "root is needed" in answer.stderr
-        looked = subprocess.run([*drop, "verify"], env=env, text=True, capture_output=True, timeout=300, check=False)
+        looked = subprocess.run(
+            [*drop, "verify"], env=env, text=True, capture_output=True, timeout=300, check=False
+        )
         assert len(looked.stdout.splitlines()) == len(load_profile("recommended").tunables)
         assert snapshot(host.root) == host.before
 
@@ -408,7 +473,9 @@ def test_a_program_that_the_host_lacks_is_named(host: Host, tmp_path: Path) -> N
     assert host.is_as_before
 
 
-@pytest.mark.parametrize("words", [(), ("apply",), ("apply", "a b"), ("apply", "../x"), ("tune",), ("revert", "")])
+@pytest.mark.parametrize(
+    "words", [(), ("apply",), ("apply", "a b"), ("apply", "../x"), ("tune",), ("revert", "")]
+)
 def test_wrong_words(host: Host, words: tuple[str, ...]) -> None:
     answer = host.run(*words)
     assert answer.returncode == 2 and answer.stderr.startswith("usage:")

@@ -47,7 +47,12 @@ class Place:
     """A folder on the lab's shared storage with a site file and, for rehearsals, one root folder per node."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
-        self.lab, self.folder, self.log_dir, self.bundle = lab, folder, folder / "results", folder / "bundle"
+        self.lab, self.folder, self.log_dir, self.bundle = (
+            lab,
+            folder,
+            folder / "results",
+            folder / "bundle",
+        )
         self.log_dir.mkdir(parents=True)
         self.nodes = lab.nodes[:2]
         self.site = folder / "site.yaml"
@@ -90,7 +95,9 @@ class Place:
     def gate(self) -> Path:
         """Have run 1 wait, once it prints `waits`, until the file that this returns is there."""
         code = self.folder / "code"
-        shutil.copytree(TOP / "workloads/builtin", code, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            TOP / "workloads/builtin", code, ignore=shutil.ignore_patterns("__pycache__")
+        )
         script = code / "run_and_time.sh"
         waits = '[ "$ORCH_RUN" != 1 ] || { echo waits; until [ -e go ]; do sleep 0.05; done; }'
         script.write_text(script.read_text().replace("exec python3", f"{waits}\nexec python3"))
@@ -134,7 +141,11 @@ class Place:
     def in_run(self, prints: str = "run_start") -> Path:
         """Wait until the first attempt of run 1 prints this; returns its folder."""
         folder = self.set_dir() / "runs/1/attempt_1"
-        wait_for(lambda: (folder / "node_0.log").exists() and prints in (folder / "node_0.log").read_text())
+        wait_for(
+            lambda: (
+                (folder / "node_0.log").exists() and prints in (folder / "node_0.log").read_text()
+            )
+        )
         return folder
 
     def has_reverted(self, node: str) -> bool:
@@ -147,12 +158,17 @@ class Place:
         for node in self.nodes if "ORCH_TUNABLES_ROOT" in self.env else [""]:
             with pytest.MonkeyPatch.context() as patch:
                 for name, text in self.env.items():
-                    patch.setenv(name, text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text)
+                    patch.setenv(
+                        name,
+                        text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text,
+                    )
                 assert main(["tune", "revert", "--json"]) == 0
 
     def is_back(self) -> bool:
         """Whether the machine's own settings are as before a test that changes them."""
-        return self.machine is None or (machine.knobs() == self.machine and not TUNABLES_STATE.exists())
+        return self.machine is None or (
+            machine.knobs() == self.machine and not TUNABLES_STATE.exists()
+        )
 
 
 def kill(pids: list[int]) -> None:
@@ -177,7 +193,9 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     if "Kill task failed" in lab.run("sinfo", "--noheader", "--list-reasons").stdout:
         lab.run("scontrol", "update", f"nodename={','.join(lab.nodes)}", "state=resume")
     wait_for(made.is_back)
-    wait_for(lambda: not watchdogs(made.folder) and not (made.machine and watchdogs(TUNABLES_STATE)))
+    wait_for(
+        lambda: not watchdogs(made.folder) and not (made.machine and watchdogs(TUNABLES_STATE))
+    )
     assert differences(made.folder) == []
     shutil.rmtree(made.folder)
 
@@ -221,18 +239,26 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
             if f'"key": "{word}"' in line
         }
         assert set(start.caches) == set(place.nodes)
-        assert all(cache.ready_ms <= times["cache_clear"] <= times["run_start"] for cache in start.caches.values())
+        assert all(
+            cache.ready_ms <= times["cache_clear"] <= times["run_start"]
+            for cache in start.caches.values()
+        )
         assert (
             start.value("kernel", second) == "6.8.0-60-generic"
             and start.value("gpu.firmware.smc", first) == "0x00557101"
         )
-        assert start.value("image", second).startswith("sha256:") and start.value("knob.nmi_watchdog", second) == "0"
+        assert (
+            start.value("image", second).startswith("sha256:")
+            and start.value("knob.nmi_watchdog", second) == "0"
+        )
     for node, root in roots.items():
         assert (root / "proc/sys/vm/drop_caches").read_text() == "3\n"
         (root / "proc/sys/vm/drop_caches").write_text("0\n")
         assert snapshot(root) == before[node]
         rows = parse_rows((set_dir / f"nodes/{node}/tunables.tsv").read_text().splitlines())
-        assert {row.action for row in rows} == {"apply", "revert"} and not [row for row in rows if row.broken]
+        assert {row.action for row in rows} == {"apply", "revert"} and not [
+            row for row in rows if row.broken
+        ]
 
 
 # ---- endings: the values before and after are the same, byte for byte ----
@@ -260,11 +286,17 @@ class Knobs:
 
     def changed_nodes(self) -> set[str]:
         """The nodes whose values are not those of the beginning; real knobs belong to all of them."""
-        changed = {name.split()[0] for name, text in self.now().items() if text != self.before[name]}
+        changed = {
+            name.split()[0] for name, text in self.now().items() if text != self.before[name]
+        }
         return changed if self.roots or not changed else set(self.place.nodes)
 
     def held(self) -> bool:
-        return TUNABLES_STATE.exists() if not self.roots else any((self.place.folder / "state").glob("*/*"))
+        return (
+            TUNABLES_STATE.exists()
+            if not self.roots
+            else any((self.place.folder / "state").glob("*/*"))
+        )
 
     def put_back(self) -> bool:
         return self.now() == self.before and not self.held()
@@ -302,16 +334,34 @@ def test_nothing_is_left_soon_after_the_job_is_ended(
     if how == "scancel":
         place.lab.run("scancel", job)
     else:
-        request.addfinalizer(lambda: place.lab.run("scontrol", "delete", "partition=urgent", check=False))
-        place.lab.run("scontrol", "create", "partition=urgent", "nodes=ALL", "prioritytier=100", "maxtime=10")
-        words = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(place.nodes)}", "--output=/dev/null")
+        request.addfinalizer(
+            lambda: place.lab.run("scontrol", "delete", "partition=urgent", check=False)
+        )
+        place.lab.run(
+            "scontrol", "create", "partition=urgent", "nodes=ALL", "prioritytier=100", "maxtime=10"
+        )
+        words = (
+            "--partition=urgent",
+            "--exclusive",
+            f"--nodelist={','.join(place.nodes)}",
+            "--output=/dev/null",
+        )
         place.lab.run("sbatch", *words, "--wrap=true")
-        wait_for(lambda: job not in place.lab.run("squeue", "--noheader", "--format=%i", "--states=RUNNING").stdout)
+        wait_for(
+            lambda: (
+                job
+                not in place.lab.run(
+                    "squeue", "--noheader", "--format=%i", "--states=RUNNING"
+                ).stdout
+            )
+        )
     wait_for(lambda: not containers())
     wait_for(lambda: knobs.put_back() and place.job()["ended_ms"])
     wait_for(lambda: all(place.has_reverted(node) for node in place.nodes))
     assert place.job()["state"] == state and how.split("-")[0] in place.job()["reason"], place.job()
-    wait_for(lambda: not (place.set_dir() / "loop.lock").exists() and not processes(str(place.set_dir())))
+    wait_for(
+        lambda: not (place.set_dir() / "loop.lock").exists() and not processes(str(place.set_dir()))
+    )
     one = json.loads((attempt / "state.json").read_text())
     assert (one["state"], one["outcome"]) == ("failed", "interrupted"), one
     wait_for(lambda: not place.running())

@@ -50,7 +50,9 @@ def test_which_profile_a_workload_gets() -> None:
     assert choose_profile("flux1", "6.0") == choose_profile() == "recommended"
     assert choose_profile("builtin", "1.0") == "host_checks"
     entry = load_entry(
-        "MI325X_08x08x32", "flux1", site=Site.model_validate({"log_dir": "/x", "tuning": {"profile": "published"}})
+        "MI325X_08x08x32",
+        "flux1",
+        site=Site.model_validate({"log_dir": "/x", "tuning": {"profile": "published"}}),
     )
     assert profile_for(entry).name == "published"
     assert profile_names() == ["host_checks", "published", "recommended"]
@@ -75,20 +77,41 @@ def test_a_profile_of_the_site_extends_ours(tmp_path: Path) -> None:
             KNOB + "kind: file, path: /etc/passwd, value: x}",
             "6: knobs[0].path: '/etc/passwd' is not a file or pattern below /proc or /sys",
         ),
-        (KNOB + "kind: file, path: /proc/self/root/tmp/x, value: x}", "is not a file or pattern below /proc or /sys"),
-        (KNOB + "kind: file, path: '/proc/[0-9]*/cwd/x', value: x}", "is not a file or pattern below /proc or /sys"),
-        (KNOB + "kind: file, path: /sys/../etc/passwd, value: x}", "is not a file or pattern below /proc or /sys"),
-        (KNOB + "kind: file, path: '/sys/$(reboot)', value: x}", "is not a file or pattern below /proc or /sys"),
+        (
+            KNOB + "kind: file, path: /proc/self/root/tmp/x, value: x}",
+            "is not a file or pattern below /proc or /sys",
+        ),
+        (
+            KNOB + "kind: file, path: '/proc/[0-9]*/cwd/x', value: x}",
+            "is not a file or pattern below /proc or /sys",
+        ),
+        (
+            KNOB + "kind: file, path: /sys/../etc/passwd, value: x}",
+            "is not a file or pattern below /proc or /sys",
+        ),
+        (
+            KNOB + "kind: file, path: '/sys/$(reboot)', value: x}",
+            "is not a file or pattern below /proc or /sys",
+        ),
         (KNOB + "kind: file, value: x}", "a knob of kind file needs the key path"),
-        (KNOB + "kind: sysctl, key: a.b, state: 2, value: x}", "a knob of kind sysctl has no key state"),
+        (
+            KNOB + "kind: sysctl, key: a.b, state: 2, value: x}",
+            "a knob of kind sysctl has no key state",
+        ),
         (KNOB + "kind: sysctl, key: a.b}", "needs either value (to be set) or any_of"),
         (KNOB + "kind: cmdline, value: iommu=pt}", "can only be looked at"),
         (KNOB + "kind: service, unit: x, value: stopped}", "a service is active or inactive"),
-        (KNOB + "kind: sysctl, key: a.b, value: 'a|b'}", "write several accepted values as the list any_of"),
+        (
+            KNOB + "kind: sysctl, key: a.b, value: 'a|b'}",
+            "write several accepted values as the list any_of",
+        ),
         (KNOB + "kind: sysctls, key: a.b, value: '1'}", "is not accepted; accepted: file, sysctl"),
         (KNOB + "kind: sysctl, key: a.b, valeu: '1'}", "knobs[0].valeu: unknown key"),
         (
-            KNOB + "kind: cpu_governor, value: a}\n" + KNOB.partition("\n")[2] + "kind: cpu_governor, value: a}",
+            KNOB
+            + "kind: cpu_governor, value: a}\n"
+            + KNOB.partition("\n")[2]
+            + "kind: cpu_governor, value: a}",
             "the knob one stands twice",
         ),
     ],
@@ -117,4 +140,6 @@ def test_the_script_is_clean(tmp_path: Path) -> None:
 
 
 def test_the_same_profile_gives_the_same_bytes() -> None:
-    assert tunables_script(load_profile("recommended")) == tunables_script(load_profile("recommended"))
+    assert tunables_script(load_profile("recommended")) == tunables_script(
+        load_profile("recommended")
+    )

@@ -33,9 +33,14 @@ def test_a_set_leaves_its_hosts_as_they_were(tmp_path: Path) -> None:
     site.write_text(SITE.format(folder=tmp_path))
     (tmp_path / "code").mkdir()
     (tmp_path / "code/run_and_time.sh").write_text(f"echo '{STOP}'\n")
-    write_bundle(render_bundle(load_entry("local_2x2x8", "builtin", site=site), nexp=1), tmp_path / "bundle")
+    write_bundle(
+        render_bundle(load_entry("local_2x2x8", "builtin", site=site), nexp=1), tmp_path / "bundle"
+    )
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-    env |= {"ORCH_TUNABLES_ROOT": f"{tmp_path}/host/%n", "ORCH_TUNABLES_STATE": f"{tmp_path}/state/%n"}
+    env |= {
+        "ORCH_TUNABLES_ROOT": f"{tmp_path}/host/%n",
+        "ORCH_TUNABLES_STATE": f"{tmp_path}/state/%n",
+    }
     argv = ["bash", tmp_path / "bundle/run_with_docker.sh"]
     done = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
@@ -44,7 +49,10 @@ def test_a_set_leaves_its_hosts_as_they_were(tmp_path: Path) -> None:
     assert set(start.caches) == {"local0", "local1"}
     # A folder's meminfo does not change: 10 + 500 + 40 - 100.
     assert {(one.before_kib, one.after_kib) for one in start.caches.values()} == {(450, 450)}
-    assert start.value("gpu.count", "local1") == "2" and start.value("gpu.max_sclk", "local0") == "2100Mhz"
+    assert (
+        start.value("gpu.count", "local1") == "2"
+        and start.value("gpu.max_sclk", "local0") == "2100Mhz"
+    )
     assert start.value("knob.cpu_governor", "local0") == "performance"
     assert len(start.value("environment", "local0")) == 64
     assert not differences([start]) and not drifts(SetEvidence(set_dir))
@@ -67,7 +75,9 @@ def test_differences_across_runs(tmp_path: Path) -> None:
         write_start(
             tmp_path,
             run,
-            "*\tdriver\t6.10\n" if run == 10 else "*\tdriver\t6.12\n" + ("n2\tdriver\t6.11\n" if run == 3 else ""),
+            "*\tdriver\t6.10\n"
+            if run == 10
+            else "*\tdriver\t6.12\n" + ("n2\tdriver\t6.11\n" if run == 3 else ""),
         )
     found = [
         (one.field, one.node, one.run, one.value, one.usual)
@@ -80,7 +90,10 @@ def test_a_fact_that_one_run_did_not_tell(tmp_path: Path) -> None:
     write_start(tmp_path, 1, "*\trocm\t7.0\n")
     write_start(tmp_path, 2, "*\trocm\t7.0\n")
     write_start(tmp_path, 3, "*\tkernel\t6\n")
-    assert [(one.field, one.run, one.value) for one in differences(attempt_starts(SetEvidence(tmp_path)))] == [
+    assert [
+        (one.field, one.run, one.value)
+        for one in differences(attempt_starts(SetEvidence(tmp_path)))
+    ] == [
         ("kernel", 3, "6"),
         ("rocm", 3, "-"),
     ]
@@ -94,4 +107,6 @@ def test_damaged_records(tmp_path: Path) -> None:
     (folder / "node_1.json").write_text('{"node": "n2", "dri')
     [start] = attempt_starts(SetEvidence(tmp_path))
     assert start.caches == {"n1": Cache(12, 0, None)}
-    assert [(one.node, one.knob, one.found) for one in drifts(SetEvidence(tmp_path))] == [("n1", "a", "1")]
+    assert [(one.node, one.knob, one.found) for one in drifts(SetEvidence(tmp_path))] == [
+        ("n1", "a", "1")
+    ]

@@ -63,25 +63,35 @@ def fill(root: Path, *, cpus: int = 4, gpus: int = 2, files: Mapping[str, str] =
 
 
 def snapshot(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
 
 
 class Host:
     """A fake host and the script on it. Owners are this test's own process unless said otherwise."""
 
-    def __init__(self, folder: Path, profile: str | TuningProfile = "recommended", **shape: object) -> None:
+    def __init__(
+        self, folder: Path, profile: str | TuningProfile = "recommended", **shape: object
+    ) -> None:
         self.root, self.state, self.bin = folder / "root", folder / "state", folder / "bin"
         self.bin.mkdir(parents=True)
         fill(self.root, **shape)  # type: ignore[arg-type]
         self.script = folder / "runtime_tunables.sh"
-        self.script.write_bytes(tunables_script(load_profile(profile) if isinstance(profile, str) else profile))
+        self.script.write_bytes(
+            tunables_script(load_profile(profile) if isinstance(profile, str) else profile)
+        )
         self.tool("modprobe", "exit 1")
         self.before = snapshot(self.root)
 
     def tool(self, name: str, text: str) -> None:
         """A program of this host; $ROOT is its file system, and its calls are noted in bin/calls."""
         path = self.bin / name
-        path.write_text(f'#!/bin/bash\nROOT={self.root}\necho "{name} $*" >>{self.bin}/calls\n{text}\n')
+        path.write_text(
+            f'#!/bin/bash\nROOT={self.root}\necho "{name} $*" >>{self.bin}/calls\n{text}\n'
+        )
         path.chmod(0o755)
 
     def calls(self) -> list[str]:
@@ -139,7 +149,10 @@ def processes(*words: str, **environment: str) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            line, variables = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes().split(b"\0")
+            line, variables = (
+                (folder / "cmdline").read_bytes(),
+                (folder / "environ").read_bytes().split(b"\0"),
+            )
         except OSError:
             continue
         if all(word.encode() in line for word in words) and all(
@@ -154,7 +167,11 @@ def watchdogs(state: Path) -> list[int]:
 
     What they start has their command line, too, for a moment.
     """
-    return [pid for pid in processes("orchestrator_tunables_watchdog", str(state)) if leads_a_session(pid)]
+    return [
+        pid
+        for pid in processes("orchestrator_tunables_watchdog", str(state))
+        if leads_a_session(pid)
+    ]
 
 
 def leads_a_session(pid: int) -> bool:

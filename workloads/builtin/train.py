@@ -38,7 +38,8 @@ class Training:
         """This node's shards of the data. Part of the timed run: the rules let nobody touch data before run_start."""
         first = self.node * self.plan.ranks_per_node
         self.shards = [
-            Shard(rank, self.plan.world, self.seed) for rank in range(first, first + self.plan.ranks_per_node)
+            Shard(rank, self.plan.world, self.seed)
+            for rank in range(first, first + self.plan.ranks_per_node)
         ]
 
     def share(self) -> float:
@@ -48,7 +49,9 @@ class Training:
         """One step of all ranks together; False when the training has diverged."""
         plan = self.plan
         self.faults.reach(self.share())
-        gradients = [whole(self.network.gradient(shard.draw(plan.micro_batch))) for shard in self.shards]
+        gradients = [
+            whole(self.network.gradient(shard.draw(plan.micro_batch))) for shard in self.shards
+        ]
         poisoned = None in gradients or self.faults.wants("nan", self.share())
         total = exchange.total(None if poisoned else [sum(column) for column in zip(*gradients)])
         self.steps += 1
@@ -118,9 +121,13 @@ def train(environment: Environment) -> int:
     seed = environment.integer("SEED", low=0)
     nodes = environment.integer("SLURM_NNODES", high=MAX_RANKS)
     node = environment.integer("SLURM_NODEID", low=0, high=nodes - 1)
-    ranks = environment.integer("BUILTIN_RANKS_PER_NODE", "GPUS_PER_NODE", "DGXNGPU", high=MAX_RANKS)
+    ranks = environment.integer(
+        "BUILTIN_RANKS_PER_NODE", "GPUS_PER_NODE", "DGXNGPU", high=MAX_RANKS
+    )
     if nodes * ranks > MAX_RANKS:
-        raise BadSettings(f"{nodes} nodes x {ranks} ranks: at most {MAX_RANKS} ranks share the data set")
+        raise BadSettings(
+            f"{nodes} nodes x {ranks} ranks: at most {MAX_RANKS} ranks share the data set"
+        )
     log = Log(node == 0)
     numbered = not environment.has("BUILTIN_RANKS_BY_NAME")
     if numbered:
@@ -136,7 +143,9 @@ def train(environment: Environment) -> int:
         for one in [everyone] * ranks if everyone.speaks else [log]:
             one.start("init_start")
     if plan.stand_in:
-        log.line(f"stand-in for {plan.benchmark}: a small network trains in its place; nothing here is a result of it")
+        log.line(
+            f"stand-in for {plan.benchmark}: a small network trains in its place; nothing here is a result of it"
+        )
     plan.describe(log, seed, "onprem")
     training = Training(plan, exchange.number if exchange else node, seed, log, faults)
     exchange = exchange or meet(environment, plan, node, seed)

@@ -75,8 +75,13 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mix, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mix, self.out = (
+            nn.Linear(width, 3 * width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         samples, length, width = x.shape
@@ -115,7 +120,9 @@ class Settings:
         self.target = float(os.environ["TINY_TARGET"])
         self.eval_every = int(os.environ["TINY_EVAL_EVERY_SAMPLES"])
         self.most = int(os.environ["TINY_MAX_SAMPLES"])
-        self.width, self.layers, self.heads = (int(os.environ[f"TINY_{name}"]) for name in ("WIDTH", "LAYERS", "HEADS"))
+        self.width, self.layers, self.heads = (
+            int(os.environ[f"TINY_{name}"]) for name in ("WIDTH", "LAYERS", "HEADS")
+        )
         self.global_batch = self.micro_batch * dist.get_world_size()
 
 
@@ -167,11 +174,17 @@ def train(settings: Settings, device: torch.device) -> bool:
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(settings.seed)
     net = GPT(settings.width, settings.layers, settings.heads).to(device)
-    model = DistributedDataParallel(net, device_ids=[device.index] if device.type == "cuda" else None)
+    model = DistributedDataParallel(
+        net, device_ids=[device.index] if device.type == "cuda" else None
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, fused=device.type == "cuda")
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (settings.warmup + 1)))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, (step + 1) / (settings.warmup + 1))
+    )
     chain, source = Chain(), torch.Generator().manual_seed(settings.seed * 1009 + rank)
-    exam = chain.draw(EVAL_SAMPLES, torch.Generator().manual_seed(EVAL_SEED))[rank::world].to(device)
+    exam = chain.draw(EVAL_SAMPLES, torch.Generator().manual_seed(EVAL_SEED))[rank::world].to(
+        device
+    )
     # The first use of every kernel is not training: nothing is learned from it.
     model(chain.draw(settings.micro_batch, torch.Generator().manual_seed(0)).to(device)).backward()
     optimizer.zero_grad(set_to_none=True)
@@ -183,7 +196,11 @@ def train(settings: Settings, device: torch.device) -> bool:
     mllog("INTERVAL_START", "block_start", samples_count=0)
     while not reached and done < settings.most:
         if step % STEPS_AT_ONCE == 0:
-            drawn = chain.draw(settings.micro_batch * STEPS_AT_ONCE, source).to(device).chunk(STEPS_AT_ONCE)
+            drawn = (
+                chain.draw(settings.micro_batch * STEPS_AT_ONCE, source)
+                .to(device)
+                .chunk(STEPS_AT_ONCE)
+            )
         model(drawn[step % STEPS_AT_ONCE]).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -199,7 +216,9 @@ def train(settings: Settings, device: torch.device) -> bool:
         mllog("POINT_IN_TIME", "tracked_stats", {"throughput": rate}, samples_count=done)
         reached, since = loss <= settings.target, time.monotonic()
     mllog("INTERVAL_END", "block_stop", samples_count=done)
-    mllog("INTERVAL_END", "run_stop", samples_count=done, status="success" if reached else "aborted")
+    mllog(
+        "INTERVAL_END", "run_stop", samples_count=done, status="success" if reached else "aborted"
+    )
     return reached
 
 
@@ -210,7 +229,10 @@ def main() -> None:
     describe(settings)
     reached = train(settings, device)
     if dist.get_rank() == 0:
-        print(f"{'the target is reached' if reached else 'the target was not reached'}, on {device.type}", flush=True)
+        print(
+            f"{'the target is reached' if reached else 'the target was not reached'}, on {device.type}",
+            flush=True,
+        )
     dist.destroy_process_group()
 
 

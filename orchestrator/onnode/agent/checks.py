@@ -27,7 +27,13 @@ Jobs = dict[str, tuple[Check, ...]]
 
 _JOBS: Jobs = {
     # What only reads small files of the kernel shares a process.
-    "engine image clock limits versions": (host.engine, host.image, host.clock, host.limits, host.versions),
+    "engine image clock limits versions": (
+        host.engine,
+        host.image,
+        host.clock,
+        host.limits,
+        host.versions,
+    ),
     "log_dir": (host.log_dir,),
     "data": (host.data,),
     "free_space": (host.free_space,),
@@ -72,7 +78,11 @@ class Checks:
             gpus = {}
             for name in _GPU_NAMES:
                 self._tell(name, told[0], 0, *told[1:])
-        wanted = {names: job for names, job in {**_JOBS, **gpus}.items() if set(names.split()) & set(self._missing)}
+        wanted = {
+            names: job
+            for names, job in {**_JOBS, **gpus}.items()
+            if set(names.split()) & set(self._missing)
+        }
         self._running = {_start(job, node, engine, write): names for names, job in wanted.items()}
         os.close(write)
 
@@ -94,7 +104,9 @@ class Checks:
     def finish(self) -> None:
         """End what still runs, say the rows that are missing, and that all is told."""
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # it stays to be waited for
-        ended = " ".join(names for pid, names in self._running.items() if os.waitid(os.P_PID, pid, look)).split()
+        ended = " ".join(
+            names for pid, names in self._running.items() if os.waitid(os.P_PID, pid, look)
+        ).split()
         self.read()
         ended = list(NAMES) if self.done else ended
         self.end()
@@ -105,7 +117,13 @@ class Checks:
             else:
                 remedy = _NO_ANSWER.get(name, "look at the node's load and dmesg")
                 remedy = remedy.format(engine=self._node.settings.engine)
-                self._tell(name, "fail", self._seconds * 1000, f"no answer within {self._seconds} s", remedy)
+                self._tell(
+                    name,
+                    "fail",
+                    self._seconds * 1000,
+                    f"no answer within {self._seconds} s",
+                    remedy,
+                )
         self._node.say("checked", now_ms())
 
     def end(self) -> None:
@@ -175,7 +193,9 @@ def _run(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) ->
                 fields = (name, verdict, ms, shortened(text, 480), shortened(remedy, 240))
                 # One write, short enough for the pipe to keep it whole.
                 os.write(write, (UNIT.join(fields) + "\n").encode("utf-8", "replace"))
-        except Exception as error:  # a check that fails in an unforeseen way costs its own verdict only
+        except (
+            Exception
+        ) as error:  # a check that fails in an unforeseen way costs its own verdict only
             import traceback
 
             place = traceback.extract_tb(error.__traceback__)[-1]

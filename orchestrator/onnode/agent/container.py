@@ -71,11 +71,17 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
     status, words = ask("image", "inspect", "--format", "{{.Id}}", settings.cont)
     found = words.decode("utf-8", "replace").strip() if status == 0 else ""
     if found:
-        return EngineState("up", found if ":" in found else f"sha256:{found}")  # podman leaves it out
+        return EngineState(
+            "up", found if ":" in found else f"sha256:{found}"
+        )  # podman leaves it out
     if ask("version")[0] == 0:
-        return EngineState("up", "", f"image {settings.cont} is not on this node; pull or load it there")
+        return EngineState(
+            "up", "", f"image {settings.cont} is not on this node; pull or load it there"
+        )
     engine = " ".join(settings.engine_command)
-    return EngineState("silent", "", f"the container engine ({engine}) does not answer on this node")
+    return EngineState(
+        "silent", "", f"the container engine ({engine}) does not answer on this node"
+    )
 
 
 def pulled_name(settings: Settings) -> str:
@@ -91,8 +97,15 @@ def pulled_name(settings: Settings) -> str:
 
 def bind(source: str, target: str, mode: str = "rw") -> str:
     """Return what the engine's option --mount takes: CSV. Unlike with --volume a missing folder is an error, and is not made."""
-    fields = ["type=bind", f"source={source}", f"target={target}", *(["readonly"] if mode == "ro" else [])]
-    return ",".join('"' + one.replace('"', '""') + '"' if set(one) & set(',"') else one for one in fields)
+    fields = [
+        "type=bind",
+        f"source={source}",
+        f"target={target}",
+        *(["readonly"] if mode == "ro" else []),
+    ]
+    return ",".join(
+        '"' + one.replace('"', '""') + '"' if set(one) & set(',"') else one for one in fields
+    )
 
 
 def _shared(node: Node) -> dict[str, str]:
@@ -126,9 +139,13 @@ def _volumes(node: Node) -> list[str]:
         volumes.append(bind(source, target))
     for source, target, mode in (mount.split("\t") for mount in settings.site_mounts):
         if not os.path.exists(source):
-            raise Failed("data", f"{source} does not exist on this node (container.mounts of the site)")
+            raise Failed(
+                "data", f"{source} does not exist on this node (container.mounts of the site)"
+            )
         volumes.append(bind(source, target, mode))
-    return volumes + ([bind(settings.code_source, settings.code_dir)] if settings.code_source else [])
+    return volumes + (
+        [bind(settings.code_source, settings.code_dir)] if settings.code_source else []
+    )
 
 
 def _options(node: Node) -> list[str]:
@@ -137,7 +154,8 @@ def _options(node: Node) -> list[str]:
     return [
         one
         for one in node.settings.container_options
-        if not one.startswith(device) or os.path.exists(node.dev + one[len("--device=/dev") :].partition(":")[0])
+        if not one.startswith(device)
+        or os.path.exists(node.dev + one[len("--device=/dev") :].partition(":")[0])
     ]
 
 
@@ -151,22 +169,35 @@ def client_argv(
 ) -> list[str]:
     """Return the command that runs bash in a container which lives as long as its input is open; bash's own words follow."""
     argv = [*engine, "run", "--rm", "--interactive", "--init", "--name", name]
-    argv += [word for label, value in labels.items() for word in ("--label", f"orchestrator.{label}={value}")]
+    argv += [
+        word
+        for label, value in labels.items()
+        for word in ("--label", f"orchestrator.{label}={value}")
+    ]
     argv += [*options, *(word for one in volumes for word in ("--mount", one))]
     return [*argv, "--entrypoint", "bash", image]
 
 
 def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]) -> list[str]:
     """Return the command that runs bash with `words` in a container of this node."""
-    settings, labels = node.settings, {"set": node.layout.root.name, "job": node.job_id, "node": node.name}
-    argv = client_argv(settings.engine_command, name, labels, _options(node), volumes, settings.cont)
+    settings, labels = (
+        node.settings,
+        {"set": node.layout.root.name, "job": node.job_id, "node": node.name},
+    )
+    argv = client_argv(
+        settings.engine_command, name, labels, _options(node), volumes, settings.cont
+    )
     return [*argv, *words]
 
 
 def remove_earlier(node: Node, waiting: Waiting) -> None:
     """Remove the containers of this job that an earlier agent of this node left: it was killed."""
     labels = {"job": node.job_id, "node": node.name}
-    filters = [word for label, value in labels.items() for word in ("--filter", f"label=orchestrator.{label}={value}")]
+    filters = [
+        word
+        for label, value in labels.items()
+        for word in ("--filter", f"label=orchestrator.{label}={value}")
+    ]
     listing = [*node.settings.engine_command, "ps", "--all", "--quiet", *filters]
     for container in waiting.call(listing, _REMOVE_S)[1].decode("utf-8", "replace").split():
         remove(node, container, waiting)
@@ -202,7 +233,12 @@ class NodeContainer(Place):
     """
 
     def __init__(
-        self, node: Node, waiting: Waiting, used: Sequence[str], name: str, more: Sequence[tuple[str, str]] = ()
+        self,
+        node: Node,
+        waiting: Waiting,
+        used: Sequence[str],
+        name: str,
+        more: Sequence[tuple[str, str]] = (),
     ) -> None:
         from .network import CONTAINER_NETWORK
 
@@ -225,7 +261,9 @@ class NodeContainer(Place):
         with node.open_log() as errors, failing("engine", argv[0]):
             self._remover = Remover(node, name)
             try:
-                self._client = Partner(waiting, argv, self._said, errors=errors, held=[self._remover.held])
+                self._client = Partner(
+                    waiting, argv, self._said, errors=errors, held=[self._remover.held]
+                )
             except OSError:
                 self._remover.end()
                 raise
@@ -235,7 +273,13 @@ class NodeContainer(Place):
         return self._client.process.poll() is not None
 
     def root(self) -> int:
-        inspect = [*self._node.settings.engine_command, "inspect", "--format", "{{.State.Pid}}", self._name]
+        inspect = [
+            *self._node.settings.engine_command,
+            "inspect",
+            "--format",
+            "{{.State.Pid}}",
+            self._name,
+        ]
         said = self._waiting.call(inspect, self._node.settings.preflight_check_s)[1].strip()
         return int(said) if said.isdigit() else 0
 
@@ -261,7 +305,9 @@ class NodeContainer(Place):
         if not self._up:
             self._waiting.let_signals_come()
             words = self._node.last_words(3)
-            raise Failed("container", _unseen(self._node, words) or f"the container ended at once: {words}")
+            raise Failed(
+                "container", _unseen(self._node, words) or f"the container ended at once: {words}"
+            )
         return self._told
 
     def start(self, name: str) -> None:

@@ -50,10 +50,15 @@ def _environment(node: Node) -> bytes:
     """Return the variables of a run and, beyond them, this node's own network and what measure/ wants to know."""
     own: dict[str, str | None] = dict(network.look(node).exports())
     own |= {"ORCH_DEEP_GPUS": str(node.settings.gpus_per_node), "PYTHONDONTWRITEBYTECODE": "1"}
-    own["ORCH_DEEP_PEER"] = next((one for one in os.environ.get("ORCH_DEEP_PEERS", "").split() if one != node.name), "")
+    own["ORCH_DEEP_PEER"] = next(
+        (one for one in os.environ.get("ORCH_DEEP_PEERS", "").split() if one != node.name), ""
+    )
     for name in ("ORCH_DEEP_START_S", "ORCH_DEEP_PASS_S", "ORCH_DEEP_RCCL_TESTS"):
         own[name] = os.environ.get(name) or None
-    lines = (f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}" for name, value in own.items())
+    lines = (
+        f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
+        for name, value in own.items()
+    )
     of_a_run = node.layout.environment
     run = of_a_run.read_bytes() if of_a_run.exists() else b""
     return run + "\n".join(("", *lines, "")).encode("utf-8", "surrogateescape")
@@ -71,15 +76,27 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
         if state.problem:
             raise Failed(state.kind, state.problem)
         name, environment = f"orch-{node.owner}-deep-{os.getpid()}", dict(os.environ)
-        argv = container.run_argv(node, name, [container.bind(str(folder), "/deep", "ro")], ["-c", START, "/deep"])
+        argv = container.run_argv(
+            node, name, [container.bind(str(folder), "/deep", "ro")], ["-c", START, "/deep"]
+        )
         remover = Remover(node, name)
     held = [remover.held] if remover else []
     with open(log, "wb") as errors:
         partner = Partner(
-            waiting, argv, lambda line: _say(node, line), errors=errors, environment=environment, held=held
+            waiting,
+            argv,
+            lambda line: _say(node, line),
+            errors=errors,
+            environment=environment,
+            held=held,
         )
     over: list[bool] = []
-    listen(waiting, node.settings.storage_wait_s, lambda line: _ask(node, partner, line), lambda _: over.append(True))
+    listen(
+        waiting,
+        node.settings.storage_wait_s,
+        lambda line: _ask(node, partner, line),
+        lambda _: over.append(True),
+    )
     try:
         waiting.wait(lambda: over or partner.process.poll() is not None)
     finally:
@@ -98,8 +115,15 @@ def _ask(node: Node, partner: Partner, line: str) -> None:
     try:
         request = json.loads(line)
         if request["do"] == "measure":
-            [members] = [group for group in request.pop("groups") if node.name in (member[0] for member in group)]
-            request["members"], request["rank"] = members, [member[0] for member in members].index(node.name)
+            [members] = [
+                group
+                for group in request.pop("groups")
+                if node.name in (member[0] for member in group)
+            ]
+            request["members"], request["rank"] = (
+                members,
+                [member[0] for member in members].index(node.name),
+            )
         elif request["do"] != "cancel" or node.name not in request["nodes"]:
             return
         partner.tell(json.dumps(request))

@@ -70,10 +70,15 @@ class _Evidence:
         node, path = self._node, self._node.layout.hang(order.run, order.attempt, self._node.name)
         family = self._processes()
         self._part("processes", "".join(f"{line}\n" for line in self._table(family)).encode())
-        programs = sorted((one for one in family if one.state != "Z"), key=lambda one: one.rss, reverse=True)
+        programs = sorted(
+            (one for one in family if one.state != "Z"), key=lambda one: one.rss, reverse=True
+        )
         programs = [one for one in programs if "python" in self._command(one.pid)] or programs
         stacks = [self._stack(one) for one in programs[:_MOST_STACKS]]
-        self._say("kernel log", ["sh", "-c", _KERNEL % (f"{join(node.settings.sudo)} " if node.settings.sudo else "")])
+        self._say(
+            "kernel log",
+            ["sh", "-c", _KERNEL % (f"{join(node.settings.sudo)} " if node.settings.sudo else "")],
+        )
         tools = Smi(node).paths
         here = [tools["amd-smi"], "monitor"] if "amd-smi" in tools else [*tools.values()]
         self._say("GPUs", here or self._place.command(["sh", "-c", _GPU]))
@@ -86,7 +91,9 @@ class _Evidence:
     def _part(self, title: str, content: bytes) -> None:
         room = max(0, min(_MOST_BYTES, _MOST_TEXT - len(self._text)))
         self._text += (
-            f"==== {title}\n".encode() + content[len(content) - min(room, len(content)) :].rstrip(b"\n") + b"\n"
+            f"==== {title}\n".encode()
+            + content[len(content) - min(room, len(content)) :].rstrip(b"\n")
+            + b"\n"
         )
 
     def _call(self, argv: list[str]) -> tuple[int, bytes]:
@@ -100,7 +107,12 @@ class _Evidence:
 
     def _processes(self) -> list[Process]:
         """Return the processes of the run: what its place has started, and all that these did."""
-        found = {one.pid: one for pid in entries(self._node.proc) if pid.isdecimal() for one in self._read(pid)}
+        found = {
+            one.pid: one
+            for pid in entries(self._node.proc)
+            if pid.isdecimal()
+            for one in self._read(pid)
+        }
         family, root = set[int](), self._root
         for pid in found if root else ():
             above = [pid]
@@ -113,12 +125,16 @@ class _Evidence:
         head, _, rest = first_line(f"{self._node.proc}/{pid}/stat").rpartition(")")
         fields = rest.split()
         if len(fields) > 21 and fields[1].isdecimal():
-            yield Process(int(pid), int(fields[1]), fields[0], int(fields[21]), head.partition("(")[2])
+            yield Process(
+                int(pid), int(fields[1]), fields[0], int(fields[21]), head.partition("(")[2]
+            )
 
     def _command(self, pid: int) -> str:
         """Return the program and its script. What else is on a command line can be a secret."""
         program, *words = first_line(f"{self._node.proc}/{pid}/cmdline").split("\0")
-        return shortened(" ".join([program, *[one for one in words if one.endswith((".py", ".sh"))][:1]]), 200)
+        return shortened(
+            " ".join([program, *[one for one in words if one.endswith((".py", ".sh"))][:1]]), 200
+        )
 
     def _table(self, family: list[Process]) -> Iterator[str]:
         yield "pid ppid state wchan name command"
@@ -130,7 +146,9 @@ class _Evidence:
         """Write a stack, and return it: Python's where py-spy is here or in the image, else what the kernel knows."""
         proc, sudo = f"{self._node.proc}/{one.pid}", list(self._node.settings.sudo)
         status = lines(f"{proc}/status", 8192)
-        inner = next((line.split()[-1] for line in status if line.startswith("NSpid:")), str(one.pid))
+        inner = next(
+            (line.split()[-1] for line in status if line.startswith("NSpid:")), str(one.pid)
+        )
         for argv in (
             [*sudo, "py-spy", "dump", "--nonblocking", "--pid", str(one.pid)],
             self._place.command(["py-spy", "dump", "--nonblocking", "--pid", inner], debugger=True),
@@ -142,7 +160,9 @@ class _Evidence:
                 return threads.decode("utf-8", "replace")
         code, kernel = self._call([*sudo, "cat", f"{proc}/stack", f"{proc}/syscall"])
         told = [line for line in status if line.partition(":")[0] in _NO_STACK]
-        self._part(f"stack of {one.pid} (no py-spy: of the kernel)", kernel + "\n".join(told).encode())
+        self._part(
+            f"stack of {one.pid} (no py-spy: of the kernel)", kernel + "\n".join(told).encode()
+        )
         return ""
 
     # ---- collectives
@@ -159,8 +179,13 @@ class _Evidence:
                 values.get(name, "0") not in ("", "0")
                 for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
             ):
-                stem = values.get("TORCH_FR_DUMP_TEMP_FILE") or values.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-                words = [stem or "/tmp/nccl_trace_rank_", values.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "")]
+                stem = values.get("TORCH_FR_DUMP_TEMP_FILE") or values.get(
+                    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
+                )
+                words = [
+                    stem or "/tmp/nccl_trace_rank_",
+                    values.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", ""),
+                ]
                 results = "/results" if self._node.settings.engine != "none" else self._node.results
                 argv = ["sh", "-c", _RECORDS, "sh", *words, f"{results}/flight_recorder"]
                 self._say("flight records (files/)", self._place.command(argv))
@@ -183,5 +208,9 @@ def _doing(programs: list[Process], stacks: list[str]) -> str:
 def _where(text: str) -> str:
     """Return the innermost frames of the main thread in what py-spy prints, without numbers of lines."""
     main = text.partition('"MainThread"')[2].partition("\nThread ")[0]
-    found = [f"{name} ({os.path.basename(file)})" for name, file, _ in _FRAME.findall(main) if not _INNER.search(file)]
+    found = [
+        f"{name} ({os.path.basename(file)})"
+        for name, file, _ in _FRAME.findall(main)
+        if not _INNER.search(file)
+    ]
     return " < ".join(found[:2])

@@ -48,7 +48,10 @@ def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
     sys = f"{node.root}/sys"
     told = [("image", image), *_host(node.root), *_gpus(sys), *_nics(f"{sys}/class/infiniband")]
     facts = [f"{name}={value}" for name, value in told if value]
-    return [shortened(one, _LONGEST) for one in facts + [f"knob.{name}={value}" for name, value in knobs.items()]]
+    return [
+        shortened(one, _LONGEST)
+        for one in facts + [f"knob.{name}={value}" for name, value in knobs.items()]
+    ]
 
 
 def write_hardware(node: Node) -> None:
@@ -56,7 +59,12 @@ def write_hardware(node: Node) -> None:
     sys = f"{node.root}/sys" if node.sys == "/sys" else node.sys
     proc = f"{node.root}/proc" if node.proc == "/proc" else node.proc
     parts = (
-        *(_processors(sys, proc), _memory(sys, proc), _storage(f"{sys}/block"), _network(f"{sys}/class")),
+        *(
+            _processors(sys, proc),
+            _memory(sys, proc),
+            _storage(f"{sys}/block"),
+            _network(f"{sys}/class"),
+        ),
         *(_accelerators(sys), _software(node, sys, proc), _machine(f"{sys}/class/dmi/id")),
     )
     members = {name: value for part in parts for name, value in part if value}
@@ -89,7 +97,9 @@ def _once(values: Iterable[str]) -> str:
 
 def _each(folders: list[str], file: str) -> str:
     """Return what the file holds in the folders, each value once; of `always [madvise] never` the word in brackets."""
-    return _once(re.sub(r".*?\[([^]]*)\].*", r"\1", first_line(f"{folder}/{file}")) for folder in folders)
+    return _once(
+        re.sub(r".*?\[([^]]*)\].*", r"\1", first_line(f"{folder}/{file}")) for folder in folders
+    )
 
 
 def _host(root: str) -> Pairs:
@@ -110,7 +120,12 @@ def _gpus(sys: str) -> Pairs:
     gpus = amd_gpus(sys)
     yield "gpu.count", str(len(gpus))
     yield from ((f"gpu.{name}", _each(gpus, file)) for name, file in _GPU.items())
-    yield "gpu.power_cap", _each([f"{gpu}/hwmon/{one}" for gpu in gpus for one in names(f"{gpu}/hwmon")], "power1_cap")
+    yield (
+        "gpu.power_cap",
+        _each(
+            [f"{gpu}/hwmon/{one}" for gpu in gpus for one in names(f"{gpu}/hwmon")], "power1_cap"
+        ),
+    )
     for file in names(f"{gpus[0]}/fw_version", 64) if gpus else ():
         if file.endswith("_fw_version"):
             yield f"gpu.firmware.{file[: -len('_fw_version')]}", _each(gpus, f"fw_version/{file}")
@@ -166,7 +181,9 @@ def _processors(sys: str, proc: str) -> Pairs:
 
 def _caches(folder: str) -> Iterator[str]:
     for index in names(folder, 64):
-        level, size, kind = (first_line(f"{folder}/{index}/{file}") for file in ("level", "size", "type"))
+        level, size, kind = (
+            first_line(f"{folder}/{index}/{file}") for file in ("level", "size", "type")
+        )
         if level and size:
             yield f"L{level}{ {'Data': 'd', 'Instruction': 'i'}.get(kind, '') }: {re.sub('K$', ' kB', size)}"
 
@@ -186,7 +203,11 @@ def _memory(sys: str, proc: str) -> Pairs:
 
 
 def _storage(folder: str) -> Pairs:
-    disks = [one for one in names(folder) if not _NO_DISKS.fullmatch(one) and _number(f"{folder}/{one}/removable") != 1]
+    disks = [
+        one
+        for one in names(folder)
+        if not _NO_DISKS.fullmatch(one) and _number(f"{folder}/{one}/removable") != 1
+    ]
     sizes = {one: size for one in disks if (size := _number(f"{folder}/{one}/size"))}
     kinds = (_kind(one, first_line(f"{folder}/{one}/queue/rotational")) for one in sizes)
     yield "host_storage_type", ", ".join(dict.fromkeys(kinds))
@@ -211,7 +232,9 @@ def _network(folder: str) -> Pairs:
     for device in [] if found else names(f"{folder}/net"):
         speed = _number(f"{folder}/net/{device}/speed")
         if speed and os.path.exists(f"{folder}/net/{device}/device"):
-            found.append(f"{speed} Mb/s Ethernet" if speed % 1000 else f"{speed // 1000} Gb/s Ethernet")
+            found.append(
+                f"{speed} Mb/s Ethernet" if speed % 1000 else f"{speed // 1000} Gb/s Ethernet"
+            )
     yield "host_networking", _counted(found)
 
 
@@ -224,7 +247,10 @@ def _accelerators(sys: str) -> Pairs:
         yield "accelerator_memory_capacity", f"{(memory + 512 * 1024**2) // 1024**3} GB"
     speed, width = (first_line(f"{gpus[0]}/max_link_{one}") for one in ("speed", "width"))
     if speed:
-        yield "accelerator_host_interconnect", _LINK_SPEEDS.get(speed[:2], speed) + (f" x{width}" if width else "")
+        yield (
+            "accelerator_host_interconnect",
+            _LINK_SPEEDS.get(speed[:2], speed) + (f" x{width}" if width else ""),
+        )
     if clock := re.search("([0-9]+)[Mm][Hh]z", _top_clock(gpus[0], "sclk")):
         yield "accelerator_frequency", f"{clock[1]} MHz"
 
@@ -234,13 +260,22 @@ def _software(node: Node, sys: str, proc: str) -> Pairs:
     system = re.sub("[\"']", "", release[-1]) if release else ""
     kernel = first_line(f"{proc}/sys/kernel/osrelease")
     yield "operating_system", (system or "Linux") + (f", kernel {kernel}" if kernel else "")
-    rocm, driver = first_line(f"{node.root}/opt/rocm/.info/version"), first_line(f"{sys}/module/amdgpu/version")
-    stack = [f"container image {node.settings.cont}", node.settings.engine] if node.settings.engine != "none" else []
+    rocm, driver = (
+        first_line(f"{node.root}/opt/rocm/.info/version"),
+        first_line(f"{sys}/module/amdgpu/version"),
+    )
+    stack = (
+        [f"container image {node.settings.cont}", node.settings.engine]
+        if node.settings.engine != "none"
+        else []
+    )
     stack += [f"ROCm {rocm} on the host"] if rocm else []
     yield "other_software_stack", ", ".join(stack + ([f"amdgpu driver {driver}"] if driver else []))
 
 
 def _machine(folder: str) -> Pairs:
-    vendor, product, bios = (first_line(f"{folder}/{file}") for file in ("sys_vendor", "product_name", "bios_version"))
+    vendor, product, bios = (
+        first_line(f"{folder}/{file}") for file in ("sys_vendor", "product_name", "bios_version")
+    )
     model = product if product.startswith(vendor) else f"{vendor} {product}".strip()
     yield "hw_notes", ", ".join(filter(None, (model, f"BIOS {bios}" if bios else "")))

@@ -17,17 +17,27 @@ _MODELS = (
     "MI100 738c 738e, MI210 740f 7410, MI250X 7408, MI250 740c, MI300A 74a0, MI300X 74a1 74b5 74a9 74bd, "
     "MI308X 74a2 74b6 74a8 74bc, MI325X 74a5 74b9, MI350X 75a0 75b0, MI355X 75a3 75b3"
 )
-MODEL_OF_ID = {f"0x{one}": words.split()[0] for words in _MODELS.split(", ") for one in words.split()[1:]}
+MODEL_OF_ID = {
+    f"0x{one}": words.split()[0] for words in _MODELS.split(", ") for one in words.split()[1:]
+}
 """By PCI device id; virtual functions have ids of their own."""
 _RESET = "reset the GPU (amd-smi reset --gpureset) or reboot"
-_TOPOLOGY, _PROCESSES, _DRIVER = "class/kfd/kfd/topology/nodes", "class/kfd/kfd/proc", "bus/pci/drivers/amdgpu"
+_TOPOLOGY, _PROCESSES, _DRIVER = (
+    "class/kfd/kfd/topology/nodes",
+    "class/kfd/kfd/proc",
+    "bus/pci/drivers/amdgpu",
+)
 
 
 def untold(node: Node) -> Verdict | None:
     """Return the verdict of all checks where there are no GPUs to check, or nothing tells of them."""
     if not node.settings.gpu_model or not node.settings.gpus_per_node:
         return "skip", "the system has no GPUs", ""
-    if Smi(node).paths or names(f"{node.sys}/{_TOPOLOGY}") or os.path.exists(f"{node.sys}/{_DRIVER}"):
+    if (
+        Smi(node).paths
+        or names(f"{node.sys}/{_TOPOLOGY}")
+        or os.path.exists(f"{node.sys}/{_DRIVER}")
+    ):
         return None
     text = "cannot be checked: no amd-smi, rocm-smi or amdgpu driver"
     return "warn", text, "install the amdgpu driver and amd-smi, or take another partition"
@@ -45,7 +55,11 @@ def _mib(value: str, unit: str) -> int | None:
     if not found:
         return None
     whole, tenths, unit = int(found[1]), int(found[2] or 0), (found[3] or unit).upper()
-    scaled = {"K": whole >> 10, "G": whole * 1024 + tenths * 102, "T": whole * 1048576 + tenths * 104857}
+    scaled = {
+        "K": whole >> 10,
+        "G": whole * 1024 + tenths * 102,
+        "T": whole * 1048576 + tenths * 104857,
+    }
     return whole >> 20 if unit == "B" else scaled.get(unit[:1], whole)
 
 
@@ -67,14 +81,26 @@ def identity(node: Node, engine: EngineState) -> Rows:
     if len(gpus) == wanted:
         text, verdict = f"{wanted} GPUs ({source})", "pass"
     elif not gpus:
-        text = f"no GPU, the system has {wanted}" + (f" ({smi.problem[:160]})" if smi.problem else "")
+        text = f"no GPU, the system has {wanted}" + (
+            f" ({smi.problem[:160]})" if smi.problem else ""
+        )
         remedy = "load the amdgpu driver (dmesg says why it does not), or reboot the node"
     elif len(gpus) > wanted:
-        text, remedy = f"{text}: the GPUs are split into partitions", "amd-smi set --compute-partition SPX"
+        text, remedy = (
+            f"{text}: the GPUs are split into partitions",
+            "amd-smi set --compute-partition SPX",
+        )
     else:
         remedy = "look at dmesg for GPUs that fell off the bus; reboot or drain the node"
     yield "gpu_count", verdict, text, remedy
-    yield ("gpu_model", *(_judge_model(node, gpus) if gpus else ("warn", "cannot be checked: no GPU was found", "")))
+    yield (
+        "gpu_model",
+        *(
+            _judge_model(node, gpus)
+            if gpus
+            else ("warn", "cannot be checked: no GPU was found", "")
+        ),
+    )
 
 
 def told_gpus(node: Node, smi: Smi) -> tuple[str, Identity]:
@@ -83,14 +109,21 @@ def told_gpus(node: Node, smi: Smi) -> tuple[str, Identity]:
     if found := _told_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm)):
         return smi.source, found
     for gpu, folder in enumerate(_kfd_gpus(node)):
-        told = dict(words for line in lines(f"{folder}/properties") if len(words := line.split()) == 2)
-        target, device = (number(told.get(name, "")) or 0 for name in ("gfx_target_version", "device_id"))
+        told = dict(
+            words for line in lines(f"{folder}/properties") if len(words := line.split()) == 2
+        )
+        target, device = (
+            number(told.get(name, "")) or 0 for name in ("gfx_target_version", "device_id")
+        )
         gfx = f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target > 0 else ""
         found[gpu] = {"id": f"{device:#06x}", "target": gfx}
     if found:
         return "/sys/class/kfd", found
     for gpu, folder in enumerate(amd_gpus(node.sys)):
-        found[gpu] = {"id": first_line(f"{folder}/device"), "name": first_line(f"{folder}/product_name")}
+        found[gpu] = {
+            "id": first_line(f"{folder}/device"),
+            "name": first_line(f"{folder}/product_name"),
+        }
     return f"/sys/{_DRIVER}", found
 
 
@@ -113,10 +146,17 @@ def _told_identity(values: Values) -> Identity:
 def _judge_model(node: Node, gpus: Identity) -> Verdict:
     wrong, unknown, shown, gfx = [], [], "", node.settings.gpu_gfx
     for gpu, about in sorted(gpus.items()):
-        named, target = re.search(r"MI[0-9]{3}[AX]?", about.get("name", "")), about.get("target", "")
+        named, target = (
+            re.search(r"MI[0-9]{3}[AX]?", about.get("name", "")),
+            about.get("target", ""),
+        )
         # The device id is the hardware's own word, names come from tables that can be older than the GPU.
         model = MODEL_OF_ID.get(about.get("id", "")) or (named[0] if named else "")
-        if model.lower() != node.settings.gpu_model.lower() if model else target and gfx and target != gfx:
+        if (
+            model.lower() != node.settings.gpu_model.lower()
+            if model
+            else target and gfx and target != gfx
+        ):
             wrong.append(f"GPU {gpu}: {model or target}")
         elif not model and not target:
             unknown.append(gpu)
@@ -126,7 +166,11 @@ def _judge_model(node: Node, gpus: Identity) -> Verdict:
         remedy = "take nodes of the declared kind (partition, constraint), or another SYSTEM"
         return "fail", f"{listed(wrong)}; the system has {node.settings.gpu_model}", remedy
     if 0 < len(unknown) < len(gpus):
-        return "fail", f"GPU {silent} does not tell what it is, the others do", f"look at dmesg; {_RESET}"
+        return (
+            "fail",
+            f"GPU {silent} does not tell what it is, the others do",
+            f"look at dmesg; {_RESET}",
+        )
     if unknown:
         name = gpus[unknown[0]].get("name") or "no name"
         return "warn", f"cannot be told for GPU {silent} ({name})", "install a newer amd-smi"
@@ -154,21 +198,33 @@ def metrics(node: Node, engine: EngineState) -> Rows:
 def _metrics(node: Node) -> Metrics:
     """Return what a tool tells, and of the driver what it does not."""
     told: Metrics = defaultdict(dict)
-    values = Smi(node).ask("amd-smi metric --mem-usage --ecc", "amd-smi metric", "rocm-smi --showmeminfo vram")
+    values = Smi(node).ask(
+        "amd-smi metric --mem-usage --ecc", "amd-smi metric", "rocm-smi --showmeminfo vram"
+    )
     for gpu, path, value, unit in by_gpu(values):
         key = path.rpartition("/")[2]
-        if key in _MEMORY and (mib := _mib(value, "B" if key.endswith("(b)") else unit)) is not None:
+        if (
+            key in _MEMORY
+            and (mib := _mib(value, "B" if key.endswith("(b)") else unit)) is not None
+        ):
             told[_MEMORY[key]][gpu] = mib
         what = _ERRORS.get(key.replace("_count", "")) if path.endswith(f"/ecc/{key}") else None
         if what and (count := number(value)) is not None and count >= 0:
             told[what][gpu] = count
-    amounts, counts = [] if told["used"] else ["total", "used"], [] if told["ue"] else ["ue", "ce", "de"]
+    amounts, counts = (
+        [] if told["used"] else ["total", "used"],
+        [] if told["ue"] else ["ue", "ce", "de"],
+    )
     for gpu, folder in enumerate(amd_gpus(node.sys)):
         for what in amounts:
             if (amount := number(first_line(f"{folder}/mem_info_vram_{what}"))) is not None:
                 told[what][gpu] = amount >> 20
         # Each block of the GPU has a file of counts: ue: 0, ce: 0, newer drivers also de: 0.
-        blocks = [f"{folder}/ras/{name}" for name in names(f"{folder}/ras") if counts and name.endswith("_err_count")]
+        blocks = [
+            f"{folder}/ras/{name}"
+            for name in names(f"{folder}/ras")
+            if counts and name.endswith("_err_count")
+        ]
         for what, _, text in (line.partition(": ") for block in blocks for line in lines(block)):
             if what in counts:
                 told[what][gpu] = told[what].get(gpu, 0) + (number(text.strip()) or 0)
@@ -178,7 +234,9 @@ def _metrics(node: Node) -> Metrics:
 def _silent(node: Node, told: dict[int, int]) -> str:
     """Return the GPUs of the system that are not among those that tell."""
     wanted = range(node.settings.gpus_per_node)
-    return listed([str(gpu) for gpu in wanted if gpu not in told]) if len(told) < len(wanted) else ""
+    return (
+        listed([str(gpu) for gpu in wanted if gpu not in told]) if len(told) < len(wanted) else ""
+    )
 
 
 def _judge_memory(node: Node, told: Metrics) -> Verdict:
@@ -197,7 +255,11 @@ def _judge_memory(node: Node, told: Metrics) -> Verdict:
         return "fail", f"{listed(busy)} in use{who}", f"{first}without one: {_RESET}"
     if silent := _silent(node, used):
         # A GPU that has fallen silent beside others that answer is no idle one.
-        return "fail", f"GPU {silent} does not tell its memory in use, the others do", f"look at dmesg; {_RESET}"
+        return (
+            "fail",
+            f"GPU {silent} does not tell its memory in use, the others do",
+            f"look at dmesg; {_RESET}",
+        )
     return "pass", f"idle, at most {gib(max(used.values()))} GiB in use", ""
 
 
@@ -206,12 +268,18 @@ def _judge_errors(node: Node, told: Metrics) -> Verdict:
     if not ue and not ce:
         return "skip", "neither a tool nor the driver tells error counts", ""
     sums = {gpu: ce.get(gpu, 0) + de.get(gpu, 0) for gpu in {**ce, **de}}
-    lost, corrected = (listed([f"GPU {gpu}: {n}" for gpu, n in sorted(one.items()) if n]) for one in (ue, sums))
+    lost, corrected = (
+        listed([f"GPU {gpu}: {n}" for gpu, n in sorted(one.items()) if n]) for one in (ue, sums)
+    )
     if lost:
         remedy = "drain the node; reset or replace the GPU (amd-smi bad-pages)"
         return "fail", f"uncorrectable errors since the driver was loaded: {lost}", remedy
     if corrected:
-        return "warn", f"corrected or deferred errors: {corrected}", "watch these GPUs (amd-smi metric --ecc-blocks)"
+        return (
+            "warn",
+            f"corrected or deferred errors: {corrected}",
+            "watch these GPUs (amd-smi metric --ecc-blocks)",
+        )
     if ue and (silent := _silent(node, ue)):
         text = f"GPU {silent} does not tell its error counts, the others do"
         return "warn", text, "look at dmesg; amd-smi metric --ecc"
@@ -231,9 +299,15 @@ def processes(node: Node, engine: EngineState) -> Rows:
         smi = Smi(node)
         values = smi.ask("amd-smi process", "rocm-smi --showpids")
         if not values and not ("rocm-smi" in smi.paths and "No JSON data" in smi.problem):
-            text, remedy = "the driver lists no processes", "load the amdgpu driver with kfd, or install amd-smi"
+            text, remedy = (
+                "the driver lists no processes",
+                "load the amdgpu driver with kfd, or install amd-smi",
+            )
             if smi.paths:
-                text, remedy = smi.problem or "the tool printed nothing", "run amd-smi process on the node"
+                text, remedy = (
+                    smi.problem or "the tool printed nothing",
+                    "run amd-smi process on the node",
+                )
             yield "gpu_processes", "warn", f"cannot be checked: {text}", remedy
             return
         found = _amd_processes(values) or _rocm_processes(values)
@@ -253,7 +327,11 @@ def _kfd_processes(node: Node) -> Found:
     found: Found = {}
     for pid in filter(re.compile("[0-9]{1,9}").fullmatch, names(f"{node.sys}/{_PROCESSES}")):
         folder = f"{node.sys}/{_PROCESSES}/{pid}"
-        amounts = (number(first_line(f"{folder}/{one}")) or 0 for one in names(folder) if one.startswith("vram_"))
+        amounts = (
+            number(first_line(f"{folder}/{one}")) or 0
+            for one in names(folder)
+            if one.startswith("vram_")
+        )
         found[int(pid)] = "", sum(amounts) >> 20
     return found
 
@@ -265,14 +343,18 @@ def _amd_processes(values: Values) -> Found:
     """
     entries: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
     for _, path, value, unit in by_gpu(values):
-        if entry := re.fullmatch(r"(.*/process_list/[0-9]+)/(?:process_info/)?(.*)", path, re.DOTALL):
+        if entry := re.fullmatch(
+            r"(.*/process_list/[0-9]+)/(?:process_info/)?(.*)", path, re.DOTALL
+        ):
             entries[entry[1]][entry[2]] = value, unit or "B"
     found: Found = {}
     for about in entries.values():
         (pid, _), (name, _) = about.get("pid", ("", "")), about.get("name", ("", ""))
         if re.fullmatch("[0-9]{1,9}", pid):
             keys = ("memory_usage/vram_mem", "vram_mem", "mem_usage", "mem")
-            told = [mib for key in keys if key in about and (mib := _mib(*about[key])) is not None][:1]
+            told = [mib for key in keys if key in about and (mib := _mib(*about[key])) is not None][
+                :1
+            ]
             before = found.get(int(pid), ("", None))[1]
             found[int(pid)] = name, max(told if before is None else [*told, before], default=None)
     return found
@@ -337,7 +419,9 @@ def _told_links(values: Values) -> Links:
         if re.search(r"/link_status/[0-9]+$", path):
             sections[re.split(r"/[0-9]", path)[0]][gpu] += f" {value.upper()}"
     telling = [one for one in sections.values() if re.search("[UD]", "".join(one.values()))]
-    telling.sort(key=lambda one: "SELF" not in "".join(one.values()))  # the list by GPU, where there is one
+    telling.sort(
+        key=lambda one: "SELF" not in "".join(one.values())
+    )  # the list by GPU, where there is one
     up, down = {}, []
     for gpu, states in sorted(telling[0].items()) if telling else ():
         ups, downs = states.count("U"), states.count("D")
@@ -345,7 +429,11 @@ def _told_links(values: Values) -> Links:
             up[gpu] = ups
         if ups and downs and ("SELF" in states or ups < len(gpus) - 1):
             down.append(f"GPU {gpu}: {downs} of {ups + downs} links down")
-    down += [f"GPU {gpu}: no link is up, other GPUs have theirs" for gpu in sorted(gpus) if up and gpu not in up]
+    down += [
+        f"GPU {gpu}: no link is up, other GPUs have theirs"
+        for gpu in sorted(gpus)
+        if up and gpu not in up
+    ]
     return up, down
 
 
@@ -356,5 +444,9 @@ def _driver_links(node: Node) -> Links:
         files = [f"{folder}/io_links/{name}/properties" for name in names(f"{folder}/io_links")]
         up[gpu] = sum("type 11" in lines(file) for file in files)
     most = max(up.values(), default=0)
-    down = [f"GPU {gpu}: {n} of {most} links in the driver's topology" for gpu, n in up.items() if n != most]
+    down = [
+        f"GPU {gpu}: {n} of {most} links in the driver's topology"
+        for gpu, n in up.items()
+        if n != most
+    ]
     return (up, down) if most else ({}, [])

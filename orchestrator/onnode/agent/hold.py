@@ -52,7 +52,12 @@ def main(bundle: Path, action: str) -> int:
         node = this_node(bundle, load(bundle))
     except (SettingsError, KeyError) as error:
         # Nobody knows yet where its log is, or who listens.
-        say(own_name(), "failed", "internal", str(error) if isinstance(error, SettingsError) else f"{error} is not set")
+        say(
+            own_name(),
+            "failed",
+            "internal",
+            str(error) if isinstance(error, SettingsError) else f"{error} is not set",
+        )
         return 1
     if action == "hold":
         return Hold(node).live()
@@ -239,7 +244,11 @@ class Hold:
             from .container import look_for_image
 
             self.engine = look_for_image(node, self.waiting)
-            if pull and (self.engine.state, self.engine.image_id, node.settings.pull) == ("up", "", "missing"):
+            if pull and (self.engine.state, self.engine.image_id, node.settings.pull) == (
+                "up",
+                "",
+                "missing",
+            ):
                 self._pull()
         if checked:
             self._start_checks()
@@ -303,7 +312,11 @@ class Hold:
             self.scratch = Scratch(node, self.waiting, self.engine.image_id)
         more = self.scratch.lines(inside=self.has_engine) if self.scratch else b""
         with failing("storage", str(node.layout.environment)):
-            write_bytes(f"{node.channel}/environment.sh", read_bytes(node.layout.environment) + more, sync=False)
+            write_bytes(
+                f"{node.channel}/environment.sh",
+                read_bytes(node.layout.environment) + more,
+                sync=False,
+            )
             os.chmod(f"{node.channel}/environment.sh", 0o600)
         if self.has_engine:
             from .container import NodeContainer
@@ -311,7 +324,9 @@ class Hold:
             if self.engine.problem:
                 raise Failed(self.engine.kind, self.engine.problem)
             volumes = self.scratch.volumes if self.scratch else []
-            container = self.place = NodeContainer(node, self.waiting, network.used, f"orch-{self.name}", volumes)
+            container = self.place = NodeContainer(
+                node, self.waiting, network.used, f"orch-{self.name}", volumes
+            )
         write_hardware(node)
         if note := self.tuning.apply():
             node.say("note", f"tunables: {note}")
@@ -341,7 +356,9 @@ class Hold:
 
     def _serve(self) -> None:
         while True:
-            self.waiting.wait(lambda: self.requests or self.place.gone or (self.run is not None and self.run.over))
+            self.waiting.wait(
+                lambda: self.requests or self.place.gone or (self.run is not None and self.run.over)
+            )
             if self.run is not None and self.run.over:
                 self.run = None
             elif self.place.gone:
@@ -356,7 +373,9 @@ class Hold:
                 self.run.note("the container ended during the run")
             self._await_run(self.run)
         container = f"its container ended: {self.node.last_words()}"
-        self.node.say("gone", container if self.has_engine else "the process that starts its runs was ended")
+        self.node.say(
+            "gone", container if self.has_engine else "the process that starts its runs was ended"
+        )
         raise LetGo(1)
 
     def _await_run(self, run: NodeRun) -> None:
@@ -387,7 +406,9 @@ class Hold:
             elif word == "evidence":
                 from .evidence import gather  # seldom needed
 
-                self.node.say("evidence", run.order.id, gather(self.node, self.waiting, self.place, run.order))
+                self.node.say(
+                    "evidence", run.order.id, gather(self.node, self.waiting, self.place, run.order)
+                )
 
     def _prepare(self, order: Order) -> None:
         """Pass the gate of a run. Its script is read meanwhile; the caches come last: nothing fills them again before it."""

@@ -48,29 +48,54 @@ def image(node: Node, state: EngineState) -> Rows:
 def clock(node: Node, state: EngineState) -> Rows:
     """Say where the node has its time from; the time between nodes is for the judge."""
     text, timesync = "time source unknown", f"{node.run}/systemd/timesync"
-    fields = ask(["chronyc", "-c", "tracking"], 3)[1].strip().split(",") if node.run == "/run" else []
+    fields = (
+        ask(["chronyc", "-c", "tracking"], 3)[1].strip().split(",") if node.run == "/run" else []
+    )
     if len(fields) > 12:
         synchronised = not fields[-1].startswith("Not sync")
-        text = f"synchronised (chrony, stratum {fields[2]})" if synchronised else "not synchronised (chrony)"
+        text = (
+            f"synchronised (chrony, stratum {fields[2]})"
+            if synchronised
+            else "not synchronised (chrony)"
+        )
     elif os.path.exists(timesync):
-        word = "synchronised" if os.path.exists(f"{timesync}/synchronized") else "not synchronised yet"
+        word = (
+            "synchronised" if os.path.exists(f"{timesync}/synchronized") else "not synchronised yet"
+        )
         text = f"{word} (systemd-timesyncd)"
     yield "clock", "pass", text, ""
 
 
 def limits(node: Node, state: EngineState) -> Rows:
     """With a container its limits come from the engine and --ulimit, so these are worth a warning; a run on the host has these."""
-    wanted, inside, verdict, troubles, remedies = node.settings, node.settings.engine != "none", "pass", [], []
-    memlock, nofile = _limit(node, "Max locked memory", "memlock"), _limit(node, "Max open files", "nofile")
-    uses_rdma = wanted.fabric not in ("", "none", "ethernet") and wanted.network_rdma != "off" and wanted.nnodes > 1
+    wanted, inside, verdict, troubles, remedies = (
+        node.settings,
+        node.settings.engine != "none",
+        "pass",
+        [],
+        [],
+    )
+    memlock, nofile = (
+        _limit(node, "Max locked memory", "memlock"),
+        _limit(node, "Max open files", "nofile"),
+    )
+    uses_rdma = (
+        wanted.fabric not in ("", "none", "ethernet")
+        and wanted.network_rdma != "off"
+        and wanted.nnodes > 1
+    )
     if (amount := number(memlock)) is not None and uses_rdma and (inside or os.geteuid() != 0):
         verdict = "warn" if inside else "fail"
         troubles.append(f"locked memory is limited to {amount // 1024} KiB, RDMA needs unlimited")
-        remedies.append("memlock unlimited (limits.conf, slurmd's LimitMEMLOCK, --ulimit memlock=-1)")
+        remedies.append(
+            "memlock unlimited (limits.conf, slurmd's LimitMEMLOCK, --ulimit memlock=-1)"
+        )
     if (amount := number(nofile)) is not None and amount < 65536:
         verdict = verdict if verdict == "fail" else "warn"
         troubles.append(f"open files are limited to {nofile}")
-        remedies.append("nofile 65536 or more (limits.conf, slurmd's LimitNOFILE, --ulimit nofile=1048576)")
+        remedies.append(
+            "nofile 65536 or more (limits.conf, slurmd's LimitNOFILE, --ulimit nofile=1048576)"
+        )
     text = listed(troubles) or f"memlock {memlock or 'unknown'}, nofile {nofile or 'unknown'}"
     yield "limits", verdict, text, listed(remedies)
 
@@ -79,7 +104,11 @@ def _limit(node: Node, title: str, option: str) -> str:
     """Return what holds in the container where its options say so, else for this process."""
     words = " ".join(node.settings.container_options) if node.settings.engine != "none" else ""
     told = re.findall(rf"(?:^| |--ulimit=){option}=([^ :]*)", words)
-    told = told or re.findall(rf"(?m)^{title} +([^ ]+)", "\n".join(lines(f"{node.proc}/self/limits"))) or [""]
+    told = (
+        told
+        or re.findall(rf"(?m)^{title} +([^ ]+)", "\n".join(lines(f"{node.proc}/self/limits")))
+        or [""]
+    )
     return "unlimited" if told[-1] == "-1" else told[-1]
 
 
@@ -112,7 +141,11 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
         told = sorted(filter(None, set(found.get(name, ()))))
         shown = name.replace("_", " ")
         if old := [one for one in told if _older(one, wanted)]:
-            yield "fail", f"{shown} {listed(old)}: {node.settings.cont} needs {wanted} or newer", remedy
+            yield (
+                "fail",
+                f"{shown} {listed(old)}: {node.settings.cont} needs {wanted} or newer",
+                remedy,
+            )
         elif not told and name != "rocm":
             text = f"{shown}: the host does not tell, {node.settings.cont} needs {wanted} or newer"
             yield "warn", text, f"look at it by hand; {remedy}"
@@ -129,10 +162,17 @@ def versions(node: Node, state: EngineState) -> Rows:
         "NIC firmware": [f"{nics}/{name}/fw_ver" for name in names(nics)],
     }
     read = {name: [first_line(path) for path in paths] for name, paths in files.items()}
-    told = ", ".join(f"{name} {value}" for name, values in read.items() if (value := next(filter(None, values), "")))
+    told = ", ".join(
+        f"{name} {value}"
+        for name, values in read.items()
+        if (value := next(filter(None, values), ""))
+    )
     found = {"driver": read["amdgpu"], "rocm": read["ROCm"], "nic_firmware": read["NIC firmware"]}
     unmet = sorted(_unmet(node, found))  # "fail" before "warn"
-    text, remedies = "; ".join(one for _, one, _ in unmet), "; ".join(dict.fromkeys(one for _, _, one in unmet))
+    text, remedies = (
+        "; ".join(one for _, one, _ in unmet),
+        "; ".join(dict.fromkeys(one for _, _, one in unmet)),
+    )
     yield "versions", unmet[0][0] if unmet else "pass", text or told, remedies
 
 
@@ -163,13 +203,21 @@ def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
     while (seen := first_line(marker)) != wanted or not seen:
         waited = time.monotonic() - begin
         if waited > node.settings.preflight_check_s - 0.7:
-            shown = "an older marker is there" if seen else "the marker that the batch host wrote is not there"
+            shown = (
+                "an older marker is there"
+                if seen
+                else "the marker that the batch host wrote is not there"
+            )
             shown = shown if os.path.isdir(folder) else "the folder is not on this node"
             remedy = "mount the shared file system here; with NFS, a shorter acdirmax or lookupcache=none"
             return "fail", f"{folder}: {shown} after {waited:.0f} s", remedy
         time.sleep(0.1)
-        entries(folder)  # An NFS client may answer from its cache for some seconds: a listing makes it ask again.
-    passed = f"{folder}: marker seen after {(time.monotonic() - begin) * 1000:.0f} ms, own one written"
+        entries(
+            folder
+        )  # An NFS client may answer from its cache for some seconds: a listing makes it ask again.
+    passed = (
+        f"{folder}: marker seen after {(time.monotonic() - begin) * 1000:.0f} ms, own one written"
+    )
     return _write_probe(f"{marker}.{node.name}", wanted, passed)
 
 
@@ -196,7 +244,12 @@ def data(node: Node, state: EngineState) -> Rows:
             continue
         name = f"data.{node.settings.workload}.{variable}"
         if not source:
-            yield "data", "fail", f"{variable} is not set", f"give the site file {name}, or export {variable}"
+            yield (
+                "data",
+                "fail",
+                f"{variable} is not set",
+                f"give the site file {name}, or export {variable}",
+            )
             return
         if problem := _unusable(source):
             remedy = f"mount or copy it here and give the rights, or correct {name} of the site"
@@ -209,7 +262,12 @@ def data(node: Node, state: EngineState) -> Rows:
     found = [path for content in contents.values() for path in content][:MAX_ENTRIES]
     yield "data", "same", _fingerprint(found), ""
     if empty := [source for source, content in contents.items() if not content]:
-        yield "data", "warn", f"{listed(empty)}: empty", "fetch the data, or mount the file system that has it"
+        yield (
+            "data",
+            "warn",
+            f"{listed(empty)}: empty",
+            "fetch the data, or mount the file system that has it",
+        )
     else:
         yield "data", "pass", f"{len(contents)} folders, {len(found)} entries looked at", ""
 
@@ -253,7 +311,11 @@ def _fingerprint(paths: list[str]) -> str:
             about = os.stat(path)
         except OSError:  # it vanished meanwhile
             continue
-        words = path if stat.S_ISDIR(about.st_mode) else f"{path} {about.st_size} {about.st_mtime_ns // 10**9}"
+        words = (
+            path
+            if stat.S_ISDIR(about.st_mode)
+            else f"{path} {about.st_size} {about.st_mtime_ns // 10**9}"
+        )
         value.update(os.fsencode(f"{words}\n"))
     return value.hexdigest()
 
@@ -262,9 +324,18 @@ def free_space(node: Node, state: EngineState) -> Rows:
     """The log folder, the folder of the channels and the engine's storage."""
     given, short, free = number(node.settings.preflight_free_gb), [], []
     needed = 1 if given is None else given
-    own = "/var/lib/containers" if os.geteuid() == 0 else f"{os.environ.get('HOME', '')}/.local/share/containers"
-    engines = {"docker": rehearsed("ORCH_ENGINE_STORAGE", "/var/lib/docker", node.name), "podman": own}
-    for folder in dict.fromkeys((node.settings.logdir, node.channels, engines.get(node.settings.engine, ""))):
+    own = (
+        "/var/lib/containers"
+        if os.geteuid() == 0
+        else f"{os.environ.get('HOME', '')}/.local/share/containers"
+    )
+    engines = {
+        "docker": rehearsed("ORCH_ENGINE_STORAGE", "/var/lib/docker", node.name),
+        "podman": own,
+    }
+    for folder in dict.fromkeys(
+        (node.settings.logdir, node.channels, engines.get(node.settings.engine, ""))
+    ):
         try:
             about = os.statvfs(folder)
         except OSError:

@@ -66,12 +66,24 @@ class Order(NamedTuple):
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Order | None:
         """Return the order in a request; None when something in it is missing or of another kind."""
-        kinds = {"id": str, "nodes": list, "run": int, "attempt": int, "seed": int, "port": int, "master": str}
+        kinds = {
+            "id": str,
+            "nodes": list,
+            "run": int,
+            "attempt": int,
+            "seed": int,
+            "port": int,
+            "master": str,
+        }
         if any(type(request.get(name)) is not kind for name, kind in kinds.items()):
             return None
         hosts = request.get("hosts")
         lines = tuple(str(one) for one in hosts) if isinstance(hosts, list) else ()
-        return cls(**{name: request[name] for name in kinds}, clear=request.get("clear") is not False, hosts=lines)
+        return cls(
+            **{name: request[name] for name in kinds},
+            clear=request.get("clear") is not False,
+            hosts=lines,
+        )
 
 
 def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dict[str, str | None]:
@@ -90,10 +102,14 @@ def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dic
     # Single-node configs export NODE_RANK=0; over several nodes that would give every node rank 0.
     if nodes > 1:
         values["NODE_RANK"] = str(rank)
-    values.update((name, _filled(text, order, rank, gpus)) for name, text in _pairs(settings.launch_env))
+    values.update(
+        (name, _filled(text, order, rank, gpus)) for name, text in _pairs(settings.launch_env)
+    )
     if settings.launch_ranks == "gpu":  # each process gets the others where it starts
         tasks, each = str(nodes * gpus), str(gpus)
-        values.update(WORLD_SIZE=tasks, LOCAL_WORLD_SIZE=each, SLURM_NTASKS=tasks, SLURM_NTASKS_PER_NODE=each)
+        values.update(
+            WORLD_SIZE=tasks, LOCAL_WORLD_SIZE=each, SLURM_NTASKS=tasks, SLURM_NTASKS_PER_NODE=each
+        )
     values.update(dict.fromkeys(settings.launch_unset))
     return values
 
@@ -110,7 +126,11 @@ def start(order: Order, rank: int, settings: Settings) -> str:
 def host_entries(lines: tuple[str, ...]) -> str:
     """Return a line of shell that adds what is missing to /etc/hosts; only ever in a container."""
     each = " ".join(map(quote, lines))
-    return f'for one in {each}; do grep -qxF "$one" /etc/hosts || echo "$one" >>/etc/hosts; done' if lines else ""
+    return (
+        f'for one in {each}; do grep -qxF "$one" /etc/hosts || echo "$one" >>/etc/hosts; done'
+        if lines
+        else ""
+    )
 
 
 def look_up_master(order: Order) -> str:
@@ -147,7 +167,9 @@ def _filled(text: str, order: Order, rank: int, gpus: int) -> str:
     return text
 
 
-def preamble(node: Node, order: Order, rank: int, place: Place, exports: list[tuple[str, str | None]]) -> str:
+def preamble(
+    node: Node, order: Order, rank: int, place: Place, exports: list[tuple[str, str | None]]
+) -> str:
     """Return all of a run's script but its end.
 
     That is the environment of the config, what belongs to this run and node, and the way to the

@@ -30,7 +30,9 @@ def open_channel(node: Node) -> bool:
 
     Return whether an earlier agent of this job left it: it was killed, and may have left its container. Raises OSError.
     """
-    for folder in _abandoned(node)[0]:  # by holders that were killed: the next one on this host removes them
+    for folder in _abandoned(node)[
+        0
+    ]:  # by holders that were killed: the next one on this host removes them
         try:
             remove_folder(folder)
         except OSError as error:
@@ -106,7 +108,9 @@ def _abandoned(node: Node) -> tuple[list[str], list[str]]:
             folder = f"{node.channels}/{name}"
             words, lives = holder(folder)
             alive += [name] if lives else []
-            left = not lives if words else _is_old(folder, stat.S_IFDIR)  # killed before it wrote hold_pid
+            left = (
+                not lives if words else _is_old(folder, stat.S_IFDIR)
+            )  # killed before it wrote hold_pid
             if left and not name.startswith(own[: -len(node.name)]):
                 gone.append(folder)
     return gone, [own, *alive]
@@ -154,7 +158,11 @@ def _files(node: Node) -> Iterator[str]:
     """Yield the files and folders of holders that are gone."""
     folders, alive = _abandoned(node)
     yield from folders
-    for path in (f"{node.channels}/{name}" for name in sorted(entries(node.channels)) if name.startswith("orch-pipe.")):
+    for path in (
+        f"{node.channels}/{name}"
+        for name in sorted(entries(node.channels))
+        if name.startswith("orch-pipe.")
+    ):
         if _is_old(path, stat.S_IFIFO):  # a pipe of ours has a name for a moment only
             yield path
     # Files in shared memory are named like the folder of their holder, or so with a dot and more behind it.
@@ -189,16 +197,22 @@ def _containers(node: Node, left: Left) -> bool:
     """Ask one question for all containers; a second one only where some of others run. Return whether the engine told."""
     label = "index .Labels" if node.settings.engine == "podman" else ".Label"
     labels = "|".join(f'{{{{{label} "orchestrator.{name}"}}}}' for name in ("job", "node"))
-    status, rows = _ask_engine(node, "ps", "--all", "--format", f"{{{{.ID}}}}|{labels}|{{{{.Names}}}}|{{{{.State}}}}")
+    status, rows = _ask_engine(
+        node, "ps", "--all", "--format", f"{{{{.ID}}}}|{labels}|{{{{.Names}}}}|{{{{.State}}}}"
+    )
     others = []
     for row in rows.splitlines() if status == 0 else ():
         identity, job, at, name, state = (row.split("|") + [""] * 5)[:5]
         if job in ("", "<no value>"):
-            runs = state in ("", "running") or state.startswith("Up ")  # one that does not has no GPU
+            runs = state in ("", "running") or state.startswith(
+                "Up "
+            )  # one that does not has no GPU
             others += [identity] if identity and runs else []
         elif at == node.name and job != node.job_id:
             _container(node, left, identity, job, name)
-    devices = "{{.Name}} {{.HostConfig.Privileged}} {{range .HostConfig.Devices}}{{.PathOnHost}} {{end}}"
+    devices = (
+        "{{.Name}} {{.HostConfig.Privileged}} {{range .HostConfig.Devices}}{{.PathOnHost}} {{end}}"
+    )
     rows = _ask_engine(node, "inspect", "--format", devices, *others)[1] if others else ""
     for row in rows.splitlines():
         name, privileged, *paths = row.split() + ["", ""]
@@ -211,7 +225,9 @@ def _containers(node: Node, left: Left) -> bool:
 def _container(node: Node, left: Left, identity: str, job: str, name: str) -> None:
     """Its folder /orch (/deep of a measurement) on the host says whose it is: engines list the containers of all users."""
     mounts = '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination "/deep")}}{{.Source}}{{end}}{{end}}'
-    source = re.sub("-deep$", "", _ask_engine(node, "inspect", "--format", mounts, identity)[1].strip())
+    source = re.sub(
+        "-deep$", "", _ask_engine(node, "inspect", "--format", mounts, identity)[1].strip()
+    )
     if os.path.basename(source) != os.path.basename(node._replace(job_id=job).channel):
         left[_FOREIGN].append(f"container {name} of another user's job {job}")
     elif holder(source)[1] or not has_ended(node, job):

@@ -16,7 +16,9 @@ _MOST_PROCESSES = 4096
 # RCCL's lines: host:pid:thread [gpu] NCCL INFO text. Once per communicator `Using network IB` (Socket, or a plug-in's name).
 _INFO, _MOST_LINE = b"NCCL INFO ", 300
 _RDMA = re.compile(rb"Using network (?!(?:Fast)?Socket)\S|via NET/(?!(?:Fast)?Socket)\S")
-_OTHER = re.compile(rb"NET/IB ?: No device found|Using network (?:Fast)?Socket|via NET/\w*Socket|NET/Socket ?: Using")
+_OTHER = re.compile(
+    rb"NET/IB ?: No device found|Using network (?:Fast)?Socket|via NET/\w*Socket|NET/Socket ?: Using"
+)
 
 
 class RunOutput(StopFinder):
@@ -48,7 +50,9 @@ class RunOutput(StopFinder):
         while at >= 0:
             end = chunk.find(b"\n", at)
             begin = max(chunk.rfind(b"\n", max(0, at - _MOST_LINE), at) + 1, at - _MOST_LINE)
-            self._hear_network(chunk[begin:at].split()[-2:-1], chunk[at + len(_INFO) : min(end, at + _MOST_LINE)])
+            self._hear_network(
+                chunk[begin:at].split()[-2:-1], chunk[at + len(_INFO) : min(end, at + _MOST_LINE)]
+            )
             at = chunk.find(_INFO, end)
 
     def _hear_network(self, speaker: list[bytes], text: bytes) -> None:

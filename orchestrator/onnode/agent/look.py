@@ -65,14 +65,19 @@ def _engine(name: str, sudo: bool) -> dict[str, Any]:
 
 def _network(node: Node, gpus: int) -> dict[str, Any]:
     """Return what a job over several nodes would detect here, for a fabric of any kind with a device for each GPU."""
-    settings = replace(node.settings, nnodes=2, network_rdma="preferred", fabric="any", fabric_devices=gpus)
+    settings = replace(
+        node.settings, nnodes=2, network_rdma="preferred", fabric="any", fabric_devices=gpus
+    )
     settings = replace(settings, fabric_drivers=(), fabric_link_layer="", fabric_gbps=0)
     found = Network(node._replace(settings=settings))
     found.check_interfaces()
     found.decide()
     return {
         "interface": found.route,
-        "devices": [{"port": one.port, "driver": one.driver, "gbps": one.gbps, "use": one.use} for one in found.ports],
+        "devices": [
+            {"port": one.port, "driver": one.driver, "gbps": one.gbps, "use": one.use}
+            for one in found.ports
+        ],
         "used": found.used,
         "gid_index": found.gid,
         "troubles": found.troubles,

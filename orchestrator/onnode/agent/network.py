@@ -17,7 +17,13 @@ from ..kernel.system import first_line, names
 from .node import Node
 from .ports import NO_GID, Port, devices, route
 
-_VARIABLES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE")
+_VARIABLES = (
+    "NCCL_IB_HCA",
+    "NCCL_IB_GID_INDEX",
+    "NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_IB_DISABLE",
+)
 """What a node looks at. For all but the last the library needs its own answer; other variables are the same on every node."""
 
 # Printed by the container's shell before it says that it is up. A device can be missing there because it was not passed
@@ -38,7 +44,11 @@ tell_rdma() {
 """
 """Shell text; $1: names of the ports in use, nothing is asked when it is empty; $2: prefix of /sys and /dev in rehearsals."""
 
-_REFUSALS = ("does not support the kernel ABI", "no userspace device-specific driver", "No IB devices found")
+_REFUSALS = (
+    "does not support the kernel ABI",
+    "no userspace device-specific driver",
+    "No IB devices found",
+)
 _LIBRARIES = ("bnxt", "ionic", "mlx5")
 """How the kernel's drivers and their user libraries begin."""
 _MEMLOCK_KIB = 1 << 20
@@ -55,12 +65,17 @@ def _configured(node: Node) -> dict[str, tuple[str, str]]:
     except OSError:
         text = ""
     found, values = declared(text), {}
-    rendered = {name: rest for name, _, rest in (line.partition("\t") for line in node.settings.network_origins)}
+    rendered = {
+        name: rest
+        for name, _, rest in (line.partition("\t") for line in node.settings.network_origins)
+    }
     for name in dict.fromkeys((*_VARIABLES, *rendered)):
         if name in found:
             origin, _, value = rendered.get(name, "").partition("\t")
             values[name] = found[name], origin if origin and value == found[name] else "user"
-    passed = [name for name in node.settings.pass_env if name in _VARIABLES and os.environ.get(name)]
+    passed = [
+        name for name in node.settings.pass_env if name in _VARIABLES and os.environ.get(name)
+    ]
     values.update({name: (os.environ[name], "user") for name in passed})
     return {name: (shown(value), origin) for name, (value, origin) in values.items()}
 
@@ -76,13 +91,19 @@ def takes(listed: str, name: str) -> bool:
 def _parts(listed: str) -> list[str]:
     """Return a list of names as lists of one name each; one that excludes stays whole."""
     exact = "=" if listed.startswith("=") else ""
-    return [listed] if listed.startswith("^") else [exact + one for one in listed[len(exact) :].split(",") if one]
+    return (
+        [listed]
+        if listed.startswith("^")
+        else [exact + one for one in listed[len(exact) :].split(",") if one]
+    )
 
 
 def _is_meant(one: str, name: str) -> bool:
     bare = one[one.startswith("=") :]
     whole = name if ":" in bare else name.partition(":")[0]
-    if bare.endswith(":1") and ":" not in whole:  # a device with a single port goes without the number here
+    if (
+        bare.endswith(":1") and ":" not in whole
+    ):  # a device with a single port goes without the number here
         bare = bare[:-2]
     return whole == bare or (not one.startswith("=") and ":" not in bare and whole.startswith(bare))
 
@@ -100,7 +121,11 @@ class Network:
         self.node, self.settings = node, node.settings
         self.fabric = f"the fabric of {node.settings.system}"
         self.values = _configured(node)
-        self.given = {name for name, (value, origin) in self.values.items() if value and origin in ("user", "site")}
+        self.given = {
+            name
+            for name, (value, origin) in self.values.items()
+            if value and origin in ("user", "site")
+        }
         """Variables with a value that nothing that is detected replaces."""
         self.drivers, self.ports = devices(node.sys)
         off = self.settings.network_rdma == "off" or self.settings.fabric in ("none", "ethernet")
@@ -138,7 +163,9 @@ class Network:
         for port in self.chosen:
             rows = [] if "NCCL_IB_GID_INDEX" in self.given else port.gid_indexes
             row = self.gid if self.gid in rows else next(iter(rows), "-")
-            words.append(f"{port.port},{port.gbps},{re.sub('[ ,]', '_', port.link_layer) or '-'},{row}")
+            words.append(
+                f"{port.port},{port.gbps},{re.sub('[ ,]', '_', port.link_layer) or '-'},{row}"
+            )
         return " ".join(words) or "unused"
 
     def _value(self, name: str) -> str:
@@ -159,10 +186,15 @@ class Network:
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
             if name in self.given and not _first_taken(self._value(name), interfaces):
                 given = f"{name}={self._value(name)} ({self.values[name][1]})"
-                self.troubles.append(f"{given}: this node has no such interface; it has {','.join(interfaces)}")
+                self.troubles.append(
+                    f"{given}: this node has no such interface; it has {','.join(interfaces)}"
+                )
         self._detected("NCCL_SOCKET_IFNAME", self.route)
         # Gloo opens a connection for every name it is given, so it gets exactly one.
-        self._detected("GLOO_SOCKET_IFNAME", _first_taken(self._value("NCCL_SOCKET_IFNAME"), interfaces) or self.route)
+        self._detected(
+            "GLOO_SOCKET_IFNAME",
+            _first_taken(self._value("NCCL_SOCKET_IFNAME"), interfaces) or self.route,
+        )
 
     # ---- which devices the run uses
 
@@ -173,7 +205,9 @@ class Network:
         having = Counter(row for port in self.chosen for row in port.gid_indexes)
         self.gid = max(having, key=lambda row: (having[row], -row), default=None)
         # InfiniBand has its address in row 0; a value for RoCE would point at nothing.
-        if {port.link_layer for port in self.chosen} == {"InfiniBand"} and self._value("NCCL_IB_GID_INDEX"):
+        if {port.link_layer for port in self.chosen} == {"InfiniBand"} and self._value(
+            "NCCL_IB_GID_INDEX"
+        ):
             self.gid = 0
         self._check_devices()
         listed = ",".join(self.used)
@@ -189,9 +223,15 @@ class Network:
             port.decide("used" if fits else "not named" if given else "other kind")
         if given:
             wanted = _parts(listed) if self.ports and not listed.startswith("^") else []
-            missing = [one.lstrip("=") for one in wanted if not any(takes(one, port.port) for port in self.ports)]
+            missing = [
+                one.lstrip("=")
+                for one in wanted
+                if not any(takes(one, port.port) for port in self.ports)
+            ]
             origin = f"in NCCL_IB_HCA ({self.values['NCCL_IB_HCA'][1]})"
-            self._say_of(missing, f"{origin}, but not on this node, which has {','.join(self.drivers)}")
+            self._say_of(
+                missing, f"{origin}, but not on this node, which has {','.join(self.drivers)}"
+            )
             return
         if self.ports and not self.chosen:
             driver = next(iter(self.drivers.values())) or "unknown"
@@ -219,7 +259,11 @@ class Network:
         for reason in ("front end", "slower", "down") if needed else ("slower", "down"):
             for port in self.chosen:
                 slower = port.active and port.gbps < fastest
-                surplus = {"front end": self._carries(port.netdev), "slower": slower, "down": not port.active}[reason]
+                surplus = {
+                    "front end": self._carries(port.netdev),
+                    "slower": slower,
+                    "down": not port.active,
+                }[reason]
                 if fastest and surplus and len(self.chosen) > needed:
                     port.decide(reason)
 
@@ -242,16 +286,22 @@ class Network:
         for port in self.chosen:
             self.troubles += [f"{port.port}{text}" for text in self._wrong_with(port, fastest)]
         if 0 < fastest < settings.fabric_gbps:
-            self.notes.append(f"RDMA devices run at {fastest} Gb/s, {self.fabric} has {settings.fabric_gbps}")
+            self.notes.append(
+                f"RDMA devices run at {fastest} Gb/s, {self.fabric} has {settings.fabric_gbps}"
+            )
 
     def _wrong_with(self, port: Port, fastest: int) -> list[str]:
         if not port.active:
             physical = port.phys_state or "unknown"
-            return [f": the port is {port.state or 'in no known state'} (physical state {physical})"]
+            return [
+                f": the port is {port.state or 'in no known state'} (physical state {physical})"
+            ]
         found = [] if port.gbps == fastest else [f": {port.gbps} Gb/s, others {fastest}"]
         layer = self.settings.fabric_link_layer
         if layer and port.link_layer != layer and "NCCL_IB_HCA" not in self.given:
-            found.append(f": the link layer is {port.link_layer or 'unknown'}, {self.fabric} has {layer}")
+            found.append(
+                f": the link layer is {port.link_layer or 'unknown'}, {self.fabric} has {layer}"
+            )
         if port.link_layer == "InfiniBand":
             return found
         if not port.netdev:
@@ -259,13 +309,17 @@ class Network:
         elif "NCCL_IB_GID_INDEX" in self.given:
             index, origin = self.values["NCCL_IB_GID_INDEX"]
             gid = "" if number(index, 4) is None else first_line(f"{port.home}/gids/{index}")
-            found += [f": the GID at index {index} ({origin}) is empty"] if gid in ("", NO_GID) else []
+            found += (
+                [f": the GID at index {index} ({origin}) is empty"] if gid in ("", NO_GID) else []
+            )
         elif not port.gid_indexes:
             advice = "give the interface an address, or set the site's network.gid_index"
             found.append(f" ({port.netdev}): it has no RoCE v2 GID over IPv4; {advice}")
         elif self.gid not in port.gid_indexes:
             rows = " ".join(map(str, port.gid_indexes))
-            found.append(f": its RoCE v2 GID over IPv4 is at index {rows}, that of other devices at {self.gid}")
+            found.append(
+                f": its RoCE v2 GID over IPv4 is at index {rows}, that of other devices at {self.gid}"
+            )
         return found
 
     # ---- what the run gets, and what stays in the set folder
@@ -279,27 +333,42 @@ class Network:
         """Return (variable, value, origin). A variable that somebody set to nothing is taken away for the run."""
         order = dict.fromkeys((*_VARIABLES, *self.values))
         rows = [(name, *self.values[name]) for name in order if name in self.values]
-        return [row if row[1] else (row[0], "-", "unset") for row in rows if row[1] or row[0] in _VARIABLES]
+        return [
+            row if row[1] else (row[0], "-", "unset")
+            for row in rows
+            if row[1] or row[0] in _VARIABLES
+        ]
 
     def record(self) -> None:
         """Write network.tsv and network.json of the node. Raises OSError."""
         rows = [("variable", "value", "origin"), *self._table()]
-        table = "".join("\t".join(re.sub("[\t\n]", " ", cell) for cell in row) + "\n" for row in rows)
+        table = "".join(
+            "\t".join(re.sub("[\t\n]", " ", cell) for cell in row) + "\n" for row in rows
+        )
         told = {
             "schema": 1,
             "node": self.node.name,
             "time_ms": now_ms(),
             "fabric": self.settings.fabric,
             "rdma": self.settings.network_rdma,
-            "devices": [{name: value for name, value in vars(port).items() if name != "home"} for port in self.ports],
-            "variables": {name: {"value": one, "origin": origin} for name, (one, origin) in self.values.items() if one},
+            "devices": [
+                {name: value for name, value in vars(port).items() if name != "home"}
+                for port in self.ports
+            ],
+            "variables": {
+                name: {"value": one, "origin": origin}
+                for name, (one, origin) in self.values.items()
+                if one
+            },
             "troubles": self.troubles,
             "notes": self.notes,
             "container": self.inside,
             "route": {"to": self.route_to, "interface": self.route},
         }
         for name, text in (("network.tsv", table), ("network.json", json.dumps(told) + "\n")):
-            records.write_bytes(self.node.folder / name, text.encode("utf-8", "replace"), sync=False)
+            records.write_bytes(
+                self.node.folder / name, text.encode("utf-8", "replace"), sync=False
+            )
 
     # ---- inside the container
 
@@ -324,26 +393,42 @@ class Network:
         used = list(dict.fromkeys(port.device for port in self.chosen))
         verbs = f"{self.node.sys}/class/infiniband/%s/device/infiniband_verbs"
         closed = [one for one in used if set(names(verbs % one)) - set(told["verbs"])]
-        self._say_of(closed, "cannot be opened in the container, /dev/infiniband has no uverbs device for it")
+        self._say_of(
+            closed, "cannot be opened in the container, /dev/infiniband has no uverbs device for it"
+        )
         if "end" in told["ibv"]:
             self._compare_listed(used, told["ibv"])
         for one in told["device"]:
-            self._say_of([one] if one not in self.drivers else [], "in the container, but not on the node")
+            self._say_of(
+                [one] if one not in self.drivers else [], "in the container, but not on the node"
+            )
         try:
             self.record()
         except OSError as error:
-            self.node.log(f"cannot write {self.node.folder}/network.json: {error.strerror or error}")
+            self.node.log(
+                f"cannot write {self.node.folder}/network.json: {error.strerror or error}"
+            )
         return self.troubles[before:]
 
     def _compare_listed(self, used: list[str], told: list[str]) -> None:
-        refused = next((line.partition(" for device")[0] for line in told if any(one in line for one in _REFUSALS)), "")
+        refused = next(
+            (
+                line.partition(" for device")[0]
+                for line in told
+                if any(one in line for one in _REFUSALS)
+            ),
+            "",
+        )
         listed = {line.split()[0] for line in told if line.split()}
         text = f"ibv_devices in the container does not list it{refused and f' ({refused})'}"
         missing = [one for one in used if one not in listed]
         remedy = _own_libraries(
-            os.path.dirname(self.node.sys).rstrip("/"), {self.drivers.get(one) or one for one in missing}
+            os.path.dirname(self.node.sys).rstrip("/"),
+            {self.drivers.get(one) or one for one in missing},
         )
-        self._say_of(missing, f"{text}; the image's RDMA library does not fit the node's driver; {remedy}")
+        self._say_of(
+            missing, f"{text}; the image's RDMA library does not fit the node's driver; {remedy}"
+        )
 
 
 def _own_libraries(root: str, drivers: Iterable[str]) -> str:

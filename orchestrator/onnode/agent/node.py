@@ -18,7 +18,16 @@ HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
 """A program that prints the host name as torchrun has it, and the seconds that it may take: it asks the name service."""
 _LINE_BYTES = 960  # srun keeps a line whole only up to about a kilobyte
 _CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160)), " ")
-_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_KEPT = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TMPDIR",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+)
 
 
 Rows = Iterator[tuple[str, str, str, str]]
@@ -61,7 +70,11 @@ class Node(NamedTuple):
     @property
     def results(self) -> str:
         """Folder that is /results of the running container. What a run leaves there is moved to its attempt."""
-        return f"{self.channel}/results" if self.settings.results == "local" else str(self.folder / "scratch")
+        return (
+            f"{self.channel}/results"
+            if self.settings.results == "local"
+            else str(self.folder / "scratch")
+        )
 
     @property
     def hold_log(self) -> Path:
@@ -79,7 +92,9 @@ class Node(NamedTuple):
         try:
             with open(self.hold_log, "rb") as file:
                 file.seek(max(file.seek(0, os.SEEK_END) - 4096, 0))
-                return " ".join(file.read().decode("utf-8", "replace").split("\n")[-1 - lines :]).strip()
+                return " ".join(
+                    file.read().decode("utf-8", "replace").split("\n")[-1 - lines :]
+                ).strip()
         except OSError:
             return ""
 
@@ -113,17 +128,26 @@ def removal(node: Node, container: str) -> list[list[str]]:
     killed with its client.
     """
     end = [["stop", "--time", "0", container]] if node.settings.engine == "podman" else []
-    return [[*node.settings.engine_command, *words] for words in (*end, ["rm", "--force", container])]
+    return [
+        [*node.settings.engine_command, *words] for words in (*end, ["rm", "--force", container])
+    ]
 
 
 def own_name() -> str:
-    return os.environ.get("ORCH_NODE") or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+    return (
+        os.environ.get("ORCH_NODE")
+        or os.environ.get("SLURMD_NODENAME")
+        or os.uname().nodename.split(".")[0]
+    )
 
 
 def this_node(bundle: Path, settings: Settings) -> Node:
     """Return this node, from the environment that the loop gave the step. Raises KeyError without ORCH_SET_DIR."""
     name, environment = own_name(), os.environ
-    roots = {one: rehearsed(f"ORCH_{one.upper()}_ROOT", f"/{one}", name) for one in ("sys", "proc", "dev", "run")}
+    roots = {
+        one: rehearsed(f"ORCH_{one.upper()}_ROOT", f"/{one}", name)
+        for one in ("sys", "proc", "dev", "run")
+    }
     return Node(
         name=name,
         settings=settings,
@@ -143,7 +167,9 @@ def say(node: str, word: str, *fields: str | int) -> None:
 
 
 def _write(fd: int, line: bytes) -> None:
-    with contextlib.suppress(OSError):  # nobody reads it any more; the end of the input says so, too
+    with contextlib.suppress(
+        OSError
+    ):  # nobody reads it any more; the end of the input says so, too
         os.write(fd, line)
 
 

@@ -50,7 +50,9 @@ def devices(sys: str) -> tuple[dict[str, str], list[Port]]:
     for device in names(f"{sys}/class/infiniband"):
         home = f"{sys}/class/infiniband/{device}"
         driver = f"{home}/device/driver"
-        drivers[device] = os.path.basename(os.path.realpath(driver)) if os.path.isdir(driver) else ""
+        drivers[device] = (
+            os.path.basename(os.path.realpath(driver)) if os.path.isdir(driver) else ""
+        )
         numbers = names(f"{home}/ports")
         for one in numbers:
             if os.path.exists(f"{home}/ports/{one}/state"):
@@ -62,10 +64,13 @@ def devices(sys: str) -> tuple[dict[str, str], list[Port]]:
 def _port(device: str, one: str, name: str, driver: str) -> Port:
     home = f"{device}/ports/{one}"
     state, physical, layer, rate = (
-        first_line(f"{home}/{file}")[:80].split(": ", 1)[-1] for file in ("state", "phys_state", "link_layer", "rate")
+        first_line(f"{home}/{file}")[:80].split(": ", 1)[-1]
+        for file in ("state", "phys_state", "link_layer", "rate")
     )
     ipoib = layer == "InfiniBand"
-    netdev, rows = ("".join(names(f"{device}/device/net", 1)), list[int]()) if ipoib else _gids(home)
+    netdev, rows = (
+        ("".join(names(f"{device}/device/net", 1)), list[int]()) if ipoib else _gids(home)
+    )
     gbps = int("0" + re.split("[^0-9]", rate)[0][:6])
     return Port(home, name, driver, state, physical, layer, gbps, netdev, rows)
 
@@ -80,7 +85,10 @@ def _gids(home: str) -> tuple[str, list[int]]:
             break
         if not empty:
             netdev = netdev or _interface(first_line(f"{home}/gid_attrs/ndevs/{row}"))
-            if gid.startswith(_IPV4_GID) and first_line(f"{home}/gid_attrs/types/{row}") == "RoCE v2":
+            if (
+                gid.startswith(_IPV4_GID)
+                and first_line(f"{home}/gid_attrs/types/{row}") == "RoCE v2"
+            ):
                 rows.append(row)
     return netdev, rows
 
@@ -103,7 +111,9 @@ def route(node: Node) -> tuple[str, str]:
     if not _IPV4.fullmatch(name) and ":" not in name:
         to = "".join((_said("getent", "ahostsv4", name) or _said("getent", "ahosts", name))[:1])
     words = _said("ip", "-o", "route", "get", to) if to and node.proc == "/proc" else []
-    interface = next((_interface(word) for before, word in zip(words, words[1:]) if before == "dev"), "")
+    interface = next(
+        (_interface(word) for before, word in zip(words, words[1:]) if before == "dev"), ""
+    )
     return to, interface or _by_table(f"{node.proc}/net/route", to)
 
 
@@ -120,10 +130,16 @@ def _by_table(path: str, to: str) -> str:
     """
     if to.startswith("127."):
         return "lo"
-    address = sum(int(part) << 8 * at for at, part in enumerate(to.split("."))) if _IPV4.fullmatch(to) else 0
+    address = (
+        sum(int(part) << 8 * at for at, part in enumerate(to.split(".")))
+        if _IPV4.fullmatch(to)
+        else 0
+    )
     found = []
     for cells in map(str.split, lines(path)):
-        if len(cells) > 7 and re.fullmatch("[0-9A-F]{8} [0-9A-F]{8} [0-9]{1,9}", f"{cells[1]} {cells[7]} {cells[6]}"):
+        if len(cells) > 7 and re.fullmatch(
+            "[0-9A-F]{8} [0-9A-F]{8} [0-9]{1,9}", f"{cells[1]} {cells[7]} {cells[6]}"
+        ):
             mask = int(cells[7], 16)
             if address & mask == int(cells[1], 16):
                 found.append((bin(mask).count("1"), -int(cells[6]), _interface(cells[0])))

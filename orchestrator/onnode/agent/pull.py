@@ -13,7 +13,9 @@ from .node import EngineState, Node, shortened
 SAY_S = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5, 300
 _BUSY = re.compile(r"\b429\b|too ?many ?requests", re.I)
-_FINAL = re.compile(r"manifest unknown|not found|denied|unauthorized|no such host|no space left|x509", re.I)
+_FINAL = re.compile(
+    r"manifest unknown|not found|denied|unauthorized|no such host|no space left|x509", re.I
+)
 _PASSING = re.compile(
     r"time-?d? ?out|deadline exceeded|connection (?:reset|refused|closed)|broken pipe|\bEOF\b|network is unreachable|"
     r"no route to host|server misbehaving|temporary failure|bad gateway|service unavailable|internal server error",
@@ -49,7 +51,9 @@ class Progress:
     def text(self) -> str:
         """How many layers are there, or the last line of an engine that does not tell."""
         done = sum(state in ("Pull complete", "Already exists") for state in self._layers.values())
-        return f"{done} of {len(self._layers)} layers" if self._layers else shortened(self.last, 200)
+        return (
+            f"{done} of {len(self._layers)} layers" if self._layers else shortened(self.last, 200)
+        )
 
 
 def pull(node: Node, waiting: Waiting) -> EngineState:
@@ -88,13 +92,20 @@ def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
 
     with node.open_log() as log:
         with failing("engine", argv[0]):
-            client = Partner(waiting, argv, hear, lambda: ended.append(True), errors=subprocess.STDOUT)
+            client = Partner(
+                waiting, argv, hear, lambda: ended.append(True), errors=subprocess.STDOUT
+            )
         waiting.after("pull", SAY_S, say)
         try:
-            over = waiting.wait(lambda: ended and client.process.poll() is not None, max(end - time.monotonic(), 0))
+            over = waiting.wait(
+                lambda: ended and client.process.poll() is not None, max(end - time.monotonic(), 0)
+            )
         finally:
             waiting.cancel("pull")
             client.input.close()
             end_session(client.process)
     words = told.last or "without a word"
-    return over and client.process.returncode == 0, words if over else f"it takes too long ({told.text or words})"
+    return (
+        over and client.process.returncode == 0,
+        words if over else f"it takes too long ({told.text or words})",
+    )

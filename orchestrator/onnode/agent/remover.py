@@ -36,7 +36,9 @@ class Remover:
 
     def __init__(self, node: Node, container: str) -> None:
         *before, remove = map(shlex.join, removal(node, container))
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ORCH_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("ORCH_")
+        }
         read, self.held = os.pipe()
         try:
             self._process = subprocess.Popen(

@@ -26,7 +26,11 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
 def _mounted(settings: Settings) -> set[str]:
     """Return the names in /results at which the container has something else: moved away, it would not have it any more."""
     places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
-    return {one.split("/")[2] for one in places if one.startswith("/results/") and settings.engine != "none"}
+    return {
+        one.split("/")[2]
+        for one in places
+        if one.startswith("/results/") and settings.engine != "none"
+    }
 
 
 def _move(source: str, target: str) -> None:

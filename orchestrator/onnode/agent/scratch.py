@@ -46,13 +46,19 @@ class Scratch:
         keeps = f"{top}/orch-cache-{os.getuid()}" if settings.keep_caches == 1 else ""
         name = f"{image_id.rpartition(':')[2][:12]}-{settings.gpu_gfx or 'cpu'}"
         if not os.path.isdir(top):
-            raise Failed("storage", f"{top} does not exist on this node (container.scratch of the site)")
+            raise Failed(
+                "storage", f"{top} does not exist on this node (container.scratch of the site)"
+            )
         # Nobody else gets into the folder; the container's root may be anybody there.
         with failing("storage", f"cannot write to {top} (container.scratch of the site)"):
             for folder in filter(None, (self.folder, keeps)):
                 self._private(folder)
             self.cache, self.tmp = f"{keeps or self.folder}/{name}", f"{self.folder}/tmp"
-            for folder in (self.cache, self.tmp, *(f"{self.cache}/{one}" for one in _CACHES.values())):
+            for folder in (
+                self.cache,
+                self.tmp,
+                *(f"{self.cache}/{one}" for one in _CACHES.values()),
+            ):
                 os.makedirs(folder, exist_ok=True)
                 if os.stat(folder).st_uid == os.getuid():
                     os.chmod(folder, 0o1777 if folder == self.tmp else 0o777)
@@ -75,10 +81,17 @@ class Scratch:
     def lines(self, *, inside: bool) -> bytes:
         """Return shell text that names the folders, where nothing else has: what the config, the site or the image says wins."""
         cache, tmp = (place if inside else folder for folder, place in self.volumes)
-        values = {"TMPDIR": tmp, "AMD_COMGR_CACHE": "1", **{name: f"{cache}/{one}" for name, one in _CACHES.items()}}
+        values = {
+            "TMPDIR": tmp,
+            "AMD_COMGR_CACHE": "1",
+            **{name: f"{cache}/{one}" for name, one in _CACHES.items()},
+        }
         # Models that came with the image are found below the default of XDG_CACHE_HOME.
         text = '[ ! -d ~/.cache/huggingface ] || [ "${HF_HOME+x}" ] || export HF_HOME=~/.cache/huggingface\n'
-        text += "".join(f'[ "${{{name}+x}}" ] || export {name}={quote(value)}\n' for name, value in values.items())
+        text += "".join(
+            f'[ "${{{name}+x}}" ] || export {name}={quote(value)}\n'
+            for name, value in values.items()
+        )
         return text.encode()
 
     def look(self) -> dict[str, Any]:
@@ -96,7 +109,12 @@ class Scratch:
                             files, size = files + 1, size + one.stat(follow_symlinks=False).st_size
             except OSError:
                 continue
-        return {"state": "warm" if files else "cold", "files": files, "bytes": size, "whole": not folders}
+        return {
+            "state": "warm" if files else "cold",
+            "files": files,
+            "bytes": size,
+            "whole": not folders,
+        }
 
     def _sweep(self, folders: Iterable[str]) -> None:
         """Remove what jobs left that were killed."""
@@ -118,7 +136,8 @@ class Scratch:
 
             words = ["-c", f"rm -rf {INSIDE}/*"]
             self._waiting.call(
-                run_argv(self._node, f"orch-{self._node.owner}-rm", [bind(folder, INSIDE)], words), _REMOVE_S
+                run_argv(self._node, f"orch-{self._node.owner}-rm", [bind(folder, INSIDE)], words),
+                _REMOVE_S,
             )
             self._waiting.call(argv, _REMOVE_S)
         if os.path.lexists(folder):

@@ -21,7 +21,9 @@ Values = list[tuple[str, str]]
 _BEGIN = r'[\[{]\s*(?:[\]}\[{"]|\Z)'  # a line `[WARNING] ...` in front of it is none
 _HERE, _LINE = re.compile(rf"\s*(?={_BEGIN})"), re.compile(f"^(?={_BEGIN})", re.MULTILINE)
 # Numbers stay as they are written. Objects become tuples of pairs: a key that comes twice has both its values.
-_DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=tuple, strict=False)
+_DECODER = json.JSONDecoder(
+    parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=tuple, strict=False
+)
 _KEY = str.maketrans(" /", "__")
 
 
@@ -76,7 +78,9 @@ class Smi:
         folders = os.environ.get("PATH", "/usr/bin:/bin").split(":")
         folders = [rehearsed("ORCH_SMI_PATH", "", node.name), *folders, "/opt/rocm/bin"]
         self.paths: dict[str, str] = {}
-        for name, path in ((name, f"{one}/{name}") for one in folders if one for name in ("amd-smi", "rocm-smi")):
+        for name, path in (
+            (name, f"{one}/{name}") for one in folders if one for name in ("amd-smi", "rocm-smi")
+        ):
             if os.access(path, os.X_OK) and os.path.isfile(path):
                 self.paths.setdefault(name, path)
         self.source = self.problem = ""
@@ -84,7 +88,9 @@ class Smi:
 
     def ask(self, *commands: str) -> Values:
         """Return the values of the first of the commands that prints JSON; [] when none does. A missing tool is passed over."""
-        for name, *words in (command.split() for command in commands if command.split()[0] in self.paths):
+        for name, *words in (
+            command.split() for command in commands if command.split()[0] in self.paths
+        ):
             text = ask([self.paths[name], *words, "--json"], self._seconds, errors=True)[1]
             if values := read_json(text):
                 self.source = name

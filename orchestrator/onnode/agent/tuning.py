@@ -255,7 +255,9 @@ class Tuning:
         """Say what can move time or convergence, when it has changed; in pieces, for srun keeps no long line whole."""
         from .facts import collect
 
-        facts = collect(self._node, image, {one.name: one.found for one in (*self._knobs, *self._boot)})
+        facts = collect(
+            self._node, image, {one.name: one.found for one in (*self._knobs, *self._boot)}
+        )
         if facts == self._told:
             return
         self._told = facts
@@ -275,7 +277,14 @@ class Tuning:
     def drop_caches(self) -> tuple[int, int]:
         """Drop page cache, dentries and inodes. Return KiB that this can free, before and after. Raises Failed("caches", why)."""
         before, file = self._droppable(), f"{self._node.root}/proc/sys/vm/drop_caches"
-        argv = [*self._node.settings.sudo, "bash", "-c", 'sync && echo 3 >"$1"', "orchestrator", file]
+        argv = [
+            *self._node.settings.sudo,
+            "bash",
+            "-c",
+            'sync && echo 3 >"$1"',
+            "orchestrator",
+            file,
+        ]
         with self._node.open_log() as errors:
             if self._waiting.call(argv, errors=errors)[0]:
                 raise Failed("caches", f"cannot drop its caches: {self._node.last_words()}")

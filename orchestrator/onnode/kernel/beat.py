@@ -43,7 +43,10 @@ class LoopWatch:
 
 
 def listen(
-    waiting: Waiting, storage_wait_s: int, receive: Callable[[str], object], at_end: Callable[[str], object]
+    waiting: Waiting,
+    storage_wait_s: int,
+    receive: Callable[[str], object],
+    at_end: Callable[[str], object],
 ) -> None:
     """Call `receive` with each line of the loop on standard input.
 

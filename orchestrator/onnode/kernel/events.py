@@ -93,13 +93,20 @@ def parse_word(line: bytes, known: set[str] | frozenset[str]) -> tuple[str, str,
     if len(line) > MAX_WORD_BYTES:
         return None
     cells = line.decode("utf-8", "replace").split("\t", 2)
-    if len(cells) != 3 or cells[1] not in known or not cells[0].isascii() or not cells[0].translate(_JOINTS).isalpha():
+    if (
+        len(cells) != 3
+        or cells[1] not in known
+        or not cells[0].isascii()
+        or not cells[0].translate(_JOINTS).isalpha()
+    ):
         return None
     return cells[0][:20], cells[1], clean(cells[2], MAX_WORD_BYTES)
 
 
 _NUMBER = f"{UNIT}([0-9]{{1,15}})"
-_PONG = re.compile(f"pong\t([^\t]{{1,255}})\t[^{UNIT}\t]{{0,20}}(?:{UNIT}([0-9.]{{1,40}}){4 * _NUMBER})?")
+_PONG = re.compile(
+    f"pong\t([^\t]{{1,255}})\t[^{UNIT}\t]{{0,20}}(?:{UNIT}([0-9.]{{1,40}}){4 * _NUMBER})?"
+)
 
 
 def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
@@ -128,12 +135,20 @@ class EventLog:
         # The torn last line of a killed job must not swallow the first one of this job.
         self._rest = bytearray(b"\n" if self._file.size() else b"")
 
-    def append(self, source: str, word: str, node: str = "", detail: str | dict[str, Any] = "") -> Event:
+    def append(
+        self, source: str, word: str, node: str = "", detail: str | dict[str, Any] = ""
+    ) -> Event:
         """Write one event and return it. `detail` as a dict becomes JSON."""
-        text = json.dumps(detail, separators=(",", ":")) if isinstance(detail, dict) else clean(detail, MAX_WORD_BYTES)
+        text = (
+            json.dumps(detail, separators=(",", ":"))
+            if isinstance(detail, dict)
+            else clean(detail, MAX_WORD_BYTES)
+        )
         event = Event(self._wall_ms(), source, word, node, text)
         if len(self._rest) < _MOST_KEPT:
-            self._rest += f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode("utf-8", "replace")
+            self._rest += f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode(
+                "utf-8", "replace"
+            )
         with suppress(OSError):
             del self._rest[: self._file.write(self._rest)]
         return event

@@ -97,7 +97,9 @@ class Files:
             if error.errno not in MISSING:
                 raise
             return None
-        return FileState(about.st_size, about.st_mtime, about.st_ino, (about.st_mode & 0o170000) == 0o040000)
+        return FileState(
+            about.st_size, about.st_mtime, about.st_ino, (about.st_mode & 0o170000) == 0o040000
+        )
 
     def exists(self, path: PathLike) -> bool:
         """Whether there is something, through a link. Raises OSError if that cannot be found out."""

@@ -36,10 +36,16 @@ def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
         line = chunk[at : end if end >= 0 else len(chunk)]
         try:
             # What another process wrote behind it on the same line does not take the record away.
-            record, _ = _DECODER.raw_decode(line[line.rfind(TOKEN) + len(TOKEN) :].decode("latin-1").lstrip())
+            record, _ = _DECODER.raw_decode(
+                line[line.rfind(TOKEN) + len(TOKEN) :].decode("latin-1").lstrip()
+            )
         except (ValueError, RecursionError):
             record = None
-        if isinstance(record, dict) and isinstance(record.get("key"), str) and isinstance(record.get("metadata"), dict):
+        if (
+            isinstance(record, dict)
+            and isinstance(record.get("key"), str)
+            and isinstance(record.get("metadata"), dict)
+        ):
             yield record
         at = chunk.find(TOKEN, end) if end >= 0 else -1
 
@@ -52,7 +58,9 @@ def status_of(record: dict[str, Any]) -> str:
 
 def _last_stop(chunk: bytes) -> str | None:
     """Return the status of the last run_stop in a chunk, None without one."""
-    stops = [one for one in lines(chunk) if one["key"] == "run_stop"] if b"run_stop" in chunk else []
+    stops = (
+        [one for one in lines(chunk) if one["key"] == "run_stop"] if b"run_stop" in chunk else []
+    )
     return status_of(stops[-1]) if stops else None
 
 
@@ -82,7 +90,9 @@ class StopFinder:
         self.feed(b"\n")
 
 
-def last_status(path: PathLike, limit: int = SEARCH_BYTES, files: Files = HERE, *, strict: bool = False) -> str:
+def last_status(
+    path: PathLike, limit: int = SEARCH_BYTES, files: Files = HERE, *, strict: bool = False
+) -> str:
     """Return the status of the last run_stop in a log, "" without one in its last `limit` bytes.
 
     `strict`: raise OSError if the storage does not answer.
@@ -112,7 +122,11 @@ def _tells(path: Path) -> bool:
         with open_regular(path) as file:
             first = file.read(_BLOCK)
             file.seek(max(len(first), os.fstat(file.fileno()).st_size - _BLOCK))
-            return any(one["key"] not in _OF_EVERY_RANK for chunk in (first, file.read(_BLOCK)) for one in lines(chunk))
+            return any(
+                one["key"] not in _OF_EVERY_RANK
+                for chunk in (first, file.read(_BLOCK))
+                for one in lines(chunk)
+            )
     except OSError:
         return False
 

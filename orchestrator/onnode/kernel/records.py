@@ -174,7 +174,9 @@ class RunRecord(StateFile):
     @property
     def done(self) -> bool:
         """It has a result that counts: nothing will run it again."""
-        return self.state == "success" or (self.state == "failed" and self.outcome == "not_converged")
+        return self.state == "success" or (
+            self.state == "failed" and self.outcome == "not_converged"
+        )
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,9 @@ _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 """Of each kind that was read: member -> what it must be."""
 
 
-def read(kind: type[R], path: PathLike, files: Files = HERE, *, strict: bool = False) -> R | Finding | None:
+def read(
+    kind: type[R], path: PathLike, files: Files = HERE, *, strict: bool = False
+) -> R | Finding | None:
     """Return the record in `path`; None without such a file; a Finding when it cannot be used. Ignores unknown members.
 
     `strict`: raise OSError if the storage does not answer, which says nothing about the record.
@@ -241,14 +245,18 @@ def checked(kind: type[R], data: dict[str, Any]) -> R | None:
 
 def _fitting(kind: type[StateFile], data: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
     """Return what each member must be, and those that are known."""
-    shape = _SHAPES.get(kind) or _SHAPES.setdefault(kind, {item.name: str(item.type) for item in fields(kind)})
+    shape = _SHAPES.get(kind) or _SHAPES.setdefault(
+        kind, {item.name: str(item.type) for item in fields(kind)}
+    )
     return shape, {name: value for name, value in data.items() if name in shape}
 
 
 def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any]) -> str:
     """Why `values` are no record of a kind; "" when they are."""
     for name, value in values.items():
-        if not (type(value) is str and shape[name] == "str") and (problem := _misfit(value, shape[name])):
+        if not (type(value) is str and shape[name] == "str") and (
+            problem := _misfit(value, shape[name])
+        ):
             return f"`{name}` {problem}"
     missing = [name for name in kind.NEEDED if name not in values]
     if missing:
@@ -267,14 +275,18 @@ def _misfit(value: Any, word: str) -> str:
         return "is no number that can be counted with"
     if word == "list[str]" and not all(isinstance(one, str) for one in value):
         return "holds something else than text"
-    if word == "dict[str, int]" and not all(type(one) is int and abs(one) < LIMIT for one in value.values()):
+    if word == "dict[str, int]" and not all(
+        type(one) is int and abs(one) < LIMIT for one in value.values()
+    ):
         return "holds something else than whole numbers"
     return ""
 
 
 def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files = HERE) -> None:
     """Write `record` to `path` through a temporary file in the same folder, renamed: a link is replaced. Raises OSError."""
-    values = {name: value for name, value in vars(record).items() if value or name not in record.SELDOM}
+    values = {
+        name: value for name, value in vars(record).items() if value or name not in record.SELDOM
+    }
     replace(path, (json.dumps(values, indent=1) + "\n").encode(), sync=sync, files=files)
 
 
@@ -312,7 +324,12 @@ def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files =
 
 
 def numbered(
-    folder: PathLike, suffix: str = ".json", prefix: str = "", files: Files = HERE, *, strict: bool = False
+    folder: PathLike,
+    suffix: str = ".json",
+    prefix: str = "",
+    files: Files = HERE,
+    *,
+    strict: bool = False,
 ) -> list[int]:
     """Return the numbers k of the files or folders `<prefix><k><suffix>` in `folder`, rising.
 

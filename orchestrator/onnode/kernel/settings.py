@@ -145,16 +145,28 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
     kinds = {item.name: str(item.type) for item in fields(Settings) if item.name != "data"}
     script = _TELL % " ".join(kinds).upper()
     file = f"{bundle}/settings.sh"
-    words = _bash(script, [str(bundle)], environment, file).decode("utf-8", "surrogateescape").split("\0")
+    words = (
+        _bash(script, [str(bundle)], environment, file)
+        .decode("utf-8", "surrogateescape")
+        .split("\0")
+    )
     told: dict[str, list[str]] = {}
     while len(words) > 1:
         name, count, words = words[0], int(words[1]), words[2:]
         told[name], words = words[:count], words[count:]
-    values: dict[str, object] = {"data": {name[1:]: found[0] for name, found in told.items() if name.startswith("=")}}
+    values: dict[str, object] = {
+        "data": {name[1:]: found[0] for name, found in told.items() if name.startswith("=")}
+    }
     for name, kind in kinds.items():
         found = told.get(name.upper(), [])
         text = found[0] if found else ""
-        values[name] = tuple(found) if kind == "tuple[str, ...]" else text if kind == "str" else _number(name, text)
+        values[name] = (
+            tuple(found)
+            if kind == "tuple[str, ...]"
+            else text
+            if kind == "str"
+            else _number(name, text)
+        )
     return Settings(**values)  # type: ignore[arg-type]
 
 
@@ -173,7 +185,13 @@ def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, s
     found = []
     for variable, below, target, mode in (mount.split("\t") for mount in mounts):
         source = data.get(variable, "")
-        found.append((variable, source if below == "." or not source else f"{source}/{below}", f"{target}:{mode}"))
+        found.append(
+            (
+                variable,
+                source if below == "." or not source else f"{source}/{below}",
+                f"{target}:{mode}",
+            )
+        )
     return found
 
 
@@ -183,7 +201,9 @@ def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[st
     return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
 
 
-def evaluate_config(bundle: Path, settings: Settings, nexp: int, *, timeless: bool = False) -> bytes:
+def evaluate_config(
+    bundle: Path, settings: Settings, nexp: int, *, timeless: bool = False
+) -> bytes:
     """Return the environment of the runs: the config evaluated once, in an empty environment, as `declare -x` lines.
 
     `timeless`: with nothing in place of each time stamp, for `unique_names`. Raises SettingsError with bash's own words.
@@ -199,15 +219,22 @@ def config(bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozense
     return text, unique_names(text, evaluate_config(bundle, settings, nexp, timeless=True))
 
 
-def _bash(script: str, words: Sequence[str], environment: Mapping[str, str] | None, file: str) -> bytes:
+def _bash(
+    script: str, words: Sequence[str], environment: Mapping[str, str] | None, file: str
+) -> bytes:
     """Return what a script that evaluates `file` prints. Raises SettingsError."""
     argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", *words]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SettingsError(f"{file} cannot be evaluated: {error}") from error
     if done.returncode:
-        said = clean(done.stderr.decode("utf-8", "replace"), 400).strip() or f"bash ended with {done.returncode}"
+        said = (
+            clean(done.stderr.decode("utf-8", "replace"), 400).strip()
+            or f"bash ended with {done.returncode}"
+        )
         raise SettingsError(f"{file} cannot be evaluated: {said}")
     return done.stdout
 
@@ -231,7 +258,8 @@ def rehearsed(name: str, default: str, node: str) -> str:
 _WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''
 # Arrays cannot be exported; bash prints them all the same, and what looks like a line in one of their values is none.
 _DECLARED = re.compile(
-    rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$" % (_WORDS, _WORDS)
+    rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$"
+    % (_WORDS, _WORDS)
 )
 _IN_DOUBLE = re.compile(rb'\\([\\"$`])')
 _IN_ANSI = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|([abeEfnrtv\\'\"?]))")
@@ -247,7 +275,11 @@ def declared(text: str) -> dict[str, str]:
     found = {}
     for flags, name, word in _DECLARED.findall(text.encode("utf-8", "surrogateescape")):
         if word and not set(flags) & set(b"aAn"):
-            raw = _IN_ANSI.sub(_ansi, word[2:-1]) if word[:1] == b"$" else _IN_DOUBLE.sub(rb"\1", word[1:-1])
+            raw = (
+                _IN_ANSI.sub(_ansi, word[2:-1])
+                if word[:1] == b"$"
+                else _IN_DOUBLE.sub(rb"\1", word[1:-1])
+            )
             found[name.decode()] = raw.decode("utf-8", "surrogateescape")
     return found
 

@@ -43,11 +43,16 @@ def entries(folder: str) -> list[str]:
 
 def names(folder: str, most: int = 1024) -> list[str]:
     """Return at most so many names in a folder, mlx5_10 behind mlx5_9; without those that are no printable word."""
-    return sorted((one for one in entries(folder) if one.isprintable() and " " not in one), key=_natural)[:most]
+    return sorted(
+        (one for one in entries(folder) if one.isprintable() and " " not in one), key=_natural
+    )[:most]
 
 
 def _natural(name: str) -> list[str]:
-    return [part.zfill(20) if index % 2 else part for index, part in enumerate(re.split("([0-9]+)", name))]
+    return [
+        part.zfill(20) if index % 2 else part
+        for index, part in enumerate(re.split("([0-9]+)", name))
+    ]
 
 
 def lines(path: str, limit: int = 1 << 18) -> list[str]:
@@ -71,8 +76,13 @@ def first_line(path: PathLike) -> str:
 def amd_gpus(sys: str) -> list[str]:
     """Return the folders of the devices of the amdgpu driver, by PCI address (0000:0a:00.0 behind 0000:05:00.0)."""
     driver = f"{sys}/bus/pci/drivers/amdgpu"
-    addresses = filter(re.compile("[0-9a-f]+:[0-9a-f]+:[0-9a-f]+[.][0-9a-f]+").fullmatch, entries(driver))
-    return [f"{driver}/{one}" for one in sorted(addresses, key=lambda one: [int(n, 16) for n in re.split("[:.]", one)])]
+    addresses = filter(
+        re.compile("[0-9a-f]+:[0-9a-f]+:[0-9a-f]+[.][0-9a-f]+").fullmatch, entries(driver)
+    )
+    return [
+        f"{driver}/{one}"
+        for one in sorted(addresses, key=lambda one: [int(n, 16) for n in re.split("[:.]", one)])
+    ]
 
 
 def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
@@ -85,7 +95,10 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
     import subprocess  # not at the top: `status` and `score` import this module and start nothing
 
     with os.fdopen(os.memfd_create("answer"), "rb") as answer:
-        streams: dict[str, Any] = {"stdout": answer, "stderr": answer if errors else subprocess.DEVNULL}
+        streams: dict[str, Any] = {
+            "stdout": answer,
+            "stderr": answer if errors else subprocess.DEVNULL,
+        }
         try:
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, **streams)
         except (OSError, ValueError) as error:

@@ -71,7 +71,9 @@ class Waiting:
         """Call `then` whenever `fd` can be read, or has ended."""
         self._selector.register(fd, selectors.EVENT_READ, then)
 
-    def watch_lines(self, fd: int, then: Callable[[str], object], at_end: Callable[[], object] = lambda: None) -> None:
+    def watch_lines(
+        self, fd: int, then: Callable[[str], object], at_end: Callable[[], object] = lambda: None
+    ) -> None:
         """Call `then` with each line that comes from `fd`, without its end, and `at_end` once; what is no line is lost with it."""
         Lines(self, fd, lambda line: then(line.decode("utf-8", "replace")), at_end)
 
@@ -87,7 +89,9 @@ class Waiting:
     def cancel(self, name: str) -> None:
         self._timers.pop(name, None)
 
-    def wait(self, done: Callable[[], object], seconds: float | None = None, *, patient: bool = False) -> bool:
+    def wait(
+        self, done: Callable[[], object], seconds: float | None = None, *, patient: bool = False
+    ) -> bool:
         """Serve what happens until `done`. Return False when `seconds` are over before. Raises LetGo, unless `patient`."""
         limit = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -114,7 +118,9 @@ class Waiting:
     def serve(self, limit: float | None) -> None:
         """Wait until something happens, an hour or `limit` at most, and take in all there is."""
         times = [when for when, _ in self._timers.values()] + ([] if limit is None else [limit])
-        for key, _ in self._selector.select(min(max(min(times) - time.monotonic(), 0), 3600) if times else None):
+        for key, _ in self._selector.select(
+            min(max(min(times) - time.monotonic(), 0), 3600) if times else None
+        ):
             # One of the others may have closed it, and its number can be another's by now.
             now_there = self._selector.get_map().get(key.fd)
             if now_there is not None and now_there.data is key.data:
@@ -207,7 +213,11 @@ class Lines:
     """Takes lines out of a descriptor as they come, without their ends; `at_end` is called once, also by `close`."""
 
     def __init__(
-        self, waiting: Waiting, fd: int, take: Callable[[bytes], object], at_end: Callable[[], object] = lambda: None
+        self,
+        waiting: Waiting,
+        fd: int,
+        take: Callable[[bytes], object],
+        at_end: Callable[[], object] = lambda: None,
     ) -> None:
         self._waiting, self._fd, self._take, self._at_end = waiting, fd, take, at_end
         self._rest, self.open = bytearray(), True

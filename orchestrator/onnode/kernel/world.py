@@ -69,7 +69,9 @@ class World:
             pids = ""
         boot = first_line("/proc/sys/kernel/random/boot_id")
         start = process_start(self.pid)
-        return Holder(cluster, os.getuid(), self.host, boot, pids, self.pid, start, job, restart, self.token())
+        return Holder(
+            cluster, os.getuid(), self.host, boot, pids, self.pid, start, job, restart, self.token()
+        )
 
     def lives(self, pid: int, start: str) -> bool:
         """Whether a process of this kernel lives. One that /proc does not show may be another user's (hidepid)."""

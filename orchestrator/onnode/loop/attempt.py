@@ -290,7 +290,9 @@ class Attempt:
             quiet={node: pulse.quiet_ms for node, pulse in reports.pulses.items()},
             doing=reports.doing,
             sockets=self._vigil.sockets,
-            broken={node: group.step.broken[node] for node in self._ranks if node in group.step.broken},
+            broken={
+                node: group.step.broken[node] for node in self._ranks if node in group.step.broken
+            },
             failed=self._gate.failed,
         )
 
@@ -302,7 +304,10 @@ class Attempt:
     def _stops_in_logs(self) -> dict[str, str]:
         """Return the status of the last run_stop in the log of each node."""
         layout, files = self._job.layout, self._job.world.files
-        logs = {node: layout.node_log(self._run, self._number, rank) for rank, node in enumerate(self._ranks)}
+        logs = {
+            node: layout.node_log(self._run, self._number, rank)
+            for rank, node in enumerate(self._ranks)
+        }
         return {node: last_status(log, files=files) for node, log in logs.items()}
 
     def _errors(self) -> tuple[dict[str, str], str]:
@@ -317,7 +322,9 @@ class Attempt:
             if log is not None:
                 texts[node] = log.text
         errors = {node: telling_line(text) for node, text in texts.items()}
-        ends = {node: Ended(reports.exits.get(node), reports.lasted.get(node)) for node in self._ranks}
+        ends = {
+            node: Ended(reports.exits.get(node), reports.lasted.get(node)) for node in self._ranks
+        }
         cause = cause_of({node: symptoms(text) for node, text in texts.items()}, ends)
         return {node: line for node, line in errors.items() if line}, cause
 

@@ -106,7 +106,9 @@ class GroupChecks:
             return
         yield from self.see_markers(nodes)
         reports = self._record.standing.reports
-        judged = judge_checks({node: reports[node] for node in nodes}, self._job.settings, rdma=False)
+        judged = judge_checks(
+            {node: reports[node] for node in nodes}, self._job.settings, rdma=False
+        )
         self._record.note("judged", detail={"nodes": list(nodes), "failed": judged.failed})
         for node, rows in judged.rows.items():
             before = self._job.rows.get(node, {})
@@ -140,7 +142,11 @@ class GroupChecks:
             return
         try:
             job.world.files.make_folder(job.layout.preflight, exist_ok=True)
-            rows = [Row(node, *vars(row).values()) for node, own in job.rows.items() for row in own.values()]
+            rows = [
+                Row(node, *vars(row).values())
+                for node, own in job.rows.items()
+                for row in own.values()
+            ]
             path = job.layout.checks(job.job_id)
             replace_file(path, table(rows).encode(), sync=False, files=job.world.files)
         except OSError as error:

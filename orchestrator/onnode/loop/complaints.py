@@ -12,7 +12,9 @@ MAX_COMPLAINTS = 1 << 20
 BEHIND_S = 0.5
 """A node's own last words come another way than those about it, and may be that much later."""
 _LAST_LINES = 5
-_NO_PYTHON = re.compile(r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python")
+_NO_PYTHON = re.compile(
+    r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python"
+)
 _OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
 # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a dead node does
 # not answer a ping.
@@ -26,7 +28,10 @@ class Complaints:
     """
 
     def __init__(
-        self, now: Callable[[], float], names: Callable[[str], list[str]], keep: Callable[[str], None]
+        self,
+        now: Callable[[], float],
+        names: Callable[[str], list[str]],
+        keep: Callable[[str], None],
     ) -> None:
         self._now, self._names, self._keep = now, names, keep
         self._kept = 0

@@ -29,12 +29,21 @@ class DeepStep:
         self.words: deque[tuple[str, str, str]] = deque()
         self.last_words = ""
         self._known = frozenset(nodes)
-        own = {"ORCH_SET_DIR": str(job.layout.root), "ORCH_JOB_ID": job.job_id, "MASTER_ADDR": nodes[0]}
+        own = {
+            "ORCH_SET_DIR": str(job.layout.root),
+            "ORCH_JOB_ID": job.job_id,
+            "MASTER_ADDR": nodes[0],
+        }
         own["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.name == "slurm" else ""
-        argv, environment = node_command(job.settings.python, job.bundle, "deep"), {**job.environment, **own}
+        argv, environment = (
+            node_command(job.settings.python, job.bundle, "deep"),
+            {**job.environment, **own},
+        )
         tasks = job.scheduler.in_step(nodes)
         commands = job.scheduler.commands(tasks, argv)
-        self.step = job.world.start(job.reactor, tasks, commands, environment, self._take, self._complain)
+        self.step = job.world.start(
+            job.reactor, tasks, commands, environment, self._take, self._complain
+        )
         self.send, self.close = self.step.send, self.step.end_input
 
     def _take(self, sender: str, line: bytes) -> None:
@@ -55,7 +64,9 @@ def measure(job: Work, nodes: Sequence[str], table: Path | None = None) -> Flow:
     step, search = DeepStep(job, nodes), Search(list(nodes), job.settings)
     table = table or job.layout.bandwidth(job.job_id)
     try:
-        return (yield from deep_step(step, search, table, job.world, ended=lambda: bool(job.ending)))
+        return (
+            yield from deep_step(step, search, table, job.world, ended=lambda: bool(job.ending))
+        )
     finally:
         step.step.kill()
 
@@ -98,7 +109,9 @@ def _given(name: str, default: int) -> int:
 
 
 class _Driver:
-    def __init__(self, step: DeepStep, search: Search, table: Path, world: World, ended: Callable[[], bool]) -> None:
+    def __init__(
+        self, step: DeepStep, search: Search, table: Path, world: World, ended: Callable[[], bool]
+    ) -> None:
         self.step, self.search, self.table, self.ended = step, search, table, ended
         self.clock, self.files = world.now, world.files
         self.address: dict[str, str] = {}
@@ -117,15 +130,23 @@ class _Driver:
                 word, node, detail = self.step.words.popleft()
                 fields = detail.split(UNIT)
                 if word == "failed" and node in self.search.nodes:
-                    self.search.lost(node, clean(" ".join(fields[1:] or fields), 900).replace(UNIT, " "))
-                if node in missing and (word == "failed" or _makes_sense(word, fields)) and take(word, node, fields):
+                    self.search.lost(
+                        node, clean(" ".join(fields[1:] or fields), 900).replace(UNIT, " ")
+                    )
+                if (
+                    node in missing
+                    and (word == "failed" or _makes_sense(word, fields))
+                    and take(word, node, fields)
+                ):
                     missing.remove(node)
             elif self.step.alive and self.clock() < deadline:
                 yield deadline
             else:
                 end = clean(self.step.last_words, 300).replace(UNIT, " ")
                 for node in missing:
-                    self.search.lost(node, f"{late} within {seconds} s" if self.step.alive else f"{cut}: {end}")
+                    self.search.lost(
+                        node, f"{late} within {seconds} s" if self.step.alive else f"{cut}: {end}"
+                    )
                     take("failed", node, [])
                 return
 
@@ -138,20 +159,36 @@ class _Driver:
     def take_ready(self, word: str, node: str, fields: list[str]) -> bool:
         if word == "deep-ready":
             self.search.ready(node, int(fields[0]), fields[1] == "1")
-            self.address[node], self.tcp_port[node], self.torch_port[node] = fields[2], int(fields[3]), int(fields[4])
+            self.address[node], self.tcp_port[node], self.torch_port[node] = (
+                fields[2],
+                int(fields[3]),
+                int(fields[4]),
+            )
         return word != "deep"
 
     def measure(self, wanted: Round) -> Moments:
         """Measure all groups of a round at the same time, and tell the search."""
-        self.id, self.wanted, self.results = self.id + 1, wanted, [GroupResult() for _ in wanted.groups]
+        self.id, self.wanted, self.results = (
+            self.id + 1,
+            wanted,
+            [GroupResult() for _ in wanted.groups],
+        )
         # Which of the groups a node is in.
         self.place = {node: index for index, group in enumerate(wanted.groups) for node in group}
         # RCCL's first meeting over many nodes takes tens of seconds.
         limit = _given("LIMIT_S", 120)
         limit = (limit + 1) // 2 if wanted.short else limit
         ports = self.tcp_port if wanted.way == "tcp" else self.torch_port
-        groups = [[[node, self.address[node], ports[node]] for node in group] for group in wanted.groups]
-        request = {"do": "measure", "id": self.id, "way": wanted.way, "limit": limit, "groups": groups}
+        groups = [
+            [[node, self.address[node], ports[node]] for node in group] for group in wanted.groups
+        ]
+        request = {
+            "do": "measure",
+            "id": self.id,
+            "way": wanted.way,
+            "limit": limit,
+            "groups": groups,
+        }
         self.step.send({**request, "bytes": _given("BYTES", 512 << 20)})
         # The nodes keep the limit of a measurement themselves; what comes on top of it is for nodes that are gone.
         seconds = limit + _given("GRACE_S", 15)
@@ -201,4 +238,7 @@ def _makes_sense(word: str, fields: list[str]) -> bool:
     places = NUMBERS.get(word, ())
     if not places or len(fields) <= places[-1]:
         return False
-    return all(text.isascii() and text.isdigit() and len(text) <= 15 for text in (fields[place] for place in places))
+    return all(
+        text.isascii() and text.isdigit() and len(text) <= 15
+        for text in (fields[place] for place in places)
+    )

@@ -49,7 +49,9 @@ class Gate:
 
     def unheard(self) -> list[str]:
         """Return the nodes that have not answered."""
-        return [node for node in self.ranks if node not in self.prepared and node not in self._refused]
+        return [
+            node for node in self.ranks if node not in self.prepared and node not in self._refused
+        ]
 
     def refusals(self, *more: str) -> str:
         """Return a sentence for each node that is not ready, in rank order, and `more`."""

@@ -24,7 +24,9 @@ from .work import Work
 class Group:
     """Nodes that work together on one run at a time."""
 
-    def __init__(self, job: Work, allocated: Sequence[str], number: int = 1, events: EventLog | None = None) -> None:
+    def __init__(
+        self, job: Work, allocated: Sequence[str], number: int = 1, events: EventLog | None = None
+    ) -> None:
         """`events` is the event file of a group; the job's own where there is only one."""
         self.job, self.settings, self.number = job, job.settings, number
         self.name = group_name(job.job_id, number)
@@ -312,7 +314,9 @@ class Group:
         self._take_differences(found)
         return not found.problem
 
-    def _agree_with(self, others: dict[str, NodeReport], nodes: Sequence[str], found: Agreement) -> Agreement:
+    def _agree_with(
+        self, others: dict[str, NodeReport], nodes: Sequence[str], found: Agreement
+    ) -> Agreement:
         """Return what the nodes in use and `others`, of other groups, agree on.
 
         `found`: what the nodes in use agree on alone.
@@ -359,7 +363,9 @@ class Group:
         if self.job.ending:
             return False
         self.job.log(f"deep: {verdict.summary}")
-        checks = {node: self.checks.take_deep(node, row, verdict.ms) for node, row in verdict.rows.items()}
+        checks = {
+            node: self.checks.take_deep(node, row, verdict.ms) for node, row in verdict.rows.items()
+        }
         fast = [node for node in nodes if node not in verdict.slow]
         only_warns = "deep" in self.settings.preflight_warn or len(fast) < self.settings.nnodes
         for node in verdict.slow:

@@ -96,7 +96,10 @@ class NodeStep:
         self._outputs: list[Lines] = []
         for command, more in commands:
             # Standard error of a process alone is srun's, too.
-            takes: tuple[Callable[[bytes], object], ...] = (self._senders.receive_labelled, self._from_label(complain))
+            takes: tuple[Callable[[bytes], object], ...] = (
+                self._senders.receive_labelled,
+                self._from_label(complain),
+            )
             if len(commands) == len(nodes):
                 takes = (partial(take, nodes[len(self.processes)]), partial(complain, ""))
             try:
@@ -143,7 +146,9 @@ class NodeStep:
         if len(self.processes) != len(self.nodes):
             return []
         each = zip(self.nodes, self.processes, self._outputs[::2])
-        return [node for node, process, lines in each if not lines.open and process.poll() is not None]
+        return [
+            node for node, process, lines in each if not lines.open and process.poll() is not None
+        ]
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Give every node one line. A node that does not read any more is left alone: its silence shows."""
@@ -188,7 +193,11 @@ class Program:
     def __init__(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> None:
         """`given` is its standard input: a few kilobytes, which a pipe takes at once."""
         self._process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
         )
         if self._process.stdin is not None:
             with self._process.stdin as stream:

@@ -56,7 +56,9 @@ def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
 
 
 def _lost(folder: Folder, world: BatchHost) -> None:
-    words = "is not this job's any more: ending what is running, and writing nothing more into the set"
+    words = (
+        "is not this job's any more: ending what is running, and writing nothing more into the set"
+    )
     world.log(f"error: {folder.layout.loop_lock} {words}")
     world.interrupt()
 
@@ -68,9 +70,13 @@ def _scheduler(kind: str, settings: Settings, world: BatchHost) -> Nodes:
     if kind == "local" and not alone and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
         more = f", and {at_once} runs go on side by side" if at_once > 1 else ""
         hint = "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
-        raise LookupError(f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}")
+        raise LookupError(
+            f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}"
+        )
     count = wanted + settings.spares if wanted > 1 else 1
-    scheduler = SlurmNodes(environment, world) if kind == "slurm" else LocalNodes(environment, count, world)
+    scheduler = (
+        SlurmNodes(environment, world) if kind == "slurm" else LocalNodes(environment, count, world)
+    )
     if (found := len(scheduler.allocated)) < settings.nnodes:
         words = f"needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
         raise LookupError(f"{settings.system} {words}")
@@ -134,8 +140,14 @@ class SetJob(SetWork):
 
     def _divide(self) -> None:
         """Make the groups of nodes, as many as there are runs for, and the queue of these."""
-        need, missing, allocated = self.settings.nnodes, self.folder.missing(), self.scheduler.allocated
-        groups, self.pool = place.groups(allocated, need, min(self.settings.side_by_side, len(missing)))
+        need, missing, allocated = (
+            self.settings.nnodes,
+            self.folder.missing(),
+            self.scheduler.allocated,
+        )
+        groups, self.pool = place.groups(
+            allocated, need, min(self.settings.side_by_side, len(missing))
+        )
         self.late = set(range(1, len(groups) + 1))
         self.queue, self.side_by_side = Queue(), len(groups) > 1
         for number, nodes in enumerate(groups, 1):
@@ -145,13 +157,17 @@ class SetJob(SetWork):
         most = self.settings.max_attempts
         self._turn("runs", missing=missing, most=most, groups=sorted(self.late))
         spare = len(allocated) - need * len(groups)
-        more = f", {len(groups)} side by side" * self.side_by_side + (f", {spare} to spare" if spare else "")
+        more = f", {len(groups)} side by side" * self.side_by_side + (
+            f", {spare} to spare" if spare else ""
+        )
         self.log(f"set {self.layout.root}: {self.folder.record.nexp} runs on {need} node(s){more}")
 
     def _flow(self) -> Flow:
         """Work on the set, with all groups of nodes side by side; (state, reason)."""
         problems = yield from together([self._work_on(group) for group in self.groups])
-        if self.ending and self.folder.missing():  # a signal may come when the last run has just ended
+        if (
+            self.ending and self.folder.missing()
+        ):  # a signal may come when the last run has just ended
             self.ask_why()
             return self.ending, self.ending_reason
         if not self.queue.missing:
@@ -175,7 +191,10 @@ class SetJob(SetWork):
             if problem:
                 yield from self._leave(group, problem)
         except Exception as error:  # the other groups close what they have begun
-            self.ending, self.ending_reason = self.ending or "failed", self.ending_reason or str(error)
+            self.ending, self.ending_reason = (
+                self.ending or "failed",
+                self.ending_reason or str(error),
+            )
             raise
         return problem
 
@@ -184,7 +203,9 @@ class SetJob(SetWork):
         used = False
         while run := (yield from self._next(group)):
             # Not before there is something to run: a set that is done needs no nodes any more.
-            self.out_of_time = too_late(self, group, len(self.queue.missing) + 1) or self.out_of_time
+            self.out_of_time = (
+                too_late(self, group, len(self.queue.missing) + 1) or self.out_of_time
+            )
             if self.out_of_time:
                 self._give_back(group, run, "back")
                 return self.out_of_time
@@ -254,7 +275,9 @@ class SetJob(SetWork):
         if self.ending or len(self.queue.groups) < 2:
             return
         self._turn("leaves", group=group.number)
-        self.warn(f"no more runs on {' '.join(group.standing.workers or group.standing.allocated)}: {problem}")
+        self.warn(
+            f"no more runs on {' '.join(group.standing.workers or group.standing.allocated)}: {problem}"
+        )
         yield from group.release()
         group.checks.clear()
         self.doing.remove(group)
@@ -280,7 +303,11 @@ class SetJob(SetWork):
 
     def others(self, group: int) -> dict[str, NodeReport]:
         """Return what the nodes told that are ready in other groups; to one that is behind, in those that went ahead."""
-        others = {one.number for one in self.doing} - {group} - (self.behind if group in self.behind else set())
+        others = (
+            {one.number for one in self.doing}
+            - {group}
+            - (self.behind if group in self.behind else set())
+        )
         reports = {
             node: one.standing.reports[node]
             for one in self.doing

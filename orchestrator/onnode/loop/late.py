@@ -17,7 +17,11 @@ def too_late(job: SetWork, group: Group, left: int) -> str:
     if not job.diary.run:
         return ""
     records = [job.folder.run_state(run) for run in range(1, job.folder.record.nexp + 1)]
-    took = [(one.end_ms - one.start_ms) / 1000 for one in records if one is not None and one.done and one.start_ms]
+    took = [
+        (one.end_ms - one.start_ms) / 1000
+        for one in records
+        if one is not None and one.done and one.start_ms
+    ]
     left_s, needs_s = job.scheduler.seconds_left() if took else None, min(took, default=0)
     if left_s is None or fits(left_s, needs_s):
         return ""

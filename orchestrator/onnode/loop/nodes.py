@@ -30,7 +30,9 @@ class Nodes:
         """Return `nodes` in the order in which a step on them numbers its tasks."""
         return list(nodes)
 
-    def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
+    def commands(
+        self, nodes: Sequence[str], argv: Sequence[str]
+    ) -> list[tuple[list[str], dict[str, str]]]:
         """Return the commands that start `argv` on `nodes`, each with more environment."""
         raise NotImplementedError
 
@@ -74,7 +76,9 @@ class SlurmNodes(Nodes):
         self.job_id = environment["SLURM_JOB_ID"]
         self.cluster = environment.get("SLURM_CLUSTER_NAME", "")
         self.restart = number(environment.get("SLURM_RESTART_COUNT", ""), 6) or 0
-        status, names = self.world.ask(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], 60)
+        status, names = self.world.ask(
+            ["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], 60
+        )
         if status < 0 or status == 127:
             raise LookupError(f"scontrol show hostnames: {names or 'no answer within 60 s'}")
         self.allocated = names.split()
@@ -102,7 +106,9 @@ class SlurmNodes(Nodes):
         wanted = frozenset(nodes)
         return [node for node in self.allocated if node in wanted]
 
-    def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
+    def commands(
+        self, nodes: Sequence[str], argv: Sequence[str]
+    ) -> list[tuple[list[str], dict[str, str]]]:
         """Return the one command that starts `argv` on each of `nodes`; one that fails, or is lost, does not end the others.
 
         If there are several nodes, srun labels each line with the task that sent it (loop/senders.py). A token that a node
@@ -134,12 +140,22 @@ class SlurmNodes(Nodes):
         rows = (line.split() for line in text.splitlines() if status >= 0)
         states = {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in nodes}
         bad = ("down", "fail", "unknown", "power")
-        return {node: state for node, state in states.items() if state.startswith(bad) or state.endswith("*")}
+        return {
+            node: state
+            for node, state in states.items()
+            if state.startswith(bad) or state.endswith("*")
+        }
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the time limit of the job; None without one, or without an answer."""
-        status, text = self.world.ask(["squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"], 20)
-        parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip()) if status == 0 else None
+        status, text = self.world.ask(
+            ["squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"], 20
+        )
+        parts = (
+            re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
+            if status == 0
+            else None
+        )
         if parts is None:  # UNLIMITED, INVALID
             return None
         days, hours, minutes, seconds = (int(one or 0) for one in parts.groups())
@@ -147,7 +163,9 @@ class SlurmNodes(Nodes):
 
     def job_fields(self) -> str | None:
         """Return the fields by which Slurm explains this job's end; None without an answer within ANSWER_S."""
-        status, text = self.world.ask(["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S, errors=True)
+        status, text = self.world.ask(
+            ["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S, errors=True
+        )
         fields = job_fields(text) if status >= 0 else ""
         return fields if fields or status == 0 else None
 
@@ -178,7 +196,9 @@ class LocalNodes(Nodes):
         for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID", "SLURMD_NODENAME"):
             environment.pop(name, None)
 
-    def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
+    def commands(
+        self, nodes: Sequence[str], argv: Sequence[str]
+    ) -> list[tuple[list[str], dict[str, str]]]:
         """Return a command for each node."""
         return [(list(argv), {"ORCH_NODE": node}) for node in nodes]
 

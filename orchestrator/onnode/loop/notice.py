@@ -33,16 +33,31 @@ _WORDS = {
 class Notices:
     """Who is notified, and of what by this job. The webhook's address is taken out of the environment of all others."""
 
-    def __init__(self, bundle: Path, settings: Settings, folder: Folder, job_id: str, world: BatchHost) -> None:
-        self._lib, self._settings, self._folder, self._job_id = bundle / "lib", settings, folder, job_id
+    def __init__(
+        self, bundle: Path, settings: Settings, folder: Folder, job_id: str, world: BatchHost
+    ) -> None:
+        self._lib, self._settings, self._folder, self._job_id = (
+            bundle / "lib",
+            settings,
+            folder,
+            job_id,
+        )
         self._world = world
         name = settings.notify_webhook
         self._address = world.forget(name) if name else ""
-        wanted = {"command": settings.notify_command, "mail": settings.notify_mail, "webhook": self._address}
+        wanted = {
+            "command": settings.notify_command,
+            "mail": settings.notify_mail,
+            "webhook": self._address,
+        }
         self._channels = [channel for channel, to in wanted.items() if to]
         if name and not self._address:
-            world.log(f"notify: {name} is not set in the job's environment, so nothing goes to the webhook")
-        self._required = _required(bundle, settings, folder.record.nexp, world.files) if self._channels else 0
+            world.log(
+                f"notify: {name} is not set in the job's environment, so nothing goes to the webhook"
+            )
+        self._required = (
+            _required(bundle, settings, folder.record.nexp, world.files) if self._channels else 0
+        )
         self._before = self._counted() if self._channels else (0, 0)
         self._told: list[str] = []
         self._going: dict[str, tuple[Program, float]] = {}
@@ -52,7 +67,9 @@ class Notices:
         if not self._channels or not self._folder.is_mine:
             return None
         converged, missed = self._counted()
-        counts = SetCounts(state, self._required, converged, missed, self._before, tuple(self._told))
+        counts = SetCounts(
+            state, self._required, converged, missed, self._before, tuple(self._told)
+        )
         found = due(counts)
         self._told += found
         for event in found:
@@ -109,7 +126,9 @@ class Notices:
             self._start(channel, json.dumps(order).encode())
 
     def _start(self, channel: str, order: bytes) -> None:
-        self._await(channel)  # one after the other; only the end of a job can come so soon after a score
+        self._await(
+            channel
+        )  # one after the other; only the end of a job can come so soon after a score
         argv = [sys.executable, "-I", "-S", "-B", str(self._lib), "notify", channel]
         env = {name: value for name, value in self._world.environment.items() if name in _KEPT}
         try:

@@ -56,7 +56,11 @@ def _mail(order: dict[str, Any]) -> None:
     mail["To"] = ", ".join(order["mail"])
     mail.set_content(f"{message['text']}\n\n{message['set']}\n")
     path = next(
-        filter(None, (shutil.which(one) for one in ("sendmail", "/usr/sbin/sendmail", "/usr/lib/sendmail"))), ""
+        filter(
+            None,
+            (shutil.which(one) for one in ("sendmail", "/usr/sbin/sendmail", "/usr/lib/sendmail")),
+        ),
+        "",
     )
     if not path:
         raise NotTold("this host has no sendmail")
@@ -80,12 +84,16 @@ def _post(order: dict[str, Any]) -> None:
         raise NotTold("the address is neither https:// nor http://")
     headers = {"Content-Type": "application/json", "User-Agent": "orchestrator"}
     try:
-        request = Request(order["address"], json.dumps(order["message"]).encode(), headers, method="POST")
+        request = Request(
+            order["address"], json.dumps(order["message"]).encode(), headers, method="POST"
+        )
         with urlopen(request, timeout=order["seconds"]):
             pass
     except HTTPError as error:
         raise NotTold(f"the server answered {error.code}") from None
     except URLError as error:
-        raise NotTold(getattr(error.reason, "strerror", "") or type(error.reason).__name__) from None
+        raise NotTold(
+            getattr(error.reason, "strerror", "") or type(error.reason).__name__
+        ) from None
     except Exception as error:  # whatever it is: its words may hold the address
         raise NotTold(type(error).__name__) from None

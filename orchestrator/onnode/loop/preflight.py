@@ -75,7 +75,9 @@ def _words(argv: Sequence[str]) -> Words:
             if not rest or not rest[0]:
                 raise NotRun(WRONG_WORDS, f"{one} needs a value")
             value = rest.pop(0)
-            setattr(words, one[2:].replace("-", "_"), value.split(",") if one == "--nodes" else value)
+            setattr(
+                words, one[2:].replace("-", "_"), value.split(",") if one == "--nodes" else value
+            )
         else:
             raise NotRun(WRONG_WORDS, f"unknown word '{one}' ({OPTIONS})")
     if words.judge and not words.nodes:
@@ -95,7 +97,9 @@ class Preflight(Work):
         # No container is started here: the checks' own limit is enough, and some time for the step.
         limit_s = 2 * settings.preflight_check_s
         check_parts(bundle, settings, deep=words.deep)
-        settings = dataclasses.replace(settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0)
+        settings = dataclasses.replace(
+            settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0
+        )
         super().__init__(bundle, settings, layout, world)
         self.words, self.made = words, not named
         self.job_id = world.environment.get("ORCH_JOB_ID") or "preflight"
@@ -118,7 +122,9 @@ class Preflight(Work):
                 raise NotRun(NOT_RUN, "ended by a signal")
             self._write(verdicts)
             print(
-                json.dumps(verdicts.to_json()) if self.words.as_json else plain_table(verdicts, self.summary),
+                json.dumps(verdicts.to_json())
+                if self.words.as_json
+                else plain_table(verdicts, self.summary),
                 flush=True,
             )
             return FIT if verdicts.fit and verdicts.nodes else UNFIT
@@ -157,7 +163,10 @@ class Preflight(Work):
 
     def _nodes(self) -> list[str]:
         """Return the nodes to ask; the others that were given are in `untried`."""
-        settings, one_host = self.settings, self.settings.engine != "none" or self.settings.nnodes == 1
+        settings, one_host = (
+            self.settings,
+            self.settings.engine != "none" or self.settings.nnodes == 1,
+        )
         if self.environment.get("SLURM_JOB_ID"):
             self.scheduler = SlurmNodes(self.environment, self.world)
         else:  # one host is one node, whatever the system has
@@ -167,7 +176,9 @@ class Preflight(Work):
         self.job_id = self.scheduler.job_id
         allocated = self.scheduler.allocated
         self.given = self.words.nodes or list(allocated)
-        self.untried = {node: "not in this allocation" for node in self.given if node not in allocated}
+        self.untried = {
+            node: "not in this allocation" for node in self.given if node not in allocated
+        }
         lost = self.scheduler.lost([node for node in self.given if node not in self.untried])
         self.untried.update({node: lost_reason(state) for node, state in lost.items()})
         return [node for node in self.given if node not in self.untried]
@@ -203,7 +214,9 @@ class Preflight(Work):
         reports = group.standing.reports
         untested = dict(self.untried)
         for node in self.given:
-            if node not in untested and (node not in reports or "checked" not in reports[node].words):
+            if node not in untested and (
+                node not in reports or "checked" not in reports[node].words
+            ):
                 untested[node] = group.standing.failed.get(node, ("", "no answer"))[1]
         yield from group.checks.see_markers([node for node in self.given if node not in untested])
         verdicts = judge_preflight(self.given, reports, untested, self.settings)
@@ -221,4 +234,7 @@ class Preflight(Work):
         table = Path(f"{self.words.tsv}.deep") if self.words.tsv else None
         verdict = yield from measure(self, nodes, table)
         self.summary = verdict.summary
-        return {node: Check("deep", row[0], verdict.ms, row[1], row[2]) for node, row in verdict.rows.items()}
+        return {
+            node: Check("deep", row[0], verdict.ms, row[1], row[2])
+            for node, row in verdict.rows.items()
+        }

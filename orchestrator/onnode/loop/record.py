@@ -16,7 +16,9 @@ class GroupRecord:
         self.events = events
         self.standing = place.Standing()
 
-    def note(self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop") -> Event:
+    def note(
+        self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop"
+    ) -> Event:
         """Put an event on record and let it count."""
         event = self.events.append(source, word, node, detail)
         place.apply(self.standing, event)

@@ -60,7 +60,9 @@ class GroupStep:
 
     # ---- its processes ----
 
-    def start(self, nodes: Sequence[str], argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    def start(
+        self, nodes: Sequence[str], argv: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
         """Start `argv` on `nodes`, with `environment` besides the job's. Raises OSError."""
         job = self._job
         self.asked_at(job.world.wall_ms())

@@ -47,7 +47,12 @@ def write_last(job: SetWork, state: str, reason: str) -> Flow:
     """Write the last state of a job. Of a complete set it is waited for: no next job does it."""
     now = job.world.now
     deadline = now() + job.settings.storage_wait_s
-    while not job.write(state, reason) and state == "complete" and not job.reactor.signals and now() < deadline:
+    while (
+        not job.write(state, reason)
+        and state == "complete"
+        and not job.reactor.signals
+        and now() < deadline
+    ):
         yield min(now() + LOOK_S, deadline)
 
 

@@ -109,7 +109,9 @@ class SetWork(Work):
 
     ending_reason = ""
 
-    def __init__(self, settings: Settings, scheduler: Nodes, folder: Folder, world: BatchHost) -> None:
+    def __init__(
+        self, settings: Settings, scheduler: Nodes, folder: Folder, world: BatchHost
+    ) -> None:
         super().__init__(folder.layout.bundle, settings, folder.layout, world)
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
         self.diary = Diary(world.wall_ms())
@@ -128,7 +130,9 @@ class SetWork(Work):
         text, self.unique = self.world.config(self.bundle, self.settings, self.folder.record.nexp)
         records.replace(self.layout.environment, text, files=files)
         # Of each job, and small: values that are unique make each of them another one.
-        records.replace(self.layout.job_environment(self.job_id), gzip.compress(text, mtime=0), files=files)
+        records.replace(
+            self.layout.job_environment(self.job_id), gzip.compress(text, mtime=0), files=files
+        )
         what = {
             "job_id": self.job_id,
             "restart": self.scheduler.restart,
@@ -148,7 +152,11 @@ class SetWork(Work):
         final, standings = diary.state in JobRecord.FINAL, [one.standing for one in self.doing]
         nodes = [node for one in standings for node in one.workers]
         groups = [
-            {"nodes": one.standing.workers, "run": one.at[0] * one.is_at_work, "attempt": one.at[1] * one.is_at_work}
+            {
+                "nodes": one.standing.workers,
+                "run": one.at[0] * one.is_at_work,
+                "attempt": one.at[1] * one.is_at_work,
+            }
             for one in self.doing
         ]
         record = JobRecord(
@@ -160,7 +168,8 @@ class SetWork(Work):
             started_ms=diary.started_ms,
             updated_ms=self.world.wall_ms(),
             ended_ms=self.world.wall_ms() if final else 0,
-            nodes=nodes or list(self.scheduler.allocated[: self.settings.nnodes * max(1, len(self.doing))]),
+            nodes=nodes
+            or list(self.scheduler.allocated[: self.settings.nnodes * max(1, len(self.doing))]),
             run=diary.run,
             attempt=diary.attempt,
             image_digest=self.image,
@@ -191,7 +200,9 @@ class SetWork(Work):
         """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
         self.log(f"node {node} is set aside: {reason}")
         about = {"node": node, "kind": kind, "reason": reason}
-        self.diary.aside.append({**about, "run": at[0], "attempt": at[1], "time_ms": self.world.wall_ms()})
+        self.diary.aside.append(
+            {**about, "run": at[0], "attempt": at[1], "time_ms": self.world.wall_ms()}
+        )
 
     def is_ending(self) -> bool:
         """Whether the set is being closed; also for a signal that came while nothing was waited for."""
@@ -232,7 +243,9 @@ class SetWork(Work):
         decided = ending(signals, fields)
         if decided != (self.ending, self.ending_reason):
             self._end_as(*decided)
-        self.note_ending({"signals": signals, "told": fields, "state": decided[0], "reason": decided[1]})
+        self.note_ending(
+            {"signals": signals, "told": fields, "state": decided[0], "reason": decided[1]}
+        )
 
     def note_ending(self, decided: dict[str, Any]) -> None:
         """Put on record why the set is closed."""

@@ -35,7 +35,10 @@ _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 def load_torch() -> tuple[Any, dict[str, Any]]:
     """Return torch, None where it cannot be imported, and {"gpus": how many it can use} or {"error": why}."""
     try:
-        torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
+        torch, distributed = (
+            importlib.import_module("torch"),
+            importlib.import_module("torch.distributed"),
+        )
         able = distributed.is_available() and distributed.is_nccl_available()
         return torch, {"gpus": torch.cuda.device_count() if able else 0}
     except Exception as error:  # a torch that cannot be imported raises anything
@@ -51,9 +54,13 @@ def measure(torch: Any, index: int, request: Any) -> dict[str, int]:
     place = f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
     torch.cuda.set_device(index)
     limit = timedelta(seconds=request["limit"])
-    distributed.init_process_group("nccl", init_method=place, world_size=world, rank=rank, timeout=limit)
+    distributed.init_process_group(
+        "nccl", init_method=place, world_size=world, rank=rank, timeout=limit
+    )
     try:
-        data = torch.full((request["bytes"] // 4,), float(rank + 1), dtype=torch.float32, device="cuda")
+        data = torch.full(
+            (request["bytes"] // 4,), float(rank + 1), dtype=torch.float32, device="cuda"
+        )
         distributed.all_reduce(data)
         # Exact in 32 bits of floating point: the sum of the ranks of 4096 GPUs is below 2^24.
         wrong = (data != world * (world + 1) / 2).sum().to(torch.float64).reshape(1)
@@ -66,14 +73,21 @@ def measure(torch: Any, index: int, request: Any) -> dict[str, int]:
         for _ in range(REPEATS):
             distributed.all_reduce(data)
         torch.cuda.synchronize()
-        seconds = torch.tensor([(time.perf_counter() - start) / REPEATS], dtype=torch.float64, device="cuda")
+        seconds = torch.tensor(
+            [(time.perf_counter() - start) / REPEATS], dtype=torch.float64, device="cuda"
+        )
         distributed.all_reduce(seconds, op=distributed.ReduceOp.MAX)
         distributed.all_reduce(wrong)
         slowest, bad, size = float(seconds.item()), int(wrong.item()), 4 * (request["bytes"] // 4)
     finally:
         distributed.destroy_process_group()
     busbw = 2 * (world - 1) / world * size / slowest
-    return {"bytes": size, "microseconds": round(slowest * 1e6), "mbps": round(busbw / 1e6), "wrong": bad}
+    return {
+        "bytes": size,
+        "microseconds": round(slowest * 1e6),
+        "mbps": round(busbw / 1e6),
+        "wrong": bad,
+    }
 
 
 def find() -> str | None:
@@ -126,7 +140,11 @@ def _row(columns: list[str], cells: list[str]) -> list[dict[str, Any]]:
         algbw, busbw, wrong = (_number(half.get(name, "")) for name in ("algbw", "busbw", "#wrong"))
         if algbw is None or busbw is None:
             return []
-        row[place] = {"algbw": algbw, "busbw": busbw, "wrong": None if wrong is None else int(wrong)}
+        row[place] = {
+            "algbw": algbw,
+            "busbw": busbw,
+            "wrong": None if wrong is None else int(wrong),
+        }
         row[place]["seconds"] = size / (algbw * 1e9) if algbw > 0 else None
     return [{"bytes": size, **row}] if row else []
 
@@ -143,10 +161,17 @@ def result(text: str, status: int) -> dict[str, Any]:
     """Return the answer for a whole output: the largest size, the better of out of place and in place."""
     found = parse(text)
     if not found["rows"]:
-        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        lines = [
+            line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")
+        ]
         last = lines[-1] if lines else "it printed nothing"
         return {"error": f"all_reduce_perf ended with status {status}: {last}"}
-    halves = [(row["bytes"], row[place]) for row in found["rows"] for place in ("out", "in") if place in row]
+    halves = [
+        (row["bytes"], row[place])
+        for row in found["rows"]
+        for place in ("out", "in")
+        if place in row
+    ]
     wrong = max([found["out_of_bounds"] or 0] + [half["wrong"] or 0 for _, half in halves])
     if status != 0 and wrong == 0:
         return {"error": f"all_reduce_perf ended with status {status}"}

@@ -37,9 +37,13 @@ class Ring:
         self.rank, self.size = request["rank"], len(members)
         self.next, self.before = members[(self.rank + 1) % self.size], members[self.rank - 1][0]
         self.end = time.monotonic() + request["limit"]
-        token = hashlib.sha256(f"{request['id']} {[member[0] for member in members]}".encode()).digest()
+        token = hashlib.sha256(
+            f"{request['id']} {[member[0] for member in members]}".encode()
+        ).digest()
         self.following = self._connect(token + struct.pack("!I", self.rank))
-        self.previous = self._accept(listener, token + struct.pack("!I", (self.rank - 1) % self.size))
+        self.previous = self._accept(
+            listener, token + struct.pack("!I", (self.rank - 1) % self.size)
+        )
         for link in (self.following, self.previous):
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.queue: Queue[bytes | None] = Queue()
@@ -136,12 +140,17 @@ class Ring:
 def check_sum(ring: Ring) -> int:
     """Do a real all-reduce; return how many numbers are wrong."""
     n, size = ring.size, -(-NUMBERS // ring.size)
-    blocks = [array("I", ((rank_value(ring.rank) + index) % 65536 for index in range(size))) for _ in range(n)]
+    blocks = [
+        array("I", ((rank_value(ring.rank) + index) % 65536 for index in range(size)))
+        for _ in range(n)
+    ]
     for step in range(2 * (n - 1)):
         leaving, coming = (ring.rank - step) % n, (ring.rank - step - 1) % n
         block = array("I", bytes(ring.exchange(blocks[leaving].tobytes(), bytearray(size * 4))))
         blocks[coming] = array("I", map(sum, zip(blocks[coming], block))) if step < n - 1 else block
-    expected = array("I", (sum((rank_value(rank) + index) % 65536 for rank in range(n)) for index in range(size)))
+    expected = array(
+        "I", (sum((rank_value(rank) + index) % 65536 for rank in range(n)) for index in range(size))
+    )
     return sum(one != other for block in blocks for one, other in zip(block, expected))
 
 
@@ -159,7 +168,9 @@ def one_pass(ring: Ring, blocks: list[bytearray]) -> float:
     """Send as much as a ring all-reduce of these blocks does; return the seconds."""
     start = time.perf_counter()
     for step in range(2 * (ring.size - 1)):
-        ring.exchange(blocks[(ring.rank - step) % ring.size], blocks[(ring.rank - step - 1) % ring.size])
+        ring.exchange(
+            blocks[(ring.rank - step) % ring.size], blocks[(ring.rank - step - 1) % ring.size]
+        )
     # What this node has sent may still wait in its own buffers; a number that goes round behind it waits with it.
     ring.agree(0)
     return time.perf_counter() - start
@@ -180,7 +191,9 @@ def measure_passes(ring: Ring) -> tuple[int, float, int]:
             sent = pattern(index, block_bytes)
             wrong += 0 if block == sent else sum(one != other for one, other in zip(block, sent))
         total, best = total + seconds, min(seconds, best)
-        wanted = 4 * size if seconds < PASS_S and size < MOST_BYTES else 0 if total >= ENOUGH_S else size
+        wanted = (
+            4 * size if seconds < PASS_S and size < MOST_BYTES else 0 if total >= ENOUGH_S else size
+        )
         wanted = ring.agree(wanted)  # the first node decides
     return block_bytes * ring.size, best, wrong
 
@@ -195,4 +208,9 @@ def measure(listener: socket.socket, request: Any) -> dict[str, int]:
     finally:
         ring.close()
     busbw = 2 * (ring.size - 1) / ring.size * size / seconds
-    return {"bytes": size, "microseconds": round(seconds * 1e6), "mbps": round(busbw / 1e6), "wrong": wrong}
+    return {
+        "bytes": size,
+        "microseconds": round(seconds * 1e6),
+        "mbps": round(busbw / 1e6),
+        "wrong": wrong,
+    }

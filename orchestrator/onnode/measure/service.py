@@ -31,11 +31,15 @@ def own_address() -> str:
     """Return the address on NCCL_SOCKET_IFNAME, else on the way to ORCH_DEEP_PEER (another node), else that of this node's name."""
     for name in _interfaces(os.environ.get("NCCL_SOCKET_IFNAME", "")):
         with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-            answer = fcntl.ioctl(asked.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
+            answer = fcntl.ioctl(
+                asked.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode())
+            )
             return socket.inet_ntoa(answer[20:24])
     for target in filter(None, (os.environ.get("ORCH_DEEP_PEER"), socket.gethostname())):
         with suppress(OSError):
-            family, kind, protocol, _, place = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
+            family, kind, protocol, _, place = socket.getaddrinfo(
+                target, 9, type=socket.SOCK_DGRAM
+            )[0]
             with socket.socket(family, kind, protocol) as probe:
                 probe.connect(place)  # nothing is sent
                 return str(probe.getsockname()[0])
@@ -47,8 +51,15 @@ def _interfaces(wanted: str) -> Iterator[str]:
     bare = wanted.lstrip("^=")
     marks, words = wanted[: len(wanted) - len(bare)], [word for word in bare.split(",") if word]
     names = [name for _, name in socket.if_nameindex()]
-    taken = [name for word in words for name in names if (name == word if "=" in marks else name.startswith(word))]
-    yield from (name for name in names if name != "lo" and name not in taken) if "^" in marks else taken
+    taken = [
+        name
+        for word in words
+        for name in names
+        if (name == word if "=" in marks else name.startswith(word))
+    ]
+    yield from (
+        (name for name in names if name != "lo" and name not in taken) if "^" in marks else taken
+    )
 
 
 class Worker:
@@ -56,10 +67,20 @@ class Worker:
 
     def __init__(self, way: str, index: int, *fds: int) -> None:
         read, write = os.pipe()
-        argv = [sys.executable, os.path.dirname(os.path.abspath(__file__)), way, *map(str, (index, write, *fds))]
+        argv = [
+            sys.executable,
+            os.path.dirname(os.path.abspath(__file__)),
+            way,
+            *map(str, (index, write, *fds)),
+        ]
         # Libraries print on standard output what they like; answers have a pipe of their own.
         self.process = subprocess.Popen(
-            argv, bufsize=0, stdin=subprocess.PIPE, stdout=sys.stderr, pass_fds=(write, *fds), start_new_session=True
+            argv,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=sys.stderr,
+            pass_fds=(write, *fds),
+            start_new_session=True,
         )
         os.close(write)
         self.input: IO[bytes] = self.process.stdin  # type: ignore[assignment]
@@ -79,7 +100,9 @@ class Worker:
     def kill(self) -> str:
         """End it and what it started; return how it ended."""
         if self.process.returncode is None:
-            with suppress(ProcessLookupError):  # a signal to the whole job ended it before it had its session
+            with suppress(
+                ProcessLookupError
+            ):  # a signal to the whole job ended it before it had its session
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.input.close()
         self.output.close()
@@ -110,7 +133,9 @@ def work(way: str, index: str, answers: str, *fds: str) -> None:
         while True:
             try:
                 answer = measure(json.loads(requests.get()))
-            except Exception as error:  # whatever a library raises: the loop is told, and this process replaced
+            except (
+                Exception
+            ) as error:  # whatever a library raises: the loop is told, and this process replaced
                 answer = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
             output.write(json.dumps(answer) + "\n")
 
@@ -138,7 +163,10 @@ class Service:
         for way in ("tcp", "rccl-tests"):
             self.workers[way] = self.fresh(way)
         tests, port = int(self.gpus > 1 and bool(rccl.find())), self.listener.getsockname()[1]
-        print(json.dumps(["deep-ready", self.gpus, tests, self.address, port, self.reserve(), note]), flush=True)
+        print(
+            json.dumps(["deep-ready", self.gpus, tests, self.address, port, self.reserve(), note]),
+            flush=True,
+        )
 
     def open_torch(self) -> str:
         """Start torch's processes for `gpus` GPUs; return why there are fewer than wanted."""
@@ -147,7 +175,9 @@ class Service:
         with selectors.DefaultSelector() as selector:
             selector.register(first.output, selectors.EVENT_READ)
             in_time = selector.select(limit)
-        hello: Answer = first.answer() if in_time else {"error": f"torch is not ready after {limit:.0f} s"}
+        hello: Answer = (
+            first.answer() if in_time else {"error": f"torch is not ready after {limit:.0f} s"}
+        )
         hello = hello or {"error": "torch ended at once"}
         self.gpus = min(hello.get("gpus", 0), wanted)
         if not self.gpus:
@@ -176,7 +206,9 @@ class Service:
                 selector.register(0, selectors.EVENT_READ)
                 for worker in self.waiting:
                     selector.register(worker.output, selectors.EVENT_READ, worker)
-                events = selector.select(max(0.0, self.deadline - time.monotonic()) if self.waiting else None)
+                events = selector.select(
+                    max(0.0, self.deadline - time.monotonic()) if self.waiting else None
+                )
             for key, _ in events:
                 if key.data is None and not self.read_requests():
                     return

@@ -265,7 +265,14 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "~cannot find*path | ~cannot find*dataset | ~cannot find*directory | ~not found in path | ~couldn't find | "
           "~path*not found | ~not exist | ~is missing"),
 )  # fmt: skip
-CAUSES = (*MACHINE_CAUSES, *ENGINE_CAUSES, *LIMIT_CAUSES, *GPU_CAUSES, *PROGRAM_CAUSES, *SYMPTOM_CAUSES)
+CAUSES = (
+    *MACHINE_CAUSES,
+    *ENGINE_CAUSES,
+    *LIMIT_CAUSES,
+    *GPU_CAUSES,
+    *PROGRAM_CAUSES,
+    *SYMPTOM_CAUSES,
+)
 BY_NAME = {cause.name: cause for cause in CAUSES}
 EXACTER = {
     "container_start": (

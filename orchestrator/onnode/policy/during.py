@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 LEAST_S = 600
 """Nothing shorter is a hang, unless the site says so: as long as torch's own collectives wait."""
-_COLLECTIVE = re.compile(r"(?i)nccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|synchronize")
+_COLLECTIVE = re.compile(
+    r"(?i)nccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|synchronize"
+)
 _HELD = ("gone", "stopped", "blocked")
 """How the words of a node begin whose processes are in a state that nobody waits in."""
 
@@ -120,7 +122,9 @@ def hung(pulses: Mapping[str, Pulse], settings: Settings) -> str:
     return silence(pulses, settings).verdict
 
 
-def stands_out(ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping[str, str]) -> tuple[str, str]:
+def stands_out(
+    ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping[str, str]
+) -> tuple[str, str]:
     """Return the one node of a hung run that is unlike all others, and how; ("", "") where none is.
 
     In this order: its processes are gone, stopped or blocked in the kernel; it is not in a collective; it does something else than
@@ -131,7 +135,11 @@ def stands_out(ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping
     told = [doing.get(node, "") for node in ranks]
     held = [words for words in told if words.startswith(_HELD)]
     busy = [words for words in told if words and not _COLLECTIVE.search(words)]
-    odd = [words for words in told if words and told.count(words) == 1 and len(set(told)) == 2 and len(ranks) > 2]
+    odd = [
+        words
+        for words in told
+        if words and told.count(words) == 1 and len(set(told)) == 2 and len(ranks) > 2
+    ]
     for found in (held, busy if all(told) else [], odd if all(told) else []):
         if len(found) == 1 and doing.keys() >= set(ranks):
             return ranks[told.index(found[0])], found[0]
@@ -140,7 +148,10 @@ def stands_out(ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping
         (youngest, _), (second, _), (oldest, node) = ages[0], ages[-2], ages[-1]
         # Where one node logs for all, the others are quiet since the start: that tells nothing.
         if oldest - second > 2 * (second - youngest) + 5000:
-            return node, f"its last output is {(oldest - second) // 1000} s older than that of the others"
+            return (
+                node,
+                f"its last output is {(oldest - second) // 1000} s older than that of the others",
+            )
     return "", ""
 
 
@@ -157,4 +168,8 @@ def on_sockets(told: Mapping[str, NetworkUse]) -> str:
 def unwanted_sockets(told: Mapping[str, NetworkUse], settings: Settings) -> str:
     """Return why an attempt is ended where the site requires RDMA, or ""."""
     found = on_sockets(told) if settings.network_rdma == "required" else ""
-    return f"RCCL does not use RDMA although the site says network.rdma: required ({found})" if found else ""
+    return (
+        f"RCCL does not use RDMA although the site says network.rdma: required ({found})"
+        if found
+        else ""
+    )

@@ -30,7 +30,11 @@ def ending(signals: Sequence[str], fields: str) -> tuple[str, str]:
     its state is RUNNING, then COMPLETING, and PreemptTime is set; at the time limit Reason is.
     """
     about = _parsed(fields)
-    if list(signals) == ["SIGUSR1"] or about.get("JobState") == "TIMEOUT" or about.get("Reason") == "TimeLimit":
+    if (
+        list(signals) == ["SIGUSR1"]
+        or about.get("JobState") == "TIMEOUT"
+        or about.get("Reason") == "TimeLimit"
+    ):
         return TIME_LIMIT
     return PREEMPTED if _preempted(about) else CANCELLED
 
@@ -46,4 +50,8 @@ def _parsed(fields: str) -> dict[str, str]:
 
 
 def _preempted(about: Mapping[str, str]) -> bool:
-    return about.get("JobState") == "PREEMPTED" or about.get("PreemptTime", "None") not in ("None", "N/A", "Unknown")
+    return about.get("JobState") == "PREEMPTED" or about.get("PreemptTime", "None") not in (
+        "None",
+        "N/A",
+        "Unknown",
+    )

@@ -71,7 +71,9 @@ def symptoms(text: bytes) -> list[Symptom]:
             may_be, signs, step, frame = may_say(shape_of(raw))
             judged = None
             if may_be and len(found) < MOST_SYMPTOMS:
-                told = line(_COLOUR.sub("", raw[:MOST_LINE].decode("utf-8", "replace")), MOST_LINE).strip()
+                told = line(
+                    _COLOUR.sub("", raw[:MOST_LINE].decode("utf-8", "replace")), MOST_LINE
+                ).strip()
                 judged = judge(told, signs)
                 if judged is not None:
                     found.append(Symptom(*judged, told[:MOST_CHARACTERS], begin, _time(told)))
@@ -95,16 +97,29 @@ def _time(text: str) -> float | None:
         return None
     month = _MONTHS.find(found[5].lower()) // 3 if found[5] else int(found[1] or found[3])
     days = month * 31 + int(found[2] or found[4] or found[6])
-    return days * 86400.0 + int(found[7]) * 3600 + int(found[8]) * 60 + float(found[9].replace(",", "."))
+    return (
+        days * 86400.0
+        + int(found[7]) * 3600
+        + int(found[8]) * 60
+        + float(found[9].replace(",", "."))
+    )
 
 
-def first_cause(told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]) -> tuple[str, Symptom] | None:
+def first_cause(
+    told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
+) -> tuple[str, Symptom] | None:
     """Return the node and the line that tell the first cause; None where there is no symptom. `told` is in rank order."""
-    firsts = {node: first for node, found in told.items() if (first := _first(found, _by_exit(node, told, ends)))}
+    firsts = {
+        node: first
+        for node, found in told.items()
+        if (first := _first(found, _by_exit(node, told, ends)))
+    }
     if not firsts:
         return None
     deepest = min(one.grade for one in firsts.values())
-    grades = (deepest, MENTION) if deepest == SYMPTOM else (deepest,)  # who waits for a node that is gone says so, too
+    grades = (
+        (deepest, MENTION) if deepest == SYMPTOM else (deepest,)
+    )  # who waits for a node that is gone says so, too
     left = {node: one for node, one in firsts.items() if one.grade in grades}
     stamps = [one.time for one in left.values() if one.time is not None]
     if len(stamps) == len(left):
@@ -121,7 +136,9 @@ def _first(found: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | None:
     return next((one for one in found if one.cause in exacter), first)
 
 
-def _by_exit(node: str, told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]) -> Symptom | None:
+def _by_exit(
+    node: str, told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
+) -> Symptom | None:
     """Return what the exit code of a node tells that ended by itself, and before all others, with no word about it."""
     code = ends.get(node, Ended()).exit or 0
     if code not in _EXITS or any(one.grade < ECHO for one in told[node]):

@@ -59,14 +59,18 @@ def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma:
         _clocks(rows, reports, settings)
     names = sorted({name for own in rows.values() for name in own}, key=place)
     order = {name: at for at, name in enumerate(names)}
-    ordered = {node: sorted(own.values(), key=lambda row: order[row.name]) for node, own in rows.items()}
+    ordered = {
+        node: sorted(own.values(), key=lambda row: order[row.name]) for node, own in rows.items()
+    }
     if settings.preflight_run != 1:
         return Judgement(ordered)
     # The deep step and what became of a node are judged elsewhere.
     elsewhere = {*OUTCOMES, "deep", *(() if rdma else ("rdma",))}
     failed = {}
     for node, own in ordered.items():
-        first = next((row for row in own if row.verdict == "fail" and row.name not in elsewhere), None)
+        first = next(
+            (row for row in own if row.verdict == "fail" and row.name not in elsewhere), None
+        )
         if first is not None:
             failed[node] = f"check {first.name}: {first.words}"
     return Judgement(ordered, failed, _warnings(ordered))
@@ -76,7 +80,11 @@ def failing(name: str, text: str, remedy: str, settings: Settings) -> dict[str, 
     """Return the judge's row for a check that fails, as the site has it: none where it is switched off."""
     if name in settings.preflight_skip:
         return {}
-    return {name: Check(name, "warn" if name in settings.preflight_warn else "fail", 0, line(text), remedy)}
+    return {
+        name: Check(
+            name, "warn" if name in settings.preflight_warn else "fail", 0, line(text), remedy
+        )
+    }
 
 
 def _verdict(own: Mapping[str, Check], name: str) -> str:
@@ -84,10 +92,14 @@ def _verdict(own: Mapping[str, Check], name: str) -> str:
 
 
 def _markers(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) -> None:
-    text = f"what it writes to {settings.logdir or 'the log directory'} is not seen on the batch host"
+    text = (
+        f"what it writes to {settings.logdir or 'the log directory'} is not seen on the batch host"
+    )
     for node, report in reports.items():
         if report.unseen and _verdict(rows[node], "log_dir") == "pass":
-            rows[node].update(failing("log_dir", text, "mount the same shared storage on both", settings))
+            rows[node].update(
+                failing("log_dir", text, "mount the same shared storage on both", settings)
+            )
 
 
 def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
@@ -100,12 +112,16 @@ def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
 
 def _data(rows: Rows, reports: Mapping[str, NodeReport]) -> None:
     """A node with other data than most has a warning."""
-    values = {node: report.same["data"] for node, report in reports.items() if report.same.get("data")}
+    values = {
+        node: report.same["data"] for node, report in reports.items() if report.same.get("data")
+    }
     most = usual(values.values())
     text = "the data folders differ in names, sizes or times from those of most nodes"
     for node, value in values.items():
         if value != most and _verdict(rows[node], "data") == "pass":
-            rows[node]["data"] = Check("data", "warn", 0, text, "compare the folders, or prepare the data anew")
+            rows[node]["data"] = Check(
+                "data", "warn", 0, text, "compare the folders, or prepare the data anew"
+            )
 
 
 def _clocks(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) -> None:
@@ -151,7 +167,9 @@ class Agreement:
     rows: list[FactRow] = field(default_factory=list)
 
 
-def agree(reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings, image: str | None) -> Agreement:
+def agree(
+    reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings, image: str | None
+) -> Agreement:
     """Compare image, network and facts, up to the first in which the nodes differ. `image` is the set's ("" before it has one).
 
     With None images are not compared: no container has started yet.
@@ -170,7 +188,9 @@ def agree(reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Set
     return replace(facts, warnings=warnings, image=first.image, rdma_expected=network.rdma_expected)
 
 
-def agree_on_image(images: Mapping[str, str], nodes: Sequence[str], digest: str, cont: str) -> Agreement:
+def agree_on_image(
+    images: Mapping[str, str], nodes: Sequence[str], digest: str, cont: str
+) -> Agreement:
     """Compare identities: one tag can name different images. `digest` is the set's image, "" before there is one."""
     found = {node: images.get(node) or "none" for node in nodes}
     best = digest or usual(found.values())
@@ -178,17 +198,26 @@ def agree_on_image(images: Mapping[str, str], nodes: Sequence[str], digest: str,
     if not others:
         return Agreement(image=best)
     problem = f"{cont} is {found[others[0]]} on {others[0]} and {best} elsewhere"
-    return Agreement(problem, {node: f"{cont} is {found[node]} there and {best} elsewhere" for node in others})
+    return Agreement(
+        problem, {node: f"{cont} is {found[node]} there and {best} elsewhere" for node in others}
+    )
 
 
-def agree_on_network(reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings) -> Agreement:
+def agree_on_network(
+    reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings
+) -> Agreement:
     """Compare what the nodes use between them. `rdma_expected` says whether runs use RDMA."""
     if settings.fabric == "none" or len(nodes) < 2:
         return Agreement()
     told = {node: reports[node].network or "off" if node in reports else "off" for node in nodes}
     lack = [node for node in nodes if told[node] == "none"]
     have = [node for node in nodes if told[node] not in ("off", "none")]
-    troubles = [(node, f": {text}", text) for node in nodes if node in reports for text in reports[node].troubles]
+    troubles = [
+        (node, f": {text}", text)
+        for node in nodes
+        if node in reports
+        for text in reports[node].troubles
+    ]
     if have and not lack:
         troubles += _unlike_most(told)
     rank_of = {node: rank for rank, node in enumerate(nodes)}
@@ -196,7 +225,9 @@ def agree_on_network(reports: Mapping[str, NodeReport], nodes: Sequence[str], se
     own = _by_node((node, f"network: {text}") for node, _, text in troubles)
     warnings = []
     if lack and have:
-        sentences.append(f"{_NO_RDMA} on {' '.join(lack)}; {have[0]} has {len(told[have[0]].split())}")
+        sentences.append(
+            f"{_NO_RDMA} on {' '.join(lack)}; {have[0]} has {len(told[have[0]].split())}"
+        )
         own.update(dict.fromkeys(lack, f"{_NO_RDMA}, unlike {have[0]}"))
     elif lack:
         text = f"no node has an RDMA device {_NO_RDMA.partition('device ')[2]}"
@@ -206,8 +237,17 @@ def agree_on_network(reports: Mapping[str, NodeReport], nodes: Sequence[str], se
             f"{text} although the fabric of {settings.system} is {settings.fabric}: RCCL will use TCP sockets, many times "
             "slower (network.rdma: off in the site file says that this is meant)"
         )
-    found = _differing("network", sentences, own, settings.network_differences, "network", ", see nodes/*/network.json")
-    return replace(found, warnings=[*warnings, *found.warnings], rdma_expected=bool(have) and not lack)
+    found = _differing(
+        "network",
+        sentences,
+        own,
+        settings.network_differences,
+        "network",
+        ", see nodes/*/network.json",
+    )
+    return replace(
+        found, warnings=[*warnings, *found.warnings], rdma_expected=bool(have) and not lack
+    )
 
 
 def _by_node(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -228,14 +268,24 @@ def _differing(
     text = f"{what}: {'; '.join(sentences[:MOST_TOLD])}{more}"
     if allowed == "allow":
         return Agreement(warnings=[f"{text} (allowed by the site)"])
-    return Agreement(f"{text} ({option}.allow_differences: true in the site file starts the set all the same)", own)
+    return Agreement(
+        f"{text} ({option}.allow_differences: true in the site file starts the set all the same)",
+        own,
+    )
 
 
 def _unlike_most(told: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Return (node, words with whom it was compared, in what it differs) of those unlike the most frequent kind of node."""
     most = usual(told.values())
-    reference, theirs = next(node for node, summary in told.items() if summary == most), _ports(most)
-    found = [(node, _network_difference(_ports(mine), theirs)) for node, mine in told.items() if mine != most]
+    reference, theirs = (
+        next(node for node, summary in told.items() if summary == most),
+        _ports(most),
+    )
+    found = [
+        (node, _network_difference(_ports(mine), theirs))
+        for node, mine in told.items()
+        if mine != most
+    ]
     return [(node, f" is not like {reference}: {text}", text) for node, text in found if text]
 
 
@@ -253,7 +303,9 @@ def _network_difference(mine: Mapping[str, list[str]], theirs: Mapping[str, list
     only = [port for port in mine if port not in theirs]
     alike: dict[str, list[str]] = {}
     for port in theirs:
-        for what, own, other in zip(("Gb/s", "link layer", "GID index"), mine.get(port, ()), theirs[port]):
+        for what, own, other in zip(
+            ("Gb/s", "link layer", "GID index"), mine.get(port, ()), theirs[port]
+        ):
             # A node tells itself when a port has no GID at all.
             if own != other and "-" not in (own, other):
                 alike.setdefault(f"{what} {own} instead of {other}", []).append(port)
@@ -262,12 +314,16 @@ def _network_difference(mine: Mapping[str, list[str]], theirs: Mapping[str, list
     return "; ".join([*texts, *(f"{','.join(ports)}: {what}" for what, ports in alike.items())])
 
 
-def agree_on_facts(reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings) -> Agreement:
+def agree_on_facts(
+    reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings
+) -> Agreement:
     """Compare kernel, driver, firmware, settings: one set is one experiment."""
     rows, found = compare_facts(reports, nodes)
     rank_of = {node: rank for rank, node in enumerate(nodes)}
     sentences = [f"node {node} (rank {rank_of[node]}): {text}" for node, text in found]
-    differing = _differing("the nodes differ", sentences, _by_node(found), settings.tuning_differences, "tuning")
+    differing = _differing(
+        "the nodes differ", sentences, _by_node(found), settings.tuning_differences, "tuning"
+    )
     return replace(differing, rows=rows)
 
 

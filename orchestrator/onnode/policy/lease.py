@@ -71,7 +71,11 @@ def judge(holder: Holder, viewer: Holder, sight: Sight, stale_s: float = STALE_S
     if holder.job and holder.job == viewer.job and holder.restart < viewer.restart:
         job = False  # Slurm has started this job again
     elif hidden := unseen(holder, viewer) if holder.job and not job else "":
-        return HolderVerdict(ALIVE, heard) if left_s > 0 else HolderVerdict(UNKNOWN, f"{hidden}; {heard}")
+        return (
+            HolderVerdict(ALIVE, heard)
+            if left_s > 0
+            else HolderVerdict(UNKNOWN, f"{hidden}; {heard}")
+        )
     elif holder.job.startswith("local-"):
         job = False  # a machine of this name that was booted since has no such process
     if job:

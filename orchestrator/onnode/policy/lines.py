@@ -27,7 +27,9 @@ _WORDS = re.compile(
 _FAILS = re.compile(r"error|fatal|fail|exception|critical|assert|abort|panic|what\(\)")
 _PASSED = re.compile(PASSED_OVER)
 _LIKE_AN_EXCEPTION = re.compile(rb"error|exception|interrupt|failure|exit|fatal|failed|what\(\)")
-_STEP = re.compile(rb"\biteration\s+/|\bit/s\b|s/it\b|\bstep[ :=_]+/?[\s,|]|\blm loss\b|\bthroughput\b|tokens/s")
+_STEP = re.compile(
+    rb"\biteration\s+/|\bit/s\b|s/it\b|\bstep[ :=_]+/?[\s,|]|\blm loss\b|\bthroughput\b|tokens/s"
+)
 
 _Sign = tuple[Cause, bool, bool, list[str], list[bytes]]
 
@@ -50,7 +52,10 @@ _ECHO = Cause("", ECHO, "", "", "", " | ".join(ECHOES))
 @lru_cache(maxsize=16)
 def _signs(causes: tuple[Cause, ...]) -> list[_Sign]:
     """Return the signs of `causes` in the order in which they count."""
-    return sorted((_sign(cause, text) for cause in causes for text in cause.signs if text), key=lambda sign: sign[1])
+    return sorted(
+        (_sign(cause, text) for cause in causes for text in cause.signs if text),
+        key=lambda sign: sign[1],
+    )
 
 
 _SIGNS = [*_signs(CAUSES), *_signs((_ECHO,))]
@@ -78,7 +83,10 @@ def _index() -> tuple[dict[bytes, list[int]], list[int]]:
 
     So a line costs its length, not the number of signs: there are more than a thousand of them.
     """
-    grams = [{key[at : at + _GRAM] for key in sign[4] for at in range(len(key) - _GRAM + 1)} for sign in _SIGNS]
+    grams = [
+        {key[at : at + _GRAM] for key in sign[4] for at in range(len(key) - _GRAM + 1)}
+        for sign in _SIGNS
+    ]
     often = Counter(gram for found in grams for gram in found)
     index: dict[bytes, list[int]] = {}
     for at, found in enumerate(grams):
@@ -91,9 +99,20 @@ def _index() -> tuple[dict[bytes, list[int]], list[int]]:
 def may_say(shape: bytes) -> tuple[bool, tuple[int, ...], bool, bool]:
     """Return of a line of that shape: may it say why, by which signs, does it tell of a step of training, or of a stack's frame."""
     index, short = _index()
-    likely = {at for begin in range(len(shape) - _GRAM + 1) for at in index.get(shape[begin : begin + _GRAM], ())}
-    signs = tuple(at for at in sorted(likely.union(short)) if all(key in shape for key in _SIGNS[at][4]))
-    return bool(signs or _LIKE_AN_EXCEPTION.search(shape)), signs, bool(_STEP.search(shape)), b'file "' in shape
+    likely = {
+        at
+        for begin in range(len(shape) - _GRAM + 1)
+        for at in index.get(shape[begin : begin + _GRAM], ())
+    }
+    signs = tuple(
+        at for at in sorted(likely.union(short)) if all(key in shape for key in _SIGNS[at][4])
+    )
+    return (
+        bool(signs or _LIKE_AN_EXCEPTION.search(shape)),
+        signs,
+        bool(_STEP.search(shape)),
+        b'file "' in shape,
+    )
 
 
 def without_label(text: str) -> str:
@@ -109,15 +128,25 @@ def judge(text: str, signs: Sequence[int] | None = None) -> tuple[str, int] | No
     text = without_label(text)
     low = text.lower()
     raised = _EXCEPTION.match(text)
-    if not raised and _PASSED.search(low, 0, _NEAR_BEGIN) and not any(word in low for word in COUNTS):
+    if (
+        not raised
+        and _PASSED.search(low, 0, _NEAR_BEGIN)
+        and not any(word in low for word in COUNTS)
+    ):
         return None
-    for cause, loose, begins, pieces, _ in _SIGNS if signs is None else (_SIGNS[at] for at in signs):
+    for cause, loose, begins, pieces, _ in (
+        _SIGNS if signs is None else (_SIGNS[at] for at in signs)
+    ):
         if _has(low, begins, pieces):
-            return cause.name, MENTION if loose and cause.grade < MENTION and not _FAILS.search(low) else cause.grade
+            return cause.name, MENTION if loose and cause.grade < MENTION and not _FAILS.search(
+                low
+            ) else cause.grade
     return ("", END) if raised or _WORDS.search(text) else None
 
 
 def cause_in(text: str, causes: tuple[Cause, ...] = CAUSES) -> Cause | None:
     """Return the first cause that has a sign in a text that is known to say what went wrong, or why something waits."""
     low = text.lower()
-    return next((cause for cause, _, begins, pieces, _ in _signs(causes) if _has(low, begins, pieces)), None)
+    return next(
+        (cause for cause, _, begins, pieces, _ in _signs(causes) if _has(low, begins, pieces)), None
+    )

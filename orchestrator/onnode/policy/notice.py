@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 MOST_MISSED = 1
 """A score can do without so many runs: the olympic mean drops the slowest one (orchestrator/mllog/olympic.py)."""
-_OF_STATES = {"complete": "complete", "paused": "paused", "time_limit": "paused", "failed": "failed"}
+_OF_STATES = {
+    "complete": "complete",
+    "paused": "paused",
+    "time_limit": "paused",
+    "failed": "failed",
+}
 """State of a job -> event. A set whose time is over waits for `resume` as a paused one does; who cancels one knows it."""
 
 
@@ -30,7 +35,9 @@ def has_score(required: int, converged: int, missed: int) -> bool:
 def due(now: SetCounts) -> list[str]:
     """Return the events that are to be told now, in order."""
     found = []
-    if has_score(now.required, now.converged, now.missed) and not has_score(now.required, *now.before):
+    if has_score(now.required, now.converged, now.missed) and not has_score(
+        now.required, *now.before
+    ):
         found.append("score")
     if event := _OF_STATES.get(now.state, ""):
         found.append(event)

@@ -92,11 +92,18 @@ def decide(attempt: AttemptFacts) -> Outcome:
         gate = tuple((node, "gate", reason) for node, reason in attempt.gate.items())
         return Outcome("infrastructure", attempt.gate_problem, {}, blamed=gate)
     codes = {node: attempt.exits.get(node, NOT_ENDED) for node in attempt.ranks}
-    bad, rank = bad_nodes(attempt.ranks, codes, attempt.broken, attempt.failed), result_rank(attempt)
+    bad, rank = (
+        bad_nodes(attempt.ranks, codes, attempt.broken, attempt.failed),
+        result_rank(attempt),
+    )
     status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
     if status == "success":
         return Outcome(
-            "success", _joined(bad and f"after run_stop: {bad}", attempt.ended, attempt.remark), codes, rank, not bad
+            "success",
+            _joined(bad and f"after run_stop: {bad}", attempt.ended, attempt.remark),
+            codes,
+            rank,
+            not bad,
         )
     if attempt.ending:
         return Outcome("interrupted", attempt.ending, codes)
@@ -115,31 +122,55 @@ def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
     """Return what became of an attempt that has no result."""
     told = in_one(attempt.ranks, attempt.errors)
     if attempt.timed_out:
-        reason = _joined(attempt.cause, f"no run_stop within {attempt.timed_out} s (run time-out)", bad, told)
+        reason = _joined(
+            attempt.cause, f"no run_stop within {attempt.timed_out} s (run time-out)", bad, told
+        )
         return Outcome("infrastructure", reason, codes)
     if attempt.ended:
         return _ended(attempt, codes)
-    blamed, silent = blame(attempt.run, attempt.ranks, codes, attempt.errors, attempt.lasted, attempt.failed)
+    blamed, silent = blame(
+        attempt.run, attempt.ranks, codes, attempt.errors, attempt.lasted, attempt.failed
+    )
     if attempt.broken:  # whatever the others ended with is a consequence
-        blamed = tuple((node, "protocol", f"in run {attempt.run} {why}") for node, why in attempt.broken.items())
+        blamed = tuple(
+            (node, "protocol", f"in run {attempt.run} {why}")
+            for node, why in attempt.broken.items()
+        )
     if len(codes) > 1 and told.startswith("all "):  # the codes tell no more
         bad = ""
     reason = _joined(attempt.cause, "no run_stop", bad, told)
-    return Outcome("infrastructure", reason, codes, blamed=blamed, silent=silent, way=_way(attempt, codes))
+    return Outcome(
+        "infrastructure", reason, codes, blamed=blamed, silent=silent, way=_way(attempt, codes)
+    )
 
 
 def _ended(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
     """Return what became of an attempt that the loop ended: the exit codes only tell that."""
     if attempt.sockets:
         few = len(attempt.sockets) <= len(attempt.ranks) // 2
-        blamed = [(node, "network", f"run {attempt.run} did not use RDMA there") for node in attempt.sockets if few]
+        blamed = [
+            (node, "network", f"run {attempt.run} did not use RDMA there")
+            for node in attempt.sockets
+            if few
+        ]
         return Outcome("infrastructure", attempt.ended, codes, blamed=tuple(blamed))
     node, words = stands_out(attempt.ranks, attempt.quiet, attempt.doing)
     told = in_one(attempt.ranks, attempt.errors)
     if not node:
-        return Outcome("infrastructure", _joined(attempt.ended, in_one(attempt.ranks, attempt.doing), told), codes)
-    reason = _joined(attempt.ended, f"node {node} (rank {attempt.ranks.index(node)}) stands out: {words}", told)
-    return Outcome("infrastructure", reason, codes, blamed=((node, "hung", f"run {attempt.run} hung there: {words}"),))
+        return Outcome(
+            "infrastructure",
+            _joined(attempt.ended, in_one(attempt.ranks, attempt.doing), told),
+            codes,
+        )
+    reason = _joined(
+        attempt.ended, f"node {node} (rank {attempt.ranks.index(node)}) stands out: {words}", told
+    )
+    return Outcome(
+        "infrastructure",
+        reason,
+        codes,
+        blamed=((node, "hung", f"run {attempt.run} hung there: {words}"),),
+    )
 
 
 def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:
@@ -195,9 +226,13 @@ def blame(
     silent = [node for node in ranks if codes[node] == NOT_ENDED]
     own = [node for node in ranks if codes[node] not in (0, ENDED_BY_US, NOT_ENDED)]
     if 0 < len(broken) <= few:
-        return tuple((node, "container", f"its container ended in run {run}") for node in broken), ()
+        return tuple(
+            (node, "container", f"its container ended in run {run}") for node in broken
+        ), ()
     if 0 < len(silent) <= few and len(silent) < len(ranks):
-        return tuple((node, "silent", f"it went silent in run {run}") for node in silent), tuple(silent)
+        return tuple((node, "silent", f"it went silent in run {run}") for node in silent), tuple(
+            silent
+        )
     alike = max(Counter(filter(None, errors.values())).values(), default=0) > few
     if alike or failed or len(ranks) == 1:
         return (), ()
@@ -205,7 +240,9 @@ def blame(
         blamed = own if len(own) <= few and len(own) < len(ranks) else []
         words = "died there (its exit code was not 0)"
     else:
-        blamed = _first_to_end([node for node in ranks if codes[node] == 0], few, len(ranks), errors, lasted)
+        blamed = _first_to_end(
+            [node for node in ranks if codes[node] == 0], few, len(ranks), errors, lasted
+        )
         words = "ended there first, without run_stop"
     said = {node: f": {errors[node]}" for node in blamed if errors.get(node)}
     return tuple((node, "exit", f"run {run} {words}{said.get(node, '')}") for node in blamed), ()
@@ -216,7 +253,9 @@ def _first_to_end(
 ) -> list[str]:
     """Return the node that ended first, of those whose log has an error where some have; [] where that tells nothing."""
     told = [node for node in ended if errors.get(node)]
-    if len(ended) == nodes and len(told) > few:  # all ended by themselves, and most have something to say
+    if (
+        len(ended) == nodes and len(told) > few
+    ):  # all ended by themselves, and most have something to say
         return []
     found = told or (ended if len(ended) < nodes else [])
     return sorted(found, key=lambda node: lasted.get(node, QUICK_MS * 10**6))[:1]

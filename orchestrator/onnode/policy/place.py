@@ -84,7 +84,9 @@ def apply(standing: Standing, event: Event) -> None:
         elif event.word == "left" and not standing.releasing and event.node not in standing.aside:
             # A node that missed the loop did as it should: whatever kept the loop away ends the set, or passes.
             kind = "loop" if event.detail else "container"
-            standing.failed.setdefault(event.node, (kind, event.detail or "it let go before it was ready"))
+            standing.failed.setdefault(
+                event.node, (kind, event.detail or "it let go before it was ready")
+            )
 
 
 def _fold(standing: Standing, event: Event) -> None:
@@ -99,7 +101,12 @@ def _fold(standing: Standing, event: Event) -> None:
         standing.ranks = [""] * standing.need
     elif word == "hold":  # a new step on the nodes: what was said in the last one is forgotten
         standing.generation += 1
-        standing.failed, standing.silent, standing.pulling, standing.releasing = {}, set(), set(), False
+        standing.failed, standing.silent, standing.pulling, standing.releasing = (
+            {},
+            set(),
+            set(),
+            False,
+        )
         for one in event.names("nodes"):
             standing.reports.setdefault(one, NodeReport()).again()
     elif word == "placed":
@@ -126,7 +133,12 @@ def _fold(standing: Standing, event: Event) -> None:
     elif word == "back":
         standing.lost.pop(node, None)
     elif word in ("free", "silent", "slow", "pull"):
-        sets = {"free": standing.freed, "silent": standing.silent, "slow": standing.slow, "pull": standing.pulling}
+        sets = {
+            "free": standing.freed,
+            "silent": standing.silent,
+            "slow": standing.slow,
+            "pull": standing.pulling,
+        }
         sets[word].add(node)
     elif word in ("clock", "unseen", "deep") and node in standing.reports:
         standing.reports[node].take(word, event.detail)
@@ -140,7 +152,9 @@ def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[st
     count = min(most, len(allocated) // need)
     if count < 2:
         return [list(allocated)], []
-    return [list(allocated[at * need : (at + 1) * need]) for at in range(count)], list(allocated[count * need :])
+    return [list(allocated[at * need : (at + 1) * need]) for at in range(count)], list(
+        allocated[count * need :]
+    )
 
 
 def of_good_repute(standing: Standing) -> list[str]:
@@ -177,13 +191,19 @@ def choose(standing: Standing, nodes: Sequence[str], *, first: bool = False) -> 
     Who has a rank keeps it, but for blamed nodes when others can do. The queue for free ranks: nodes of good repute, then those
     that are slow, then the blamed ones, the oldest blame first. `first`: nobody has a rank yet that a better node could not take.
     """
-    old = [""] * standing.need if first else (standing.ranks + [""] * standing.need)[: standing.need]
+    old = (
+        [""] * standing.need if first else (standing.ranks + [""] * standing.need)[: standing.need]
+    )
     fit = [node for node in nodes if node not in standing.failed and node not in standing.aside]
     kept = set(old) & (set(fit) - standing.blamed.keys())
     ranks = [node if node in kept else "" for node in old]
     free = [node for node in fit if node not in standing.blamed and node not in kept]
-    queue = [node for node in free if node not in standing.slow] + [node for node in free if node in standing.slow]
-    queue += sorted((node for node in fit if node in standing.blamed), key=lambda node: standing.blamed[node])
+    queue = [node for node in free if node not in standing.slow] + [
+        node for node in free if node in standing.slow
+    ]
+    queue += sorted(
+        (node for node in fit if node in standing.blamed), key=lambda node: standing.blamed[node]
+    )
     vacant = [rank for rank, node in enumerate(ranks) if not node]
     if len(queue) < len(vacant):
         return None
@@ -217,12 +237,20 @@ def is_free(standing: Standing, node: str) -> bool:
     """Whether the attempt that `node` cost is not counted: once per spare, as long as a fresh one can take its rank."""
     out = standing.aside.keys() | standing.lost.keys() | standing.blamed.keys() | {node}
     fresh = any(one not in out and one not in standing.ranks for one in standing.allocated)
-    return fresh and node not in standing.freed and len(standing.freed) < len(standing.allocated) - standing.need
+    return (
+        fresh
+        and node not in standing.freed
+        and len(standing.freed) < len(standing.allocated) - standing.need
+    )
 
 
 def is_repeated(standing: Standing, attempts: int) -> bool:
     """Whether all attempts of this job died in one way soon after their start: as many as a run has, and two at least."""
-    return len(standing.ways) >= max(attempts, 2) and len(set(standing.ways)) == 1 and standing.ways[0] != ""
+    return (
+        len(standing.ways) >= max(attempts, 2)
+        and len(set(standing.ways)) == 1
+        and standing.ways[0] != ""
+    )
 
 
 def tell_failed(standing: Standing, nodes: Sequence[str]) -> str:

@@ -9,7 +9,17 @@ from ..kernel.events import UNIT, clean, number
 
 VERDICTS = frozenset({"pass", "warn", "fail", "skip"})
 CHECKS = (
-    *("engine", "image", "gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links", "rdma"),
+    *(
+        "engine",
+        "image",
+        "gpu_count",
+        "gpu_model",
+        "gpu_memory",
+        "gpu_processes",
+        "gpu_errors",
+        "gpu_links",
+        "rdma",
+    ),
     *("data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions", "deep"),
 )
 """In the order in which they are told; the first that fails is the reason why a node is not fit."""
@@ -17,7 +27,9 @@ OUTCOMES = ("container", "tunables", "verdict")
 """Rows about what became of a node after its checks; they stand last."""
 
 MOST_CHECKS, MOST_FACTS, MOST_ITEMS, MOST_CHARACTERS = 64, 512, 64, 1024
-_PLACE = {name: (0, at) for at, name in enumerate(CHECKS)} | {name: (2, at) for at, name in enumerate(OUTCOMES)}
+_PLACE = {name: (0, at) for at, name in enumerate(CHECKS)} | {
+    name: (2, at) for at, name in enumerate(OUTCOMES)
+}
 _NAME = re.compile(r"[a-z_]{1,40}", re.ASCII)
 _MS = re.compile(r"[0-9]{1,9}", re.ASCII)
 

@@ -148,7 +148,9 @@ class Search:
             # No node is slow, but together they are: is it the way from one half to the other?
             half = len(live) // 2
             one, other = yield self._round("halves", [live[:half], live[half:]])
-            self.halves = f"the halves alone reach {gbps(one.good_mbps)} and {gbps(other.good_mbps)} GB/s"
+            self.halves = (
+                f"the halves alone reach {gbps(one.good_mbps)} and {gbps(other.good_mbps)} GB/s"
+            )
 
     def _round(self, name: str, groups: list[list[str]], way: str = "") -> Round:
         whole_failed = bool(self.wholes) and not self.wholes[0][1].good_mbps
@@ -173,7 +175,9 @@ class Search:
                 if one.why:
                     slow[node] = f"its own GPUs: {one.why}"
                 elif too_slow(one.mbps, level, way):
-                    slow[node] = f"slow by itself: {gbps(one.mbps)} GB/s between its GPUs, other nodes {gbps(level)}"
+                    slow[node] = (
+                        f"slow by itself: {gbps(one.mbps)} GB/s between its GPUs, other nodes {gbps(level)}"
+                    )
             suspects = [node for node in slow if node not in self.silent]
             if not suspects:
                 break
@@ -182,7 +186,9 @@ class Search:
             self.way = way
             self.wholes += [(1, first)] if self.live else []
 
-    def _meet(self, name: str, pairs: list[list[str]]) -> Generator[Round, list[GroupResult], list[int]]:
+    def _meet(
+        self, name: str, pairs: list[list[str]]
+    ) -> Generator[Round, list[GroupResult], list[int]]:
         """Measure pairs; return what they reached in MB/s, 0 where it failed."""
         results = yield self._round(name, pairs)
         for pair, one in zip(pairs, results):
@@ -203,7 +209,12 @@ class Search:
             rates = yield from self._meet(f"pairs{number + 1}", pairs)
             found += zip(rates, pairs)
         level = upper_quartile(self.best.values())
-        good = {node for rate, pair in found if rate and not too_slow(rate, level, self.way) for node in pair}
+        good = {
+            node
+            for rate, pair in found
+            if rate and not too_slow(rate, level, self.way)
+            for node in pair
+        }
         yield from self._confirm(good, level)
 
     def _confirm(self, cleared: set[str], usual: int) -> Rounds:
@@ -215,7 +226,9 @@ class Search:
             suspects = suspects[len(meetings) :]
             # A pair of good ones beside them, so that a moment in which everything is slower names nobody.
             beside = good[len(meetings) : len(meetings) + 2]
-            rates = yield from self._meet("confirm", meetings + ([beside] if len(beside) == 2 else []))
+            rates = yield from self._meet(
+                "confirm", meetings + ([beside] if len(beside) == 2 else [])
+            )
             level = min([usual, *filter(None, rates[len(meetings) :])])
             for (_, node), rate in zip(meetings, rates):
                 if not rate or too_slow(rate, level, self.way):
@@ -254,14 +267,34 @@ class Search:
         together = self._together_row(fail)
         rows = dict.fromkeys(self.nodes, together)
         for node, why in self.bad.items():
-            rows[node] = fail, why, f"leave {node} out; look at its GPUs, network card, cable and switch port"
+            rows[node] = (
+                fail,
+                why,
+                f"leave {node} out; look at its GPUs, network card, cable and switch port",
+            )
         for node, why in self.silent.items():
             rows[node] = fail, why, f"look at {LOG_PLACE}"
-        slow = [node for node in self.nodes if node in self.silent or node in self.bad or together[0] == "fail"]
+        slow = [
+            node
+            for node in self.nodes
+            if node in self.silent or node in self.bad or together[0] == "fail"
+        ]
         summary = together[1] + (f"; slow or silent: {' '.join(slow)}" if slow else "")
-        (_, whole), (count, last) = (self.wholes[0], self.wholes[-1]) if self.wholes else [(0, GroupResult())] * 2
-        data = {"way": self.way, "nodes": count, "busbw_mbps": last.good_mbps, "all_mbps": whole.good_mbps}
-        data |= {"reference_mbps": self.reference()[0], "bytes": last.bytes, "slow": slow, "summary": summary}
+        (_, whole), (count, last) = (
+            (self.wholes[0], self.wholes[-1]) if self.wholes else [(0, GroupResult())] * 2
+        )
+        data = {
+            "way": self.way,
+            "nodes": count,
+            "busbw_mbps": last.good_mbps,
+            "all_mbps": whole.good_mbps,
+        }
+        data |= {
+            "reference_mbps": self.reference()[0],
+            "bytes": last.bytes,
+            "slow": slow,
+            "summary": summary,
+        }
         return DeepVerdict(rows, slow, summary, data)
 
     def _together_row(self, fail: str) -> Row:
@@ -271,7 +304,11 @@ class Search:
         if not self.fit:
             count, whole = self.wholes[-1]
             remedy = f"look at {LOG_PLACE}, NCCL_SOCKET_IFNAME and NCCL_IB_HCA"
-            return fail, f"the all-reduce over {count} nodes failed: {whole.why or 'no reason given'}", remedy
+            return (
+                fail,
+                f"the all-reduce over {count} nodes failed: {whole.why or 'no reason given'}",
+                remedy,
+            )
         if self.fit < self._floor():
             remedy = "look at the switches between them and at network.tsv of the nodes"
             return "warn", self._whole_text(), f"no node is slower than the others: {remedy}"
@@ -300,7 +337,10 @@ def matching(nodes: list[str], number: int) -> list[list[str]]:
         return [[nodes[first + i], nodes[first + i + half]] for i in range(half)]
     # All pairs, as a tournament plays them; with an odd number one node rests.
     even = count + count % 2
-    places = [((number - i) % (even - 1), (number + i) % (even - 1) if i else even - 1) for i in range(even // 2)]
+    places = [
+        ((number - i) % (even - 1), (number + i) % (even - 1) if i else even - 1)
+        for i in range(even // 2)
+    ]
     return [[nodes[a], nodes[b]] for a, b in places if max(a, b) < count]
 
 

@@ -109,7 +109,9 @@ class Verdicts:
 
     @property
     def verdict(self) -> str:
-        found = [one.verdict for one in self.nodes] + [row.verdict for row in self.together if row.verdict != "skip"]
+        found = [one.verdict for one in self.nodes] + [
+            row.verdict for row in self.together if row.verdict != "skip"
+        ]
         return max(found, key=_RANK.__getitem__, default="untested")
 
     @property
@@ -125,13 +127,19 @@ class Verdicts:
     @property
     def rows(self) -> list[Row]:
         """All rows of the table; a node that was not tested has one that says why."""
-        silent = [Row(one.node, "answer", "untested", 0, one.untested) for one in self.nodes if one.untested]
+        silent = [
+            Row(one.node, "answer", "untested", 0, one.untested)
+            for one in self.nodes
+            if one.untested
+        ]
         return [*(row for one in self.nodes for row in one.rows), *silent, *self.together]
 
     def with_checks(self, checks: Mapping[str, Check]) -> Verdicts:
         """Return these with one more row for some of the nodes."""
         nodes = (
-            replace(one, rows=(*one.rows, _row(one.node, checks[one.node]))) if one.node in checks else one
+            replace(one, rows=(*one.rows, _row(one.node, checks[one.node])))
+            if one.node in checks
+            else one
             for one in self.nodes
         )
         return replace(self, nodes=tuple(nodes))
@@ -150,14 +158,21 @@ class Verdicts:
 
 
 def judge_preflight(
-    given: Sequence[str], reports: Mapping[str, NodeReport], untested: Mapping[str, str], settings: Settings
+    given: Sequence[str],
+    reports: Mapping[str, NodeReport],
+    untested: Mapping[str, str],
+    settings: Settings,
 ) -> Verdicts:
     """Return the verdicts of preflight.sh on the nodes `given`; `untested` says why some were not there, or went silent.
 
     Who is not like the others fails the check `versions`; what no single node is to blame for is about all together.
     """
     settings = replace(settings, preflight_run=1)
-    answered = [node for node in given if node not in untested and node in reports and "checked" in reports[node].words]
+    answered = [
+        node
+        for node in given
+        if node not in untested and node in reports and "checked" in reports[node].words
+    ]
     judged = judge_checks({node: reports[node] for node in answered}, settings, rdma=True)
     rows = {node: {one.name: one for one in own} for node, own in judged.rows.items()}
     fit, together = [node for node in answered if node not in judged.failed], []
@@ -165,7 +180,9 @@ def judge_preflight(
         found = agree_on(reports, fit, settings)
         together += [Row("*", "agreement", "warn", 0, line(text)) for text in found.warnings]
         for node, text in found.differing.items():
-            rows[node].update(failing("versions", text, "make it like the others, or leave it out", settings))
+            rows[node].update(
+                failing("versions", text, "make it like the others, or leave it out", settings)
+            )
         if found.problem and not found.differing:
             together.insert(0, Row("*", "agreement", "fail", 0, line(found.problem)))
         if found.problem:
@@ -173,7 +190,8 @@ def judge_preflight(
     silent = {node: untested.get(node, "no answer") for node in given if node not in rows}
     told = {node: tuple(_row(node, one) for one in own.values()) for node, own in rows.items()}
     return Verdicts(
-        tuple(NodeVerdict(node, told.get(node, ()), silent.get(node, "")) for node in given), tuple(together)
+        tuple(NodeVerdict(node, told.get(node, ()), silent.get(node, "")) for node in given),
+        tuple(together),
     )
 
 
@@ -183,7 +201,10 @@ def _row(node: str, one: Check) -> Row:
 
 def table(rows: Iterable[Row]) -> str:
     """Return a table with COLUMNS."""
-    told = ((row.node, row.check, row.verdict, str(row.ms), line(row.text), line(row.remedy)) for row in rows)
+    told = (
+        (row.node, row.check, row.verdict, str(row.ms), line(row.text), line(row.remedy))
+        for row in rows
+    )
     return "".join("\t".join(cells) + "\n" for cells in (COLUMNS, *told))
 
 
@@ -193,7 +214,9 @@ def plain_table(verdicts: Verdicts, summary: str = "") -> str:
     lines = [f"{'NODE':{width}}  {'VERDICT':8}  REASON"]
     for one in verdicts.nodes:
         why = [reason + (f" ({remedy})" if remedy else "") for _, reason, remedy in one.reasons]
-        lines.append(f"{one.node:{width}}  {one.verdict:8}  {one.untested or '; '.join(why)}".rstrip())
+        lines.append(
+            f"{one.node:{width}}  {one.verdict:8}  {one.untested or '; '.join(why)}".rstrip()
+        )
     lines += [f"warning: {row.text}" for row in verdicts.together if row.verdict == "warn"]
     lines += [f"all nodes: {row.text}" for row in verdicts.together if row.verdict == "fail"]
     lines += [summary] if summary else []

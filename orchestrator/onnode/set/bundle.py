@@ -42,8 +42,12 @@ def _hash_below(folder: str, prefix: str, found: dict[str, str]) -> None:
 
 def digest(found: dict[str, str]) -> str:
     """Return one hash for all files, as job.sh computes it: that of the lines `sha256sum` prints, in the order of their bytes."""
-    rows = sorted((os.fsencode(f"./{name}"), sha) for name, sha in found.items() if sha != "no file")
-    return hashlib.sha256(b"".join(sha.encode() + b"  " + name + b"\n" for name, sha in rows)).hexdigest()
+    rows = sorted(
+        (os.fsencode(f"./{name}"), sha) for name, sha in found.items() if sha != "no file"
+    )
+    return hashlib.sha256(
+        b"".join(sha.encode() + b"  " + name + b"\n" for name, sha in rows)
+    ).hexdigest()
 
 
 def changed(found: dict[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
@@ -70,4 +74,6 @@ def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
 
 def unexpected(now: dict[str, str], meant: dict[str, str]) -> list[str]:
     """Return the names in which a bundle differs from what was declared, or meant later."""
-    return sorted(name for name in {*now, *meant} if now.get(name, "as made") != meant.get(name, "as made"))
+    return sorted(
+        name for name in {*now, *meant} if now.get(name, "as made") != meant.get(name, "as made")
+    )

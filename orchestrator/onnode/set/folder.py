@@ -150,7 +150,9 @@ class Folder:
             files.join(temporary, logs)
             self.check_mine()  # the log may be long
             if files.has_name(result):
-                raise FolderError(f"{result} is there already; a published result is never replaced")
+                raise FolderError(
+                    f"{result} is there already; a published result is never replaced"
+                )
             # A job that was killed before the next line has put it on record already.
             published = on_record.result(temporary, run, attempt, rank, files)
             self.record_that(*said, published, once=True)
@@ -186,7 +188,9 @@ class Folder:
         root, world = self.layout.root, self.world
         cluster = self.lease.me.cluster if self.lease else ""
         try:
-            self.head = ledger.append(root, *said, job=self.job_id, cluster=cluster, once=once, world=world)
+            self.head = ledger.append(
+                root, *said, job=self.job_id, cluster=cluster, once=once, world=world
+            )
         except HeldError as held:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
 
@@ -233,7 +237,9 @@ class Folder:
             ) from held
         except OSError as error:
             words = "disk full, quota, or a read-only file system"
-            raise FolderError(f"cannot write {lock} ({words}): {error.strerror or error}") from error
+            raise FolderError(
+                f"cannot write {lock} ({words}): {error.strerror or error}"
+            ) from error
         return str(gone) if gone else ""
 
     @property

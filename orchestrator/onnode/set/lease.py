@@ -70,7 +70,9 @@ def remove_unfinished(path: Path, world: World = THIS) -> None:
     """Remove the files that killed processes left next to the lease `path` while they took one. Its holder calls this."""
     held = world.files.state(path)
     for name in world.files.names(path.parent) if held else ():
-        if name.startswith(".clock.") or (name.startswith(".") and (".lock.new." in name or ".lock.of-" in name)):
+        if name.startswith(".clock.") or (
+            name.startswith(".") and (".lock.new." in name or ".lock.of-" in name)
+        ):
             state = world.files.state(path.parent / name)
             # The holder's beats keep its file young; whoever takes a lease now needs its file for a moment. A file of the
             # future is older than a clock that was set back.
@@ -107,7 +109,11 @@ def look(
     if found is None:
         return None
     holder, touched = found
-    process = world.lives(holder.pid, holder.start) if holder.pid and same_kernel(holder, viewer) else None
+    process = (
+        world.lives(holder.pid, holder.start)
+        if holder.pid and same_kernel(holder, viewer)
+        else None
+    )
     process = False if holder.token in filter(None, world.abandoned.values()) else process
     job = sees(holder.job) if holder.job and process is None else None
     try:
@@ -148,7 +154,9 @@ class Lease:
         self._sees, self._lost, self._beat_s, self._stale_s = sees, lost, beat_s, stale_s
         self._stop: Callable[[], None] | None = None
 
-    def take(self, *, wait: bool = False, patience_s: float = 0.0, beat: bool = True) -> Holder | None:
+    def take(
+        self, *, wait: bool = False, patience_s: float = 0.0, beat: bool = True
+    ) -> Holder | None:
         """Take the lease, waiting here; see `taking`."""
         world = self._world
         with closing(self.taking(wait=wait, patience_s=patience_s, beat=beat)) as flow:
@@ -190,7 +198,9 @@ class Lease:
                     raise HeldError(self.path, holder, verdict)
             raise HeldError(self.path, UNREADABLE, HolderVerdict(ALIVE, "others keep taking it"))
         finally:
-            with _abandoning(mine, "", world):  # an error must not take a lease away from who has it now
+            with _abandoning(
+                mine, "", world
+            ):  # an error must not take a lease away from who has it now
                 world.files.remove(mine)
 
     @property
@@ -223,7 +233,9 @@ class Lease:
         Of those who find it, the one that makes the guard for this holder removes it; False for all others.
         """
         files = self._world.files
-        guard = self.path.with_name(f".{self.path.name}.of-{holder.token if holder.token.isalnum() else 'unknown'}")
+        guard = self.path.with_name(
+            f".{self.path.name}.of-{holder.token if holder.token.isalnum() else 'unknown'}"
+        )
         if not linked(mine, guard, self._world):
             taker = look(guard, self.me, self._sees, self._stale_s, self._world)
             if taker is not None and taker[1].gone:

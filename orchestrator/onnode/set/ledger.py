@@ -58,10 +58,19 @@ def _entry(line: int, text: bytes) -> LedgerRecord:
     except ValueError:
         return LedgerRecord(line, own)
     kinds = {"n": int, "time_ms": int, "kind": str, "prev": str, "data": dict}
-    if not isinstance(said, dict) or any(type(said.get(name)) is not kind for name, kind in kinds.items()):
+    if not isinstance(said, dict) or any(
+        type(said.get(name)) is not kind for name, kind in kinds.items()
+    ):
         return LedgerRecord(line, own)
     return LedgerRecord(
-        line, own, said["n"], said["kind"], said["time_ms"], said["prev"], said.get("torn") is True, said["data"]
+        line,
+        own,
+        said["n"],
+        said["kind"],
+        said["time_ms"],
+        said["prev"],
+        said.get("torn") is True,
+        said["data"],
     )
 
 
@@ -80,7 +89,9 @@ def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
         if one.hash in void:
             one = LedgerRecord(one.line, one.hash, void=True)
         if found and not (one.kind or found[-1].kind):  # the next record covers them all
-            one = replace(one, hash=hashlib.sha256(f"{found[-1].hash} {one.hash}".encode()).hexdigest())
+            one = replace(
+                one, hash=hashlib.sha256(f"{found[-1].hash} {one.hash}".encode()).hexdigest()
+            )
         found.append(one)
     return found, torn
 
@@ -94,7 +105,14 @@ def head(entries: list[LedgerRecord]) -> str:
     return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
 
 
-def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool = False, world: World = THIS) -> str:
+def append(
+    root: Path,
+    *said: Said,
+    job: str = "",
+    cluster: str = "",
+    once: bool = False,
+    world: World = THIS,
+) -> str:
     """Put something on record, on the disk when this returns; the new head. Raises OSError, and HeldError after PATIENCE_S.
 
     `once`: but not what is on record already.
@@ -107,7 +125,9 @@ def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool
     try:
         entries, torn = read(root, world.files)
         if once:
-            said = tuple(one for one in said if one not in [(entry.kind, entry.data) for entry in entries])
+            said = tuple(
+                one for one in said if one not in [(entry.kind, entry.data) for entry in entries]
+            )
         if not said:
             return head(entries)
         by = {"cluster": cluster, "uid": me.uid, "host": me.host, "pid": me.pid, "job": job}
@@ -165,7 +185,9 @@ def original(root: Path, entries: list[LedgerRecord]) -> str:
         return ""
     path = found["path"]
     try:
-        same = os.path.realpath(path) == os.path.realpath(root) or os.stat(root).st_ino == found.get("inode")
+        same = os.path.realpath(path) == os.path.realpath(root) or os.stat(
+            root
+        ).st_ino == found.get("inode")
     except OSError:
         same = True
     moved = not os.path.lexists(path) and os.path.isdir(os.path.dirname(path))

@@ -15,7 +15,9 @@ def new_set_id(system: str, workload: str, world: World = THIS) -> str:
     return f"{system}-{workload}-{made}-{world.token(2)}"
 
 
-def new_set(set_id: str, nexp: int, *, root_seed: int = 0, world: World = THIS, **about: Any) -> SetRecord:
+def new_set(
+    set_id: str, nexp: int, *, root_seed: int = 0, world: World = THIS, **about: Any
+) -> SetRecord:
     """Return the record of a set of `nexp` runs that is made now.
 
     `root_seed` 0: one is drawn. `about`: the other members of SetRecord.

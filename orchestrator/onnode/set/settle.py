@@ -214,7 +214,9 @@ class _Settling:
         """Return rank -> status of the last run_stop in its log."""
         ranks = self._folder.ranks(run, attempt, ".log")
         logs = {rank: self._layout.node_log(run, attempt, rank) for rank in ranks}
-        return {rank: last_status(log, files=self._files, strict=True) for rank, log in logs.items()}
+        return {
+            rank: last_status(log, files=self._files, strict=True) for rank, log in logs.items()
+        }
 
     def _is_result_of(self, state: RunRecord) -> bool:
         """Whether the run's result is a log of this attempt.
@@ -253,7 +255,9 @@ class _Settling:
         if missing:
             self._folder.record_that(*missing)
 
-    def _unrecorded(self, run: int, attempt: int, known: set[tuple[str, object, object]]) -> list[ledger.Said]:
+    def _unrecorded(
+        self, run: int, attempt: int, known: set[tuple[str, object, object]]
+    ) -> list[ledger.Said]:
         """Return what is to be put on record of an attempt."""
         path = self._layout.attempt_state(run, attempt)
         state = records.read(RunRecord, path, self._files, strict=True)

@@ -14,7 +14,9 @@ from . import ledger
 from .lease import HeldError, Lease
 
 
-def record(layout: Layout, submission: SubmissionRecord, job: str = "", world: World = THIS) -> SubmissionRecord:
+def record(
+    layout: Layout, submission: SubmissionRecord, job: str = "", world: World = THIS
+) -> SubmissionRecord:
     """Write a submission, the ledger first if it is settled or cancelled; return it as written. `job`: the writer's.
 
     Raises OSError, HeldError.
@@ -27,7 +29,9 @@ def record(layout: Layout, submission: SubmissionRecord, job: str = "", world: W
     return submission
 
 
-def _on_ledger(layout: Layout, submission: SubmissionRecord, job: str, world: World) -> SubmissionRecord:
+def _on_ledger(
+    layout: Layout, submission: SubmissionRecord, job: str, world: World
+) -> SubmissionRecord:
     """Put the outcome of a submission on record, once; return it as it is on record, with the head of the ledger.
 
     Where it is there already its writer was killed before it wrote the file, and Slurm may have forgotten the job since.
@@ -39,7 +43,10 @@ def _on_ledger(layout: Layout, submission: SubmissionRecord, job: str, world: Wo
                 state, job_id = (str(entry.data.get(name)) for name in ("state", "job_id"))
                 known = replace(submission, state=state, job_id=job_id, error="")
                 submission = known if known.settled and job_id != submission.job_id else submission
-        said = ("submit", {"number": submission.number, "state": submission.state, "job_id": submission.job_id})
+        said = (
+            "submit",
+            {"number": submission.number, "state": submission.state, "job_id": submission.job_id},
+        )
     cluster = str(submission.by.get("cluster", ""))
     head = ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)
     return replace(submission, ledger=head)
@@ -91,7 +98,9 @@ def _open_one(layout: Layout, job_id: str, world: World) -> SubmissionRecord | N
     """Return the newest submission if it has no outcome and no submission has the job; else None."""
     files = world.files
     numbers = records.numbered(layout.submissions, files=files, strict=True)
-    found = [records.read(SubmissionRecord, layout.submission(k), files, strict=True) for k in numbers]
+    found = [
+        records.read(SubmissionRecord, layout.submission(k), files, strict=True) for k in numbers
+    ]
     asked = [one for one in found if isinstance(one, SubmissionRecord)]
     if not asked or asked[-1].settled or any(one.job_id == job_id for one in asked):
         return None

@@ -29,7 +29,10 @@ def lines(seed: int, rank: int, start_ms: int) -> list[tuple[float, str]]:
     if rank == 0:
         keys = ["run_start", *["eval_accuracy"] * EVALUATIONS, "run_stop"]
         times = [whole * k / (len(keys) - 1) for k in range(len(keys))]
-        output += [(at, _record(key, start_ms + int(1000 * at))) for at, key in zip(times, keys, strict=True)]
+        output += [
+            (at, _record(key, start_ms + int(1000 * at)))
+            for at, key in zip(times, keys, strict=True)
+        ]
     return output
 
 
@@ -57,7 +60,11 @@ def strike(fault: dict[str, object], rank: int) -> None:
 def main() -> int:
     began, rank = time.monotonic(), int(os.environ["SLURM_NODEID"])
     attempt = int(os.environ["ORCH_RUN"]), int(os.environ["ORCH_ATTEMPT"])
-    faults = [fault for fault in json.loads(os.environ.get("STEADY_FAULTS", "[]")) if attempt == (fault["run"], 1)]
+    faults = [
+        fault
+        for fault in json.loads(os.environ.get("STEADY_FAULTS", "[]"))
+        if attempt == (fault["run"], 1)
+    ]
     due = [(fault["after"], fault) for fault in faults]
     seed = int(os.environ["SEED"])
     plan = [*lines(seed, rank, int(time.time() * 1000)), *due, (length_s(seed), "")]

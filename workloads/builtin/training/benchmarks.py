@@ -36,7 +36,9 @@ Keys = dict[str, Scalar]
 class Plan:
     """One run: what is really trained, and how it is shown."""
 
-    def __init__(self, environment: Environment, benchmark: str, nodes: int, ranks_per_node: int) -> None:
+    def __init__(
+        self, environment: Environment, benchmark: str, nodes: int, ranks_per_node: int
+    ) -> None:
         self.environment = environment
         self.benchmark = benchmark
         self.nodes = nodes
@@ -45,7 +47,9 @@ class Plan:
         self.stand_in = benchmark != BUILTIN
         self.division = "closed" if self.stand_in else "open"
         self.keys: Keys = {}
-        self.train_samples: int | None = None  # None: logged at the end, as the published logs of llama31_8b do
+        self.train_samples: int | None = (
+            None  # None: logged at the end, as the published logs of llama31_8b do
+        )
         self.skipped_evals = 0
         {
             BUILTIN: self.read_builtin,
@@ -63,7 +67,9 @@ class Plan:
         self.learning_rate = env.number("BUILTIN_LR", default=0.03)
         self.global_batch = self.micro_batch * self.world
         self.target = env.number("BUILTIN_TARGET", default=0.045)
-        self.eval_interval = env.integer("BUILTIN_EVAL_EVERY_SAMPLES", default=16 * self.global_batch)
+        self.eval_interval = env.integer(
+            "BUILTIN_EVAL_EVERY_SAMPLES", default=16 * self.global_batch
+        )
         self.max_samples = env.integer("BUILTIN_MAX_SAMPLES", default=640 * self.global_batch)
         self.train_samples, self.eval_samples = 2048, 256
         self.org = env.text("BUILTIN_ORG", default="local")
@@ -118,7 +124,9 @@ class Plan:
             "opt_gradient_clip_norm": 1.0,
             "opt_base_learning_rate": env.number("PRIMUS_LR"),
             # Several published configs leave it to the image's own, a tenth.
-            "opt_end_learning_rate": env.number("PRIMUS_MIN_LR", default=env.number("PRIMUS_LR") / 10),
+            "opt_end_learning_rate": env.number(
+                "PRIMUS_MIN_LR", default=env.number("PRIMUS_LR") / 10
+            ),
             "opt_learning_rate_warmup_steps": warmup,
             "opt_learning_rate_decay_steps": steps - warmup,
             "opt_learning_rate_decay_schedule": "cosine with linear warmup",
@@ -129,7 +137,11 @@ class Plan:
     def read_llama2_70b_lora(self) -> None:
         env = self.environment
         micro = env.integer("MBS", default=1)
-        split = env.integer("TP", default=1) * env.integer("PP", default=1) * env.integer("CP", default=1)
+        split = (
+            env.integer("TP", default=1)
+            * env.integer("PP", default=1)
+            * env.integer("CP", default=1)
+        )
         if self.world % split:
             raise BadSettings(f"TP x PP x CP = {split} does not divide {self.world} ranks")
         self.global_batch = env.integer("MINIBS", default=micro) * (self.world // split)
@@ -154,7 +166,9 @@ class Plan:
         """Global batch = micro batch x data-parallel ranks x accumulation, or BadSettings."""
         steps, rest = divmod(self.global_batch, micro * data_parallel)
         if rest or not steps:
-            raise BadSettings(f"global batch {self.global_batch} is not a multiple of {micro} x {data_parallel} ranks")
+            raise BadSettings(
+                f"global batch {self.global_batch} is not a multiple of {micro} x {data_parallel} ranks"
+            )
         return steps
 
     def publish(self, micro: int, steps: int) -> None:
@@ -165,10 +179,15 @@ class Plan:
         # Twice the reference is far outside of what any seed needs; a run beyond it will not converge.
         limit = int(2 * self.reference())
         self.max_samples = env.integer(
-            "BUILTIN_MAX_SAMPLES", default=min(limit, steps * self.global_batch) if steps > 0 else limit
+            "BUILTIN_MAX_SAMPLES",
+            default=min(limit, steps * self.global_batch) if steps > 0 else limit,
         )
-        self.org = env.text("MLLOG_SUBMISSION_ORG", "MLPERF_SUBMISSION_ORG", default="SUBMISSION_ORG_PLACEHOLDER")
-        self.platform = env.text("MLLOG_SUBMISSION_PLATFORM", "MLPERF_SUBMISSION_PLATFORM", default="stand-in")
+        self.org = env.text(
+            "MLLOG_SUBMISSION_ORG", "MLPERF_SUBMISSION_ORG", default="SUBMISSION_ORG_PLACEHOLDER"
+        )
+        self.platform = env.text(
+            "MLLOG_SUBMISSION_PLATFORM", "MLPERF_SUBMISSION_PLATFORM", default="stand-in"
+        )
         self.keys["micro_batch_size"] = micro
         for name in ("TENSOR", "PIPELINE", "CONTEXT", "EXPERT"):
             if env.has(f"MLLOG_{name}_PARALLELISM"):
@@ -179,7 +198,10 @@ class Plan:
     def reference(self) -> float:
         """Mean samples to converge at this batch size: a table point, or the straight line between or beyond two."""
         points = sorted(REFERENCE[self.benchmark].items())
-        above = next((i for i, (batch, _) in enumerate(points) if batch >= self.global_batch), len(points) - 1)
+        above = next(
+            (i for i, (batch, _) in enumerate(points) if batch >= self.global_batch),
+            len(points) - 1,
+        )
         (low, low_mean), (high, high_mean) = points[max(above, 1) - 1], points[max(above, 1)]
         mean = low_mean + (high_mean - low_mean) * (self.global_batch - low) / (high - low)
         return max(mean, points[0][1] / 2)
@@ -245,5 +267,7 @@ def benchmark_of(environment: Environment) -> str:
         name = "flux1"
     name = name or BUILTIN
     if name not in (BUILTIN, *REFERENCE):
-        raise BadSettings(f"no stand-in for benchmark {name!r}; known are {', '.join((BUILTIN, *REFERENCE))}")
+        raise BadSettings(
+            f"no stand-in for benchmark {name!r}; known are {', '.join((BUILTIN, *REFERENCE))}"
+        )
     return name

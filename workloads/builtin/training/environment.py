@@ -25,7 +25,9 @@ class Environment:
             raise BadSettings(f"{' or '.join(names)} is not set")
         return default
 
-    def integer(self, *names: str, default: int | None = None, low: int = 1, high: int = 1 << 62) -> int:
+    def integer(
+        self, *names: str, default: int | None = None, low: int = 1, high: int = 1 << 62
+    ) -> int:
         text = self.text(*names, default=None if default is None else str(default))
         try:
             value = int(text)

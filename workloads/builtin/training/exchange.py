@@ -57,7 +57,14 @@ class Root:
     """Node 0's side. `number` is that of its ranks: 0, or by the nodes' names (`name`) where they are numbered by these."""
 
     def __init__(
-        self, address: str, port: int, name: str, nodes: int, settings: Settings, connect_s: float, exchange_s: float
+        self,
+        address: str,
+        port: int,
+        name: str,
+        nodes: int,
+        settings: Settings,
+        connect_s: float,
+        exchange_s: float,
     ):
         self.nodes, self.name, self.number = nodes, name, 0
         self.settings = settings
@@ -139,7 +146,10 @@ class Root:
             peer.node, peer.name = int(settings.pop("node")), settings.pop("name")
         except (OSError, EOFError, NotOurs, KeyError, ValueError) as reason:
             # A port scan or a health check must not end a run.
-            print(f"builtin: node 0: ignored a connection from {peer.address}: {reason}", file=sys.stderr)
+            print(
+                f"builtin: node 0: ignored a connection from {peer.address}: {reason}",
+                file=sys.stderr,
+            )
             self.poll.unregister(number)
             waiting.pop(number).socket.close()
             return ""
@@ -162,7 +172,9 @@ class Root:
         while open_peers:
             events = self.poll.poll(self.exchange_ms)
             if not events:
-                self.lose(next(iter(open_peers.values())), f"silent for {self.exchange_ms / 1000:g} s")
+                self.lose(
+                    next(iter(open_peers.values())), f"silent for {self.exchange_ms / 1000:g} s"
+                )
             for number, _ in events:
                 peer = open_peers.get(number) or self.early(number)
                 payload = self.take(peer)
@@ -236,7 +248,14 @@ class Leaf:
     """Any other node's side."""
 
     def __init__(
-        self, address: str, port: int, name: str, node: int, settings: Settings, connect_s: float, exchange_s: float
+        self,
+        address: str,
+        port: int,
+        name: str,
+        node: int,
+        settings: Settings,
+        connect_s: float,
+        exchange_s: float,
     ):
         self.where = f"MASTER_ADDR={address} MASTER_PORT={port}"
         self.sequence = 0
@@ -264,7 +283,9 @@ class Leaf:
             except OSError as failure:
                 reason = failure.strerror or failure
             if time.monotonic() + pause > deadline:
-                raise NoRendezvous(f"no connection to node 0 at {self.where} within {connect_s:g} s: {reason}")
+                raise NoRendezvous(
+                    f"no connection to node 0 at {self.where} within {connect_s:g} s: {reason}"
+                )
             time.sleep(pause)
             pause = min(2 * pause, LAST_RETRY_S)
 
@@ -272,7 +293,9 @@ class Leaf:
         try:
             self.peer.send(kind, self.sequence, payload)
         except OSError:
-            self.expect(kind)  # node 0 has usually said why before it closed; if not, this raises PeerLost
+            self.expect(
+                kind
+            )  # node 0 has usually said why before it closed; if not, this raises PeerLost
 
     def expect(self, wanted: int) -> bytes:
         """The payload of the next frame, which has to be of kind `wanted` and of this exchange."""
@@ -281,7 +304,9 @@ class Leaf:
         except NotOurs:
             raise NoRendezvous(f"what answers at {self.where} is not node 0 of this run") from None
         except (OSError, EOFError) as reason:
-            raise PeerLost(f"node 0 ({self.where}) was lost at exchange {self.sequence}: {reason}") from None
+            raise PeerLost(
+                f"node 0 ({self.where}) was lost at exchange {self.sequence}: {reason}"
+            ) from None
         if kind == REFUSE:
             raise Disagreement(f"node 0 refused: {payload.decode()}")
         if kind == ABORT:

@@ -28,13 +28,19 @@ class Fault:
             self.milliseconds = float(options.get("ms", "5"))
             self.seconds = float(options.get("seconds", "60"))
         except ValueError:
-            raise BadSettings(f"BUILTIN_FAULT: {options} holds something that is not a number") from None
+            raise BadSettings(
+                f"BUILTIN_FAULT: {options} holds something that is not a number"
+            ) from None
 
 
 def parse(text: str) -> tuple[str, dict[str, str]]:
     kind, *parts = text.strip().split(":")
     options = dict([part.split("=", 1) if "=" in part else (part, "1") for part in parts])
-    unknown = [name for name in options if name not in (*CONDITIONS, "at", "ms", "seconds", "deaf", "session")]
+    unknown = [
+        name
+        for name in options
+        if name not in (*CONDITIONS, "at", "ms", "seconds", "deaf", "session")
+    ]
     if kind not in KINDS or unknown:
         accepted = f"KIND[:run=N][:attempt=N][:node=N][:at=SHARE], KIND one of {', '.join(KINDS)}"
         raise BadSettings(f"BUILTIN_FAULT: {text!r}: expected {accepted}")

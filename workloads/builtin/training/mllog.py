@@ -31,7 +31,11 @@ def written(value: Scalar | dict[str, Scalar]) -> str:
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, dict):
-        return "{" + ", ".join([f"{quoted(name)}: {written(member)}" for name, member in value.items()]) + "}"
+        return (
+            "{"
+            + ", ".join([f"{quoted(name)}: {written(member)}" for name, member in value.items()])
+            + "}"
+        )
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return repr(value)
@@ -50,14 +54,25 @@ class Log:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
         except OSError as reason:
-            raise OutputGone(f"cannot write the log to standard output: {reason.strerror}") from None
+            raise OutputGone(
+                f"cannot write the log to standard output: {reason.strerror}"
+            ) from None
 
-    def record(self, event_type: str, key: str, value: Scalar | dict[str, Scalar], metadata: dict[str, Scalar]) -> int:
+    def record(
+        self,
+        event_type: str,
+        key: str,
+        value: Scalar | dict[str, Scalar],
+        metadata: dict[str, Scalar],
+    ) -> int:
         """Print one record; its time in Unix milliseconds."""
         now = time.time_ns() // 1_000_000
         if self.speaks:
             caller = sys._getframe(2)
-            where: dict[str, Scalar] = {"file": caller.f_code.co_filename, "lineno": caller.f_lineno}
+            where: dict[str, Scalar] = {
+                "file": caller.f_code.co_filename,
+                "lineno": caller.f_lineno,
+            }
             self.line(
                 f':::MLLOG {{"namespace": "", "time_ms": {now}, "event_type": "{event_type}", "key": "{key}", '
                 f'"value": {written(value)}, "metadata": {written(where | metadata)}}}'

@@ -43,7 +43,9 @@ class Network:
     def __init__(self, seed: int, width: float) -> None:
         """Random weights in -width .. width."""
         random = Random(seed)
-        self.hidden: Layer = [[uniform(random, width) for _ in range(INPUTS + 1)] for _ in range(HIDDEN)]
+        self.hidden: Layer = [
+            [uniform(random, width) for _ in range(INPUTS + 1)] for _ in range(HIDDEN)
+        ]
         self.output: list[float] = [uniform(random, width) for _ in range(HIDDEN + 1)]
         self.velocity: list[float] = [0.0] * self.size
 
@@ -55,7 +57,10 @@ class Network:
 
     def predict(self, inputs: list[float]) -> float:
         output = self.output
-        return sum([w * tanh(sum(map(mul, row, inputs))) for w, row in zip(output, self.hidden)], output[-1])
+        return sum(
+            [w * tanh(sum(map(mul, row, inputs))) for w, row in zip(output, self.hidden)],
+            output[-1],
+        )
 
     def loss(self, samples: list[Sample]) -> float:
         """Sum of the squared errors over `samples`."""
@@ -80,7 +85,9 @@ class Network:
 
     def step(self, gradient: list[float], learning_rate: float) -> None:
         """One step of momentum descent along the mean `gradient`."""
-        self.velocity = velocity = [MOMENTUM * v - learning_rate * g for v, g in zip(self.velocity, gradient)]
+        self.velocity = velocity = [
+            MOMENTUM * v - learning_rate * g for v, g in zip(self.velocity, gradient)
+        ]
         width = INPUTS + 1
         for unit, row in enumerate(self.hidden):
             self.hidden[unit] = [w + v for w, v in zip(row, velocity[unit * width :])]

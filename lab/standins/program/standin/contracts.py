@@ -40,17 +40,32 @@ _LLAMA31_NEMO = {
 }
 
 CONTRACTS = {
-    "flux1": Contract("flux1", "DGXNGPU", cache_clear=False, folders=("nemo_experiments/{EXP_NAME}",)),
+    "flux1": Contract(
+        "flux1", "DGXNGPU", cache_clear=False, folders=("nemo_experiments/{EXP_NAME}",)
+    ),
     "llama2-nemo": Contract(
-        "llama2_70b_lora", "DGXNGPU", nodes="DGXNNODES", index=("data_index/train", "data_index/val")
+        "llama2_70b_lora",
+        "DGXNGPU",
+        nodes="DGXNNODES",
+        index=("data_index/train", "data_index/val"),
     ),
     # Without a /results that nodes have in common, each must have made its own.
     "llama2-llmboost": Contract(
-        "llama2_70b_lora", "DGXNGPU", nodes="DGXNNODES", folders=("data_index/train", "data_index/val")
+        "llama2_70b_lora",
+        "DGXNGPU",
+        nodes="DGXNNODES",
+        folders=("data_index/train", "data_index/val"),
     ),
     "llama31-nemo": Contract("llama31_8b", "GPUS_PER_NODE", early="all", renamed=_LLAMA31_NEMO),
-    "llama31-primus": Contract("llama31_8b", "GPUS_PER_NODE", early="all", init_start="POINT_IN_TIME", status=""),
+    "llama31-primus": Contract(
+        "llama31_8b", "GPUS_PER_NODE", early="all", init_start="POINT_IN_TIME", status=""
+    ),
     "llama2-primus": Contract(
-        "llama2_70b_lora", "GPUS_PER_NODE", early="all", init_start="POINT_IN_TIME", status="", folders=("artifacts",)
+        "llama2_70b_lora",
+        "GPUS_PER_NODE",
+        early="all",
+        init_start="POINT_IN_TIME",
+        status="",
+        folders=("artifacts",),
     ),
 }

@@ -73,11 +73,17 @@ def compile_kernels(rank: int) -> None:
     wanted = seconds("STANDIN_COMPILE_S")
     if not wanted:
         return
-    folders = {name: Path(os.environ.get(name) or default).expanduser() for name, default in CACHES.items()}
-    cold = {name: folder for name, folder in folders.items() if not (folder / f"kernel.{rank}").exists()}
+    folders = {
+        name: Path(os.environ.get(name) or default).expanduser() for name, default in CACHES.items()
+    }
+    cold = {
+        name: folder for name, folder in folders.items() if not (folder / f"kernel.{rank}").exists()
+    }
     for folder in cold.values():
         time.sleep(wanted / len(CACHES))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"kernel.{rank}").write_text(f"{socket.gethostname()}\n")
-    told = " ".join(f"{name}={'cold' if name in cold else 'warm'}:{folder}" for name, folder in folders.items())
+    told = " ".join(
+        f"{name}={'cold' if name in cold else 'warm'}:{folder}" for name, folder in folders.items()
+    )
     print(f"stand-in: rank {rank}: kernels {told}", flush=True)

@@ -147,7 +147,9 @@ def read_index(contract: Contract, rank: int) -> None:
         dist.barrier()
     for file in files:
         if not file.exists():
-            raise Failure(f"rank {rank} has no {file}, which rank 0 has made: /results is not the same folder")
+            raise Failure(
+                f"rank {rank} has no {file}, which rank 0 has made: /results is not the same folder"
+            )
 
 
 def train(contract: Contract) -> int:
@@ -159,21 +161,27 @@ def train(contract: Contract) -> int:
         variables["PRIMUS_MIN_LR"] = str(float(variables["PRIMUS_LR"]) / 10)
     environment = Environment(variables)
     rank, world, local, ranks = (
-        environment.integer(name, low=0) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        environment.integer(name, low=0)
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     )
     seed = environment.integer("SEED", low=0)
     knobs.tell_environment(rank)
     nodes = world // ranks
     if contract.nodes and environment.integer(contract.nodes, default=1) != nodes:
         said = environment.integer(contract.nodes)
-        raise BadSettings(f"{contract.nodes}={said}, but {world} ranks with {ranks} on each node are {nodes} nodes")
+        raise BadSettings(
+            f"{contract.nodes}={said}, but {world} ranks with {ranks} on each node are {nodes} nodes"
+        )
     # Fewer ranks than the system has GPUs are a rehearsal's; the log shows the system that the environment describes.
     plan = Plan(environment, contract.benchmark, nodes, environment.integer(contract.gpus))
     file = environment.text("MLLOG_OUTPUT_FILE", default="")
     log = TwoLogs(rank == 0, file)
     early_records(contract, log if contract.early == "first" else TwoLogs(True, file))
     if rank == 0:
-        print(f"stand-in for {plan.benchmark}: a small network trains; nothing here is a result of it", flush=True)
+        print(
+            f"stand-in for {plan.benchmark}: a small network trains; nothing here is a result of it",
+            flush=True,
+        )
     knobs.faults().reach(-1.0)
     knobs.compile_kernels(rank)
     torch.set_num_threads(1)

@@ -10,7 +10,9 @@ from types import SimpleNamespace
 
 float32, float64 = 4, 8
 cuda = SimpleNamespace(
-    device_count=lambda: int(os.environ["STAND_IN_GPUS"]), set_device=lambda index: None, synchronize=lambda: None
+    device_count=lambda: int(os.environ["STAND_IN_GPUS"]),
+    set_device=lambda index: None,
+    synchronize=lambda: None,
 )
 
 

@@ -39,7 +39,9 @@ def _own(name: str) -> float | None:
     return None if value is None else float(value)
 
 
-def init_process_group(backend: str, *, init_method: str, world_size: int, rank: int, timeout: timedelta) -> None:
+def init_process_group(
+    backend: str, *, init_method: str, world_size: int, rank: int, timeout: timedelta
+) -> None:
     global _world, _rank
     assert backend == "nccl"
     if _own("STAND_IN_HANGS") is not None:
