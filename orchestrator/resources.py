@@ -1,4 +1,4 @@
-"""Where the shipped templates, systems and workloads are: in the checkout's top, or inside the wheel; where a user's files are."""
+"""Paths of the shipped templates and documents, of generated files, and of a user's files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ def user_path(text: str) -> Path:
 
 
 def data_dir(kind: str) -> Path:
-    """Return the folder of `kind` ("templates", "systems" or "workloads").
+    """Return a shipped folder: "templates", "systems", "workloads/results", ...
 
-    An installed wheel carries them under `orchestrator/_data`; a checkout has them beside the package.
+    An installed wheel carries them under `orchestrator/_data`; a checkout has them at its top.
     """
     packed = _PACKAGE / "_data" / kind
     return packed if packed.is_dir() else _PACKAGE.parent / kind
+
+
+def generated_file(name: str) -> Path:
+    """Return a file that `make reference` writes, by its path in `orchestrator/generated/`."""
+    return _PACKAGE / "generated" / name

@@ -1,4 +1,4 @@
-"""What `--json` printed, held against schemas/outputs.json: nothing is missing, and nothing is there that it does not describe."""
+"""What `--json` printed, held against generated/schemas/outputs.json: nothing is missing, and nothing is there that it does not describe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-SCHEMA = Path(__file__).resolve().parent.parent / "schemas/outputs.json"
+SCHEMA = Path(__file__).resolve().parent.parent / "orchestrator/generated/schemas/outputs.json"
 TYPES = {
     "object": dict,
     "array": list,

@@ -62,7 +62,7 @@ def test_a_completion_loads_nothing_but_where_its_file_is() -> None:
     done = python(LOADED, "completion", "bash")
     code, loaded = json.loads(done.stderr.splitlines()[-1])
     assert code == 0, done.stderr
-    assert done.stdout == (TOP / "shell/orchestrator.bash").read_text()
+    assert done.stdout == (TOP / "orchestrator/generated/shell/orchestrator.bash").read_text()
     ours = {name for name in loaded if name.split(".")[0] == "orchestrator"}
     assert ours == {"orchestrator", "orchestrator.cli", "orchestrator.resources"}
     assert not {"argparse", "json", "dataclasses"} & set(loaded)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent
-DATA = ("templates", "systems", "workloads", "docs", "shell", "schemas")
+DATA = ("templates", "systems", "workloads", "docs")
 
 
 def has_network() -> bool:

@@ -1,4 +1,4 @@
-"""What `--json` prints, by tools/json_outputs.yaml: its JSON Schema (schemas/outputs.json) and page (docs/reference/json.md)."""
+"""JSON Schema and page (docs/reference/json.md) of `--json`, from tools/json_outputs.yaml."""
 
 from __future__ import annotations
 

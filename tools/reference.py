@@ -1,4 +1,4 @@
-"""Write what is made from parsers, models and tools/json_outputs.yaml: pages of docs/reference, schemas/, shell/; a test compares.
+"""Write orchestrator/generated/ and pages of docs/reference from parsers, models and tools/*.yaml.
 
 python tools/reference.py           writes them
 python tools/reference.py --check   says which are out of date; exit status 1 when one is
@@ -24,6 +24,7 @@ from orchestrator.model.schema import DOCUMENTS, json_schema
 from orchestrator.report.columns import COLUMNS
 
 MADE = "<!-- Made by tools/reference.py (`make reference`); a test compares. -->\n"
+GENERATED = TOP / "orchestrator/generated"
 
 
 # ---- commands ----
@@ -218,13 +219,13 @@ def made() -> dict[Path, str]:
     pages = {TOP / "docs/reference/cli.md": cli_page(), TOP / "docs/reference/keys.md": keys_page()}
     pages[TOP / "docs/reference/json.md"] = outputs_page(MADE)
     pages[TOP / "docs/reference/runs.md"] = runs_page()
-    pages[TOP / "systems" / INDEX] = index_text()
+    pages[GENERATED / INDEX] = index_text()
     schemas = {**{kind: json_schema(kind) for kind in DOCUMENTS}, "outputs": outputs_schema()}
     for kind, schema in schemas.items():
-        pages[TOP / "schemas" / f"{kind}.json"] = (
+        pages[GENERATED / "schemas" / f"{kind}.json"] = (
             json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
         )
-    return pages | {TOP / "shell" / name: text for name, text in shell_files().items()}
+    return pages | {GENERATED / "shell" / name: text for name, text in shell_files().items()}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Completions for bash, zsh and fish, and the man page, from the parsers. tools/reference.py writes them into shell/.
+"""Completions for bash, zsh and fish, and the man page, made from the parsers.
 
 Words that are known today (commands, options, systems, workloads, pages) stand in the files. Sets and nodes are names of
 folders below the site's log_dir, which the shell looks up itself: no Python is started.
@@ -341,7 +341,7 @@ def man() -> str:
 
 
 def shell_files() -> dict[str, str]:
-    """File of shell/ -> its text."""
+    """File of generated/shell/ -> its text."""
     return {
         "orchestrator.bash": bash(),
         "_orchestrator": zsh(),

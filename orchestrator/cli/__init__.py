@@ -57,7 +57,7 @@ COMMANDS: dict[str, str] = {
 }
 
 SHELLS = {"bash": "orchestrator.bash", "zsh": "_orchestrator", "fish": "orchestrator.fish"}
-"""The file of shell/ that has the completion for a shell."""
+"""The file of generated/shell/ that has the completion for a shell."""
 
 
 def _usage() -> str:
@@ -135,9 +135,9 @@ def _run(args: list[str]) -> int:
 
 def print_completion(shell: str) -> int:
     """Print the completion for a shell: profiles ask for it at every start of one, so nothing else is loaded for it."""
-    from orchestrator.resources import data_dir
+    from orchestrator.resources import generated_file
 
-    with open(data_dir("shell") / SHELLS[shell], encoding="utf-8") as file:
+    with open(generated_file(f"shell/{SHELLS[shell]}"), encoding="utf-8") as file:
         sys.stdout.write(file.read())
     return 0
 

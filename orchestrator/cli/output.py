@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 SCHEMA = 1
-"""Version of what is printed as JSON: a higher one has lost a member or changed the type of one (schemas/)."""
+"""Version of what is printed as JSON: a higher one has lost a member or changed the type of one (generated/schemas/)."""
 
 
 def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> str:
-    """Return an output for programs: one object that begins with its version and its kind, which schemas/KIND.json describes.
+    """Return an output for programs: an object that starts with its version and kind (generated/schemas).
 
     Letters as they are; what a terminal would obey as JSON's own escapes.
     """

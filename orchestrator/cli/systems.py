@@ -24,7 +24,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, tell_warnings
 from orchestrator.cli.output import note, print_facts, print_json, print_table
 from orchestrator.errors import DescriptorError, ExitCode, UsageError
-from orchestrator.resources import data_dir
+from orchestrator.resources import data_dir, generated_file
 from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
@@ -549,7 +549,7 @@ def _new(args: Namespace) -> ExitCode:
 
 
 def _schema(args: Namespace) -> ExitCode:
-    print((data_dir("schemas") / f"{args.kind}.json").read_text(encoding="utf-8"), end="")
+    print(generated_file(f"schemas/{args.kind}.json").read_text(encoding="utf-8"), end="")
     return ExitCode.OK
 
 

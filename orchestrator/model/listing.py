@@ -1,6 +1,6 @@
 """The list of systems: what one line of `orchestrator systems` says, and the lines of the shipped catalogue, made beforehand.
 
-To read and check every document takes ten times as long as to print the list. systems/index.json (`make reference`) has
+To read and check every document takes ten times as long as to print the list. generated/systems.json (`make reference`) has
 the lines and a digest of the documents that they were made from; where these differ, the documents are read.
 """
 
@@ -11,12 +11,12 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.resources import data_dir
+from orchestrator.resources import data_dir, generated_file
 
 if TYPE_CHECKING:
     from orchestrator.model.documents import System
 
-INDEX = "index.json"
+INDEX = "systems.json"
 """In systems/: {"documents": digest, "systems": [line, ...]}."""
 
 
@@ -49,7 +49,7 @@ def line(system: System) -> dict[str, Any]:
 def shipped() -> list[dict[str, Any]] | None:
     """Return the lines of the shipped catalogue, by name; None when its documents are not those of the index."""
     try:
-        with open(data_dir("systems") / INDEX, encoding="utf-8") as file:
+        with open(generated_file(INDEX), encoding="utf-8") as file:
             index = json.load(file)
         return list(index["systems"]) if index["documents"] == digest() else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -71,7 +71,7 @@ def digest() -> str:
 
 
 def index_text() -> str:
-    """Return systems/index.json. Raises DescriptorError when a document is wrong."""
+    """Return the text of generated/systems.json. Raises DescriptorError when a document is wrong."""
     from orchestrator.model.catalogue import Catalogue
 
     lines = [json.dumps(line(system), ensure_ascii=False) for system in Catalogue().systems()]

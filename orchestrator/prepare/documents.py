@@ -105,7 +105,7 @@ class Preparation(DocumentPart):
 
 def names() -> list[str]:
     """Return the workloads that have a published preparation."""
-    return sorted(path.stem for path in data_dir("prepare").glob("*.yaml"))
+    return sorted(path.stem for path in data_dir("workloads/preparations").glob("*.yaml"))
 
 
 def load_preparation(name: str) -> tuple[Document, Preparation]:
@@ -116,7 +116,7 @@ def load_preparation(name: str) -> tuple[Document, Preparation]:
     path = (
         Path(name)
         if "/" in name or name.endswith(".yaml")
-        else data_dir("prepare") / f"{name}.yaml"
+        else data_dir("workloads/preparations") / f"{name}.yaml"
     )
     if "/" not in name and not path.is_file():
         raise UsageError(

@@ -65,7 +65,7 @@ class OtherResult:
 
 def others(*, benchmark: str = "", round: str = "") -> list[OtherResult]:
     """Return the quoted times of other makers' GPUs; "" matches all."""
-    document = json.loads((data_dir("published") / "results.json").read_bytes())
+    document = json.loads((data_dir("workloads") / "results/published.json").read_bytes())
     wanted = _round(round)
     return [
         one
@@ -78,7 +78,7 @@ def others(*, benchmark: str = "", round: str = "") -> list[OtherResult]:
 @cache
 def load() -> tuple[PublishedResult, ...]:
     """Return every published result: newest round first, then by benchmark and time."""
-    document = json.loads((data_dir("published") / "results.json").read_bytes())
+    document = json.loads((data_dir("workloads") / "results/published.json").read_bytes())
     return tuple(
         PublishedResult(**{**one, "run_minutes": tuple(one["run_minutes"])})
         for one in document["results"]

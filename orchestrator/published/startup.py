@@ -58,7 +58,7 @@ class PublishedStartup:
 @cache
 def load() -> tuple[PublishedStartup, ...]:
     """Return every published start-up time."""
-    rows = json.loads((data_dir("published") / "startup.json").read_bytes())["sets"]
+    rows = json.loads((data_dir("workloads") / "results/startup.json").read_bytes())["sets"]
     return tuple(PublishedStartup(**row) for row in rows)
 
 

@@ -98,7 +98,7 @@ def value_of(text: str) -> str | int | float:
 
 
 class Behaviour:
-    """How trainings of one benchmark go: its part of published/trainings.json, in the environment of one entry."""
+    """How trainings of one benchmark go: its part of workloads/results/trainings.json, in the environment of one entry."""
 
     def __init__(self, facts: TrainingFacts) -> None:
         document = _document()
@@ -145,5 +145,7 @@ class Behaviour:
 
 @cache
 def _document() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((data_dir("published") / "trainings.json").read_bytes())
+    document: dict[str, Any] = json.loads(
+        (data_dir("workloads") / "results/trainings.json").read_bytes()
+    )
     return document

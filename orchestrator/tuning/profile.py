@@ -73,7 +73,11 @@ def load_profile(name: str) -> TuningProfile:
 
 def profile_names() -> list[str]:
     """Return the names of the shipped profiles."""
-    return sorted(path.stem for path in data_dir("tuning").glob("*.yaml") if path.stem != "choice")
+    return sorted(
+        path.stem
+        for path in data_dir("systems/host_settings").glob("*.yaml")
+        if path.stem != "choice"
+    )
 
 
 def choose_profile(workload: str = "", round: str = "") -> str:
@@ -82,7 +86,7 @@ def choose_profile(workload: str = "", round: str = "") -> str:
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Choice
 
-    document = read(data_dir("tuning") / "choice.yaml")
+    document = read(data_dir("systems/host_settings") / "choice.yaml")
     choice = checked(document, validate(document, Choice))
     own = choice.workloads.get(workload)
     if own and (found := own.rounds.get(round) or own.default):
@@ -93,7 +97,7 @@ def choose_profile(workload: str = "", round: str = "") -> str:
 def _path_of(name: str, beside: Path | None) -> Path:
     if "/" in name or name.endswith((".yaml", ".yml")):
         return user_path(name)
-    for folder in filter(None, (beside, data_dir("tuning"))):
+    for folder in filter(None, (beside, data_dir("systems/host_settings"))):
         if (folder / f"{name}.yaml").is_file() and name != "choice":
             return folder / f"{name}.yaml"
     raise UsageError(

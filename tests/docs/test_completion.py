@@ -12,7 +12,7 @@ from until import LIMIT_S
 
 from orchestrator.cli import COMMANDS, main
 
-SHELL = TOP / "shell"
+SHELL = TOP / "orchestrator/generated/shell"
 SET = "MI325X_08x08x32-flux1-20261122-090000-0a1b"
 BASH = """
 source {file}

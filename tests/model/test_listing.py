@@ -1,4 +1,4 @@
-"""The list of systems comes from systems/index.json as long as that is of the documents that are there."""
+"""The list of systems comes from generated/systems.json while it matches the documents."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_document_that_was_changed_is_read(checkout: Path, file: str, old: str
 
 
 def test_an_index_that_is_no_index_is_not_used(checkout: Path) -> None:
-    path = checkout / "systems" / listing.INDEX
+    path = checkout / "orchestrator/generated" / listing.INDEX
     before = path.read_text()
     for damaged in ("", "[]", before[: len(before) // 2], before.replace('"systems"', '"system"')):
         path.write_text(damaged)

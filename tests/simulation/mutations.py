@@ -25,7 +25,7 @@ from old_defects import DEFECTS, Defect
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-NEEDED = ("orchestrator", "prepare", "published", "systems", "templates", "tuning", "workloads")
+NEEDED = ("orchestrator", "systems", "templates", "workloads")
 """The package, and what it reads beside itself."""
 PROGRAMS = "tests/simulation"
 MEMORY_BYTES = 4 << 30
