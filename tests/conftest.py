@@ -112,6 +112,7 @@ WHOLE = (
     "deep/test_deep_torch.py",
     "docs/test_docs_blocks.py",
     "evidence/test_damaged_sets.py",
+    "evidence/test_old_sets.py",
     "mllog/test_mllog_differential.py",
     "mllog/test_mllog_published.py",
     "mllog/test_mllog_sets.py",
