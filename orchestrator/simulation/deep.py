@@ -1,7 +1,7 @@
 """The bandwidth test in a simulation: the agents that measure, and their results.
 
-The messages are those of onnode/agent/deep.py. Every link reaches the bandwidth that the site or the fabric lets expect; the
-links of a slow node are slow, too.
+The messages are those of onnode/agent/deep.py. Every link reaches the bandwidth expected by the
+site or the fabric. The links of a slow node are slow, too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from orchestrator.simulation.nodes import Agent, Machine
 
 BYTES = 512 << 20
 MEASURES_S = 5.0, 30.0
-"""How long a measurement takes: mostly the meeting of its processes."""
+"""Duration of a measurement, in seconds: mostly the meeting of its processes."""
 TCP_MBPS = 1000
 """Between nodes of an unknown fabric."""
 
 
 class MeasuringAgent(Agent):
-    """The process of a node that measures, for the life of a deep step."""
+    """The measuring process of a node, for the life of a bandwidth test."""
 
     machines: Mapping[str, Machine] = {}
     """All nodes of the cluster by name."""
@@ -49,7 +49,7 @@ class MeasuringAgent(Agent):
                     self._meet(names, message)
 
     def _meet(self, group: list[str], message: Mapping[str, Any]) -> None:
-        """Measure with the others of a group; without one of them until the limit of the measurement."""
+        """Measure with the others of a group. If a node is missing, wait until the limit."""
         gone = [name for name in group if not self.machines[name].up]
         if gone:
             late = float(message["limit"])

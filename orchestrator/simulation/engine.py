@@ -1,4 +1,5 @@
-"""Virtual time: a heap of events, and processes that can be killed between any two of their steps."""
+"""Virtual time: a heap of events, and processes that can be killed between any two of their
+steps."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ MEETS_S = 0.02
 """The longest time between two steps of a process that others may meet."""
 NEVER = float("inf")
 START_MS = 1_790_000_000_000
-"""Unix milliseconds when a simulation starts: a date is as good as another, but it must be the same each time."""
+"""Unix milliseconds at the start of a simulation. Any date will do, but always the same."""
 
 
 class Killed(BaseException):
-    """The simulated process that was running is gone. Not an Exception: nothing but `finally` may notice it."""
+    """The running simulated process is dead. Not an Exception: only `finally` may notice it."""
 
 
 class Stuck(Exception):
@@ -27,7 +28,7 @@ class Stuck(Exception):
 
 @dataclass(eq=False, slots=True)
 class Timer:
-    """An event to come. `action` is None once it is cancelled, or over."""
+    """A future event. `action` is None once it is cancelled, or over."""
 
     at: float
     action: Action | None
@@ -39,10 +40,10 @@ class Timer:
 
 @dataclass(eq=False, slots=True)
 class SimProcess:
-    """A process on a host. Code runs in its name only inside an event of its own, one event at a time.
+    """A process on a host. Its code runs only inside its own events, one event at a time.
 
-    `steps` counts what it asked of the world; it dies in front of step `dies_at`, and stands still for `stops_s` seconds in front
-    of step `stops_at`, or soon after. `deaths` is called once it is dead.
+    `steps` counts its calls to the world. It dies before step `dies_at`. Before step `stops_at`, or
+    soon after, it pauses for `stops_s` seconds. Its death calls `deaths`.
     """
 
     engine: Engine
@@ -51,22 +52,22 @@ class SimProcess:
     pid: int
     alive: bool = True
     stopped: bool = False
-    """By SIGSTOP: its events wait."""
+    """Stopped by SIGSTOP: its events wait."""
     busy: bool = False
     steps: int = 0
     dies_at: float = NEVER
     stops_at: float = NEVER
     stops_s: float = 0.0
     confirmed_at: float = -1.0
-    """When it last read a lock. It does not stand still in that moment: between a look at its own lock and the write that
-    follows nothing can keep it from writing too late."""
+    """When it last read a lock. It never pauses at that moment: nothing could keep it from writing
+    too late between reading its own lock and the next write."""
     strand: Strand | None = None
-    """What its code runs on; None if it runs on the stack of the event that it is in."""
+    """The stack of its code; None if it runs on the stack of its event."""
     inbox: deque[Action] = field(default_factory=deque)
     deaths: list[Action] = field(default_factory=list)
 
     def step(self) -> None:
-        """Be about to ask something of the world. Raises Killed if the process is dead."""
+        """Count a call to the world. Raises Killed if the process is dead."""
         self.steps += 1
         if self.alive and self.steps >= self.dies_at:
             self.kill()
@@ -89,7 +90,7 @@ class SimProcess:
                 self.engine.after(0.0, action)
 
     def after(self, seconds: float, action: Action) -> Timer:
-        """Have `action` run in the name of this process; nothing happens if it is dead by then."""
+        """Schedule `action` for this process. It does not run if the process is dead by then."""
         return self.engine.after(seconds, action, self)
 
     def resume(self) -> None:
@@ -99,10 +100,11 @@ class SimProcess:
 
 
 class Strand:
-    """Code of a process on a stack of its own: the others go on while it waits.
+    """Code of a process on its own stack: others run while it waits.
 
-    So two commands interleave at any step. Exactly one thread runs at a time, handed over at each wait in
-    the order of the heap: the same seed gives the same order. While several are alive, each waits a moment before each step.
+    Two commands can therefore interleave at any step. Exactly one thread runs at a time. Each wait
+    hands over in the order of the heap, so the same seed gives the same order. While several
+    strands are alive, each waits a moment before each step.
     """
 
     def __init__(self, process: SimProcess, action: Action) -> None:
@@ -110,7 +112,7 @@ class Strand:
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._error: BaseException | None = None
         self.over = self.runs = False
-        """`runs`: this code runs now. A beat of its process has the stack of its event."""
+        """`runs`: this code runs now. A beat of its process uses the stack of its event."""
         process.strand = self
         process.deaths.append(self.resume)
         process.engine.strands += 1
@@ -123,14 +125,14 @@ class Strand:
             self._action()
         except Killed:
             pass
-        except BaseException as error:  # for whoever plays the set
+        except BaseException as error:  # raised again in resume()
             self._error = error
         self.over = True
         self._process.engine.strands -= 1
         self._back.release()
 
     def resume(self) -> None:
-        """Let it run until it waits again, or is over. Raises what its code raised."""
+        """Run it until it waits again, or is over. Raises the exceptions of its code."""
         if self.over:
             return
         self.runs = True
@@ -143,7 +145,7 @@ class Strand:
             raise self._error
 
     def wait(self, seconds: float) -> None:
-        """Have the others go on for so long. Only its own code may call this."""
+        """Let the others run for `seconds`. Only its own code may call this."""
         self._process.after(seconds, self.resume)
         self._back.release()
         self._go.acquire()
@@ -156,7 +158,8 @@ class Strand:
 
 
 class Engine:
-    """The clock and the heap. `now` is in seconds from 0; `random` is the only source of chance in a world."""
+    """The clock and the heap. `now` is in seconds from 0; `random` is a world's only source of
+    chance."""
 
     def __init__(self, seed: int, start_ms: int = START_MS) -> None:
         self.seed, self.start_ms = seed, start_ms
@@ -165,7 +168,7 @@ class Engine:
         self.turns = 0
         self.processes: list[SimProcess] = []
         self.strands = 0
-        """How many are alive."""
+        """The number of live strands."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._pids = 1000
@@ -174,11 +177,11 @@ class Engine:
 
     @property
     def wall_ms(self) -> int:
-        """Unix milliseconds."""
+        """Return Unix milliseconds."""
         return self.start_ms + int(self.now * 1000)
 
     def after(self, seconds: float, action: Action, process: SimProcess | None = None) -> Timer:
-        """Have `action` run once in so many seconds, in the name of `process` if there is one."""
+        """Run `action` once after `seconds`, for `process` if given."""
         self._count += 1
         at = self.now + seconds if seconds > 0.0 else self.now
         timer = Timer(at, action, process)
@@ -193,12 +196,12 @@ class Engine:
 
     def process(self, name: str, host: str) -> SimProcess:
         self._pids += 1
-        self.processes = [one for one in self.processes if one.alive]
+        self.processes = [process for process in self.processes if process.alive]
         self.processes.append(SimProcess(self, name, host, self._pids))
         return self.processes[-1]
 
     def perform(self, process: SimProcess | None, action: Action) -> None:
-        """Run `action` in the name of `process`; later if that is busy or stopped, never if it is dead."""
+        """Run `action` for `process`: later if it is busy or stopped, never if it is dead."""
         if process is None:
             action()
         elif process.busy or process.stopped:
@@ -208,7 +211,7 @@ class Engine:
             try:
                 action()
             except Killed:
-                if process.alive:  # of another process, further up: not for this one
+                if process.alive:  # killed by an event of another process, further up
                     raise
             finally:
                 process.busy = False
@@ -216,12 +219,13 @@ class Engine:
                 self.after(0.0, lambda: self.deliver(process))
 
     def deliver(self, process: SimProcess) -> None:
-        """Run the events of a process that had to wait."""
+        """Run the delayed events of a process."""
         while process.inbox and process.alive and not process.busy and not process.stopped:
             self.perform(process, process.inbox.popleft())
 
     def pause(self, process: SimProcess, seconds: float) -> None:
-        """Have `process`, whose code is running, wait: everything else goes on meanwhile. Raises Killed."""
+        """Pause `process`, whose code is running, while everything else continues. Raises
+        Killed."""
         if process.strand is not None and process.strand.runs:
             process.strand.wait(seconds)
             process.step()
@@ -234,17 +238,18 @@ class Engine:
         process.step()
 
     def skip(self, seconds: float) -> None:
-        """Let time pass in which nothing happens: whatever is due meanwhile is late.
+        """Let time pass without events: everything due meanwhile is late.
 
-        For short delays. While a process waits in `pause`, events of others run on top of its stack, and it continues only
-        after the last of those that wait, too: two processes that wait for one another would not meet as they really do.
+        For short delays. While a process waits in `pause`, others run on top of its stack, and it
+        continues only after the last of them. Two processes that wait for each other would not meet
+        as they really do.
         """
         self.now += max(0.0, seconds)
 
     # ---- running ----
 
     def turn(self, until: float = NEVER) -> bool:
-        """Let the next event happen, if it is due by `until`; False if there is none."""
+        """Run the next event if it is due by `until`. Return False without one."""
         heap = self._heap
         while heap and heap[0][2].action is None:
             heappop(heap)
@@ -260,7 +265,8 @@ class Engine:
     def run(
         self, done: Callable[[], bool], limit_s: float = NEVER, most_turns: int = 10_000_000
     ) -> None:
-        """Let events happen until `done`. Raises Stuck if there are none left, or at the time `limit_s`, or after so many."""
+        """Run events until `done`. Raises Stuck if none is left, after `limit_s`, or after too
+        many."""
         first = self.turns
         while not done():
             if not self.turn(limit_s):

@@ -1,10 +1,11 @@
-"""Faults: sentences such as `node 3 dies in run 4`, and what they do to a simulated world.
+"""Faults: sentences such as `node 3 dies in run 4`, and their effects on a simulated world.
 
-    SUBJECT EVENT [for DURATION] [in | before | at the end of run R [after DURATION] | at DURATION]
+SUBJECT EVENT [for DURATION] [in | before | at the end of run R [after DURATION] | at DURATION]
 
-A duration is one or more numbers with units: `90 min`, `8h`, `1h30m`. `in run R` counts from the start of the first attempt
-of that run (default: half of its expected time), `at the end of run R` from the expected end of that attempt, `before run R`
-from when its nodes are asked to get ready, `at` from the submission. `docs/rehearse.md` lists the events.
+A duration is a list of numbers with units: `90 min`, `8h`, `1h30m`. `in run R` counts from the
+start of its first attempt (default: half of its expected time). `at the end of run R` counts from
+the expected end of that attempt, and `before run R` from the request to get ready for it. `at`
+counts from the submission. `docs/rehearse.md` lists the events.
 """
 
 from __future__ import annotations
@@ -35,28 +36,30 @@ _UNITS = {
 _PART = r"[0-9]+(?:\.[0-9]+)? ?[a-z]+"
 _DURATION = rf"{_PART}(?: ?{_PART})*"
 _SENTENCE = re.compile(
-    rf"(?P<event>.+?)(?: for (?P<for>{_DURATION}))?(?: (?P<when>in|before|at the end of) run (?P<run>[0-9]{{1,9}})"
+    rf"(?P<event>.+?)(?: for (?P<for>{_DURATION}))?"
+    r"(?: (?P<when>in|before|at the end of) run (?P<run>[0-9]{1,9})"
     rf"(?: after (?P<after>{_DURATION}))?| at (?P<at>{_DURATION}))?"
 )
 _NODE = re.compile(r"\bnode ([0-9]+)\b")
 STOPS_S = 150.0
-"""How long a process stands still between two of its steps: longer than a silent holder of a lease is waited for."""
+"""How long a process pauses between two steps: longer than a lease holder's allowed silence."""
 MOST_S = 100 * 365 * 86400.0
 UNSENT_BYTES = 200
 BACK_S = 3600.0
-"""A dead node is back after this time, unless the sentence says for how long it is gone."""
+"""A dead node is back after this time, unless the sentence gives another."""
 GIVEN_UP_S = 1800.0
-"""The same of a batch host that Slurm does not reach, and whose job was cancelled."""
+"""The same for a batch host out of Slurm's reach, whose job was cancelled."""
 SET_BACK_S = 365 * 86400.0
-"""The clock of a server without a time source begins at the date of its firmware."""
+"""The clock of a server without a time source starts at the date of its firmware."""
 NODES_BACK_MS = 2 * 86_400_000
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. Times in seconds; `run` 0: at `at_s` after the submission, else `at_s` after the moment `when` of that run.
+    """One fault. Times in seconds. It happens `at_s` after the moment `when` of run `run`, for run
+    0 after the submission.
 
-    `at_s` below 0: in the middle of the run. `for_s` 0: as long as the event's kind lasts by itself.
+    `at_s` below 0: in the middle of the run. `for_s` 0: the event's own duration.
     """
 
     event: str
@@ -64,7 +67,8 @@ class Fault:
     at_s: float = -1.0
     for_s: float = 0.0
     when: str = "in"
-    """`in` counts from the start, `before` from the request to get ready, `at the end of` from the expected end."""
+    """`in`: from the start. `before`: from the request to get ready. `at the end of`: from the
+    expected end."""
 
     def __str__(self) -> str:
         lasts = f" for {span(self.for_s)}" if self.for_s else ""
@@ -76,21 +80,21 @@ class Fault:
 
 
 def sentences() -> list[str]:
-    """Return the events as people write them: `node N dies`."""
+    """Return the sentences of all events: `node N dies`."""
     return [event.replace(r"(\d+)", "N") for event in EVENTS]
 
 
 def parse(text: str, nodes: Sequence[str] = ()) -> Fault:
-    """Return the fault that a sentence describes. `nodes`: names that may stand for their numbers, from 1.
+    """Return the fault of a sentence. `nodes`: names that may replace their numbers, from 1.
 
-    Raises UsageError for a sentence that is none of `sentences()`.
+    Raises UsageError for a sentence that matches no event.
     """
     plain = " ".join(text.split()).removesuffix(".")
     for number, name in enumerate(nodes, 1):
         plain = re.sub(rf"\bnode {re.escape(name)}(?=\s|$)", f"node {number}", plain)
-    found = _SENTENCE.fullmatch(plain)
-    event = found["event"] if found else ""
-    if found is None or not any(re.fullmatch(pattern, event) for pattern in EVENTS):
+    match = _SENTENCE.fullmatch(plain)
+    event = match["event"] if match else ""
+    if match is None or not any(re.fullmatch(pattern, event) for pattern in EVENTS):
         numbers = re.findall(r"\d+", event)
         near = did_you_mean(re.sub(r"\d+", "N", event), sentences(), before="`", after="`")
         for number in numbers:
@@ -98,19 +102,19 @@ def parse(text: str, nodes: Sequence[str] = ()) -> Fault:
         raise UsageError(
             f"unknown fault: {text!r}{near}", hint="orchestrator docs rehearse lists the sentences"
         )
-    run, at = int(found["run"] or 0), found["after"] or found["at"]
-    if found["run"] and not run:
+    run, at = int(match["run"] or 0), match["after"] or match["at"]
+    if match["run"] and not run:
         raise UsageError(f"fault {text!r}: runs count from 1")
     if not run and not at:
         raise UsageError(
             f"fault {text!r} has no time", hint=f"say `{event} in run 2`, or `{event} at 90 min`"
         )
-    lasts_s = seconds(found["for"]) if found["for"] else 0.0
-    return Fault(event, run, seconds(at) if at else -1.0, lasts_s, found["when"] or "in")
+    lasts_s = seconds(match["for"]) if match["for"] else 0.0
+    return Fault(event, run, seconds(at) if at else -1.0, lasts_s, match["when"] or "in")
 
 
 def refuse_unknown(fault: Fault, nodes: int, runs: int) -> None:
-    """Raise UsageError for a fault of a node or run that a set of `runs` runs on a cluster of `nodes` does not have."""
+    """Raise UsageError for a fault of a missing node or run."""
     for number in map(int, _NODE.findall(fault.event)):
         if not 1 <= number <= nodes:
             raise UsageError(
@@ -123,7 +127,8 @@ def refuse_unknown(fault: Fault, nodes: int, runs: int) -> None:
 
 
 def seconds(text: str) -> float:
-    """Return a duration such as `90 min` or `1h30m` in seconds. Raises UsageError for another text."""
+    """Return a duration such as `90 min` or `1h30m` in seconds. Raises UsageError for another
+    text."""
     parts = re.findall(r"([0-9.]+) ?([a-z]+)", text)
     if not re.fullmatch(_DURATION, text.strip()) or any(unit not in _UNITS for _, unit in parts):
         raise UsageError(
@@ -147,11 +152,11 @@ def span(total_s: float) -> str:
 
 
 Happens = Callable[["Simulation", Fault, "list[str]"], None]
-"""Does it now. The list holds the numbers in the event's sentence."""
+"""The effect of an event. The list holds the numbers in its sentence."""
 
 
 def plant(world: Simulation, fault: Fault) -> None:
-    """Have a fault happen when its time has come."""
+    """Schedule a fault."""
     if fault.run and fault.when == "before":
         world.when_run_is_prepared(fault.run, lambda: _start(world, fault, 0.0))
     elif fault.run:
@@ -169,11 +174,11 @@ def _start(world: Simulation, fault: Fault, expected_s: float) -> None:
 
 
 def happen(world: Simulation, fault: Fault) -> None:
-    """Do it now."""
+    """Apply a fault now."""
     for pattern, does in EVENTS.items():
-        if found := re.fullmatch(pattern, fault.event):
+        if match := re.fullmatch(pattern, fault.event):
             world.happened.append((world.engine.now, fault))
-            does(world, fault, list(found.groups()))
+            does(world, fault, list(match.groups()))
             return
 
 
@@ -185,8 +190,8 @@ def _node(world: Simulation, number: str) -> str:
     return names[(int(number) - 1) % len(names)]
 
 
-def _dies(world: Simulation, fault: Fault, words: list[str]) -> None:
-    _power_cycle(world, _node(world, words[0]), fault.for_s or BACK_S)
+def _dies(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    _power_cycle(world, _node(world, numbers[0]), fault.for_s or BACK_S)
 
 
 def _power_cycle(world: Simulation, node: str, for_s: float) -> None:
@@ -199,7 +204,7 @@ def _power_cycle(world: Simulation, node: str, for_s: float) -> None:
 
 
 def _lose_unsent(world: Simulation, node: str) -> None:
-    """Lose the end of what the loop on a host has written last: its kernel had not sent it yet."""
+    """Lose the loop's last unsent writes on a host: its kernel had buffered them."""
     for job in world.live():
         if job.batch_host == node and world.run_set is not None:
             path = world.run_set.layout.events(job.id)
@@ -214,41 +219,43 @@ def _back(world: Simulation, node: str) -> None:
     world.cluster.node_up(node, rebooted=True)
 
 
-def _batch_host_dies(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _batch_host_dies(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     for job in world.live():
         if job.nodes:
             _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
 
 
-def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, words: list[str]) -> None:
-    """As with JobRequeue=1 and --requeue: the job starts again once Slurm has noticed, and its output is that of two lives."""
+def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    """Requeue as JobRequeue=1 and --requeue do. The job starts again after Slurm has noticed, and
+    its output has two lives."""
     for job in world.live():
         if job.nodes:
             job.requeue = True
             _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
 
 
-def _batch_host_cut_off(world: Simulation, fault: Fault, words: list[str]) -> None:
-    """Its slurmd is silent, and what runs there goes on: Slurm cannot end it."""
+def _batch_host_cut_off(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    """Silence the slurmd of the batch host: its processes run on, and Slurm cannot end them."""
     for job in world.live():
         if job.nodes:
             node = job.nodes[0]
             world.cluster.node_down(node)
-            world.engine.after(fault.for_s or BACK_S, lambda node=node: world.cluster.node_up(node))  # type: ignore[misc]
+            world.engine.after(fault.for_s or BACK_S, partial(world.cluster.node_up, node))
 
 
 def _job_given_up(*, frozen: bool) -> Happens:
-    """Somebody cancels a job whose batch host Slurm does not reach: its loop lives on, or stands still for that time."""
+    """Cancel a job whose batch host Slurm cannot reach: its loop lives on, or is frozen for that
+    time."""
 
-    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for job in world.live():
             if job.batch_host in job.nodes:
                 node = job.batch_host
                 world.cluster.node_down(node)
                 halted = [
-                    one
-                    for one in world.engine.processes
-                    if frozen and one.host == node and one.alive
+                    process
+                    for process in world.engine.processes
+                    if frozen and process.host == node and process.alive
                 ]
                 for process in halted:
                     process.stopped = True
@@ -266,28 +273,28 @@ def _reached_again(world: Simulation, node: str, halted: Sequence[SimProcess]) -
     world.cluster.node_up(node)
 
 
-def _agent_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
-    for agent in list(world.machines[_node(world, words[0])].agents):
+def _agent_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    for agent in list(world.machines[_node(world, numbers[0])].agents):
         agent.process.kill()
         world.jobs.stall(agent)
 
 
-def _agent_stopped(world: Simulation, fault: Fault, words: list[str]) -> None:
-    for agent in world.machines[_node(world, words[0])].agents:
+def _agent_stopped(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    for agent in world.machines[_node(world, numbers[0])].agents:
         process = agent.process
         process.stopped = True
         world.engine.after(fault.for_s or 60.0, process.resume)
 
 
-def _container_lost(world: Simulation, fault: Fault, words: list[str]) -> None:
-    for agent in list(world.machines[_node(world, words[0])].agents):
+def _container_lost(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    for agent in list(world.machines[_node(world, numbers[0])].agents):
         if agent.ready:
             agent.process.after(0.0, agent.lose_container)
             world.jobs.stall(agent)
 
 
-def _slow(world: Simulation, fault: Fault, words: list[str]) -> None:
-    machine = world.machines[_node(world, words[0])]
+def _slow(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    machine = world.machines[_node(world, numbers[0])]
     machine.slow = 10.0
     world.engine.after(fault.for_s or 1800.0, lambda: setattr(machine, "slow", 1.0))
 
@@ -300,47 +307,47 @@ def _plant(
     world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, name, good))
 
 
-def _refuses(world: Simulation, fault: Fault, words: list[str]) -> None:
-    _plant(world, fault, words[0], "refuses", "kernel.numa_balancing is 1, not 0", "")
+def _refuses(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    _plant(world, fault, numbers[0], "refuses", "kernel.numa_balancing is 1, not 0", "")
 
 
-def _broken_engine(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _broken_engine(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     _plant(
         world,
         fault,
-        words[0],
+        numbers[0],
         "broken_container",
         "Error response from daemon: no space left on device",
         "",
     )
 
 
-def _starts_nothing(world: Simulation, fault: Fault, words: list[str]) -> None:
-    _plant(world, fault, words[0], "starts_nothing", True, False)
+def _starts_nothing(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    _plant(world, fault, numbers[0], "starts_nothing", True, False)
 
 
-def _fails_check(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _fails_check(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     _plant(
-        world, fault, words[0], "failing", {"gpu_errors": "GPU 3 has 2 uncorrectable errors"}, {}
+        world, fault, numbers[0], "failing", {"gpu_errors": "GPU 3 has 2 uncorrectable errors"}, {}
     )
 
 
-def _other_image(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _other_image(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     from orchestrator.simulation.nodes import Machine
 
-    _plant(world, fault, words[0], "image", "sha256:" + "7" * 64, Machine.image)
+    _plant(world, fault, numbers[0], "image", "sha256:" + "7" * 64, Machine.image)
 
 
-def _clock(world: Simulation, fault: Fault, words: list[str]) -> None:
-    machine = world.machines[_node(world, words[0])]
+def _clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    machine = world.machines[_node(world, numbers[0])]
     machine.clock_ms += 3_600_000
     world.engine.after(
         fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", machine.clock_ms - 3_600_000)
     )
 
 
-def _clocks(world: Simulation, fault: Fault, words: list[str]) -> None:
-    """Set the clocks of all nodes back at once: as their time server was."""
+def _clocks(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    """Set back the clocks of all nodes at once, as a time server does."""
 
     def step(by_ms: int) -> None:
         for machine in world.machines.values():
@@ -350,7 +357,7 @@ def _clocks(world: Simulation, fault: Fault, words: list[str]) -> None:
     world.engine.after(fault.for_s or BACK_S, lambda: step(NODES_BACK_MS))
 
 
-def _storage_clock(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _storage_clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     world.server.clock_s -= SET_BACK_S
     if fault.for_s:
         world.engine.after(
@@ -358,23 +365,23 @@ def _storage_clock(world: Simulation, fault: Fault, words: list[str]) -> None:
         )
 
 
-def _floods(world: Simulation, fault: Fault, words: list[str]) -> None:
-    machine = world.machines[_node(world, words[0])]
+def _floods(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    machine = world.machines[_node(world, numbers[0])]
     for agent in machine.agents:
         agent.flood()
     if fault.for_s:
-        _plant(world, fault, words[0], "floods", True, False)
+        _plant(world, fault, numbers[0], "floods", True, False)
 
 
-def _forges(world: Simulation, fault: Fault, words: list[str]) -> None:
-    """A line of one node ends the next one, for whoever believes it."""
-    name = _node(world, words[0])
+def _forges(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    """Send a line from a node that ends the next node, if the loop believes it."""
+    name = _node(world, numbers[0])
     machines = list(world.machines)
     other = machines[(machines.index(name) + 1) % len(machines)]
     for agent in world.machines[name].agents:
         agent.write_line(f"left\t{other}\t".encode())
     if fault.for_s:
-        _plant(world, fault, words[0], "forges", other, "")
+        _plant(world, fault, numbers[0], "forges", other, "")
 
 
 # ---- the training ----
@@ -383,18 +390,18 @@ _LAST_WORDS = "RuntimeError: HIP error: an illegal memory access was encountered
 
 
 def _ends(code: int, text: str) -> Happens:
-    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
-        for agent in list(world.machines[_node(world, words[0])].agents):
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+        for agent in list(world.machines[_node(world, numbers[0])].agents):
             if agent.run in world.jobs.runs() and agent.run is not None:
                 world.jobs.stall(agent)
                 run = agent.run
-                agent.process.after(0.0, lambda run=run: run.crash(code, text))  # type: ignore[misc]
+                agent.process.after(0.0, partial(run.crash, code, text))
 
     return does
 
 
 def _hangs(*, deaf: bool) -> Happens:
-    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for run in world.jobs.runs():
             run.stall()
             run.deaf = deaf
@@ -405,13 +412,13 @@ def _hangs(*, deaf: bool) -> Happens:
 # ---- the loop and Slurm ----
 
 
-def _loop_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _loop_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     for job in world.live():
         if loop := world.jobs.loops.get(job.id):
             loop.process.kill()
 
 
-def _loop_stopped(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _loop_stopped(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     for job in world.live():
         if loop := world.jobs.loops.get(job.id):
             loop.process.stopped = True
@@ -419,10 +426,10 @@ def _loop_stopped(world: Simulation, fault: Fault, words: list[str]) -> None:
 
 
 def _loop_in_steps(*, killed: bool) -> Happens:
-    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for job in world.live():
             if loop := world.jobs.loops.get(job.id):
-                process, step = loop.process, loop.process.steps + int(words[0])
+                process, step = loop.process, loop.process.steps + int(numbers[0])
                 if killed:
                     process.dies_at = step
                 else:
@@ -431,22 +438,22 @@ def _loop_in_steps(*, killed: bool) -> Happens:
     return does
 
 
-def _next_loop_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
-    world.jobs.begins = lambda loop: setattr(loop.process, "dies_at", float(words[0]))
+def _next_loop_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    world.jobs.begins = lambda loop: setattr(loop.process, "dies_at", float(numbers[0]))
 
 
-def _next_loop_without_storage(world: Simulation, fault: Fault, words: list[str]) -> None:
-    world.jobs.begins = lambda loop: world.server.faults.once(loop.process, int(words[0]))
+def _next_loop_without_storage(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    world.jobs.begins = lambda loop: world.server.faults.once(loop.process, int(numbers[0]))
 
 
-def _loop_without_storage(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _loop_without_storage(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     for job in world.live():
         if loop := world.jobs.loops.get(job.id):
-            world.server.faults.once(loop.process, loop.process.steps + int(words[0]))
+            world.server.faults.once(loop.process, loop.process.steps + int(numbers[0]))
 
 
 def _each_job(act: Callable[[Simulation, SimJob, Fault], object]) -> Happens:
-    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for job in world.live():
             act(world, job, fault)
 
@@ -458,7 +465,7 @@ def _scancel(world: Simulation, job: SimJob, fault: Fault) -> None:
 
 
 def _reservation_ends(world: Simulation, job: SimJob, fault: Fault) -> None:
-    """End the job as its time limit would; for `for_s` seconds the nodes are those of others."""
+    """End the job as its time limit would. Others have its nodes for `for_s` seconds."""
     nodes = list(job.nodes)
     world.cluster.shorten(job, 0.0)
     if fault.for_s and nodes:
@@ -470,7 +477,7 @@ def _user_signal(world: Simulation, job: SimJob, fault: Fault) -> None:
 
 
 def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0) -> Happens:
-    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         act(world, True)
         world.engine.after(fault.for_s or default_s, lambda: act(world, False))
 
@@ -478,7 +485,7 @@ def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0
 
 
 AT_TIMES = 0.02
-"""The chance of a call to fail on storage that fails now and then: a run is closed by some 80 of them."""
+"""The chance of a failing call on flaky storage. Closing a run takes about 80 calls."""
 
 
 def _storage_at_times(*processes: str) -> Happens:
@@ -487,22 +494,22 @@ def _storage_at_times(*processes: str) -> Happens:
     )
 
 
-def _cut(world: Simulation, fault: Fault, words: list[str]) -> None:
-    host = _node(world, words[0])
+def _cut(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    host = _node(world, numbers[0])
     world.server.faults.cut(host, on=True)
     world.engine.after(fault.for_s or 120.0, lambda: world.server.faults.cut(host, on=False))
 
 
 LOOKS_S = 20.0
-"""How often a damage looks whether it can happen: between two jobs, while runs are missing."""
+"""The interval between checks whether a damage can happen: between jobs, while runs are missing."""
 
 
 def _damaged(*, empty: bool) -> Happens:
-    """Lose or empty one file of the set that the next job can restore."""
+    """Lose or empty a file of the set that the next job can restore."""
 
-    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         if world.run_set is None or not world.idle():
-            world.engine.after(LOOKS_S, lambda: does(world, fault, words))
+            world.engine.after(LOOKS_S, lambda: does(world, fault, numbers))
             return
         if not world.missing():
             return
@@ -515,7 +522,7 @@ def _damaged(*, empty: bool) -> Happens:
         )
         files = sorted(path for pattern in patterns for path in root.glob(pattern))
         path = world.engine.random.choice(files) if files else None
-        if files and world.engine.random.random() < 0.5:  # a crash takes what was written last
+        if files and world.engine.random.random() < 0.5:  # a crash takes the last writes
             path = max(files, key=lambda file: file.stat().st_mtime_ns)
         if path is not None and empty:
             path.write_bytes(b"")
@@ -525,24 +532,26 @@ def _damaged(*, empty: bool) -> Happens:
     return does
 
 
-def _next_resume_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
-    world.user.dies_at = float(words[0])
+def _next_resume_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    world.user.dies_at = float(numbers[0])
 
 
-def _next_resume_given_twice(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _next_resume_given_twice(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     world.user.twice = True
 
 
-def _cancelled_twice(world: Simulation, fault: Fault, words: list[str]) -> None:
+def _cancelled_twice(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     world.cancel()
     world.cancel()
 
 
 def _user(name: str, *, stops: bool = False) -> Happens:
-    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
-        process = getattr(world, name)(dies_at=float(words[0]) if words and not stops else NEVER)
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+        process = getattr(world, name)(
+            dies_at=float(numbers[0]) if numbers and not stops else NEVER
+        )
         if stops:
-            process.stops_at, process.stops_s = float(words[0]), fault.for_s or STOPS_S
+            process.stops_at, process.stops_s = float(numbers[0]), fault.for_s or STOPS_S
 
     return does
 
@@ -588,16 +597,16 @@ EVENTS: dict[str, Happens] = {
     ),
     r"the reservation ends": _each_job(_reservation_ends),
     r"the job gets USR1": _each_job(_user_signal),
-    r"Slurm does not answer": lambda world, fault, words: world.cluster.slurmctld_down(
+    r"Slurm does not answer": lambda world, fault, numbers: world.cluster.slurmctld_down(
         fault.for_s or 120.0
     ),
-    r"Slurm loses (\d+) answers": lambda world, fault, words: world.cluster.lose_replies(
-        int(words[0])
+    r"Slurm loses (\d+) answers": lambda world, fault, numbers: world.cluster.lose_replies(
+        int(numbers[0])
     ),
-    r"Slurm gives (\d+) empty answers": lambda world, fault, words: world.cluster.empty_answers(
-        int(words[0])
+    r"Slurm gives (\d+) empty answers": lambda world, fault, numbers: world.cluster.empty_answers(
+        int(numbers[0])
     ),
-    r"Slurm forgets ended jobs": lambda world, fault, words: world.cluster.purge(),
+    r"Slurm forgets ended jobs": lambda world, fault, numbers: world.cluster.purge(),
     r"the storage is full": _storage(lambda world, on: world.server.faults.full(on)),
     r"the storage is over quota": _storage(lambda world, on: world.server.faults.quota(on)),
     r"the storage is read-only": _storage(lambda world, on: world.server.faults.read_only(on)),
@@ -611,7 +620,7 @@ EVENTS: dict[str, Happens] = {
     ),
     r"the storage fails now and then for the loop": _storage_at_times("loop"),
     r"the storage fails now and then for commands": _storage_at_times("submit", "resume", "cancel"),
-    r"the storage has stale handles": lambda world, fault, words: (
+    r"the storage has stale handles": lambda world, fault, numbers: (
         world.server.faults.stale_handles()
     ),
     r"the storage is cut off on node (\d+)": _cut,

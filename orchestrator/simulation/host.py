@@ -1,8 +1,7 @@
-"""The worlds of the loop and of a command in a simulation, and what runs jobs on the simulated cluster."""
+"""The worlds of the loop and of a command in a simulation, and the runner of the cluster's jobs."""
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
@@ -28,22 +27,25 @@ if TYPE_CHECKING:
     from orchestrator.simulation.slurm import Cluster, SimJob
 
 BOOT, PIDS = "boot-{}", "pid:[4026531836]"
-"""Of the kernel of each host."""
+"""Kernel boot and process namespace of each host."""
 KILLED, NO_ANSWER = 137, -9
 ABORT_S = 2.0
 AT_ONCE, LATER_S = 0.75, (0.0, 6.0)
-"""Slurm reaches the processes of a job one after another: the loop mostly within a moment, else within these seconds."""
+"""Slurm signals the processes of a job one after another: the loop usually at once (probability),
+otherwise within these seconds."""
 CLIENT_FIRST = 0.1
-"""How often a signal ends a node's container, through the engine's client, long before its agent hears of it."""
+"""The chance that a signal ends a node's container, through the engine's client, long before its
+agent receives it."""
 
 
 class Surroundings(World):
-    """What the world of a simulated process has in common: the engine's clock, the server's files, its own tokens."""
+    """The common part of a simulated process's world: the engine's clock, the server's files, its
+    tokens."""
 
     def __init__(
         self, process: SimProcess, files: Files, ahead_ms: Callable[[], int] = lambda: 0
     ) -> None:
-        """`ahead_ms` gives by how much the clock of this host is ahead now."""
+        """`ahead_ms` returns how far the clock of this host is ahead."""
         self.process, self.files, self.ahead_ms = process, files, ahead_ms
         self.engine = process.engine
 
@@ -76,7 +78,7 @@ class Surroundings(World):
         )
 
     def lives(self, pid: int, start: str) -> bool:
-        return any(one.pid == pid and one.alive for one in self.engine.processes)
+        return any(process.pid == pid and process.alive for process in self.engine.processes)
 
     def every(self, seconds: float, action: Callable[[], bool]) -> Callable[[], None]:
         timer: list[Timer] = []
@@ -90,7 +92,7 @@ class Surroundings(World):
 
 
 class SimReactor:
-    """The reactor of a simulated loop. Signals are there at once; flows are resumed by events."""
+    """The reactor of a simulated loop. Signals arrive at once; events resume flows."""
 
     def __init__(self, loop: Loop, signalled: Callable[[], object]) -> None:
         self._loop, self.signalled = loop, signalled
@@ -99,7 +101,7 @@ class SimReactor:
         self.order: int | None = None
 
     def notice(self) -> None:
-        """Take in the signals that came: they are in already."""
+        """Do nothing: signals have arrived already."""
 
     def wake(self) -> None:
         """Resume the flows at once."""
@@ -107,10 +109,10 @@ class SimReactor:
 
 
 class Loop:
-    """The loop of a job as a process: it resumes its flow when its time has come, or something happened."""
+    """The loop of a job as a process. Its next due time or an event resumes its flow."""
 
     def __init__(self, process: SimProcess, job: SimJob, ended: Callable[[int], object]) -> None:
-        """`ended(status)` is called when the process is over, however."""
+        """`ended(status)` is called after the process ends, for any reason."""
         self.job = job
         self.process, self.engine, self._ended = process, process.engine, ended
         self._status = KILLED
@@ -127,14 +129,14 @@ class Loop:
         self._timer = self.process.after(0.0, self._resume)
 
     def wake(self) -> None:
-        """Resume the flow in this moment, after everything else that happens in it."""
+        """Resume the flow now, after all other events of this moment."""
         if self._timer is None or self._timer.action is None or self._timer.at > self.engine.now:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.process.after(0.0, self._resume)
 
     def post(self, delay_s: float, action: Callable[[], object]) -> None:
-        """Have something come in after `delay_s`, and the flow resumed."""
+        """Deliver something after `delay_s`, and resume the flow."""
 
         def take_in() -> None:
             action()
@@ -143,7 +145,7 @@ class Loop:
         self.process.after(delay_s, take_in)
 
     def signal(self, number: int) -> None:
-        """Send it a signal: before it has a reactor it dies of one."""
+        """Send it a signal. Before it has a reactor, a signal kills it."""
 
         def take_in() -> None:
             reactor = self.reactor
@@ -172,7 +174,7 @@ class Loop:
         except Killed:  # perhaps before the flow was reached
             self.drop()
             raise
-        except Exception as error:  # a defect of the loop: whoever plays the set wants to see it
+        except Exception as error:  # a defect of the loop: the caller of the simulation reports it
             self._flow, self.failure = None, error
             self._over(1)
             return
@@ -185,7 +187,7 @@ class Loop:
 
     @property
     def killed(self) -> bool:
-        """Whether it ended without an exit status of its own."""
+        """True if it ended without its own exit status."""
         return self._status == KILLED
 
     @property
@@ -193,7 +195,7 @@ class Loop:
         return self._status != 0
 
     def drop(self) -> None:
-        """Forget the flow of a dead process."""
+        """Drop the flow of a dead process."""
         flow, self._flow = self._flow, None
         if flow is not None:
             _unwind(flow)
@@ -207,7 +209,7 @@ class Loop:
 
 
 def _unwind(flow: Generator[float, None, Any]) -> None:
-    """Take a flow off the stack whose process is dead: nothing that it still tries has an effect."""
+    """Unwind the flow of a dead process: nothing it still tries has an effect."""
     for _ in range(100):
         try:
             flow.throw(Killed())
@@ -216,7 +218,7 @@ def _unwind(flow: Generator[float, None, Any]) -> None:
 
 
 class SimStep:
-    """One agent on each of `nodes`, under one srun (or none)."""
+    """One agent on each of `nodes`, under one srun or none."""
 
     def __init__(
         self,
@@ -234,7 +236,8 @@ class SimStep:
         self._receive = Senders(nodes, take).receive
         in_order = [node for node in jobs.machines if node in self.nodes]
         self._places = dict(zip(in_order, self.nodes, strict=True))
-        """Node -> the node that the loop expects there. Slurm numbers the tasks by its own table of nodes."""
+        """Node -> the node expected there by the loop. Slurm numbers tasks by its own node table.
+        """
         self.engine = loop.engine
         self.running = self.alive = True
         self._input = True
@@ -242,12 +245,13 @@ class SimStep:
         self._over: dict[str, str] = {}
         self._reported: set[str] = set()
         self._arrivals: dict[str, float] = {}
-        """Pipe -> when its last content arrives."""
+        """Pipe -> arrival time of its last content."""
         loop.steps.append(self)
         loop.process.after(BEAT_S, self._beat)
         if loop.job.state not in ON_NODES:  # Slurm has ended the job, and its loop lives on
             self._say(
-                f"srun: error: Unable to confirm allocation for job {loop.job.id}: Invalid job id specified"
+                f"srun: error: Unable to confirm allocation for job {loop.job.id}: "
+                "Invalid job id specified"
             )
             self.engine.after(0.1, self._end)
             return
@@ -265,7 +269,8 @@ class SimStep:
             self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
 
     def _line(self, node: str) -> Callable[[bytes], None]:
-        """Return the function that sends a node's lines to the loop: in order, and together if written at once."""
+        """Return the function that sends a node's lines to the loop: in order, and together if
+        written at once."""
         place, pipe = self._places[node], f"from {node}"
         written, since = list[bytes](), -1.0
 
@@ -286,7 +291,7 @@ class SimStep:
                 self._receive(place, line)
 
     def _in_order(self, pipe: str) -> float:
-        """Return in how many seconds something that is written into a pipe now arrives."""
+        """Return the delay in seconds of content written to a pipe now."""
         now = self.engine.now
         at = max(now + self.engine.between(*self._jobs.pace.line), self._arrivals.get(pipe, 0.0))
         self._arrivals[pipe] = at
@@ -297,7 +302,7 @@ class SimStep:
         self._loop.post(delay_s, lambda: self._complain("", text.encode()) if self.alive else None)
 
     def _abort(self, node: str) -> None:
-        """srun cannot reach a node: it ends the step on all others."""
+        """End the step on all other nodes: srun cannot reach this one."""
         cause = "Communication connection failure"
         self._say(f"srun: error: Task launch for StepId=4.1 failed on node {node}: {cause}")
         self._say(f"srun: error: Application launch failed: {cause}")
@@ -308,7 +313,7 @@ class SimStep:
         self._check()
 
     def _gone(self, agent: Agent, how: str) -> None:
-        """An agent has ended: `how` is "" after exit status 0."""
+        """Handle the end of an agent: `how` is "" after exit status 0."""
         self._over[agent.name] = how
         machine = self._jobs.machines[agent.name]
         pace = self._jobs.pace
@@ -317,7 +322,7 @@ class SimStep:
             rank = list(self._places).index(agent.name)
             delay = (
                 self.engine.between(0.0, delay) if machine.up else delay
-            )  # another way than its own last words
+            )  # a way other than its last messages
             if not machine.up:
                 self._say(f"srun: error: Node failure on {agent.name}", delay)
             self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
@@ -332,7 +337,7 @@ class SimStep:
             self.engine.after(self._jobs.pace.step_end, self._end)
 
     def _end(self) -> None:
-        """All processes of the step are over, and all that they wrote is read soon."""
+        """End the step: all its processes are over, and the loop soon reads all they wrote."""
         if self.running:
             self.running = False
             self._loop.post(0.05, self._close)
@@ -362,7 +367,7 @@ class SimStep:
         agent.process.after(self._in_order(f"to {agent.name}"), lambda: agent.hear(message))
 
     def _ping(self, message: Mapping[str, Any]) -> None:
-        """All answers to a ping come in together: there are a great many of them."""
+        """Answer a ping for all nodes together: pings are very frequent."""
         receive, places = self._receive, self._places
         for agent in self.agents.values() if self.alive else ():
             process = agent.process
@@ -370,7 +375,7 @@ class SimStep:
                 receive(places[agent.name], agent.pong(message))
 
     def _beat(self) -> None:
-        """Send the beat to the agents: without an event for each, because it has no other effect."""
+        """Beat for all agents without an event for each: a beat has no other effect."""
         if self._input and self.running:
             for agent in self.agents.values():
                 if agent.process.alive and not agent.process.stopped and agent.machine.up:
@@ -384,12 +389,12 @@ class SimStep:
                 agent.process.after(self._in_order(f"to {agent.name}"), agent.end_input)
 
     def orphan(self) -> None:
-        """The loop is gone: srun's input ends, and with it that of the agents."""
+        """Handle the end of the loop: srun's input ends, and with it that of the agents."""
         self.alive = False
         self.end_input()
 
     def signal(self, number: int) -> None:
-        """srun hands a signal on to its tasks; after a second one it kills them."""
+        """Pass a signal to the tasks as srun does. A second signal kills them."""
         for agent in self.agents.values():
             agent.process.after(0.05, agent.terminate)
         self.engine.after(ABORT_S, self._kill_agents)
@@ -404,10 +409,10 @@ class SimStep:
 
 
 class SimProgram:
-    """A notification that was started."""
+    """A started notification."""
 
     def finish(self, seconds: float) -> None:
-        """It has ended."""
+        """End it."""
 
 
 class SimHost(Surroundings, host.BatchHost):
@@ -442,7 +447,7 @@ class SimHost(Surroundings, host.BatchHost):
         complain: Take,
     ) -> SimStep:
         self.process.step()
-        action = commands[0][0][-1]  # the last word of node_command
+        action = commands[0][0][-1]  # node_command ends with the action
         return SimStep(self._jobs, self._loop, nodes, action, environment, take, complain)
 
     def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Any:
@@ -457,7 +462,7 @@ class SimHost(Surroundings, host.BatchHost):
         return self._jobs.config(bundle, settings, nexp)
 
     def share(self, group: str) -> None:
-        """Modes of files are not simulated."""
+        """Do nothing: file modes are not simulated."""
 
     def forget(self, name: str) -> str:
         return self.environment.pop(name, "")
@@ -487,17 +492,17 @@ class Jobs:
     training: Callable[[TrainingRun], Part]
     pace: NodePace = field(default_factory=NodePace)
     loops: dict[str, Loop] = field(default_factory=dict)
-    """The last one of each job."""
+    """Job -> its newest loop."""
     every_loop: list[Loop] = field(default_factory=list)
     notifications: list[bytes] = field(default_factory=list)
     log: list[tuple[float, str, str]] = field(default_factory=list)
-    """What the loops logged: virtual time, job, text. A start of a job is `starts on` with its nodes."""
+    """Log of all loops: virtual time, job, text. A job's start is `starts on` with its nodes."""
     failures: list[BaseException] = field(default_factory=list)
-    """Exceptions that a loop did not expect."""
+    """Unexpected exceptions of loops."""
     begins: Callable[[Loop], object] | None = None
-    """Called with the next loop that starts, once."""
+    """Called once with the next loop that starts."""
     prepares: Callable[[int], object] = lambda run: None
-    """Called with the number of a run when its nodes are asked to get ready for it."""
+    """Called with a run number when its nodes are asked to get ready."""
     cluster: Cluster = field(init=False)
 
     def start(self, job: SimJob) -> None:
@@ -553,7 +558,7 @@ class Jobs:
         return agent
 
     def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
-        """Send a signal to the batch script of a job, and to its steps unless `batch_only`."""
+        """Signal the batch script of a job, and its steps unless `batch_only`."""
         loop = self.loops.get(job.id)
         if loop is None:
             return
@@ -572,16 +577,18 @@ class Jobs:
             self.stall(agent)
 
     def _suspend(self, job: SimJob, loop: Loop, *, on: bool) -> None:
-        """Stop all processes of a job, or have them continue."""
-        own = [loop.process] if loop.process.host in job.nodes else []
-        for process in [*own, *(agent.process for agent in self._agents(job))]:
+        """Stop or continue all processes of a job."""
+        processes = [agent.process for agent in self._agents(job)]
+        if loop.process.host in job.nodes:
+            processes.insert(0, loop.process)
+        for process in processes:
             if on:
                 process.stopped = True
             else:
                 process.resume()
 
     def kill(self, job: SimJob) -> None:
-        """SIGKILL to all that is left of a job on `job.nodes`."""
+        """Send SIGKILL to all remaining processes of a job on `job.nodes`."""
         loop = self.loops.get(job.id)
         if loop is not None and loop.process.host in job.nodes:
             loop.process.kill()
@@ -589,10 +596,12 @@ class Jobs:
             agent.process.kill()
 
     def left(self, job: SimJob) -> set[str]:
-        """Return the nodes on which a job still has processes."""
+        """Return the nodes that still have processes of a job."""
         loop = self.loops.get(job.id)
-        own = {loop.process.host} if loop is not None and loop.process.alive else set()
-        return own | {agent.name for agent in self._agents(job)}
+        nodes = {agent.name for agent in self._agents(job)}
+        if loop is not None and loop.process.alive:
+            nodes.add(loop.process.host)
+        return nodes
 
     def _agents(self, job: SimJob) -> list[Agent]:
         steps = self.loops[job.id].steps if job.id in self.loops else ()
@@ -600,7 +609,7 @@ class Jobs:
         return [agent for agent in agents if agent.process.alive and agent.name in job.nodes]
 
     def power_off(self, node: str) -> None:
-        """A node loses its power: all that ran there is gone, and nobody says so."""
+        """Cut a node's power: all its processes vanish without a message."""
         machine = self.machines[node]
         machine.up = False
         agents = list(machine.agents)
@@ -613,7 +622,7 @@ class Jobs:
             self.stall(agent)
 
     def stall(self, lost: Agent) -> None:
-        """Have the other nodes of a run wait for ever for the one whose agent is gone."""
+        """Make the other nodes of a run wait forever for a lost agent."""
         run = lost.run
         if run is None or not run.begun:
             return
@@ -622,7 +631,7 @@ class Jobs:
                 other.stall()
 
     def runs(self) -> list[TrainingRun]:
-        """Return the trainings that are running, node by node."""
+        """Return the running trainings, node by node."""
         agents = (agent for machine in self.machines.values() for agent in machine.agents)
         return [
             agent.run
@@ -635,9 +644,8 @@ class Jobs:
 
 
 def nodelist(argv: Sequence[str]) -> list[str]:
-    """Return the nodes that srun's words name."""
-    found = next(
-        (re.fullmatch(r"--nodelist=(.*)", word) for word in argv if word.startswith("--nodelist=")),
-        None,
-    )
-    return found[1].split(",") if found else []
+    """Return the nodes in srun's arguments."""
+    for argument in argv:
+        if argument.startswith("--nodelist="):
+            return argument.partition("=")[2].split(",")
+    return []

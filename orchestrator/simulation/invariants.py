@@ -1,6 +1,7 @@
-"""Properties of every set that was ever worked on, whatever happened to it.
+"""Properties of every set, whatever happened to it.
 
-The fault campaign on the one-machine cluster (tests/faults) and the simulated one check the same ones.
+The fault campaign on the one-machine cluster (tests/faults) and the simulated campaign check the
+same ones.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ FINAL = frozenset({"success", "failed"})
 
 
 def record_violations(root: Path, runs: int, *, complete: bool = True) -> Iterator[str]:
-    """Yield violations in the records of a set: every attempt final, one that counts per run, its log as the result.
+    """Yield violations in a set's records: each attempt final, one that counts per run, its log as
+    the result.
 
     `complete`: every run must have a result.
     """
@@ -46,8 +48,10 @@ def _run_violations(
     counted = []
     for attempt, place in attempts:
         state = read_json(place / "state.json")
-        if state is None or state.get("state") not in FINAL:
-            yield f"run {run} attempt {attempt}: {'no readable state' if state is None else state.get('state')}"
+        if state is None:
+            yield f"run {run} attempt {attempt}: no readable state"
+        elif state.get("state") not in FINAL:
+            yield f"run {run} attempt {attempt}: {state.get('state')}"
         elif state["state"] == "success" or state.get("outcome") == "not_converged":
             counted.append(attempt)
     if len(counted) > 1 or (complete and not counted):
@@ -57,9 +61,9 @@ def _run_violations(
         if result.exists():
             yield f"result_{run}.txt without an attempt that counts"
         return
-    own = read_json(root / f"runs/{run}/state.json") or {}
-    if own.get("attempt") != counted[0]:
-        yield f"run {run}: its state is of attempt {own.get('attempt')}, not {counted[0]}"
+    state = read_json(root / f"runs/{run}/state.json") or {}
+    if state.get("attempt") != counted[0]:
+        yield f"run {run}: its state is of attempt {state.get('attempt')}, not {counted[0]}"
     yield from _result_violations(root, run, counted[0], result)
 
 
@@ -78,7 +82,7 @@ def _result_violations(root: Path, run: int, attempt: int, result: Path) -> Iter
 
 
 def _seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Iterator[str]:
-    """Yield seeds that are not derived from the set's, or are used twice."""
+    """Yield seeds that do not derive from the set's, or are used twice."""
     first, seeds = (read_json(root / "set.json") or {}).get("root_seed"), []
     if not isinstance(first, int):
         yield "set.json has no root seed"
@@ -90,16 +94,16 @@ def _seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Itera
             yield f"run {run} attempt {attempt}: seed {seed} of root {first}"
         log = b"".join(path.read_bytes() for path in place.glob("node_*.log"))
         logged = re.findall(rb'"key": "seed", "value": (\d+)', log)
-        if any(int(found) != seed for found in logged):
+        if any(int(text) != seed for text in logged):
             yield f"run {run} attempt {attempt}: its log has seed {logged}"
     if len(set(seeds)) != len(seeds):
         yield f"a seed twice: {seeds}"
 
 
 def thrown_away(root: Path) -> Iterator[str]:
-    """Yield attempts whose log says that they reached their target, and that count for nothing.
+    """Yield attempts that reached their target according to their log, but count for nothing.
 
-    A node that stood still may have gone on with its log after the attempt was closed: that is too late.
+    A frozen node may have continued its log after the attempt was closed: too late.
     """
     for run, attempt, place in _attempts(root):
         path = place / "state.json"
@@ -110,7 +114,8 @@ def thrown_away(root: Path) -> Iterator[str]:
             if log.stat().st_mtime_ns <= path.stat().st_mtime_ns
         ]
         if state.get("state") == "failed" and any(map(_succeeded, logs)):
-            yield f"run {run} attempt {attempt} reached its target and is {state.get('outcome')}: {state.get('reason')}"
+            outcome = f"{state.get('outcome')}: {state.get('reason')}"
+            yield f"run {run} attempt {attempt} reached its target and is {outcome}"
 
 
 def _succeeded(log: Path) -> bool:
@@ -118,7 +123,8 @@ def _succeeded(log: Path) -> bool:
 
 
 def open_records(root: Path) -> Iterator[str]:
-    """Yield submissions without an outcome and jobs without an end, in a set whose last job closed it."""
+    """Yield submissions without an outcome and jobs without an end, in a set closed by its last
+    job."""
     for path in sorted((*root.glob("submissions/*.json"), *root.glob("jobs/*.json"))):
         record = read_json(path) or {}
         if record.get("state") in ("intended", "unknown", "starting", "running"):
@@ -132,14 +138,14 @@ def _events(path: Path) -> tuple[Event, ...]:
 
 @lru_cache(maxsize=8)
 def _read_events(path: Path, *_state: int) -> tuple[Event, ...]:
-    """Return the events of a file: each invariant looks through them, and they are read once."""
+    """Return the events of a file, read once for all invariants."""
     from orchestrator.evidence.events import read_events
 
     return tuple(read_events(path))
 
 
 def blamed_nodes(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield each node that a job blamed or set aside, with the reason."""
+    """Yield each blamed or excluded node, with the reason."""
 
     for path in sorted(root.glob("events-*.tsv")):
         for event in _events(path):
@@ -148,47 +154,47 @@ def blamed_nodes(root: Path) -> Iterator[tuple[str, str]]:
 
 
 HOLDS = 6
-"""So often nodes are held without an attempt, at most: each time one of them fails, or the step did not come about."""
+"""The most holds without an attempt: each time a node fails, or the step did not start."""
 SPEAKS_MS = 400
 
 
 def hold_violations(root: Path) -> Iterator[str]:
-    """Yield nodes that are left out without a record, or are given up before their last message, and holds without an end."""
+    """Yield nodes left out without a record or given up before their last message, and endless
+    holds."""
     for path in sorted(root.glob("events-*.tsv")):
-        holds, out, failed, passed_over, silent = (
-            0,
-            set[str](),
-            set[str](),
-            set[str](),
-            dict[str, int](),
-        )
+        holds = 0
+        excluded, failed, passed_over = set[str](), set[str](), set[str]()
+        silent = dict[str, int]()
         for event in _events(path):
             if event.source == "node" and event.ms - silent.pop(event.node, 0) < SPEAKS_MS:
-                yield f"{path.name}: {event.node} was given up, and sent `{event.word}` {event.detail} right after"
+                message = f"`{event.word}` {event.detail}"
+                yield f"{path.name}: {event.node} was given up, and sent {message} right after"
             elif event.source != "loop":
                 continue
             elif event.word == "begin":
-                holds, out = 0, set()
+                holds, excluded = 0, set()
             elif event.word == "hold":
-                holds, failed, passed_over, silent = holds + 1, set(), set(), {}
+                holds += 1
+                failed, passed_over, silent = set(), set(), {}
                 if holds > HOLDS:
                     yield f"{path.name}: nodes were held {holds} times without an attempt"
             elif event.word == "placed":
                 passed_over = set(failed)
             elif event.word == "attempt":
                 holds = 0
-                if left := sorted(passed_over - out):
-                    yield f"{path.name}: {left} failed before the ranks were given, and are not excluded"
+                if left := sorted(passed_over - excluded):
+                    problem = "failed before the ranks were given, and are not excluded"
+                    yield f"{path.name}: {left} {problem}"
             elif event.word == "fail":
                 failed.add(event.node)
             elif event.word in ("aside", "blamed"):
-                out.add(event.node)
+                excluded.add(event.node)
             elif event.word == "silent":
                 silent[event.node] = event.ms
 
 
 def reasons(root: Path, outcome: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (`run 1 attempt 2`, its reason) of each attempt, or of those with an `outcome`."""
+    """Yield (`run 1 attempt 2`, reason) of each attempt, or of those with an `outcome`."""
     for run, attempt, place in _attempts(root):
         state = read_json(place / "state.json") or {}
         if not outcome or state.get("outcome") == outcome:
@@ -196,23 +202,24 @@ def reasons(root: Path, outcome: str = "") -> Iterator[tuple[str, str]]:
 
 
 def bytes_of_nodes(root: Path) -> int:
-    """Return the most bytes that a node has sent between two attempts of one hold, as the loop counts them."""
+    """Return the most bytes from a node between two attempts of one hold, as the loop counts
+    them."""
     from orchestrator.onnode.loop.step import WORD_BYTES
 
     most = 0
     for path in root.glob("events-*.tsv"):
-        said = Counter[str]()
+        sent = Counter[str]()
         for event in _events(path):
             if event.source == "node":
-                said[event.node] += len(event.detail) + WORD_BYTES
-                most = max(most, said[event.node])
+                sent[event.node] += len(event.detail) + WORD_BYTES
+                most = max(most, sent[event.node])
             elif event.word in ("attempt", "hold"):
-                said.clear()
+                sent.clear()
     return most
 
 
 def not_complete(root: Path) -> Iterator[str]:
-    """Yield the state that readers are shown of a set, if it is not `complete`."""
+    """Yield the displayed state of a set if it is not `complete`."""
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.evidence.state import judge
 
@@ -222,13 +229,13 @@ def not_complete(root: Path) -> Iterator[str]:
 
 
 def last_end_ms(root: Path) -> int:
-    """Return when the last attempt of a set ended (Unix milliseconds), 0 without one."""
+    """Return the end of a set's last attempt (Unix milliseconds), 0 without one."""
     states = (read_json(path) or {} for path in root.glob("runs/*/attempt_*/state.json"))
     return max((int(state.get("end_ms", 0)) for state in states), default=0)
 
 
 def leftover_files(root: Path) -> Iterator[str]:
-    """Yield temporary files and locks that are still in a set."""
+    """Yield remaining temporary files and locks of a set."""
     for path in sorted(
         (
             *root.rglob(".*tmp*"),
@@ -241,7 +248,7 @@ def leftover_files(root: Path) -> Iterator[str]:
 
 
 def replay_violations(root: Path) -> Iterator[str]:
-    """Yield decisions of the set's jobs that come out otherwise when they are made again."""
+    """Yield decisions of the set's jobs that differ when made again."""
     from orchestrator.evidence.replay import replay
 
     for path in sorted(root.glob("events-*.tsv")):
@@ -250,7 +257,7 @@ def replay_violations(root: Path) -> Iterator[str]:
 
 
 def ledger_violations(root: Path) -> Iterator[str]:
-    """Yield problems that `ledger verify` finds."""
+    """Yield the problems found by `ledger verify`."""
     from orchestrator.evidence.ledger import verify
 
     for problem in verify(root).problems:
@@ -258,7 +265,8 @@ def ledger_violations(root: Path) -> Iterator[str]:
 
 
 def score_violations(root: Path) -> Iterator[str]:
-    """Yield a score that is not the mean of the times without the best and the worst: a run that missed its target is the worst."""
+    """Yield a score that is not the mean of the times without the best and the worst. A run that
+    missed its target is the worst."""
     from orchestrator.mllog.score import score_dir
 
     results = list(root.glob("runs/*/result_*.txt"))
@@ -278,17 +286,17 @@ def _minutes(log: Path) -> float | None:
 
 
 def _attempts(root: Path) -> Iterator[tuple[int, int, Path]]:
-    found = (
+    attempts = (
         (int(path.parent.name), int(path.name.split("_")[1]), path)
         for path in root.glob("runs/*/attempt_*")
     )
-    yield from sorted(found)
+    yield from sorted(attempts)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file; None if there is none."""
+    """Return the object in a JSON file; None without the file."""
     try:
-        found = json.loads(path.read_text())
+        document = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None

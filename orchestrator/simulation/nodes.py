@@ -1,7 +1,8 @@
-"""Nodes and their agents: what a node answers to the loop's orders, when, and what happens to it.
+"""Simulated nodes and their agents: their answers to the loop's orders, and their faults.
 
-The model speaks the agent's protocol (orchestrator/onnode/agent/hold.py and run.py; docs/events.md). A contract test
-gives the same orders and mishaps to a real agent and to this one (tests/onnode/test_agent_contract.py).
+The model speaks the agent's protocol (orchestrator/onnode/agent; docs/events.md). A contract test
+sends the same orders and mishaps to a real agent and to this one
+(tests/onnode/test_agent_contract.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class NodePace:
-    """How long a node takes, in seconds. The defaults are those of an idle cluster of servers."""
+    """Durations on a node, in seconds. The defaults fit an idle cluster of servers."""
 
     line: Span = (0.002, 0.02)
     """From a node to the batch host."""
@@ -46,20 +47,21 @@ class NodePace:
     start: Span = (0.1, 0.5)
     stop: Span = (0.5, 3.0)
     ignored_term: float = 10.0
-    """Until a training that does not heed TERM is killed (agent/run.py, KILL_S)."""
+    """Until a training that ignores TERM is killed (agent/run.py, KILL_S)."""
     release: Span = (0.5, 3.0)
     evidence: Span = (1.0, 8.0)
     task_end: float = 0.3
-    """Until srun has noticed the end of an agent."""
+    """Until srun notices the end of an agent."""
     step_end: float = 0.1
-    """Until srun has ended after the last of them."""
+    """Until srun ends after its last agent."""
     notices_death: Span = (60.0, 120.0)
-    """Until Slurm and srun know that a node is dead (SlurmdTimeout)."""
+    """Until Slurm and srun notice the death of a node (SlurmdTimeout)."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part of a training: its output as (seconds after its start, bytes), rising, and when it exits, with `code`."""
+    """A node's part of a training: its output as rising (seconds after its start, bytes), and its
+    exit with `code`."""
 
     lines: tuple[tuple[float, bytes], ...] = ()
     seconds: float = NEVER
@@ -68,7 +70,7 @@ class Part:
 
 @dataclass(eq=False)
 class Machine:
-    """A node of the cluster. What is planted in it shows when its agent looks."""
+    """A node of the cluster. Its agent finds the faults planted here."""
 
     name: str
     up: bool = True
@@ -77,34 +79,34 @@ class Machine:
     network: str = "off"
     facts: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0", "driver": "6.12.12"})
     failing: dict[str, str] = field(default_factory=dict)
-    """Check -> why it fails."""
+    """Check -> reason of its failure."""
     refuses: str = ""
     """Why it cannot pass the gate of a run; "" if it can."""
     keeps_caches: str = ""
     """Why its caches cannot be dropped; "" if they can."""
     starts_nothing: bool = False
-    """Whether its slurmd is there and starts no tasks."""
+    """True if its slurmd is up but starts no tasks."""
     untunable: str = ""
-    """Why its settings cannot be set; "" if they can."""
+    """Why its settings cannot be applied; "" if they can."""
     unreverted: str = ""
-    """Why its settings cannot be put back; "" if they can."""
+    """Why its settings cannot be reverted; "" if they can."""
     broken_container: str = ""
-    """The last words of a container that ends at once; "" if they start."""
+    """The last output of a container that ends at once; "" if containers start."""
     forges: str = ""
-    """A node in whose name agents that begin say that they have left; "" for none."""
+    """The node whose departure its new agents forge; "" for honest agents."""
     floods: bool = False
-    """Whether agents that begin send far too much."""
+    """True if its new agents send far too much."""
     slow: float = 1.0
-    """By which factor everything takes longer, also the training of all nodes that it is in."""
+    """The factor by which everything here takes longer, training of all its nodes included."""
     clock_ms: int = 0
-    """By how much its clock is ahead."""
+    """How far its clock is ahead."""
     containers: set[str] = field(default_factory=set)
     tuned_by: set[str] = field(default_factory=set)
     agents: list[Agent] = field(default_factory=list)
 
 
 class Agent:
-    """The agent on one node, for the life of a step. `write` takes its lines to the loop."""
+    """The agent on one node, for the life of a step. `write` sends its lines to the loop."""
 
     def __init__(
         self,
@@ -118,9 +120,9 @@ class Agent:
         pace: NodePace,
         gone: Callable[[Agent, str], None],
     ) -> None:
-        """`training(run)` gives this node's part of it; `gone(agent, how)` is called at its end.
+        """`training(run)` returns this node's part of it; `gone(agent, how)` is called at its end.
 
-        `how` is what srun reports of that, "" after exit status 0.
+        `how` is srun's report of that end, "" after exit status 0.
         """
         self.process, self.machine, self.files, self.settings = process, machine, files, settings
         self.engine: Engine = process.engine
@@ -136,11 +138,11 @@ class Agent:
         self.looked = self.job_ends = False
         self.requests: deque[dict[str, Any]] = deque()
         self._awaits = ""
-        """The only order that it obeys now: pull or use; "" if it does not wait for one of these."""
+        """The only order it obeys now: pull or use; "" if it waits for neither."""
         self._busy = False
-        """It obeys an order, and the next ones wait."""
+        """It obeys an order, and the next orders wait."""
         self._looks = self._lost = False
-        """It gathers evidence, which nothing but its end interrupts; its container ended meanwhile."""
+        """It gathers evidence, interrupted only by its end; its container ended meanwhile."""
         self._facts: dict[str, str] = {}
         machine.agents.append(self)
         process.deaths.append(self._died)
@@ -154,7 +156,7 @@ class Agent:
         return self.process.after(self.engine.between(*span) * self.machine.slow, action)
 
     def _next(self, span: Span, action: Callable[[], object]) -> None:
-        """Do `action` in a while, unless it is to let go before: what it is about is dropped then."""
+        """Run `action` after a while, unless the agent leaves before."""
         self._soon(span, lambda: None if self.leaving else action())
 
     def wall_ms(self) -> int:
@@ -166,7 +168,7 @@ class Agent:
         self.write_line(text.encode("utf-8", "replace")[:LINE_BYTES])
 
     def fail(self, kind: str, text: str) -> None:
-        """Say why this node cannot be used, and let go."""
+        """Report why this node cannot be used, and leave."""
         self.say("failed", kind, text)
         self.status = 1
         self.leave()
@@ -174,7 +176,7 @@ class Agent:
     # ---- until it is ready ----
 
     def flood(self) -> None:
-        """Send 540 KB that the loop has no use for, within a few seconds."""
+        """Send 540 KB of useless lines within a few seconds."""
         for k in range(600):
             self.process.after(k * 0.01, lambda: self.say("note", "a word too many " * 55))
 
@@ -228,7 +230,7 @@ class Agent:
             self._wait_for_choice()
 
     def _problem(self, check: str) -> str:
-        """Return what a check finds, or ""."""
+        """Return the failure of a check, or ""."""
         if check == "log_dir":
             return self._marker()
         return self.machine.failing.get(check, "") or (
@@ -237,13 +239,13 @@ class Agent:
 
     @property
     def _missing_image(self) -> str:
-        """Why its image cannot be used, or ""."""
+        """Return why its image cannot be used, or ""."""
         if self.settings.engine == "none" or self.machine.image:
             return ""
         return f"image {self.settings.cont} is not on this node; pull or load it there"
 
     def _marker(self) -> str:
-        """Read the file of the batch host and write the node's own; return what is wrong, or ""."""
+        """Read the file of the batch host and write the node's own. Return an error, or ""."""
         marker = self.environment.get("ORCH_MARKER", "")
         if not marker:
             return ""
@@ -296,7 +298,7 @@ class Agent:
     # ---- orders ----
 
     def hear(self, message: Mapping[str, Any]) -> None:
-        """Take a line of the loop."""
+        """Handle a line from the loop."""
         self.watch.reset()
         word = message.get("do")
         if word == "ping":
@@ -388,13 +390,13 @@ class Agent:
         self._serve()
 
     def _tell_evidence(self, run: TrainingRun) -> None:
-        """Say it of a run that has ended meanwhile, too, and obey the next order."""
+        """Send evidence, also of a run that has ended meanwhile, and obey the next order."""
         path = self.layout.hang(run.number, run.attempt, self.name)
         try:
             self.files.make_folder(path.parent, parents=True, exist_ok=True)
             self.files.write(path, f"{self.name}: {run.doing}\n".encode())
         except OSError:
-            pass  # the word alone is evidence, too
+            pass  # the message alone is evidence, too
         self.say("evidence", run.id, run.doing)
         self._busy = self._looks = False
         if self._lost and not self.leaving:
@@ -404,7 +406,7 @@ class Agent:
     # ---- its end ----
 
     def end_input(self) -> None:
-        """The loop let go of it, or is gone."""
+        """End: the loop released it, or is dead."""
         self.leave()
 
     def _look_for_loop(self) -> None:
@@ -417,12 +419,12 @@ class Agent:
             self.process.after(LOOK_S, self._look_for_loop)
 
     def terminate(self) -> None:
-        """It got TERM."""
+        """Handle TERM."""
         self.status = self.status or ENDED_BY_US
         self.leave()
 
     def lose_container(self) -> None:
-        """Its container ended by itself."""
+        """Lose its container, which ended by itself."""
         self.machine.containers.discard(self.owner)
         self._lost = True
         if self.run is not None:
@@ -441,7 +443,7 @@ class Agent:
         self.leave()
 
     def leave(self) -> None:
-        """Let go: the run ends, the container, the settings are put back, and `left` is the last word."""
+        """Leave: end the run and the container, revert the settings, and send `left` last."""
         if self.leaving:
             return
         self.leaving = True
@@ -464,7 +466,8 @@ class Agent:
         self.process.kill()
 
     def _died(self) -> None:
-        """The process is gone, however: what it held ends by itself a little later."""
+        """Handle the death of the process: its container and its run end by themselves a little
+        later."""
         if self in self.machine.agents:
             self.machine.agents.remove(self)
         self.engine.after(0.5, lambda: self.machine.containers.discard(self.owner))
@@ -486,12 +489,12 @@ class TrainingRun:
         self.begun = self.stopped = self.over = False
         self.broken = self._told = False
         self.deaf, self.doing = False, "rank 0: all_reduce (nccl)"
-        """Whether it does not heed TERM; what the evidence of a hang says of it."""
+        """`deaf`: it ignores TERM. `doing`: its activity in the evidence of a hang."""
         self.start_ms = self.end_ms = agent.wall_ms()
         self._timers: list[Timer] = []
 
     def offer(self) -> bool:
-        """Open the log; False, and the agent lets go without a word of this run, if that cannot be."""
+        """Open the log. On False the agent leaves without a message about this run."""
         try:
             self.agent.files.appender(self.log).close()
         except OSError as error:
@@ -534,12 +537,12 @@ class TrainingRun:
         return lambda: self._print(piece)
 
     def stall(self) -> None:
-        """Another node of the run is gone: this one waits for it in a collective, for ever."""
+        """Wait forever in a collective for a dead node of the run."""
         for timer in self._timers:
             timer.cancel()
 
     def crash(self, code: int, text: str) -> None:
-        """Exit now, with some last words."""
+        """Exit now, with some last output."""
         self.stall()
         self._print(f"{text}\n".encode())
         self.ended(code)
@@ -548,7 +551,7 @@ class TrainingRun:
         self._timers.append(self.agent.process.after(seconds, action))
 
     def stop(self, kill_s: float = 0.0) -> None:
-        """TERM, and KILL after a while."""
+        """Send TERM, and KILL after a while."""
         if self.stopped or self.over:
             return
         self.stopped = True
@@ -559,7 +562,7 @@ class TrainingRun:
         self.agent.process.after(min(seconds, kill_s or seconds), lambda: self.ended(ENDED_BY_US))
 
     def ended(self, code: int) -> None:
-        """Its first process has ended."""
+        """Handle the end of its first process."""
         if self.over:
             return
         self.over, agent = True, self.agent

@@ -13,41 +13,47 @@ from orchestrator.published.startup import load as all_startups
 from orchestrator.simulation.training_facts import Behaviour, TrainingFacts
 
 SCALING = 0.7
-"""Minutes fall with this power of the number of GPUs: llama2_70b_lora on 1, 2 and 4 nodes of MI300X, and of MI325X (5.0, 5.1)."""
+"""Minutes fall with this power of the number of GPUs: llama2_70b_lora on 1, 2 and 4 nodes of
+MI300X, and of MI325X (5.0, 5.1)."""
 SHARE_OF_LIMIT = 0.5
-"""Share of `minutes_per_run`, a limit, that a run is assumed to take. Published runs: 0.08 to 0.72 of it."""
+"""The assumed share of the limit `minutes_per_run` that a run takes. Published runs: 0.08 to 0.72
+of it."""
 COLD_S = 220.0
-"""More start-up in a new container: median of the eleven published sets whose logs show it."""
+"""Extra start-up in a new container: median of the eleven published sets whose logs show it."""
 SHUTDOWN_S = 21.0
-"""From run_stop to the end of the program: median of the eleven published sets whose logs show it."""
+"""From run_stop to the end of the program: median of the eleven published sets whose logs show it.
+"""
 LONGEST_INIT_S = 1700.0
 """The compliance checker refuses 30 minutes from init_start to init_stop."""
 REFERENCE_SPREAD = 1.2
-"""Runs of one set spread at most this much more than the reference's: flux1 at batch 2048, llama31_8b at 32."""
+"""The largest spread of a set's runs relative to the reference's: flux1 at batch 2048, llama31_8b
+at 32."""
 LIMIT_SHARE = 0.8
-"""An estimate is at most this share of `minutes_per_run`: the limit was chosen by somebody who knew the system."""
+"""The largest estimate as a share of `minutes_per_run`: whoever chose that limit knew the system.
+"""
 FEWEST_EVALS = 20
 """Evaluations of a run whose interval is unknown."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Where a training evaluates and ends. `first` is the first evaluation, `every` the interval; whole batches."""
+    """Samples at evaluations and at the end. `first` is the first evaluation, `every` the interval;
+    whole batches."""
 
     every: int
     first: int
     mean: float
     deviation: float
-    """Of the samples at which the target is met, between evaluations too."""
+    """Standard deviation of the samples at which the target is met, between evaluations too."""
     most: int
 
     @property
     def usual(self) -> float:
-        """Evaluations of a run that needs the mean."""
+        """Return the evaluations of a run that needs the mean."""
         return max(1.0, (self.mean - self.first) / self.every + 1)
 
     def stop(self, crossing: float) -> int:
-        """Return the evaluation at which a run ends that meets the target at `crossing` samples."""
+        """Return the last evaluation of a run that meets the target at `crossing` samples."""
         return min(
             self.last,
             self.first + max(0, math.ceil((crossing - self.first) / self.every)) * self.every,
@@ -55,13 +61,14 @@ class Samples:
 
     @property
     def last(self) -> int:
-        """The last evaluation of a run that never meets the target."""
+        """Return the last evaluation of a run that never meets the target."""
         return self.first + max(0, (self.most - self.first) // self.every) * self.every
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Seconds of a usual run. `startup` is from the program's start to run_start, `init` the part from init_start on."""
+    """Seconds of a usual run. `startup` lasts from the program's start to run_start, `init` is its
+    part from init_start on."""
 
     run: float
     startup: float
@@ -76,7 +83,7 @@ class Seconds:
 
 
 def samples_of(facts: TrainingFacts, behaviour: Behaviour) -> Samples:
-    """Return where a training evaluates, and how many samples it needs."""
+    """Return the evaluations of a training, and the samples it needs."""
     batch = facts.global_batch
     mean, spread = _mean(facts, behaviour)
     interval = behaviour.number("eval_every") or mean / FEWEST_EVALS
@@ -98,7 +105,8 @@ def _most(facts: TrainingFacts, behaviour: Behaviour, mean: float, every: int) -
 
 
 def _mean(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float]:
-    """Return mean and standard deviation of the samples that runs need, by the reference if there is one."""
+    """Return mean and standard deviation of the samples that runs need, from the reference if it
+    exists."""
     spread, needs = behaviour.number("spread"), behaviour.number("needs", 1.0)
     reference = table(facts.ruleset, facts.benchmark)
     if reference is None:
@@ -112,7 +120,7 @@ def _mean(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float]:
 
 
 def _mean_of_steps(facts: TrainingFacts, behaviour: Behaviour) -> float:
-    """Return the mean by what is known of the benchmark's steps; 1,000 steps if nothing is."""
+    """Return the mean from the benchmark's known steps, else from 1,000 steps."""
     known = behaviour.convergence
     if known is None:
         return 1000.0 * facts.global_batch
@@ -125,7 +133,8 @@ def _mean_of_steps(facts: TrainingFacts, behaviour: Behaviour) -> float:
 
 
 def _beyond(points: list[Point], batch: int) -> float:
-    """Return the mean at a batch size above all points, on the straight line through the last two."""
+    """Return the mean at a batch size above all points, on the straight line through the last
+    two."""
     if len(points) < 2:
         return points[0].mean
     low, high = points[-2:]
@@ -139,7 +148,8 @@ def _beyond(points: list[Point], batch: int) -> float:
 def seconds_of(
     facts: TrainingFacts, behaviour: Behaviour, samples: Samples, run_seconds: float | None
 ) -> Seconds:
-    """Return how long a usual run takes: `run_seconds` if given, else as published, else estimated."""
+    """Return the duration of a usual run: `run_seconds` if given, else published, else
+    estimated."""
     run, source = (
         (run_seconds, "given") if run_seconds is not None else _run(facts, behaviour, samples)
     )
@@ -172,7 +182,7 @@ def _run(facts: TrainingFacts, behaviour: Behaviour, samples: Samples) -> tuple[
 
 
 def _limited(minutes: float, facts: TrainingFacts, source: str) -> tuple[float, str]:
-    """Return seconds and the source of an estimate that leaves some of the limit of a run."""
+    """Return an estimate in seconds, kept below the limit of a run, and its source."""
     most = LIMIT_SHARE * facts.minutes_per_run
     if minutes <= most:
         return minutes * 60, source
@@ -183,17 +193,20 @@ def _limited(minutes: float, facts: TrainingFacts, source: str) -> tuple[float, 
 
 
 def _raw(result: PublishedResult, behaviour: Behaviour) -> float:
-    """Return the mean of a published set as it ran: its score is more if it needed fewer samples than the reference."""
+    """Return the mean of a published set as it ran: normalisation raises a score that needed fewer
+    samples than the reference."""
     return result.minutes * min(1.0, behaviour.number("needs", 1.0))
 
 
 def _label(result: PublishedResult) -> str:
     name = result.system or result.name
-    return f"{result.submitter} {name}, round {result.round}, {result.gpus} GPUs, {result.minutes:.2f} min"
+    run = f"round {result.round}, {result.gpus} GPUs, {result.minutes:.2f} min"
+    return f"{result.submitter} {name}, {run}"
 
 
 def _distance(facts: TrainingFacts, result: PublishedResult) -> tuple[float, float]:
-    """Return how unlike a published result is. Another accelerator is as far as 2.7 times as many GPUs."""
+    """Return the dissimilarity of a published result. Another accelerator counts as 2.7 times as
+    many GPUs."""
     scale = abs(math.log(result.gpus / facts.gpus))
     return scale + (result.accelerator != facts.accelerator) + 0.25 * (
         result.round != facts.round
@@ -201,7 +214,8 @@ def _distance(facts: TrainingFacts, result: PublishedResult) -> tuple[float, flo
 
 
 def _speed(accelerator: str) -> float:
-    """Return the speed of an accelerator by llama2_70b_lora of round 5.1 on one node, the one benchmark that has all."""
+    """Return the speed of an accelerator in llama2_70b_lora 5.1 on one node, the only benchmark
+    with all of them."""
     results = find(benchmark="llama2_70b_lora", round="5.1")
     minutes = [
         result.minutes
@@ -212,7 +226,8 @@ def _speed(accelerator: str) -> float:
 
 
 def _rows(facts: TrainingFacts) -> list[PublishedStartup]:
-    """Return the published start-up times that are nearest: of the system, else of the round, else of the benchmark."""
+    """Return the nearest published start-up times: of the system, else of the round, else of the
+    benchmark."""
     rows = [row for row in all_startups() if row.benchmark == facts.benchmark and _before_run(row)]
     for near in (
         [row for row in rows if (row.system, row.round) == (facts.system, facts.round)],
@@ -225,7 +240,8 @@ def _rows(facts: TrainingFacts) -> list[PublishedStartup]:
 
 
 def _startup(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float, float]:
-    """Return seconds to run_start, those of them from init_start on, and from run_stop to the end."""
+    """Return seconds to run_start, their part from init_start on, and seconds from run_stop to the
+    end."""
     rows = _rows(facts)
     startup = (
         median([_before_run(row) for row in rows]) if rows else behaviour.number("startup_s", 60.0)

@@ -1,4 +1,4 @@
-"""A whole set in a simulated world: a cluster, its storage, a user with the real commands, and what becomes of it."""
+"""A whole set in a simulated world: a cluster, its storage, and a user with the real commands."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ if TYPE_CHECKING:
 
 LOGIN = "login"
 UNHEARD_S = 120.0
-"""For so long a loop leaves the lock of a killed command alone: a holder that is silent for STALE_S may live."""
+"""How long a loop respects the lock of a killed command: a holder silent for STALE_S may live."""
 
 
 class Rendered:
-    """A rendered entry, and what bash makes of it: evaluated once for all sets that are played."""
+    """A rendered entry and its settings, evaluated by bash once for all simulated sets."""
 
     def __init__(self, entry: Entry, nexp: int, *, programs: bool = True) -> None:
-        """Without `programs` its files are fewer: no Python is started in a simulation, but each set copies and hashes it."""
+        """Leave out the Python files unless `programs`: a simulation starts no Python, but each set
+        copies and hashes them."""
         self.entry, self.nexp = entry, nexp
         self.files: dict[str, bytes] = render_bundle(entry, nexp=nexp)
         if not programs:
@@ -59,8 +60,8 @@ class Rendered:
         names = ("SPARES", "SIDE_BY_SIDE", "NEXP", "MAX_ATTEMPTS")
         key = tuple(environment.get(name, "") for name in names)
         if key not in self._settings:
-            own = {name: environment[name] for name in ("PATH", *names) if name in environment}
-            self._settings[key] = settings_file.load(bundle, own)
+            given = {name: environment[name] for name in ("PATH", *names) if name in environment}
+            self._settings[key] = settings_file.load(bundle, given)
         return self._settings[key]
 
     def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
@@ -97,7 +98,8 @@ class Desk(Surroundings):
         env: Mapping[str, str] | None = None,
         cwd: object = None,
     ) -> Answer:
-        """Answer as scheduler.command.ask does. Raises SchedulerUnknown if no answer comes in time."""
+        """Answer as scheduler.command.ask does. Raises SchedulerUnknown without an answer in
+        time."""
         self.process.step()
         reply = self._cluster.command(
             argv, env or self._environment, str(cwd or "/"), host=self.host
@@ -110,7 +112,8 @@ class Desk(Surroundings):
 
 @dataclass
 class Done:
-    """A command that was given: its name, when (virtual seconds), and its error, "" if it succeeded."""
+    """A command of the user: its name, its time (virtual seconds), and its error, "" if it
+    succeeded."""
 
     name: str
     at: float
@@ -120,22 +123,24 @@ class Done:
 
 @dataclass
 class User:
-    """How whoever owns the set acts: resumes it after a while, at most so often."""
+    """The behaviour of the set's owner, who resumes it after a while, at most `resumes` times."""
 
     resumes: int = 20
     dies_at: float = NEVER
-    """The next resume is killed in front of this step."""
+    """The next resume is killed before this step."""
     waits: tuple[float, float] = (30.0, 1200.0)
     twice: bool = False
-    """Whether somebody else gives the next resume at the same time."""
+    """True if a colleague gives the next resume at the same time."""
     colleague: bool = False
-    """Whether somebody else resumes at the same time after a killed command."""
+    """True if a colleague resumes at the same time after a killed command."""
     cancels: bool = False
-    """Whether they cancel the set before they resume it, to be sure that nothing of it is left."""
+    """True if the owner cancels the set before each resume, to be sure that nothing of it remains.
+    """
 
 
 class Simulation:
-    """One set of `bundle` in `folder`, played from `seed`. `nodes` are the names of the cluster's nodes."""
+    """One set of `bundle` in `folder`, simulated from `seed`. `nodes` are the names of the
+    cluster's nodes."""
 
     def __init__(
         self,
@@ -149,9 +154,9 @@ class Simulation:
         run_seconds: float | None = None,
         login: str = LOGIN,
     ) -> None:
-        """`run_seconds`: how long a run takes, instead of the time that published results suggest.
+        """`run_seconds` replaces the run time derived from published results.
 
-        `login` is the host on which commands are given.
+        `login` is the host of the commands.
         """
         self.engine = Engine(seed)
         self.bundle, self.folder, self.user = bundle, folder, user or User()
@@ -181,7 +186,7 @@ class Simulation:
         self.happened: list[tuple[float, object]] = []
         """The faults so far, with their virtual time in seconds."""
         self.overlaps: list[str] = []
-        """Attempts that two jobs started."""
+        """Attempts started by two jobs."""
         self._owners: dict[int, str] = {}
         self._waiting: dict[int, list[Callable[[float], object]]] = {}
         self._before: dict[int, list[Callable[[], object]]] = {}
@@ -200,7 +205,7 @@ class Simulation:
         self._waiting.setdefault(run, []).append(action)
 
     def when_run_is_prepared(self, run: int, action: Callable[[], object]) -> None:
-        """Call `action` when the nodes of the first attempt of a run are asked to get ready for it."""
+        """Call `action` when the nodes of a run's first attempt are asked to get ready."""
         self._before.setdefault(run, []).append(action)
 
     def _prepares(self, run: int) -> None:
@@ -234,7 +239,7 @@ class Simulation:
     def command(
         self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER
     ) -> SimProcess:
-        """Have a command given now; it dies in front of its step `dies_at`. Return its process."""
+        """Give a command now. It dies before its step `dies_at`. Return its process."""
         process = self.engine.process(name, self._login)
         process.dies_at = dies_at
         self.commands.append(process)
@@ -256,7 +261,7 @@ class Simulation:
         return process
 
     def submit(self, dies_at: float = NEVER) -> SimProcess:
-        """Make the set and submit it."""
+        """Create the set and submit it."""
         return self.command("submit", self._submit, dies_at)
 
     def _submit(self, desk: Desk) -> None:
@@ -273,7 +278,7 @@ class Simulation:
         submit(self.run_set, Slurm(desk, desk.answer), world=desk)
 
     def resume(self, dies_at: float = NEVER) -> SimProcess:
-        """Submit what is missing."""
+        """Submit the missing runs."""
         return self.command("resume", self._submit, dies_at)
 
     def _resume_as_planned(self) -> None:
@@ -299,7 +304,7 @@ class Simulation:
         return self.run_set.record if self.run_set else None
 
     def missing(self) -> list[int]:
-        """Return the runs without a result that counts, by what is on the storage."""
+        """Return the runs without a final result on the storage."""
         if self.run_set is None:
             return list(range(1, self.bundle.nexp + 1))
         evidence = SetEvidence(self.run_set.layout.root)
@@ -310,17 +315,19 @@ class Simulation:
         ]
 
     def idle(self) -> bool:
-        """Whether no job of the set is in Slurm's hands, and no command is running."""
-        # Asked after every event. The newest one is mostly the one that is alive.
+        """Return whether Slurm has no job of the set, and no command is running."""
+        # Asked after every event. The newest job is usually the live one.
         for job in reversed(self.cluster.every_job):
             if not job.other and (job.alive or job.completing):
                 return False
         return not any(process.alive for process in self.commands)
 
     def killed_last(self) -> bool:
-        """Whether the last loop, or a command after it, was killed, or lost its storage: only the next one can tidy up.
+        """Return whether the last loop, or a command after it, was killed, or lost its storage:
+        only the next one can tidy up.
 
-        So it is if the storage's clock was set back after a command was killed: the silence of its lock counts from the next look.
+        The same holds if the storage's clock was set back after a command was killed: the silence
+        of its lock counts from the next check.
         """
         loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
         away = any("storage" in str(fault) for _, fault in self.happened)
@@ -332,17 +339,18 @@ class Simulation:
         ]
         if killed and set_back and max(set_back) > min(killed):
             return True
-        # Of the loop, not of its job: Slurm learns of the end of a job on an unreachable node hours later.
+        # The loop's end, not its job's: Slurm learns hours later of the end of a job on an
+        # unreachable node.
         last = max((loop.ended_at for loop in self.jobs.every_loop), default=0.0)
         return any(command.killed and command.at >= last - UNHEARD_S for command in self.done)
 
     @property
     def all_jobs(self) -> list[SimJob]:
-        """The jobs of the set, in the order of their submission: those that Slurm has forgotten, too."""
+        """The jobs of the set in the order of their submission, forgotten ones included."""
         return [job for job in self.cluster.every_job if not job.other]
 
     def live(self) -> list[SimJob]:
-        """Return the jobs of the set that Slurm has not finished with."""
+        """Return the jobs of the set that Slurm has not finished."""
         return [job for job in self.all_jobs if job.alive or job.completing]
 
     def play(self, limit_s: float = 90 * 86400.0) -> None:
@@ -364,7 +372,8 @@ class Simulation:
         return self.engine.now >= seconds
 
     def close(self) -> None:
-        """End what still runs, without a trace: else the interpreter would unwind it at a moment of its own."""
+        """End all remaining processes without a trace: otherwise the interpreter would unwind them
+        at its own moment."""
         for loop in self.jobs.every_loop:
             loop.process.kill()
             loop.drop()
@@ -373,7 +382,7 @@ class Simulation:
                 process.strand.end()
 
     def settle(self, seconds: float = 600.0) -> None:
-        """Let everything that is still on its way come to its end."""
+        """Let everything still under way finish."""
         with suppress(Stuck):
             until = self.engine.now + seconds
             while self.engine.turn(until):

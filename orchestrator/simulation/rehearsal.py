@@ -1,8 +1,8 @@
-"""A set that somebody is about to run, played on the virtual clock: what happens, when, and how long it takes.
+"""A set that somebody is about to run, played on the virtual clock: what happens, when, and how
+long it takes.
 
-plan = make_plan(entry, nexp=10, faults=[parse("node 3 dies in run 4")])
-rehearsal = rehearse(plan, folder)
-rehearsal.timeline ; rehearsal.ended_s ; rehearsal.root
+plan = make_plan(entry, nexp=10, faults=[parse("node 3 dies in run 4")]) rehearsal = rehearse(plan,
+folder) rehearsal.timeline ; rehearsal.ended_s ; rehearsal.root
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ MOST_NODES = 10_000
 MOST_RESUMES = 20
 RESUME_S = 1800.0
 LONGEST_S = 365 * 86400.0
-"""A rehearsal ends here, whatever is missing."""
+"""A rehearsal ends here at the latest."""
 _RANK = re.compile(r"node (\S+) \(rank \d+\) ([^;,]+)")
 
 
 @dataclass(frozen=True)
 class RehearsalPlan:
-    """What to play. `nodes` are the names of the cluster's nodes; times in seconds."""
+    """The input of a rehearsal. `nodes` are the names of the cluster's nodes; times in seconds."""
 
     entry: Entry
     nexp: int
@@ -46,12 +46,12 @@ class RehearsalPlan:
     resume_after_s: float = RESUME_S
     resumes: int = MOST_RESUMES
     run_s: float | None = None
-    """How long a usual run takes, if not as published."""
+    """Duration of a usual run, if not the published one."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that happened, `at_s` seconds after the submission."""
+    """An event, `at_s` seconds after the submission."""
 
     at_s: float
     kind: str
@@ -61,13 +61,14 @@ class Moment:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A set that was played. `ended_s` is when it was complete, or given up, in seconds after the submission."""
+    """A rehearsed set. `ended_s`: seconds from the submission until it was complete, or given
+    up."""
 
     plan: RehearsalPlan
     root: Path
     set_id: str
     source: str
-    """Where the length of the runs comes from."""
+    """The source of the length of the runs."""
     timeline: tuple[Moment, ...]
     ended_s: float
     resumes: int
@@ -84,14 +85,15 @@ class Rehearsal:
 
     @property
     def summary(self) -> str:
-        """How it ended, in a sentence."""
+        """Return a sentence about its end."""
         resumed = {0: "without `resume`", 1: "after 1 `resume`"}.get(
             self.resumes, f"after {self.resumes} resumes"
         )
         if self.complete:
             return f"complete after {duration(self.ended_s)}, {resumed}"
-        left = f"{len(self.missing)} of {self.plan.nexp} runs have no result"
-        return f"not complete after {duration(self.ended_s)}, {resumed}: {left}{f' ({self.stuck})' if self.stuck else ''}"
+        why = f" ({self.stuck})" if self.stuck else ""
+        left = f"{len(self.missing)} of {self.plan.nexp} runs have no result{why}"
+        return f"not complete after {duration(self.ended_s)}, {resumed}: {left}"
 
 
 # ---- what is played ----
@@ -107,9 +109,9 @@ def make_plan(
     resume_after_s: float = RESUME_S,
     run_s: float | None = None,
 ) -> RehearsalPlan:
-    """Return the plan of a set of `entry` on a cluster of `cluster` nodes (default: as many as its job asks for).
+    """Return the plan of a set of `entry` on a cluster of `cluster` nodes (default: the job's).
 
-    Raises UsageError for a cluster that is too small, and for faults of nodes and runs that there are not.
+    Raises UsageError for too small a cluster, and for faults of missing nodes and runs.
     """
     names = cluster_nodes(entry, cluster)
     nexp = nexp or entry.runs_required
@@ -121,12 +123,13 @@ def make_plan(
 
 
 def job_nodes(entry: Entry) -> int:
-    """Return how many nodes the job asks for."""
+    """Return the number of nodes of the job."""
     return entry.nodes * entry.site.side_by_side + entry.site.spares
 
 
 def cluster_nodes(entry: Entry, count: int | None = None) -> list[str]:
-    """Return the names of the nodes of the rehearsed cluster: the site's, if it names enough of them, else n1, n2 ...
+    """Return the node names of the rehearsed cluster: the site's, if it names enough, else n1, n2
+    ...
 
     Raises UsageError for fewer nodes than the job needs.
     """
@@ -145,7 +148,7 @@ def cluster_nodes(entry: Entry, count: int | None = None) -> list[str]:
 
 
 def on_cluster(entry: Entry) -> Entry:
-    """Return `entry` as it is for the rehearsed cluster: one partition under Slurm, with its own nodes."""
+    """Return `entry` for the rehearsed cluster: one partition under Slurm, with its own nodes."""
     changed: dict[str, object] = {
         "scheduler": "slurm",
         "account": None,
@@ -174,17 +177,18 @@ class RehearsedWorld(Simulation):
 
     @property
     def lengths(self) -> list[float]:
-        """Seconds of each training that was started, in that order."""
+        """Seconds of each started training, in order."""
         return [script.seconds for script in self._scripts.values()]
 
     @property
     def ended_s(self) -> float:
-        """When the last job was over, the last command without one."""
+        """The end of the last job; without a job, of the last command."""
         ends = [_at_s(self, job.end_ms) for job in self.all_jobs if job.end_ms]
         return max(ends) if ends else self.done[-1].at
 
     def play(self, limit_s: float = LONGEST_S) -> None:
-        """Submit the set, and resume it until all runs have a result, or the user gives up. Raises Stuck."""
+        """Submit the set, and resume it until all runs have a result, or the user gives up. Raises
+        Stuck."""
         self.submit()
         while True:
             self.engine.run(lambda: self._abandoned() or self.idle(), limit_s)
@@ -203,9 +207,12 @@ class RehearsedWorld(Simulation):
                 self.resume()
 
     def _abandoned(self) -> bool:
-        """Return whether a job that Slurm calls running has no loop: its batch host died, and --no-kill keeps the job."""
+        """Return whether a running job has no loop: its batch host died, and --no-kill keeps the
+        job."""
         loops = self.jobs.loops.values()
-        return any([not loop.process.alive and loop.job.state == "RUNNING" for loop in loops])  # noqa: C419 (a list is faster)
+        # A list is faster than a generator: this is asked after every event.
+        dead = [loop for loop in loops if not loop.process.alive and loop.job.state == "RUNNING"]
+        return bool(dead)
 
     def _wait(self, seconds: float) -> None:
         until = self.engine.now + seconds
@@ -214,7 +221,8 @@ class RehearsedWorld(Simulation):
 
 
 def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> Rehearsal:
-    """Play a set in `folder`, which is its own. `bundle`: that of the plan's entry, if there is one already."""
+    """Play a set in `folder`, which must be its own. `bundle`: that of the plan's entry, if it
+    exists already."""
     world, stuck = RehearsedWorld(plan, folder, bundle), ""
     try:
         world.play(LONGEST_S)
@@ -249,7 +257,7 @@ def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) 
 
 
 def _timeline(world: RehearsedWorld) -> Iterator[Moment]:
-    """Yield what happened; of one moment in the order in which it came about."""
+    """Yield the events, those of one moment in causal order."""
     yield from _commands(world)
     for at, fault in world.happened:
         if isinstance(fault, Fault):
@@ -267,7 +275,7 @@ def _commands(world: RehearsedWorld) -> Iterator[Moment]:
 
 
 def fault_text(fault: Fault, nodes: Sequence[str]) -> str:
-    """Return what happens, with the names of nodes: `node n3 dies, for 2h`."""
+    """Return a fault with the names of nodes: `node n3 dies, for 2h`."""
     text = re.sub(
         r"\bnode (\d+)\b",
         lambda match: f"node {nodes[(int(match[1]) - 1) % len(nodes)]}",
@@ -282,11 +290,10 @@ def _jobs(world: RehearsedWorld) -> Iterator[Moment]:
             yield Moment(at, "slurm", f"job {job} {text}")
         elif text := _loop_text(world, text):
             yield Moment(at, "loop", text)
-    for one in world.all_jobs:
-        if one.end_ms and one.state not in ("COMPLETED", "FAILED"):
-            yield Moment(
-                _at_s(world, one.end_ms), "slurm", f"job {one.id} is ended by Slurm: {one.state}"
-            )
+    for ended in world.all_jobs:
+        if ended.end_ms and ended.state not in ("COMPLETED", "FAILED"):
+            text = f"job {ended.id} is ended by Slurm: {ended.state}"
+            yield Moment(_at_s(world, ended.end_ms), "slurm", text)
 
 
 def _at_s(world: RehearsedWorld, ms: int) -> float:
@@ -294,7 +301,7 @@ def _at_s(world: RehearsedWorld, ms: int) -> float:
 
 
 def _loop_text(world: RehearsedWorld, text: str) -> str:
-    """Return a line of the loop as it stands in the time line; "" for what other lines say."""
+    """Return a line of the loop for the time line; "" if other lines cover it."""
     if text.startswith(("ranks, in the order", f"set {world.folder}")):
         return ""
     if match := re.fullmatch(r"nodes (.*); waiting: (.*)", text):
@@ -304,21 +311,21 @@ def _loop_text(world: RehearsedWorld, text: str) -> str:
 
 def folded_ranks(text: str) -> str:
     """Return a reason with nodes of the same fate named together: `node n[1-7] exited 143`."""
-    found = _RANK.findall(text)
-    if len(found) < 2:
+    matches = _RANK.findall(text)
+    if len(matches) < 2:
         return text
     fates: dict[str, list[str]] = {}
-    for node, fate in found:
+    for node, fate in matches:
         fates.setdefault(fate, []).append(node)
-    said = ", ".join(
+    fates_text = ", ".join(
         f"node{'s' * (len(nodes) > 1)} {fold(nodes)} {fate}" for fate, nodes in fates.items()
     )
     start, end = _RANK.search(text), list(_RANK.finditer(text))[-1]
-    return text[: start.start() if start else 0] + said + text[end.end() :]
+    return text[: start.start() if start else 0] + fates_text + text[end.end() :]
 
 
 def _bare(world: RehearsedWorld, text: str) -> str:
-    """Return a text without the folder in which the set was played, and without its long name."""
+    """Return a text without the set's temporary folder and long name."""
     text = text.replace(f"{world.log_dir}/", "")
     name = world.run_set.name if world.run_set else ""
     return text.replace(f"set {name}: ", "set: ").replace(
@@ -327,7 +334,7 @@ def _bare(world: RehearsedWorld, text: str) -> str:
 
 
 def _runs(world: RehearsedWorld) -> Iterator[Moment]:
-    """Yield the ends of attempts that have a result. The loop says itself when one fails."""
+    """Yield the ends of attempts with a result. The loop itself reports failed ones."""
     evidence = SetEvidence(world.run_set.layout.root) if world.run_set else None
     for run, attempt in evidence.tried if evidence else ():
         record = evidence.attempt(run, attempt) if evidence else None

@@ -1,6 +1,6 @@
-"""A cluster that answers Slurm's commands in Slurm's words, and fails to as real ones do.
+"""A cluster that answers Slurm's commands in text, and fails as real ones do.
 
-Held against a real one by tests/lab/test_simulated_slurm.py. Its hosts keep UTC.
+tests/lab/test_simulated_slurm.py compares it with a real Slurm. Its hosts keep UTC.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ def read_here(host: str, path: Path) -> str:
 
 
 REFUSAL_S, SILENCE_S = 9.0, 10.0
-"""How long a client tries to connect to a slurmctld that is down, and waits for one that does not answer."""
+"""How long a client tries to connect to a dead slurmctld, and waits for a silent one."""
 BUSY_S = 120.0
-"""How long sbatch asks again (MAX_RETRIES of sbatch.c)."""
+"""How long sbatch retries (MAX_RETRIES of sbatch.c)."""
 HANGS = 0.25
-"""The share of clients that never return when an answer is lost; the others notice."""
+"""The share of clients that never return after a lost answer; the others notice."""
 
 
 class Cluster(Controller):
-    """A cluster as the hosts see it that have its commands. See Controller for what can happen to its nodes and jobs.
+    """A cluster as seen by hosts with its commands. Controller covers its nodes and jobs.
 
-    Methods with `count` act upon the next so many commands that reach slurmctld, or the next so many submissions.
+    Methods with `count` apply to the next commands that reach slurmctld, or to the next
+    submissions.
     """
 
     read: Read = staticmethod(read_here)
-    """How sbatch reads a script; a world with a storage of its own replaces it."""
+    """How sbatch reads a script; a world with its own storage replaces it."""
     _share_lost = 0.0
     _slow_s = _slow_until = 0.0
 
@@ -55,32 +56,33 @@ class Cluster(Controller):
         return {}
 
     def lose_replies(self, count: int = 0, *, share: float = 0.0) -> None:
-        """Have commands take effect without an answer: the next `count`, and from now on a share of all."""
+        """Lose the answers of commands that take effect: of the next `count`, and of a share of all
+        later ones."""
         self._share_lost = share
         self._plan("reply lost", count)
 
     def lose_commands(self, count: int = 1) -> None:
-        """Have commands not arrive, and get no answer."""
+        """Lose the next commands: they do not arrive, and get no answer."""
         self._plan("command lost", count)
 
     def slow(self, seconds: float, for_s: float) -> None:
-        """Have every answer take so many seconds more for so long."""
+        """Delay every answer by `seconds`, for `for_s` seconds."""
         self._slow_s, self._slow_until = seconds, self.engine.now + for_s
 
     def empty_answers(self, count: int = 1) -> None:
-        """Have commands that print something exit with 0 and print nothing."""
+        """Make commands with output exit with 0 and print nothing."""
         self._plan("empty", count)
 
     def accept_without_reply(self, count: int = 1) -> None:
-        """Have sbatch make a job and not hear of it."""
+        """Make sbatch create a job without receiving the reply."""
         self._plan("submission lost", count)
 
     def submission_busy(self, count: int = 1) -> None:
-        """Have sbatch fail after two minutes of attempts: slurmctld takes no job now."""
+        """Make sbatch fail after two minutes of attempts: slurmctld takes no job now."""
         self._plan("busy", count)
 
     def refuse_submission(self, count: int = 1) -> None:
-        """Have slurmctld refuse jobs for good."""
+        """Make slurmctld refuse jobs for good."""
         self._plan("refused", count)
 
     def _plan(self, fault: str, count: int) -> None:
@@ -94,7 +96,7 @@ class Cluster(Controller):
     def command(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, *, host: str, uid: int = 1000
     ) -> Reply:
-        """Do at once what a command asks for; the caller waits for the reply as long as this says."""
+        """Run a command at once; the reply contains how long the caller waits for it."""
         call = Call(tuple(argv), env, cwd, host, uid, self.read)
         program = PROGRAMS.get(call.program)
         if program is None:
@@ -140,12 +142,16 @@ class Cluster(Controller):
             )
             return Reply(1, "", first + problem, BUSY_S)
         if self._due("refused"):
-            problem = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+            problem = (
+                "Job violates accounting/QOS policy "
+                "(job submit limit, user's size and/or time limits)"
+            )
             return Reply(1, "", f"sbatch: error: Batch job submission failed: {problem}\n")
         return None
 
     def _silence(self, call: Call) -> Reply:
-        """Answer as a client whose request or reply is lost: mostly it notices, sometimes it hangs."""
+        """Answer as a client whose request or reply is lost: it usually notices, and sometimes
+        hangs."""
         if self.engine.random.random() < HANGS:
             return Reply(1, delay_s=NEVER)
         return unreached(call, TIMED_OUT, SILENCE_S * call.attempts)

@@ -1,4 +1,4 @@
-"""How Slurm's commands are called on a simulated cluster, and how they answer."""
+"""Calls of Slurm's commands on a simulated cluster, and their replies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Read = Callable[[str, Path], str]
 
 
 class Unsupported(AssertionError):
-    """Slurm's commands can do this, and the simulated ones cannot."""
+    """A feature of Slurm's commands that the simulated ones lack."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A command as it is called."""
+    """A call of a command."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -39,7 +39,7 @@ class Call:
 
     @property
     def attempts(self) -> int:
-        """How often it asks slurmctld before it gives up."""
+        """Return how often it asks slurmctld before it gives up."""
         of_jobs = self.operands[:2] == ["show", "job"] or any(
             word.startswith("--signal") for word in self.argv
         )
@@ -55,7 +55,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a command answers, after `delay_s`; engine.NEVER: not at all, so that the caller's limit ends it."""
+    """The reply of a command, after `delay_s`. With engine.NEVER the caller's limit ends it."""
 
     status: int
     out: str = ""
@@ -77,7 +77,7 @@ class Rejected(Exception):
 def parsed(
     program: str, args: Sequence[str], known: Mapping[str, int], *, mixed: bool = True
 ) -> tuple[Options, list[str]]:
-    """Return options and operands; with `mixed` options may stand behind these. Raises Rejected."""
+    """Return options and operands. With `mixed`, options may follow operands. Raises Rejected."""
     options, operands, rest = Options(), list[str](), list(args)
     while rest and (mixed or not operands):
         word = rest.pop(0)
@@ -105,7 +105,7 @@ def listed(text: str) -> list[str]:
 
 
 def signal_number(text: str) -> int:
-    """Return the number of `USR1`, `SIGUSR1` or `10`; 0 if it is none."""
+    """Return the number of `USR1`, `SIGUSR1` or `10`; 0 for another text."""
     if text.isdecimal():
         return int(text)
     return int(getattr(signal, f"SIG{text.removeprefix('SIG')}", 0))

@@ -1,4 +1,5 @@
-"""squeue, scontrol, scancel and sinfo on a simulated cluster: what they accept, do and print, as those of Slurm 22.05."""
+"""squeue, scontrol, scancel and sinfo on a simulated cluster: arguments, effects and output of
+Slurm 22.05."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ SINFO = {"Node": 0, "all": 0, "format": 1, "noheader": 0, "nodes": 1, "partition
 SCANCEL = {"batch": 0, "full": 0, "signal": 1}
 SCONTROL = {"all": 0, "oneliner": 0}
 UNANSWERED_S = 95.0
-"""How long scancel repeats a signal to a job that is about to start (MAX_CANCEL_RETRY of scancel.c)."""
+"""How long scancel repeats a signal to a job that is about to start (MAX_CANCEL_RETRY of
+scancel.c)."""
 
 
 # ---- squeue ----
@@ -69,7 +71,7 @@ def _asked_for(cluster: Controller, options: Options) -> list[SimJob]:
             raise Rejected(1, f"squeue: error: Invalid job id: {job_id}\n")
     if (
         len(wanted) == 1 and wanted[0] not in cluster.jobs
-    ):  # several are picked from all jobs, without an error
+    ):  # several are selected from all jobs, without an error
         raise Rejected(1, "slurm_load_jobs error: Invalid job id specified\n")
     return [cluster.jobs[job_id] for job_id in wanted if job_id in cluster.jobs]
 
@@ -282,7 +284,7 @@ def sinfo(cluster: Controller, call: Call) -> Reply:
 
 
 def _groups(cluster: Controller, options: Options, form: str) -> list[dict[str, object]]:
-    """Return the cells of each line: one for a node, or one for all nodes that are alike in what is asked."""
+    """Return the cells of each line: a node, or all nodes with equal cells."""
     if "partition" in options and cluster.partition not in listed(options["partition"]):
         return []
     wanted = frozenset(expand(options["nodes"])) if "nodes" in options else cluster.nodes
@@ -291,8 +293,8 @@ def _groups(cluster: Controller, options: Options, form: str) -> list[dict[str, 
         return [words.sinfo_cells([name], cluster) for name in names]
     alike: dict[str, list[str]] = {}
     for name in names:
-        own = words.sinfo_cells([name], cluster)
-        alike.setdefault(words.row(form, own | {"N": "", "D": ""}), []).append(name)
+        cells = words.sinfo_cells([name], cluster)
+        alike.setdefault(words.row(form, cells | {"N": "", "D": ""}), []).append(name)
     return [words.sinfo_cells(group, cluster) for group in alike.values()]
 
 
@@ -304,7 +306,7 @@ ERRNO = {NO_CONTACT: 1800 & 255, TIMED_OUT: 5004 & 255}
 
 
 def unreached(call: Call, problem: str, delay_s: float) -> Reply:
-    """Return what a command prints that cannot talk to slurmctld."""
+    """Return the output of a command that cannot reach slurmctld."""
     keyword, entity = (*call.operands, "", "")[:2]
     loads = {"config": "slurm_load_ctl_conf error", "reservation": "slurm_load_reservations error"}
     text, status = f"{loads.get(entity, 'slurm_load_jobs error')}: {problem}\n", 1

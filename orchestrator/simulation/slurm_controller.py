@@ -1,4 +1,4 @@
-"""The controller of a simulated cluster: its queue, the lives of its jobs, and nodes that go and come back."""
+"""The controller of a simulated cluster: its queue, its jobs, and nodes that fail and return."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from orchestrator.simulation.slurm_job import ON_NODES, Runner, SimJob, SimNode,
 TICK_S = 30.0
 """How often slurmctld compares jobs with their time limits (PERIODIC_TIMEOUT of controller.c)."""
 REQUEUED_AFTER_S = 121.0
-"""A requeued job is not started before the credentials of its first start have expired (job_mgr.c)."""
+"""A requeued job does not start before the credentials of its first start have expired (job_mgr.c).
+"""
 CHECK_S = 1.0
-"""How often slurmd checks an ended job for processes that are left; after ten seconds a real one takes longer pauses."""
+"""How often slurmd checks an ended job for remaining processes; after ten seconds a real one pauses
+longer."""
 PURGE_S = 60.0
 """How often ended jobs are purged (PURGE_JOB_INTERVAL)."""
 UNUSABLE = (
@@ -25,7 +27,8 @@ UNUSABLE = (
 
 
 class Controller:
-    """slurmctld with its slurmds. Its public methods are what operators, users of other jobs and mishaps do."""
+    """slurmctld with its slurmds. Its public methods are acts of operators and other users, and
+    mishaps."""
 
     def __init__(
         self,
@@ -50,21 +53,21 @@ class Controller:
             slurmd_timeout_s,
         )
         self.answer_s = (0.02, 0.3)
-        """How long a command waits for its answer, at least and at most."""
+        """The shortest and the longest wait of a command for its answer."""
         self.nodes = {node: SimNode(node) for node in nodes}
         self.jobs: dict[str, SimJob] = {}
-        """Those that Slurm has not forgotten."""
+        """Jobs that Slurm has not forgotten."""
         self.every_job: list[SimJob] = []
         self.next_id = first_job_id
         self.planned: Collection[str] = ()
-        """Free nodes that are kept for the first job of the queue."""
+        """Free nodes reserved for the first job of the queue."""
         self._absent_until = 0.0
         self._to_schedule = False
 
     # ---- time ----
 
     def _later(self, seconds: float, action: Callable[[], object]) -> Timer:
-        """Have slurmctld do something in so many seconds, or once it is back."""
+        """Schedule an action of slurmctld, at the earliest when it is back up."""
         return self.engine.after(seconds, lambda: self._when_present(action))
 
     def _when_present(self, action: Callable[[], object]) -> None:
@@ -76,23 +79,23 @@ class Controller:
             action()
 
     def _later_for(self, job: SimJob, seconds: float, action: Callable[[], object]) -> None:
-        """Have something done for a job, unless its life takes another turn before."""
+        """Schedule an action for a job; it does not run once the job's life has changed."""
         life = job.life
         self._later(seconds, lambda: job.life == life and action())
 
     def slurmctld_down(self, seconds: float) -> None:
-        """Have slurmctld not answer and do nothing for so many seconds."""
+        """Stop slurmctld for `seconds`."""
         self._absent_until = max(self._absent_until, self.engine.now + seconds)
 
     @property
     def absent_s(self) -> float:
-        """For how many more seconds slurmctld is down."""
+        """Return how many seconds slurmctld stays down."""
         return max(0.0, self._absent_until - self.engine.now)
 
     # ---- queue ----
 
     def submit(self, job: SimJob) -> None:
-        """Put a job into the queue."""
+        """Queue a job."""
         self._add(job)
         job.reason = self._obstacle(job) or "None"
         self._schedule_soon()
@@ -100,7 +103,7 @@ class Controller:
             self._later((job.begin_ms - self.engine.wall_ms) / 1000, self._schedule_soon)
 
     def reject(self, job: SimJob) -> None:
-        """Keep a job that can never start, as one that has failed."""
+        """Keep a job that can never start as a failed one."""
         self._add(job)
         job.start_ms = job.end_ms = self.engine.wall_ms
         job.state, job.reason = "FAILED", "BadConstraints"
@@ -112,7 +115,8 @@ class Controller:
         self.every_job.append(job)
 
     def occupy(self, nodes: Sequence[str], seconds: float, *, priority: int = 1) -> SimJob:
-        """Have a job of somebody else take these nodes for so long, as soon as they are free."""
+        """Queue another user's job that takes these nodes for `seconds`, as soon as they are
+        free."""
         job = SimJob(
             str(self.next_id),
             "other",
@@ -137,7 +141,7 @@ class Controller:
             self._later(self.engine.between(0.1, 1.0), self._schedule)
 
     def _schedule(self) -> None:
-        """Start the first jobs of the queue; others wait behind the first one that finds no nodes."""
+        """Start the first jobs of the queue; others wait behind the first job without nodes."""
         self._to_schedule, self.planned, full = False, (), False
         queue = [job for job in self.jobs.values() if job.state == "PENDING" and not job.completing]
         for job in sorted(queue, key=lambda job: (-job.priority, int(job.id))):
@@ -150,7 +154,7 @@ class Controller:
                     full, job.reason, self.planned = True, self._shortage(job), self._free(job)
 
     def _obstacle(self, job: SimJob) -> str:
-        """Return the reason why a job may not start whatever is free; "" if it may."""
+        """Return why a job may not start whatever is free; "" if it may."""
         if job.held:
             return job.held
         if job.nodes_wanted > len(self.nodes):
@@ -162,7 +166,7 @@ class Controller:
         return self._unmet(job)
 
     def _unmet(self, job: SimJob) -> str:
-        states = {self._dependency(*one) for one in job.dependency}
+        states = {self._dependency(*dependency) for dependency in job.dependency}
         return (
             "DependencyNeverSatisfied"
             if "never" in states
@@ -172,7 +176,7 @@ class Controller:
         )
 
     def _dependency(self, kind: str, job_id: str) -> str:
-        """Return "" for one that is met, "waits", or "never". A job that slurmctld has forgotten holds up nobody."""
+        """Return "" for a met dependency, "waits", or "never". A forgotten job delays nobody."""
         other = self.jobs.get(job_id)
         if other is None or (kind == "after" and other.state != "PENDING"):
             return ""
@@ -182,7 +186,7 @@ class Controller:
         return "" if fits.get(kind, True) else "never"
 
     def usable(self, job: SimJob) -> list[str]:
-        """Return the nodes that the job may have, free or not, in the cluster's order."""
+        """Return the nodes that the job may use, free or not, in the cluster's order."""
         return [name for name in self.nodes if name not in job.exclude]
 
     def _free(self, job: SimJob) -> list[str]:
@@ -190,7 +194,7 @@ class Controller:
         return [name for name in self.usable(job) if name not in taken and self.nodes[name].sound]
 
     def _pick(self, job: SimJob) -> list[str]:
-        """Return the nodes that a job gets; none if there are too few."""
+        """Return the nodes for a job, [] if there are too few."""
         free = self._free(job)
         chosen = [*job.nodelist, *(name for name in free if name not in job.nodelist)][
             : job.nodes_wanted
@@ -230,7 +234,7 @@ class Controller:
         if job.warning is not None:
             batch_only, number, lead_s = job.warning
             send = self._signal_batch if batch_only else self._signal_steps
-            early_s = self.engine.between(0.0, TICK_S)  # slurmctld would rather be early than late
+            early_s = self.engine.between(0.0, TICK_S)  # slurmctld warns early rather than late
             self._later_for(job, max(0.0, left_s - lead_s - early_s), lambda: send(job, number))
         late_s = self.engine.between(0.0, TICK_S)
         self._later_for(
@@ -238,7 +242,7 @@ class Controller:
         )
 
     def _reached(self, job: SimJob, nodes: Collection[str] | None = None) -> SimJob:
-        """Return the job with those of its nodes whose slurmd answers."""
+        """Return the job with only those nodes whose slurmd answers."""
         wanted = job.nodes if nodes is None else nodes
         return replace(job, nodes=[name for name in wanted if not self.nodes[name].silent])
 
@@ -256,7 +260,7 @@ class Controller:
             self.runner.signal(reached, number, batch_only=batch_only)
 
     def ended(self, job_id: str, status: int) -> None:
-        """Hear from the runner that the batch script has ended: with an exit status, or by a signal if it is negative."""
+        """Handle the end of a batch script: by its exit status, or by a signal if negative."""
         job = self.jobs.get(job_id)
         if job is not None:
             node, restarts = self.nodes[job.batch_host], job.restarts
@@ -280,7 +284,8 @@ class Controller:
                 )
 
     def _end(self, job: SimJob, state: str, reason: str = "None", *, terms: int = 1) -> None:
-        """End a job that has nodes: TERM, so many times, to what is left of it, and KILL after KillWait."""
+        """End a running job: `terms` times TERM to its remaining processes, and KILL after
+        KillWait."""
         job.ran_s = job.run_s(self.engine.now)
         job.state, job.reason, job.end_ms = state, reason, self.engine.wall_ms
         self._release(job, terms)
@@ -314,7 +319,8 @@ class Controller:
         self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job))
 
     def _settle(self, job: SimJob) -> None:
-        """Give back the nodes on which nothing of an ended job is left; look again in CHECK_S if something is."""
+        """Release the nodes without processes of an ended job; check the others again after
+        CHECK_S."""
         left = set() if job.other else set(self.runner.left(job))
         silent = {name for name in job.completing if self.nodes[name].silent}
         job.completing = [name for name in job.completing if name in left | silent]
@@ -348,13 +354,13 @@ class Controller:
     # ---- what users and operators do to jobs ----
 
     def cancel(self, job: SimJob) -> None:
-        """End a job as a plain scancel does; nothing if it has ended."""
+        """End a job as a plain scancel does, unless it has ended."""
         if job.state in ON_NODES:
             self._end(job, "CANCELLED")
         elif job.state == "PENDING":
             job.state = "CANCELLED"
             job.start_ms = job.end_ms = self.engine.wall_ms
-            if not job.completing:  # of its life before a requeue
+            if not job.completing:  # from its life before a requeue
                 self._completed(job)
 
     def signal(self, job: SimJob, number: int, *, to: str) -> None:
@@ -369,20 +375,20 @@ class Controller:
         self._later(self.engine.between(0.0, 0.05), lambda: send(job, number))
 
     def requeue(self, job: SimJob, *, terms: int = 1) -> None:
-        """End a job that has nodes and put it back into the queue, whether it was submitted with --requeue or not."""
+        """End a running job and queue it again, whether it was submitted with --requeue or not."""
         if job.state in ON_NODES:
             job.state, job.reason, job.restarts = "PENDING", "None", job.restarts + 1
             self._release(job, terms)
 
     def hold(self, job: SimJob, reason: str = "JobHeldAdmin") -> str:
-        """Keep a job from being started; return what speaks against it."""
+        """Hold a job. Return an error, or ""."""
         if not job.alive:
             return "Job has already finished"
         job.held = job.reason = reason
         return ""
 
     def unhold(self, job: SimJob) -> str:
-        """Let a held job start; return what speaks against it."""
+        """Release a held job. Return an error, or ""."""
         if not job.alive:
             return "Job has already finished"
         job.held, job.reason = "", "None"
@@ -390,7 +396,7 @@ class Controller:
         return ""
 
     def suspend(self, job: SimJob) -> bool:
-        """Stop all processes of a job; False if it does not run."""
+        """Stop all processes of a job; False if it is not running."""
         if job.state != "RUNNING":
             return False
         job.ran_s, job.state, job.life = job.run_s(self.engine.now), "SUSPENDED", job.life + 1
@@ -399,7 +405,8 @@ class Controller:
         return True
 
     def unsuspend(self, job: SimJob) -> bool:
-        """Have a suspended job continue; False if it is not suspended. Its time limit did not run meanwhile."""
+        """Continue a suspended job; False if it is not suspended. Its time limit did not run
+        meanwhile."""
         if job.state != "SUSPENDED":
             return False
         job.state, job.stopped = "RUNNING", False
@@ -409,9 +416,10 @@ class Controller:
         return True
 
     def preempt(self, job: SimJob, grace_s: float = 0.0, *, requeue: bool = False) -> None:
-        """Have a job of higher priority claim a job's nodes: TERM two or three times, and the end after `grace_s`.
+        """Pre-empt a job: TERM two or three times, and its end after `grace_s`.
 
-        TERM at the beginning of a grace time reaches the steps alone. Let `occupy` take the nodes, or they are free then.
+        TERM at the start of a grace time reaches the steps alone. Let `occupy` take the nodes, or
+        they are free afterwards.
         """
         if job.state not in ON_NODES:
             return
@@ -431,20 +439,21 @@ class Controller:
             self._end(job, "PREEMPTED", terms=terms)
 
     def shorten(self, job: SimJob, left_s: float) -> None:
-        """Change a job's time limit so that so many seconds are left of it."""
+        """Change a job's time limit so that `left_s` seconds remain."""
         if job.state == "RUNNING":
             job.time_limit_s, job.life = job.run_s(self.engine.now) + left_s, job.life + 1
             self._watch_limit(job)
 
     def purge(self) -> None:
-        """Have slurmctld forget ended jobs at once, from now on (MinJobAge 0)."""
+        """Make slurmctld forget ended jobs at once from now on (MinJobAge 0)."""
         self.min_job_age_s = 0.0
         self.jobs = {name: job for name, job in self.jobs.items() if job.alive or job.completing}
 
     # ---- nodes ----
 
     def node_down(self, name: str) -> None:
-        """Cut a node off, or have it die. slurmctld notices after a while: allocated*, and down* after SlurmdTimeout."""
+        """Cut a node off, or kill it. slurmctld notices after a while: allocated*, and down* after
+        SlurmdTimeout."""
         node, ping_s = self.nodes[name], self.slurmd_timeout_s / 3
         node.silent, node.life = True, node.life + 1
         missed_s = self.engine.between(0.0, ping_s) + self.engine.between(2.0, 15.0)
@@ -454,7 +463,8 @@ class Controller:
         )
 
     def set_down(self, name: str, reason: str = "fault") -> None:
-        """Take a node that answers out of service, as an operator does: its jobs lose it, and fail without a batch host."""
+        """Take an answering node out of service, as an operator does: its jobs lose it, and fail
+        without a batch host."""
         node = self.nodes[name]
         self._lost(node, reason)
         for job in node.orphans:
@@ -463,16 +473,17 @@ class Controller:
         self._end_orphans(node)
 
     def drain(self, name: str, reason: str = "fault") -> None:
-        """Have a node get no more jobs."""
+        """Drain a node: it gets no more jobs."""
         self.nodes[name].drained, self.nodes[name].reason = True, reason
 
     def undrain(self, name: str) -> None:
-        """Have a drained node get jobs again."""
+        """Undrain a node."""
         self.nodes[name].drained, self.nodes[name].reason = False, ""
         self._schedule_soon()
 
     def node_up(self, name: str, *, rebooted: bool = False) -> None:
-        """Have a node come back, with its processes unless it was `rebooted`; its slurmd registers after a moment."""
+        """Bring a node back, with its processes unless it was `rebooted`; its slurmd registers
+        after a moment."""
         node = self.nodes[name]
         node.life += 1
         self._later_on(
@@ -490,9 +501,9 @@ class Controller:
             self._lose_node(job, node)
 
     def _lose_node(self, job: SimJob, node: SimNode) -> None:
-        """Take a node that is down from a job; that ends, unless it was submitted with --no-kill and has another one.
+        """Take a down node from a job, which ends unless it has --no-kill and another node.
 
-        Such a job stays RUNNING even without its batch host, until its time limit.
+        With --no-kill it stays RUNNING until its time limit, even without its batch host.
         """
         if job.completing:
             job.completing.remove(node.name)
@@ -529,7 +540,7 @@ class Controller:
             self._end_on(job, node)
 
     def _end_on(self, job: SimJob, node: SimNode) -> None:
-        """End what is left of a job on a node that no longer is the job's; gently if the job is over."""
+        """End the rest of a job on a node that it has lost; gently if the job is over."""
         if not job.alive:
             self._send(self._reached(job, [node.name]), signal.SIGTERM)
         self._later(0.0 if job.alive else self.kill_wait_s, partial(self._kill, job, [node.name]))

@@ -1,4 +1,4 @@
-"""What a simulated cluster knows of a job and of a node, and what runs the jobs."""
+"""A simulated cluster's records of jobs and nodes, and the interface of its job runner."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class SimJob:
     """The environment of the batch script, once it has started."""
     script: Path = Path()
     text: str = ""
-    """The script as it was at the submission: Slurm runs that copy."""
+    """The script at the submission: Slurm runs that copy."""
     workdir: str = ""
     submit_dir: str = ""
-    """Where sbatch was called."""
+    """Working directory of sbatch."""
     output: str = ""
     append: bool = False
     partition: str = ""
@@ -45,12 +45,12 @@ class SimJob:
     user: str = "root"
     uid: int = 0
     host: str = ""
-    """Where it was submitted."""
+    """Host of the submission."""
     other: bool = False
-    """A job of somebody else, which only occupies nodes."""
+    """A job of another user, which only occupies nodes."""
     priority: int = 0
     held: str = ""
-    """The reason that a held job shows."""
+    """The displayed reason of a held job."""
 
     state: str = "PENDING"
     """Without COMPLETING, which is `completing`."""
@@ -58,10 +58,10 @@ class SimJob:
     exit_code: tuple[int, int] = (0, 0)
     """Exit status and signal."""
     nodes: list[str] = field(default_factory=list)
-    """Those that it has, or had when it ended; the first one at its start is `batch_host`."""
+    """Its nodes, or those at its end; the first at its start is `batch_host`."""
     batch_host: str = ""
     completing: list[str] = field(default_factory=list)
-    """Nodes on which it is still being ended."""
+    """Nodes on which it is still ending."""
     restarts: int = 0
     submit_ms: int = 0
     start_ms: int = 0
@@ -69,13 +69,13 @@ class SimJob:
     preempt_ms: int = 0
     suspend_ms: int = 0
     stopped: bool = False
-    """Its processes are, by SIGSTOP."""
+    """True if SIGSTOP has stopped its processes."""
     ran_s: float = 0.0
-    """How long it ran before it was suspended last."""
+    """Seconds that it ran before its last suspension."""
     began_s: float = 0.0
-    """When it started or was resumed last, in seconds of the engine."""
+    """Its last start or resumption, in seconds of the engine."""
     life: int = 0
-    """Changes whenever what was planned for the job no longer holds."""
+    """Changes whenever the plans for the job are void."""
 
     @property
     def alive(self) -> bool:
@@ -83,11 +83,11 @@ class SimJob:
 
     @property
     def shown(self) -> str:
-        """The state as Slurm's commands show it."""
+        """Return the state shown by Slurm's commands."""
         return "COMPLETING" if self.completing else self.state
 
     def run_s(self, now: float) -> float:
-        """Return for how many seconds it has run, without those in which it was suspended."""
+        """Return its running time in seconds, without suspensions."""
         return self.ran_s + (now - self.began_s if self.state == "RUNNING" else 0.0)
 
 
@@ -105,20 +105,20 @@ class SimNode:
     reason: str = ""
     life: int = 0
     unheard: list[Callable[[], object]] = field(default_factory=list)
-    """What its slurmd will report when it answers again."""
+    """Reports of its slurmd for when it answers again."""
     orphans: list[SimJob] = field(default_factory=list)
-    """Jobs that are no longer on it by the books, and whose processes may be."""
+    """Jobs that have lost it, and may still have processes here."""
 
     @property
     def sound(self) -> bool:
-        """Whether slurmctld gives it to jobs."""
+        """Return whether slurmctld gives it to jobs."""
         return not (self.down or self.drained or self.unanswered)
 
 
 class Runner(Protocol):
-    """What starts and ends processes on nodes. It calls `Cluster.ended` when a batch script has ended.
+    """Starts and ends processes on nodes. It calls `Cluster.ended` at the end of a batch script.
 
-    A job may be passed as a copy with fewer nodes: those that are meant and can be reached.
+    A job may be passed as a copy with fewer nodes: only the reachable ones.
     """
 
     def start(self, job: SimJob) -> None:
@@ -127,19 +127,19 @@ class Runner(Protocol):
     def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
         """Send a signal to the batch script alone, or to every process of the job on `job.nodes`.
 
-        The batch script gets it only if `job.batch_host` is one of `job.nodes`.
+        The batch script gets it only if `job.batch_host` is in `job.nodes`.
         """
 
     def kill(self, job: SimJob) -> None:
-        """Kill everything that is left of the job on `job.nodes`, the batch script included."""
+        """Kill all remaining processes of the job on `job.nodes`, the batch script included."""
 
     def left(self, job: SimJob) -> Collection[str]:
-        """Return the nodes on which the job still has processes."""
+        """Return the nodes that still have processes of the job."""
         return ()
 
 
 def variables(job: SimJob, cluster: str) -> dict[str, str]:
-    """Return the environment that Slurm gives a batch script, beside that of the submission."""
+    """Return Slurm's variables for a batch script, without those of the submission."""
     count, nodes = str(len(job.nodes)), fold(job.nodes)
     restarts = {"SLURM_RESTART_COUNT": str(job.restarts)} if job.restarts else {}
     return restarts | {

@@ -1,4 +1,4 @@
-"""sbatch on a simulated cluster: options, #SBATCH lines, and the job that they ask for."""
+"""sbatch on a simulated cluster: options, #SBATCH lines, and the requested job."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
 
 
 def script_options(text: str) -> list[str]:
-    """Return the words of the #SBATCH lines above the first command."""
+    """Return the arguments in the #SBATCH lines above the first command."""
     found: list[str] = []
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
@@ -77,7 +77,7 @@ def script_options(text: str) -> list[str]:
 
 
 def wanted_job(cluster: Controller, call: Call, options: Options, script: Path) -> SimJob:
-    """Return the job that is asked for. Raises Rejected."""
+    """Return the requested job. Raises Rejected."""
     _refuse_unknown_names(cluster, options)
     job_id, workdir = str(cluster.next_id), str(Path(call.cwd, options.get("chdir", "")))
     job = SimJob(
@@ -123,7 +123,8 @@ def _refuse_unknown_names(cluster: Controller, options: Options) -> None:
 
 
 def _available(cluster: Controller, job: SimJob) -> bool:
-    """Whether the cluster could ever start the job. One for more nodes than there are waits all the same."""
+    """Return whether the cluster could ever start the job. A job for more nodes than exist waits
+    all the same."""
     usable = cluster.usable(job)
     enough = job.nodes_wanted <= len(usable) or job.nodes_wanted > len(cluster.nodes)
     return enough and set(job.nodelist) <= set(usable)
@@ -143,7 +144,7 @@ def _tested(cluster: Controller, job: SimJob) -> Reply:
 
 
 def _exported(call: Call, export: str) -> dict[str, str]:
-    """Return the environment of the submission as --export wants it: ALL, NONE, NAME and NAME=VALUE."""
+    """Return the environment of the submission under --export: ALL, NONE, NAME and NAME=VALUE."""
     chosen = listed(export)
     env = (
         dict(call.env)
@@ -191,7 +192,7 @@ def _nodes(text: str) -> tuple[str, ...]:
 
 
 def _dependency(text: str) -> tuple[tuple[str, str], ...]:
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for kind, *jobs in (word.split(":") for word in listed(text)):
         if "?" in text or kind == "singleton":
             raise Unsupported(f"sbatch --dependency={text}")
@@ -201,12 +202,13 @@ def _dependency(text: str) -> tuple[tuple[str, str], ...]:
             raise Rejected(
                 1, "sbatch: error: Batch job submission failed: Job dependency problem\n"
             )
-        found += [(kind, job) for job in jobs]
-    return tuple(found)
+        pairs += [(kind, job) for job in jobs]
+    return tuple(pairs)
 
 
 def _begin(text: str, now_ms: int) -> int:
-    """Return the time of --begin: `now+2hours`, `2030-01-31T08:00`, `22:00` (of the cluster's time, UTC)."""
+    """Return the time of --begin: `now+2hours`, `2030-01-31T08:00`, `22:00` (of the cluster's time,
+    UTC)."""
     if not text or text == "now":
         return 0
     units = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}

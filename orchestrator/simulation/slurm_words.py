@@ -1,4 +1,4 @@
-"""What Slurm's commands print: fixed texts of Slurm 22.05, which later versions only add to."""
+"""Output of Slurm's commands: fixed texts of Slurm 22.05, which later versions only extend."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CODES = {
 QUEUE_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 SINFO_FORMAT = "%9P %.5a %.10l %.6D %.6t %N"
 BECAUSE = ("PENDING", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED")
-"""States whose reason squeue shows in the place of the nodes."""
+"""States for which squeue shows a reason in place of the nodes."""
 _SPECIFIER = re.compile(r"%(\.?)(\d*)([A-Za-z])")
 
 
 def moment(wall_ms: int, env: Mapping[str, str], unknown: str) -> str:
-    """Return a time as SLURM_TIME_FORMAT wants it. The cluster's hosts keep UTC."""
+    """Return a time in SLURM_TIME_FORMAT. The cluster's hosts keep UTC."""
     if not wall_ms:
         return unknown
     if env.get("SLURM_TIME_FORMAT") == "%s":
@@ -52,12 +52,12 @@ def span(seconds: float | None, *, full: bool = False) -> str:
 
 
 def start_ms(job: SimJob) -> int:
-    """Return when a job started or will start at the earliest; 0 if nobody knows."""
+    """Return a job's start or earliest start; 0 if unknown."""
     return job.begin_ms if job.state == "PENDING" and not job.completing else job.start_ms
 
 
 def limit_end_ms(job: SimJob, cluster: Controller) -> int:
-    """Return when a job ended or has to end; 0 if nobody knows."""
+    """Return a job's end or latest end; 0 if unknown."""
     start, limit_s = start_ms(job), job.time_limit_s
     if job.end_ms or limit_s is None or not start:
         return job.end_ms
@@ -100,7 +100,7 @@ QUEUE_CELLS: dict[str, tuple[str, Cell]] = {
 
 
 def row(form: str, cells: Mapping[str, object]) -> str:
-    """Return a line of squeue or sinfo: `%.8j` is a cell of 8 characters, to the right."""
+    """Return a line of squeue or sinfo: `%.8j` is a cell of 8 characters, aligned right."""
 
     def cell(match: re.Match[str]) -> str:
         text, width = str(cells[match[3]]), int(match[2] or 0)
@@ -110,7 +110,7 @@ def row(form: str, cells: Mapping[str, object]) -> str:
 
 
 def unknown_cells(form: str, cells: Mapping[str, object]) -> list[str]:
-    """Return the letters of a format that are none of `cells`."""
+    """Return the letters of a format without a cell."""
     return [letter for _, _, letter in _SPECIFIER.findall(form) if letter not in cells]
 
 
@@ -206,7 +206,7 @@ def _dependency(job: SimJob) -> str:
 
 
 def node_state(node: SimNode, cluster: Controller) -> str:
-    """Return the state as sinfo's %T has it."""
+    """Return the state of sinfo's %T."""
     jobs = [job for job in cluster.jobs.values() if node.name in cluster.held_by(job)]
     state = "completing" if any(job.completing for job in jobs) else "allocated" if jobs else "idle"
     if state == "idle" and node.name in cluster.planned:

@@ -1,12 +1,13 @@
-"""The storage of a simulated process: a real folder with virtual times behind a file server that fails.
+"""The storage of a simulated process: a real folder with virtual times behind a file server that
+fails.
 
-A process has a `SimFiles` of its own, with the methods of onnode/kernel/files.py. Each system call is a
-step: before it the process may be killed or have to wait, and the faults in force apply. Then the
-operation is done on a real folder. Its files get the times of the server's clock, so readers that
-open files directly (score, status, evidence) see virtual times. Nothing is flushed to a disk.
+A process has a `SimFiles` of its own, with the methods of onnode/kernel/files.py. Each system call
+is a step: before it the process may be killed or have to wait, and the faults in force apply. Then
+the operation is done on a real folder. Its files get the times of the server's clock, so readers
+that open files directly (score, status, evidence) see virtual times. Nothing is flushed to a disk.
 
-The same seed gives the same tree: inode numbers and temporary names are counted, and the order of
-a listing depends on the seed and the names alone.
+The same seed gives the same tree: inode numbers and temporary names are counted, and the order of a
+listing depends on the seed and the names alone.
 
 Modelled:
     faults      full (also reported late, by close), quota, read-only, away, hanging, slow, stale
@@ -49,7 +50,8 @@ _PROBE = bytes(1 << 16)
 
 
 class _Torn:
-    """Encloses the step before a write: a process that dies there may leave a part of the content."""
+    """Encloses the step before a write: a process that dies there may leave a part of the
+    content."""
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class SimAppender(Appender):
         return len(content) if self._failed else fits
 
     def put(self, content: bytes | bytearray) -> None:
-        """Write where the host believes that the file ends."""
+        """Write at the end of the file as the host sees it."""
         files, path = self._files, self._path
         if files.view is None:
             files.put(self._fd, path, content)
@@ -137,7 +139,7 @@ class SimFiles(SimReader):
     """The storage as a process on `host` sees it."""
 
     def opened(self, path: PathLike, flags: int) -> int:
-        """Open a file to write, which makes it if it is missing; return its descriptor."""
+        """Open a file to write, creating it if missing; return its descriptor."""
         self.enter(path, "make" if flags & os.O_EXCL else "write")
         fd = -1
         if not flags & os.O_EXCL:
@@ -165,7 +167,7 @@ class SimFiles(SimReader):
             view.wrote(path, os.fstat(fd))
 
     def overwrite(self, fd: int, path: PathLike, content: bytes | bytearray, at: int) -> None:
-        """Write into an open file where its end was."""
+        """Write into an open file at its old end."""
         # A file opened to append ignores offsets.
         place = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -183,7 +185,7 @@ class SimFiles(SimReader):
             self.server.contents.closed(os.fstat(fd), self.host)
 
     def _fill(self, fd: int, path: PathLike, content: bytes, handle: tuple[int, int]) -> None:
-        """Write all of `content`; a part stays if there is no room for all. Raises OSError."""
+        """Write all of `content`; a part stays without room for all. Raises OSError."""
         with _Torn(self, lambda part: self.put(fd, path, part), content):
             self.enter(path, "write", handle)
         faults = self.server.faults
@@ -203,7 +205,7 @@ class SimFiles(SimReader):
         os.close(fd)
 
     def _changed(self, path: PathLike, *, made: bool = True) -> None:
-        """Note that a name was made or removed: its folder gets the time of now."""
+        """Note a created or removed name: its folder gets the current time."""
         server = self.server
         server.stamp(os.path.dirname(path) or ".")
         if made and server.journal is not None:
@@ -307,7 +309,7 @@ class SimFiles(SimReader):
         self._changed(path, made=False)
 
     def _free(self, path: PathLike) -> None:
-        """Take back the room of a file that is removed."""
+        """Take back the room of a removed file."""
         if self.server.faults.active:
             try:
                 about = os.lstat(path)
@@ -412,7 +414,7 @@ class SimFiles(SimReader):
 
 
 def _copy_state(source: str, target: str) -> None:
-    """Give a copy the times of its source, and nobody but its owner the right to write."""
+    """Give a copy the times of its source, and only its owner the right to write."""
     about = os.stat(source)
     os.chmod(target, about.st_mode & 0o755)
     os.utime(target, ns=(about.st_atime_ns, about.st_mtime_ns))

@@ -47,28 +47,28 @@ class Contents:
     def wrote(self, about: os.stat_result, host: str) -> None:
         """Note that `host` writes to a file, whose state before is `about`."""
         key, now, size = (about.st_dev, about.st_ino), self._engine.now, about.st_size
-        found = self._files.get(key)
-        if found is None or found.host != host:
+        unsynced = self._files.get(key)
+        if unsynced is None or unsynced.host != host:
             self._files[key] = Unsynced(host, size, now, size, now)
             return
-        found.open = True
-        if now >= found.shown_at + self.lag_s:
-            found.shown, found.shown_at = size, now
-        if now >= found.safe_at + WRITE_BACK_S:
-            found.safe, found.safe_at = size, now
-        found.shown, found.safe = min(found.shown, size), min(found.safe, size)
+        unsynced.open = True
+        if now >= unsynced.shown_at + self.lag_s:
+            unsynced.shown, unsynced.shown_at = size, now
+        if now >= unsynced.safe_at + WRITE_BACK_S:
+            unsynced.safe, unsynced.safe_at = size, now
+        unsynced.shown, unsynced.safe = min(unsynced.shown, size), min(unsynced.safe, size)
 
     def synced(self, about: os.stat_result, host: str) -> None:
         """Note that a file is on the disk, as far as `host` wrote it."""
-        found = self._files.get((about.st_dev, about.st_ino))
-        if found is not None and found.host == host:
+        unsynced = self._files.get((about.st_dev, about.st_ino))
+        if unsynced is not None and unsynced.host == host:
             del self._files[about.st_dev, about.st_ino]
 
     def closed(self, about: os.stat_result, host: str) -> None:
         """Note that `host` has sent its content to the server."""
-        found = self._files.get((about.st_dev, about.st_ino))
-        if found is not None and found.host == host:
-            found.open = False
+        unsynced = self._files.get((about.st_dev, about.st_ino))
+        if unsynced is not None and unsynced.host == host:
+            unsynced.open = False
 
     def made(self, about: os.stat_result) -> None:
         """Forget an earlier file with the inode number of a new file."""
@@ -76,18 +76,24 @@ class Contents:
 
     def shown(self, about: os.stat_result, host: str) -> int:
         """Return how many bytes of a file `host` sees."""
-        found = self._files.get((about.st_dev, about.st_ino))
-        if found is None or found.host == host or self._engine.now >= found.shown_at + self.lag_s:
+        unsynced = self._files.get((about.st_dev, about.st_ino))
+        if (
+            unsynced is None
+            or unsynced.host == host
+            or self._engine.now >= unsynced.shown_at + self.lag_s
+        ):
             return about.st_size
-        return min(found.shown, about.st_size)
+        return min(unsynced.shown, about.st_size)
 
     def lose(self, root: Path, lost_s: float, host: str = "") -> None:
-        """Cut off the writes of the last `lost_s` seconds, of all files or of those open on `host`."""
+        """Cut off the writes of the last `lost_s` seconds, of all files or of those open on
+        `host`."""
         now, chance = self._engine.now, self._engine.random
         hit = {
-            key: found.safe
-            for key, found in self._files.items()
-            if now - found.safe_at < lost_s and (not host or (found.host == host and found.open))
+            key: unsynced.safe
+            for key, unsynced in self._files.items()
+            if now - unsynced.safe_at < lost_s
+            and (not host or (unsynced.host == host and unsynced.open))
         }
         for path in sorted(root.rglob("*")):
             about = path.lstat()
@@ -110,11 +116,11 @@ class Change:
 
 
 class Journal:
-    """The changes of names of the last seconds, as far as their folders were not synced."""
+    """The changes of names of the last seconds in unsynced folders."""
 
     def __init__(self, engine: Engine, stash: Path, touched: Callable[[str, bool], None]) -> None:
-        """`stash` is a folder for removed files; `touched` is called for each folder that a crash
-        changes (False) or makes (True)."""
+        """`stash` is a folder for removed files. `touched` is called for each folder changed
+        (False) or created (True) by a crash."""
         self._engine, self._stash, self._touched = engine, stash, touched
         self._changes: deque[Change] = deque()
         self._count = 0
@@ -124,7 +130,7 @@ class Journal:
         self._add((path,), lambda: _drop(path))
 
     def removed(self, path: PathLike, kept: Path | None) -> None:
-        """Note that a name is gone: of a file that was kept, or of a folder."""
+        """Note a removed name: of a file that was kept, or of a folder."""
 
         def undo() -> None:
             if kept:
@@ -136,7 +142,7 @@ class Journal:
         self._add((path,), undo, kept)
 
     def renamed(self, source: PathLike, target: PathLike, kept: Path | None) -> None:
-        """Note that a name has taken the place of a file that was kept, or of none."""
+        """Note that a name has replaced a kept file, or nothing."""
 
         def undo() -> None:
             os.replace(target, source)
@@ -197,7 +203,7 @@ class Journal:
 
 
 def _drop(path: PathLike) -> None:
-    """Remove a name that was lost, with everything below it."""
+    """Remove a lost name, with everything below it."""
     if os.path.isdir(path) and not os.path.islink(path):
         for name in os.listdir(path):
             _drop(os.path.join(path, name))

@@ -14,11 +14,11 @@ from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.simulation.engine import Engine, SimProcess
 
 Kind = Literal["read", "make", "link", "alter", "write"]
-"""`make` and `link` need a free name, `alter` needs an existing name. `write` opens or makes a file,
-or writes to an open file."""
+"""`make` and `link` need a free name, `alter` needs an existing name. `write` opens or makes a
+file, or writes to an open file."""
 
 RETRY_S = 1.0
-"""How often a mount that hangs asks its server again."""
+"""How often a hanging mount asks its server again."""
 LAST_BLOCK = 4096
 FITS = 0.25
 """The chance of a small write on a full disk: the last block of a file may have room."""
@@ -40,7 +40,7 @@ class Away:
 
 @dataclass
 class Faults:
-    """The faults in force. `active` is False if there is none."""
+    """The faults in force. `active` is False without a fault."""
 
     engine: Engine
     root: str
@@ -74,7 +74,7 @@ class Faults:
         self._switched()
 
     def away(self, on: bool = True, error: int = errno.EIO, *, hang: bool = False) -> None:
-        """Have operations fail with `error`, or wait until the server is back (`hang`)."""
+        """Make operations fail with `error`, or wait until the server is back (`hang`)."""
         self._away = Away(error, hang) if on else None
         self._switched()
 
@@ -89,17 +89,18 @@ class Faults:
         self._switched()
 
     def at_times(self, processes: tuple[str, ...], chance: float) -> None:
-        """Have single calls fail with EIO while others work, for processes whose names begin so; chance 0: none."""
+        """Make single calls fail with EIO, for processes whose names start with these; chance 0:
+        none."""
         self._at_times = processes, chance
         self._switched()
 
     def once(self, process: SimProcess, step: int) -> None:
-        """Have one call of a process fail with EIO: that in its step `step`, or the next one."""
+        """Make one call of a process fail with EIO: in its step `step`, or the next."""
         self._once[process] = step
         self._switched()
 
     def slow(self, most_s: float, least_s: float = 0.0) -> None:
-        """Have each operation take a random time; 0: none."""
+        """Give each operation a random duration; 0: none."""
         self._slow = (least_s, most_s)
         self._switched()
 
@@ -108,11 +109,11 @@ class Faults:
         self._switched()
 
     def stale_handles(self, host: str = "") -> None:
-        """Have files that are open now on `host` ("": on all hosts) report ESTALE from now on."""
+        """Make files now open on `host` ("": on all hosts) report ESTALE from now on."""
         self._handles[host] = self._handles.get(host, 0) + 1
 
     def none(self) -> None:
-        """End all faults; handles that are stale stay so."""
+        """End all faults; stale handles stay stale."""
         self._room, self._read_only, self._away, self._slow, self._no_links = (
             None,
             False,
@@ -139,13 +140,13 @@ class Faults:
     # ---- meeting them ----
 
     def handles(self, host: str) -> tuple[int, int]:
-        """Return the generation of handles that are opened now."""
+        """Return the generation of handles opened now."""
         return self._handles.get("", 0), self._handles.get(host, 0)
 
     def meet(
         self, process: SimProcess, host: str, path: PathLike, kind: Kind, *, is_open: bool = False
     ) -> None:
-        """Wait, or raise OSError, as the faults have it. `is_open`: the file was opened before."""
+        """Wait, or raise OSError, as the faults require. `is_open`: the file was opened before."""
         name = os.fspath(path)
         if not (name == self.root or name.startswith(self.root + os.sep)):
             return
@@ -210,6 +211,6 @@ class Faults:
         return fits, self._no_room if fits < size and self._late else 0
 
     def freed(self, size: int) -> None:
-        """Take back the room of a file that was removed."""
+        """Take back the room of a removed file."""
         if self._room is not None:
             self._room += size

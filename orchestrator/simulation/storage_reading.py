@@ -30,7 +30,7 @@ class _Reading(io.BufferedReader):
 
 
 class SimReader(Files):
-    """The storage as a process on `host` sees it: the methods that change nothing."""
+    """The read-only methods of the storage as a process on `host` sees it."""
 
     def __init__(self, server: Server, process: SimProcess, host: str = "") -> None:
         self.server, self.process, self.host = server, process, host or process.host
@@ -39,16 +39,17 @@ class SimReader(Files):
 
     @property
     def handle(self) -> tuple[int, int]:
-        """The generation of files that are opened now."""
+        """Return the generation of files opened now."""
         return self.server.faults.handles(self.host)
 
     @property
     def view(self) -> HostView | None:
-        """The cache of this host; None without caches."""
+        """Return the cache of this host; None without caches."""
         return self.server.view(self.host) if self.server.caching.on else None
 
     def enter(self, path: PathLike, kind: Kind, handle: tuple[int, int] | None = None) -> None:
-        """Do one step on `path`, or on the open file `handle`. Raises Killed, and OSError by a fault."""
+        """Do one step on `path`, or on the open file `handle`. Raises Killed, and OSError by a
+        fault."""
         self.process.step()
         server = self.server
         if server.faults.active:
@@ -133,13 +134,13 @@ class SimReader(Files):
         """Return the state of a file as this host sees it. Raises OSError."""
         contents, view = self.server.contents, self.view
         if view is None:
-            found = os.stat(path)
+            state = os.stat(path)
         else:
             seen = view.look(path)
-            found = seen.about or fail(seen.error, path)
-        if contents is not None and (shown := contents.shown(found, self.host)) < found.st_size:
-            found = os.stat_result((*found[:6], shown, *found[7:10]), {"st_mtime": found.st_mtime})
-        return found
+            state = seen.about or fail(seen.error, path)
+        if contents is not None and (shown := contents.shown(state, self.host)) < state.st_size:
+            state = os.stat_result((*state[:6], shown, *state[7:10]), {"st_mtime": state.st_mtime})
+        return state
 
     def exists(self, path: PathLike) -> bool:
         return self.state(path) is not None

@@ -1,4 +1,5 @@
-"""The file server of a simulated world: its clock, numbers and faults, and the caches of its hosts."""
+"""The file server of a simulated world: its clock, numbers and faults, and the caches of its
+hosts."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ class Server:
     # ---- how late hosts see changes, and crashes ----
 
     def cache(self, most_s: float, least_s: float = 3.0, *, listings: bool = True) -> None:
-        """Have hosts keep names and attributes for `least_s` to `most_s` seconds; 0: no caches.
+        """Make hosts keep names and attributes for `least_s` to `most_s` seconds; 0: no caches.
 
-        These are acregmin and acregmax of nfs(5). With `listings`, folders are listed from the cache,
-        too; without, a listing asks the server, as Linux does unless mounted with `nocto`.
+        These are acregmin and acregmax of nfs(5). With `listings`, folders are listed from the
+        cache, too. Without, a listing asks the server, as Linux does unless mounted with `nocto`.
         """
         caching = self.caching
         caching.least_s, caching.most_s, caching.listings, caching.on = (
@@ -52,7 +53,7 @@ class Server:
         self._switched()
 
     def delay_contents(self, lag_s: float) -> None:
-        """Have other hosts see unsynced contents `lag_s` seconds after the write, names at once."""
+        """Show other hosts unsynced contents `lag_s` seconds after the write, names at once."""
         self.contents = self.contents or Contents(self.engine)
         self.contents.lag_s = lag_s
         self._switched()
@@ -64,7 +65,8 @@ class Server:
         self.journal = self.journal or Journal(self.engine, stash, self._touched)
 
     def crash(self, lost_s: float = 10.0) -> None:
-        """Lose unsynced names and contents of up to the last `lost_s` seconds; answer again at once.
+        """Lose unsynced names and contents of up to the last `lost_s` seconds; answer again at
+        once.
 
         Changes before `remember` are safe. Raises RuntimeError without it.
         """
@@ -82,7 +84,7 @@ class Server:
             self._views[host].clear()
 
     def close(self) -> None:
-        """Remove the files that were kept for a crash."""
+        """Remove the files kept for a crash."""
         if self.journal is not None:
             self.journal.close()
 
@@ -107,7 +109,7 @@ class Server:
         return self.engine.start_ms * 1_000_000 + int((self.engine.now + self.clock_s) * 1e9)
 
     def stamp(self, file: PathLike | int) -> None:
-        """Give a file or folder the time of now, if there is one."""
+        """Give an existing file or folder the current time."""
         now = self.now_ns()
         try:
             os.utime(file, ns=(now, now))
@@ -115,7 +117,7 @@ class Server:
             pass
 
     def made(self, about: os.stat_result) -> None:
-        """Number a file or folder that was just made."""
+        """Number a new file or folder."""
         self._count += 1
         self._inodes[about.st_dev, about.st_ino] = self._count
         if self.contents is not None:

@@ -1,4 +1,5 @@
-"""The cache of a host in front of the file server: names, attributes and listings, as in an NFS client.
+"""The cache of a host in front of the file server: names, attributes and listings, as in an NFS
+client.
 
 A reply of the server is kept for a random time. Until then the host sees no change of another host;
 it sees its own changes at once. Opening a file asks the server (close-to-open), unless the host
@@ -43,7 +44,7 @@ class HostView:
     def __init__(
         self, engine: Engine, root: str, caching: Caching, number: Callable[[os.stat_result], int]
     ) -> None:
-        """`number` gives the server's number of a file."""
+        """`number` returns the server's number of a file."""
         self._engine, self._root, self._caching, self._number = engine, root, caching, number
         self._seen: dict[str, Seen] = {}
         self._names: dict[int, set[str]] = {}
@@ -85,7 +86,8 @@ class HostView:
         return seen
 
     def names(self, folder: PathLike, ask: Callable[[PathLike], list[str]]) -> list[str]:
-        """Return the names in a folder that the host sees; `ask` asks the server. Raises OSError."""
+        """Return the names in a folder as the host sees them; `ask` asks the server. Raises
+        OSError."""
         name = _target(folder)
         kept, until = self._lists.get(name, ([], 0.0))
         if self._engine.now < until and self._caching.listings:
@@ -101,7 +103,7 @@ class HostView:
         return list(listing)
 
     def _missing_folder(self, name: str) -> Seen | None:
-        """Return the cached reply about a folder above `name` that the host takes for missing."""
+        """Return the cached reply about a folder above `name` that the host believes missing."""
         folder = os.path.dirname(name)
         while len(folder) > len(self._root):
             seen = self._seen.get(folder)
@@ -122,7 +124,7 @@ class HostView:
             fail(seen.error, path)
 
     def enter(self, path: PathLike, kind: Kind) -> None:
-        """Raise FileNotFoundError if the host does not even ask its server to change `path`."""
+        """Raise FileNotFoundError if the host would not even ask its server to change `path`."""
         if kind == "alter":
             self.find(path)
         elif kind != "read":
@@ -151,7 +153,8 @@ class HostView:
     # ---- appending ----
 
     def end(self, path: PathLike, size: int, *, opened: bool = False) -> int:
-        """Return the end of a file of `size` as the host sees it: NFS clients count it by themselves."""
+        """Return the end of a file of `size` as the host sees it: NFS clients count it
+        themselves."""
         name = os.fspath(path)
         known, until = self._ends.get(name, (size, 0.0))
         if opened or self._engine.now >= until:

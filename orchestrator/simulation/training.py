@@ -1,11 +1,12 @@
-"""The output of a simulated training: an MLLOG log as its workload writes it, drawn from published results.
+"""The output of a simulated training: an MLLOG log as its workload writes it, drawn from published
+results.
 
     facts = facts_of(load_entry("MI325X_08x08x32", "flux1", site=site))
     script = Trainings(facts).script(seed=7, start_ms=1_790_000_000_000, chance=random.Random(1))
     script.cut(1800.0)      # the same training, dead after half an hour
 
-Every log begins with the line MARK, and its records name the file `rehearsal`: nobody may take it for a result.
-The launcher logs `cache_clear`, so it is not in a script.
+Every log starts with the line MARK, and its records name the file `rehearsal`: nobody may take it
+for a result. The launcher logs `cache_clear`, so a script does not.
 """
 
 from __future__ import annotations
@@ -23,46 +24,49 @@ from orchestrator.simulation.training_facts import Behaviour, TrainingFacts, Val
 __all__ = ["FILE", "MARK", "Script", "TrainingFacts", "Trainings", "facts_of", "is_rehearsal"]
 
 MARK = b"orchestrator: rehearsal"
-"""How the first line of every script begins."""
+"""The start of the first line of every script."""
 FILE = REHEARSAL
 """`metadata.file` of every record of a script."""
 NEVER = float("inf")
 _STARTUP_SPREAD = 0.03
-"""Relative standard deviation, assumed: start-up times of a set lie 1 to 15 % around their median (startup.json, warm_range_s)."""
+"""Assumed relative standard deviation: start-up times of a set lie 1 to 15 % around their median
+(startup.json, warm_range_s)."""
 
 Line = tuple[float, bytes]
 
 
 @dataclass(frozen=True)
 class Script:
-    """The output of one training on its logging rank: (seconds after the program's start, bytes), rising, and its end.
+    """The output of one training on its logging rank, as rising (seconds after the program's start,
+    bytes), and its end.
 
-    The bytes of one moment are whole lines, one or several.
+    The bytes of a moment are whole lines.
     """
 
     lines: tuple[Line, ...]
     seconds: float
-    """When the program exits by itself; infinite if it never does."""
+    """The program's own exit; infinite if it never exits."""
     status: str
-    """Of run_stop: `success` or `aborted`; "" without one."""
+    """Status of run_stop: `success` or `aborted`; "" without a run_stop."""
 
     @property
     def output(self) -> bytes:
-        """The whole log."""
+        """Return the whole log."""
         return b"".join(text for _, text in self.lines)
 
     @property
     def run_start_s(self) -> float:
-        """Seconds until run_start; infinite without one."""
+        """Return seconds until run_start; infinite without one."""
         return self._moment_of(b'"run_start"')
 
     @property
     def run_stop_s(self) -> float:
-        """Seconds until run_stop; infinite without one."""
+        """Return seconds until run_stop; infinite without one."""
         return self._moment_of(b'"run_stop"')
 
     def cut(self, at_s: float, *, torn: bool = False) -> Script:
-        """Return the script of a program that dies at `at_s`. `torn`: in the middle of its last line."""
+        """Return the script of a program that dies at `at_s`. `torn`: in the middle of its last
+        line."""
         lines = [line for line in self.lines if line[0] <= at_s]
         if torn and lines:
             moment, text = lines[-1]
@@ -70,16 +74,17 @@ class Script:
         return self._ends(lines, min(self.seconds, at_s))
 
     def silent_from(self, at_s: float) -> Script:
-        """Return the script of a program that hangs at `at_s`: it prints nothing more and never exits."""
+        """Return the script of a program that hangs at `at_s`: it prints nothing more and never
+        exits."""
         return self._ends([line for line in self.lines if line[0] <= at_s], NEVER)
 
     def without_run_stop(self) -> Script:
-        """Return the script of a program that ends when it should, as if in order, but never logs run_stop."""
+        """Return the script of a program that ends normally, but never logs run_stop."""
         stop = self.run_stop_s
         return self._ends([line for line in self.lines if line[0] < stop], self.seconds)
 
     def with_lines(self, more: Iterable[Line]) -> Script:
-        """Return the script with further output; at the same moment it comes after its own."""
+        """Return the script with further output; at the same moment it follows its own."""
         return replace(self, lines=tuple(sorted([*self.lines, *more], key=lambda line: line[0])))
 
     def with_garbage(self, chance: random.Random, count: int = 10) -> Script:
@@ -90,7 +95,7 @@ class Script:
         )
 
     def with_long_line(self, at_s: float, size: int) -> Script:
-        """Return the script with a line of `size` bytes, its line end among them."""
+        """Return the script with a line of `size` bytes, newline included."""
         return self.with_lines([(at_s, b"x" * (size - 1) + b"\n")])
 
     def _ends(self, lines: list[Line], seconds: float) -> Script:
@@ -102,9 +107,10 @@ class Script:
 
 
 class Trainings:
-    """Draws trainings of one workload on one system.
+    """Trainings of one workload on one system.
 
-    `run_seconds`: the length of a usual run, if not the published one. `missed_share`: how often a run does not meet its target.
+    `run_seconds` replaces the published length of a usual run. `missed_share`: how often a run
+    misses its target.
     """
 
     def __init__(
@@ -117,7 +123,8 @@ class Trainings:
         self._curve = behaviour.curve
         self._rate_spread = behaviour.number("rate_spread")
         self._cost = behaviour.number("eval_cost")
-        # Seconds per sample, an evaluation counted as so many samples: then the mean of samples takes `seconds.run`.
+        # Seconds per sample, with an evaluation counted as samples: the mean of samples then takes
+        # `seconds.run`.
         self._pace = self.seconds.run / (self.samples.mean + self.samples.usual * self._cost)
         self._target = behaviour.number("target", 1.0 if facts.target is None else facts.target)
         keys = logged_keys(facts, behaviour, self._target)
@@ -126,7 +133,7 @@ class Trainings:
 
     @property
     def source(self) -> str:
-        """Where the length of a run comes from: published, estimated from which result, or assumed."""
+        """The source of the run length: published, estimated from a named result, or assumed."""
         return self.seconds.source
 
     def script(
@@ -140,10 +147,11 @@ class Trainings:
         pace: float = 1.0,
         chatter_lines: int = 0,
     ) -> Script:
-        """Return the output of one training that starts at `start_ms`, Unix milliseconds; `chance` decides the rest.
+        """Return the output of a training that starts at `start_ms`, Unix milliseconds; `chance`
+        decides the rest.
 
-        `cold`: the first in a new container. `misses`: it does not meet its target. `pace`: 2.0 takes twice the time.
-        `chatter_lines`: further lines, spread over the training.
+        `cold`: the first in a new container. `misses`: it does not meet its target. `pace`: 2.0
+        takes twice the time. `chatter_lines`: further lines, spread over the training.
         """
         at = self.samples
         startup = (self.seconds.cold if cold else self.seconds.startup) * _near_one(
@@ -172,7 +180,8 @@ class Trainings:
     def _run(
         self, start_ms: int, now: float, rate: float, crossing: float, last: int, status: str
     ) -> Iterator[Line]:
-        """Yield the lines from init_stop on. `rate`: seconds per sample; the run ends at `last` samples."""
+        """Yield the lines from init_stop on. `rate`: seconds per sample; the run ends at `last`
+        samples."""
         records, done, evaluation_s = self._records, 0, self._cost * rate
         throughput = b"%.4f" % (1 / max(rate, 1e-9))
         yield now, _filled(records.start, start_ms, now)
@@ -195,7 +204,7 @@ class Trainings:
 
 
 def logged_keys(facts: TrainingFacts, behaviour: Behaviour, target: float) -> dict[str, Value]:
-    """Return the keys between init_start and init_stop, with their values; without the seed."""
+    """Return the keys and values between init_start and init_stop, without the seed."""
     keys: dict[str, Value] = {
         "submission_benchmark": facts.benchmark,
         "submission_org": facts.submitter or "local",
@@ -213,7 +222,7 @@ def logged_keys(facts: TrainingFacts, behaviour: Behaviour, target: float) -> di
 
 
 def _derive(keys: dict[str, Value]) -> None:
-    """Add the values that benchmarks compute from others."""
+    """Add derived values."""
     base, warmup, steps = (
         keys.get(name)
         for name in ("opt_base_learning_rate", "opt_learning_rate_warmup_steps", "max_steps")
@@ -225,19 +234,19 @@ def _derive(keys: dict[str, Value]) -> None:
 
 
 def is_rehearsal(log: bytes) -> bool:
-    """Return whether a log, or its beginning, is that of a simulated training."""
+    """Return whether a log, or its start, comes from a simulated training."""
     return log.startswith(MARK) or b"\n" + MARK in log
 
 
 _TIME, _VALUE = b"\0", b"\1"
-"""Places in records that are ready but for these; JSON has no such bytes."""
+"""Placeholders in prepared records; JSON has no such bytes."""
 
 
 class _Evaluation(NamedTuple):
     """The records around one evaluation."""
 
     block: bytes
-    """The end of the block before it, and its start."""
+    """The end of the previous block, and the evaluation's start."""
     evaluation: bytes
     """Its value, and the start of the next block."""
     stop: dict[str, bytes]
@@ -245,7 +254,7 @@ class _Evaluation(NamedTuple):
 
 
 class _Records:
-    """The records of one workload, ready but for times and values."""
+    """The records of one workload, complete but for times and values."""
 
     def __init__(self, benchmark: str, keys: dict[str, Value]) -> None:
         # BERT's logs, and the referee, count samples as epochs.
@@ -259,7 +268,7 @@ class _Records:
         )
 
     def at(self, count: int) -> _Evaluation:
-        """Return the records around the evaluation at so many samples."""
+        """Return the records around the evaluation at `count` samples."""
         if count not in self._at:
             self._at[count] = self._made(count)
         return self._at[count]
@@ -315,7 +324,7 @@ def _record(event: str, key: str, value: bytes, metadata: dict[str, Value]) -> b
 
 
 def _near_one(chance: random.Random, spread: float) -> float:
-    """Return a factor; never further from 1 than three times its relative standard deviation."""
+    """Return a factor at most three relative standard deviations from 1."""
     return 1 + max(-3 * spread, min(3 * spread, chance.normalvariate(0.0, spread)))
 
 

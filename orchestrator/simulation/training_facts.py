@@ -1,4 +1,4 @@
-"""The facts of an entry that decide how its trainings go and what they log."""
+"""The facts of an entry that decide the course and the log of its trainings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TrainingFacts:
     accumulation: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
     logged: Mapping[str, Value] = field(default_factory=dict)
-    """Key of the log -> value, as the documents say it (`logged` of a workload); without the seed."""
+    """Key of the log -> value from the documents (`logged` of a workload), without the seed."""
     target: float | None = None
     target_is_upper_bound: bool = True
     minutes_per_run: int = 60
@@ -98,7 +98,8 @@ def value_of(text: str) -> str | int | float:
 
 
 class Behaviour:
-    """How trainings of one benchmark go: its part of workloads/results/trainings.json, in the environment of one entry."""
+    """Trainings of one benchmark in the environment of one entry: its part of
+    workloads/results/trainings.json."""
 
     def __init__(self, facts: TrainingFacts) -> None:
         document = _document()
@@ -110,7 +111,7 @@ class Behaviour:
         self._optional: dict[str, list[str]] = document["optional_keys"]
 
     def number(self, name: str, default: float = 0.0) -> float:
-        """Return a figure of the benchmark, `default` if it has none."""
+        """Return a figure of the benchmark, `default` if it is missing."""
         value = self._value(self._raw.get(name))
         return value if isinstance(value, (int, float)) else default
 
@@ -121,12 +122,13 @@ class Behaviour:
 
     @property
     def convergence(self) -> dict[str, Any] | None:
-        """Steps to the target by batch size, for a benchmark without reference convergence points."""
+        """Steps to the target by batch size, for a benchmark without reference convergence
+        points."""
         found: dict[str, Any] | None = self._raw.get("convergence")
         return found
 
     def keys(self) -> dict[str, Value]:
-        """Return the keys that the benchmark logs, with their values in this environment."""
+        """Return the logged keys of the benchmark, with their values in this environment."""
         keys = {name: self._value(raw) for name, raw in self._raw["keys"].items()}
         optional = {
             name: self._value({"env": variables}) for name, variables in self._optional.items()

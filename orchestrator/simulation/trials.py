@@ -1,8 +1,9 @@
-"""Many rehearsals of one set whose nodes fail at random: how long it takes with so many spare nodes.
+"""Many rehearsals of one set whose nodes fail at random: its duration by the number of spare nodes.
 
-A node fails after a time that is drawn from an exponential distribution, and is back after a fixed one. The same trial has
-the same trainings and the same failures of the same nodes with any number of spares. A trial in which no node fails before the
-set ends is not played: its time is that of its trainings, and as much around them as in sets that were played without failures.
+Times between failures follow an exponential distribution; a repair takes a fixed time. The same
+trial has the same trainings and the same node failures with any number of spares. A trial without a
+failure before the set's end is computed, not played: its trainings, plus the overhead of played
+sets without failures.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from orchestrator.simulation.rehearsal import LONGEST_S, RehearsalPlan, Rehearse
 from orchestrator.simulation.training import Trainings
 
 SAMPLES = 3
-"""Sets without failures that are played to learn how long everything around the trainings takes."""
+"""Sets without failures, played to measure the time around the trainings."""
 NEAR_LIMIT_S = 300.0
 """A run this close to its time limit is played."""
 UNPLAYED_S = 0.005
-"""Wall time of a trial that is not played."""
+"""Wall time of a computed trial."""
 CORES = len(os.sched_getaffinity(0))
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Failures:
-    """How nodes fail: the mean time between failures of a node, and how long it is away. Seconds."""
+    """Node failures: the mean time between failures of a node, and the repair time. Seconds."""
 
     mtbf_s: float
     repair_s: float
@@ -56,7 +57,7 @@ class Trial:
     complete: bool
     resumes: int
     failures: int
-    """Of nodes that a job of the set had."""
+    """Failures of nodes in a job of the set."""
     played: bool
 
 
@@ -66,12 +67,13 @@ class SparesResult:
 
     spares: int
     nodes: int
-    """Of the cluster."""
+    """Number of nodes of the cluster."""
     trials: tuple[Trial, ...]
 
     @cached_property
     def times(self) -> list[float]:
-        """Seconds until sets were complete, rising; infinite for those that never were."""
+        """Return the rising times until sets were complete, in seconds; infinite for those that
+        never were."""
         return sorted(trial.ended_s if trial.complete else math.inf for trial in self.trials)
 
     def quantile(self, share: float) -> float:
@@ -84,12 +86,12 @@ class SparesResult:
 
     @property
     def complete(self) -> float:
-        """The share of the sets that are complete in the end."""
+        """Return the share of the sets that are complete in the end."""
         return sum(trial.complete for trial in self.trials) / len(self.trials)
 
     @property
     def unattended(self) -> float:
-        """The share of the sets that are complete without a `resume`."""
+        """Return the share of the sets that are complete without a `resume`."""
         return sum(trial.complete and not trial.resumes for trial in self.trials) / len(self.trials)
 
     @property
@@ -98,7 +100,7 @@ class SparesResult:
 
 
 def half_width(share: float, trials: int) -> float:
-    """Return by how much a share of so many trials is uncertain: half of its 95 % interval (Wilson 1927)."""
+    """Return half of the 95 % interval of a share (Wilson 1927)."""
     z2 = 1.96**2
     return 1.96 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
 
@@ -120,7 +122,7 @@ class _FailingWorld(RehearsedWorld):
         """`chances` are those of the nodes, in the order of the cluster."""
         super().__init__(plan, folder, rendered)
         self._failures, self.hits = failures, 0
-        """`hits`: failures of nodes that a job of the set had."""
+        """`hits`: failures of nodes in a job of the set."""
         for number, chance in enumerate(chances[: len(plan.nodes)], 1):
             self._fails_later(number, chance, 0.0)
 
@@ -138,19 +140,19 @@ class _FailingWorld(RehearsedWorld):
 
 @dataclass(frozen=True)
 class Measured:
-    """What sets without failures that were played have shown."""
+    """Measurements of played sets without failures."""
 
     overhead_s: float
-    """What a set takes beyond its trainings."""
+    """Duration of a set beyond its trainings."""
     limit_s: float
-    """A set that may take longer has to be played; 0: every one."""
+    """A set that may take longer has to be played; 0: every set."""
     wall_s: float
-    """How long it takes to play one."""
+    """Wall time to play a set."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is the same in all trials with one number of spares."""
+    """The constants of all trials with one number of spares."""
 
     plan: RehearsalPlan
     rendered: Rendered
@@ -196,7 +198,7 @@ class Case:
         return self.plan.entry.site.side_by_side
 
     def unplayed_s(self, seed: int) -> float:
-        """Return how long a set without failures takes; infinite if it has to be played for that."""
+        """Return the duration of a set without failures; infinite if it has to be played."""
         lengths = [self.length_s(seed, run) for run in range(1, self.plan.nexp + 1)]
         limits = self.plan.entry.site.limits
         timeout_s = 60 * (limits.run_timeout_minutes or self.plan.entry.minutes_per_run)
@@ -208,13 +210,13 @@ class Case:
         return whole_s if fits else math.inf
 
     def expected_s(self, failures: Failures) -> float:
-        """Return the wall time that a trial takes on average."""
+        """Return the average wall time of a trial."""
         whole_s = self.unplayed_s(0)
         played = 1 - math.exp(-job_nodes(self.plan.entry) * whole_s / failures.mtbf_s)
         return self.known.wall_s * played + UNPLAYED_S
 
     def length_s(self, seed: int, run: int) -> float:
-        """Return the seconds that a training takes."""
+        """Return the seconds of a training."""
         script = self.trainings.script(seed=run, start_ms=0, chance=random.Random(f"{seed}/{run}"))
         return script.seconds
 
@@ -224,7 +226,7 @@ class Case:
 
 
 def scheduled_s(lengths: Sequence[float], at_once: int) -> float:
-    """Return when the last of these runs ends: so many go on at once, and the next one starts when one has ended."""
+    """Return the end of the last run, with `at_once` runs in parallel."""
     ends = [0.0] * at_once
     for length in lengths:
         heapq.heapreplace(ends, ends[0] + length)
@@ -238,7 +240,7 @@ class _Trials:
         self.cases, self.failures, self.seed, self.folder = cases, failures, seed, folder
 
     def trial(self, number: int) -> list[Trial]:
-        """Return what becomes of one trial with each number of spares."""
+        """Return the results of one trial, one for each number of spares."""
         seed = int.from_bytes(sha256(f"{self.seed}/{number}".encode()).digest()[:6], "big")
         unplayed_s = [case.unplayed_s(seed) for case in self.cases]
         return [
@@ -247,7 +249,7 @@ class _Trials:
         ]
 
     def measure(self, index: int) -> Measured:
-        """Return what sets without failures of one case show."""
+        """Return the measurements of one case."""
         return self.cases[index].measured(self.folder / str(os.getpid()))
 
     def _one(self, case: Case, seed: int, unplayed_s: float) -> Trial:
@@ -263,7 +265,7 @@ class _Trials:
 
 
 def _chances(case: Case, seed: int) -> list[random.Random]:
-    """Return the chance by which each node fails: the same in a trial with any number of spares."""
+    """Return each node's source of failures: the same in a trial with any number of spares."""
     return [random.Random(f"{seed}/node {number}") for number in range(len(case.plan.nodes))]
 
 
@@ -272,11 +274,11 @@ def _chances(case: Case, seed: int) -> list[random.Random]:
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 _here: list[_Trials] = []
-"""In a process that plays some of the trials: what it plays."""
+"""The trials of a worker process."""
 
 
 def _begin(trials: _Trials) -> None:
-    """Start a process that plays some of the trials. Ctrl-C is left to the one that waits for it."""
+    """Set up a worker process. Its parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
@@ -298,27 +300,31 @@ def run_trials(
     folder: Path,
     expect: Callable[[float], object] = lambda seconds: None,
 ) -> list[SparesResult]:
-    """Play `trials` sets of each plan, side by side on all cores, in `folder`, which is their own.
+    """Play `trials` sets of each plan, side by side on all cores, in `folder`, which must be their
+    own.
 
-    The plans differ in their spares alone; their seed is that of all trials. `expect` is called with the seconds that this
-    takes about, once they are known.
+    The plans differ only in their spares; the first plan's seed counts. `expect` is called with the
+    expected seconds, once they are known.
     """
     cases = [Case(plan, Rendered(plan.entry, plan.nexp)) for plan in plans]
     all_trials = _Trials(cases, failures, plans[0].seed, folder)
     known = _spread(all_trials, _measure, range(len(cases)))
-    all_trials.cases = [replace(case, known=one) for case, one in zip(cases, known, strict=True)]
+    all_trials.cases = [
+        replace(case, known=measured) for case, measured in zip(cases, known, strict=True)
+    ]
     expect(trials * sum(case.expected_s(failures) for case in all_trials.cases) / CORES)
-    found = _spread(all_trials, _trial, range(1, trials + 1))
+    rows = _spread(all_trials, _trial, range(1, trials + 1))
     return [
-        SparesResult(plan.entry.site.spares, len(plan.nodes), tuple(row[index] for row in found))
+        SparesResult(plan.entry.site.spares, len(plan.nodes), tuple(row[index] for row in rows))
         for index, plan in enumerate(plans)
     ]
 
 
 def _spread(trials: _Trials, work: Callable[[int], T], numbers: range) -> list[T]:
-    """Return what `work` gives for each number, in order, done by as many processes as there are cores.
+    """Return the results of `work` for each number, in order, computed on all cores.
 
-    Signals wait while these start: an exception that a handler raises inside `os.fork` is lost.
+    Signals are blocked while processes start: an exception raised by a handler inside `os.fork` is
+    lost.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     pool = ProcessPoolExecutor(
