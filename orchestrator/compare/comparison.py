@@ -1,4 +1,4 @@
-"""Two sides against each other: ratios, how sure they are, and what differs."""
+"""Two sides against each other: ratios, how sure they are, and their differences."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ VERDICTS = {
     "apart_unknown": ("not reproduced", "no interval: one side has no runs"),
     "none": ("cannot be compared: a side has no time", ""),
 }
-"""What a comparison comes to, and how sure that is. Reproduced: within 1 %."""
+"""The outcome of a comparison, and its certainty. Reproduced: within 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideDifference:
-    """A name with two values; "" where a side does not have it."""
+    """A name with two values; "" if a side lacks it."""
 
     kind: str
     """`setting`, `environment` or `tunable`"""
@@ -51,7 +51,8 @@ class Comparison:
 
     @property
     def runs_to_settle(self) -> int | None:
-        """How many more runs make it sure, of B; of each side where A can have more. None: not known, or too many."""
+        """Return how many more runs make it sure: of B, or of each side if A can have more.
+        None: unknown, or too many."""
         if self.interval is None or self.a.times is None or self.b.times is None:
             return None
         return runs_to_settle(self.a.times, self.b.times, NEAR, both=self.a.kind != "published")
@@ -94,15 +95,15 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare `b` with `a`. Raises UsageError when they are different benchmarks."""
-    if len({a.benchmark, b.benchmark} - {"None"}) > 1:  # as a log without a name of one is read
+    """Compare `b` with `a`. Raises UsageError for different benchmarks."""
+    if len({a.benchmark, b.benchmark} - {"None"}) > 1:  # as read from a log without a benchmark
         raise UsageError(
             f"{a.name} is {a.benchmark} and {b.name} is {b.benchmark}: times of different benchmarks say nothing of each other",
             hint="orchestrator published --benchmark lists what a set can be compared with",
         )
     found = interval(a.times, b.times) if a.times and b.times else None
     both = a.score is not None and b.score is not None
-    # One side without a valid score: both by their plain means, or a factor would be on one side only.
+    # One side without a valid score: compare plain means, or only one side would have a factor.
     ratio = _ratio(a.score, b.score) if both else _ratio(a.mean or a.score, b.mean or b.score)
     if found and not both and (a.score or b.score):
         found = None
@@ -136,7 +137,7 @@ def verdict(ratio: float | None, found: Interval | None) -> str:
 
 
 def differences(a: Side, b: Side) -> list[SideDifference]:
-    """Return what differs of what both sides tell about themselves."""
+    """Return the differences between the settings that both sides have."""
     found = []
     for kind, mine, theirs in (
         ("setting", a.settings, b.settings),

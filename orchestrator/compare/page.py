@@ -1,4 +1,4 @@
-"""A comparison as one self-contained HTML page, of the same make as the report of a set."""
+"""A comparison as one self-contained HTML page, in the style of a set's report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROW = 34
 
 
 def page(comparisons: Sequence[Comparison]) -> str:
-    """Return the page's text: every side against the first one, which all `comparisons` share."""
+    """Return the page: every side against the first, which all `comparisons` share."""
     first = comparisons[0].a
     sides = [first, *(one.b for one in comparisons)]
     names = [chr(ord("A") + index) if index < 26 else str(index + 1) for index in range(len(sides))]
@@ -70,7 +70,7 @@ def _percent(one: Comparison) -> str:
 
 
 def signed(ratio: float) -> str:
-    """Return a ratio as what it is more or less than 1: `+0.4 %`."""
+    """Return a ratio as a signed percentage: `+0.4 %`."""
     return f"{(ratio - 1) * 100:+.1f} %" if abs(ratio - 1) < 10 else f"× {ratio:.3g}"
 
 
@@ -102,7 +102,7 @@ def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part
 
 
 def _runs(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> Safe:
-    """A row per side: its runs, its score, and the interval of that."""
+    """Return a row per side: its runs, its score, and the interval of that."""
     values = [
         value
         for side in sides
@@ -164,7 +164,8 @@ def _tick(chart: Chart, row: int, value: float, class_: str, reach: int) -> None
 
 
 def _sure(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Part]:
-    """The ratios of the times to A's, each with its interval, beside the 1 % within which two are equal."""
+    """Return the ratios of the times to A's, with intervals, next to the 1 % that counts as
+    equal."""
     rows = [
         (
             name,

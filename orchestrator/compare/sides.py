@@ -1,4 +1,4 @@
-"""What can be compared: a set folder, a folder of anybody's logs, or a published entry."""
+"""The sides of a comparison: a set folder, a folder of any logs, or a published entry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NOT_SETTINGS = frozenset(
 
 @dataclass(slots=True)
 class Side:
-    """One side of a comparison. Times are minutes, `rate` samples per second; None where the side does not say it."""
+    """One side of a comparison. Times are minutes, `rate` samples per second; None if unknown."""
 
     name: str
     kind: str
@@ -53,27 +53,27 @@ class Side:
     times: Trimmed | None
     runs: int
     minutes: tuple[float, ...] = ()
-    """Minutes of the runs as `times` takes them, in the order of their logs, without runs that failed."""
+    """Minutes of the successful runs, in the order of their logs."""
     goal: str = ""
-    """The target in words, of a workload that is scored by its own rules."""
+    """The target in words, for a workload with its own rules."""
     problem: str = ""
     """Why there is no valid score."""
     rehearsed: bool = False
-    """No training ran: it was made by a simulation."""
+    """True for a simulated set: no training ran."""
     environment: dict[str, str] = field(default_factory=dict)
     tunables: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def scored(self) -> float | None:
-        """The score, or the olympic mean of a set that has no valid one."""
+        """Return the score, or the olympic mean of a set without a valid one."""
         return self.score if self.score is not None else self.mean
 
 
 def find_side(name: str, *, ruleset: str = "") -> Side | None:
-    """Return the side that `name` means: a folder, or a published entry; None when it is neither.
+    """Return the side called `name`: a folder, or a published entry; None for neither.
 
-    Raises UsageError when several entries fit, InputError when a folder's logs cannot be used.
+    Raises UsageError for several matching entries, InputError for unusable logs.
     """
     return _folder(name, ruleset) if os.path.isdir(name) else _published(name)
 
@@ -136,7 +136,8 @@ def _rate(score: Score) -> float | None:
 
 
 def _samples(score: Score) -> float | None:
-    """Return the mean samples to converge without the smallest and the largest, as the RCP test takes it."""
+    """Return the mean samples to converge without the smallest and the largest, as in the RCP
+    test."""
     counts = [
         float(run.samples)
         for run in _in_window(score)
@@ -153,7 +154,8 @@ def _positive(value: Any) -> bool:
 
 
 def _logged(log: Log) -> dict[str, str]:
-    """Return the settings that a run logs before it starts: batch size, optimiser, precision; the last of each."""
+    """Return the last logged value of each setting before the run: batch size, optimiser,
+    precision."""
     found = {}
     for record in log.records:
         if record.key == "run_start":
@@ -193,7 +195,8 @@ def _add_set(side: Side, root: Path, described: dict[str, Any]) -> None:
 
 
 def _published(name: str) -> Side | None:
-    """Return a published entry by MLCommons' number or as round/benchmark/system. UsageError when several fit."""
+    """Return a published entry by MLCommons' number or as round/benchmark/system. UsageError for
+    several."""
     try:
         from orchestrator.published import find, load
     except ImportError:

@@ -16,7 +16,8 @@ _HEADINGS = {"setting": "SETTINGS", "environment": "ENVIRONMENT", "tunable": "TU
 
 
 def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
-    """Return the whole comparison of two sides: is it reproduced, how sure, how many runs would settle it, the rest."""
+    """Return the whole comparison of two sides: is it reproduced, how sure, how many runs would
+    settle it, the rest."""
     a, b = comparison.a, comparison.b
     lines = [*_verdict(comparison, screen), ""]
     rows = [
@@ -50,7 +51,7 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
 
 
 def verdict_lines(comparison: Comparison) -> list[str]:
-    """Return what the comparison comes to, how sure that is, and how many more runs would settle it."""
+    """Return the verdict, its certainty, and how many more runs would settle it."""
     what, sure = VERDICTS[comparison.verdict]
     a, b, ratio = comparison.a.scored, comparison.b.scored, comparison.score_ratio
     if ratio is None:

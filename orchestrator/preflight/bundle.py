@@ -1,4 +1,4 @@
-"""The bundle that a preflight runs: rendered into a hidden folder beside the sets, removed whatever happens."""
+"""The bundle of a preflight: rendered into a hidden folder next to the sets, and always removed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 HOST_ONLY = ("local_2x2x8", "builtin")
-"""System and workload of a preflight that names none: no GPU, no fabric, no data, and its image is not looked for."""
+"""Default system and workload of a preflight: no GPU, no fabric, no data, and no image check."""
 
 PREFIX = ".preflight-"
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A rendered bundle in `folder`; `env` is what its scripts get of the caller's environment. `python`: that of the nodes."""
+    """A rendered bundle in `folder`; `env` is the environment of its scripts, `python` that of
+    the nodes."""
 
     folder: Path
     env: dict[str, str]
@@ -46,13 +47,13 @@ class Bundle:
 
 
 def with_deep(entry: Entry) -> Entry:
-    """`entry` with what measures the bandwidth between nodes."""
+    """Return `entry` with the bandwidth test between nodes."""
     preflight = entry.site.preflight.model_copy(update={"deep": True})
     return replace(entry, site=entry.site.model_copy(update={"preflight": preflight}))
 
 
 def without_image(entry: Entry) -> Entry:
-    """`entry` with the checks of hosts alone: what belongs to a workload is not known."""
+    """Return `entry` with host checks only, without those of a workload."""
     site = entry.site
     preflight = site.preflight.model_copy(
         update={"skip": list(dict.fromkeys([*site.preflight.skip, "image"]))}
@@ -65,7 +66,8 @@ def without_image(entry: Entry) -> Entry:
 
 @contextmanager
 def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
-    """Render `entry` below `log_dir`, where all nodes see it. Raises SetError when that cannot be written."""
+    """Render `entry` below `log_dir`, visible to all nodes. Raises SetError if that is not
+    writable."""
     from orchestrator.render import render_bundle, write_bundle
 
     files = render_bundle(entry, nexp=1)
@@ -80,7 +82,7 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
                 f"cannot write a bundle into {log_dir}: {error.strerror or error}",
                 hint=f"is the shared storage mounted, and with room? df -h {log_dir}",
             ) from error
-        # What the nodes write goes there too, and with it.
+        # The nodes write there too, so their files are removed with it.
         env = {**environment(os.environ, entry), "ORCH_SET_DIR": str(folder)}
         yield Bundle(folder, env, entry.site.preflight.check_seconds, entry.site.python)
     finally:
@@ -88,9 +90,10 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
 
 
 def environment(caller: Mapping[str, str], entry: Entry) -> dict[str, str]:
-    """As a job of a set gets it: nothing of the caller's shell can change what is checked.
+    """Return the environment of a job: nothing of the caller's shell can change the checks.
 
-    ORCH_* are the prefixes of rehearsals; the job's own names must not leak in from a shell inside a set.
+    ORCH_* are the prefixes of rehearsals; the job's own names must not leak in from a shell inside
+    a set.
     """
     from orchestrator.runset.create import needed_names
     from orchestrator.runset.submit import CLEAN_ENV
@@ -106,7 +109,7 @@ def environment(caller: Mapping[str, str], entry: Entry) -> dict[str, str]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove it, also when Ctrl-C is pressed once more; a node that writes its last file just now is waited for."""
+    """Remove it, even if Ctrl-C is pressed again. Wait for a node that is writing its last file."""
     before = None
     with suppress(ValueError):  # not the main thread
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -121,8 +124,8 @@ def _remove(folder: Path) -> None:
 
 
 def _sweep(log_dir: Path) -> None:
-    """Remove what a preflight of this host left that was killed."""
-    # The whole name: host `login` must not take what `login-900001` has for its own.
+    """Remove the bundles of killed preflights on this host."""
+    # The whole name: host `login` must not remove those of `login-900001`.
     mine = re.compile(re.escape(f"{PREFIX}{os.uname().nodename}-") + "([0-9]+)-[0-9a-f]{4}")
     with suppress(OSError):
         for name in os.listdir(log_dir):

@@ -1,4 +1,4 @@
-"""Where a preflight runs: in an allocation, in a short one of its own, over SSH, or on this host."""
+"""Places of a preflight: an allocation, a short allocation of its own, SSH, or this host."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from orchestrator.preflight.bundle import Bundle
 
 WAIT_S = 15
-"""For idle nodes salloc needs a look of the scheduler at its queue, which is seconds; who waits longer waits for a job."""
+"""For idle nodes salloc waits for one pass of the scheduler, some seconds. A longer wait means
+waiting for a job."""
 COMPLETING_S = 10
 DEEP_S = 1200
-"""The bundle begins no measurement after 900 s; one may last 135 s, and letting go 30 s."""
+"""The bundle starts no measurement after 900 s; one may last 135 s, and its end 30 s."""
 SPARE_S = 60
-"""Beyond the checks themselves: starting a step, a judge that waits for shared storage."""
+"""Beyond the checks themselves: the start of a step, and a judge that waits for shared storage."""
 ENDING_S = 15.0
 INVISIBLE = 96
 """Exit code of a host that does not see the bundle."""
@@ -36,7 +37,7 @@ INVISIBLE = 96
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is wanted of the nodes: `deep` measures the bandwidth between them too."""
+    """A request to check nodes; `deep` also measures the bandwidth between them."""
 
     bundle: Bundle
     deep: bool = False
@@ -56,7 +57,7 @@ class Request:
 
 
 def in_allocation(request: Request, nodes: Sequence[str], caller: Mapping[str, str]) -> Verdicts:
-    """Check `nodes`, which this shell's allocation has."""
+    """Check `nodes` of this shell's allocation."""
     slurm = {name: value for name, value in caller.items() if name.startswith("SLURM")}
     done = _run(request.argv(nodes), {**request.bundle.env, **slurm}, request.limit_s)
     return judge(nodes, _rows(request, done), {})
@@ -75,10 +76,11 @@ def on_this_host(request: Request) -> Verdicts:
 def allocate(
     request: Request, entry: Entry, names: Sequence[str], tell: Callable[[str], None]
 ) -> Verdicts:
-    """Check the idle ones of `names` (() for all nodes of the partition) in an allocation that ends with the checks.
+    """Check the idle nodes of `names` (() for the whole partition) in an allocation that ends with
+    the checks.
 
-    Nodes that are down, drained or in use are in the verdicts as not tested. Raises SchedulerError when Slurm does not
-    give the idle ones.
+    The verdicts list nodes that are down, drained or in use as not tested. Raises SchedulerError if
+    Slurm does not allocate the idle ones.
     """
     from orchestrator.scheduler.slurm_nodes import BUSY, GRANTED
 
@@ -86,7 +88,7 @@ def allocate(
     for last in (False, True):
         given, untried, idle = _idle(site, names)
         for _ in range(COMPLETING_S):
-            # A job that has just ended leaves its nodes in a second or two.
+            # The nodes of a job that has just ended are free in a second or two.
             if not any(state.startswith("completing") for state in untried.values()):
                 break
             time.sleep(1)
@@ -101,12 +103,12 @@ def allocate(
             return judge(given, _rows(request, done), {}, untried)
         if last or not BUSY.search(done.stderr):
             raise _not_allocated(done)
-        # Somebody took one of them between our question and our request.
+        # Another job took a node between our question and our request.
     raise AssertionError("the last try returns or raises")
 
 
 def _idle(site: Site, names: Sequence[str]) -> tuple[list[str], dict[str, str], list[str]]:
-    """(all nodes that are meant, why some cannot be tested, the others)"""
+    """Return (all requested nodes, why some cannot be tested, the others)."""
     from orchestrator.nodes.names import expand_all
     from orchestrator.scheduler.slurm_nodes import node_states
 
@@ -178,7 +180,7 @@ def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
 def over_ssh(
     request: Request, nodes: Sequence[NamedNode], *, transport: Transport, limit: int
 ) -> Verdicts:
-    """Check `nodes`, which need not belong to a scheduler. Their lines go to the judge as they come."""
+    """Check `nodes`, which need no scheduler. Their lines go to the judge as they arrive."""
     from orchestrator.nodes.fanout import each
     from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Until
 
@@ -230,7 +232,8 @@ SEE = f'test -r "$2/__main__.py" || exit {INVISIBLE}; exec "$1" -I -S -B "$2" no
 
 
 def _marker(bundle: Bundle) -> dict[str, str]:
-    """A file on shared storage that every node must see, and the variables that tell nodes and judge about it."""
+    """Write a marker on shared storage for every node to see. Return its variables for nodes and
+    judge."""
     text, path = os.urandom(8).hex(), bundle.folder / "preflight" / ".seen"
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"{text}\n")
@@ -241,7 +244,8 @@ def _marker(bundle: Bundle) -> dict[str, str]:
 
 
 class Judge:
-    """preflight.sh --judge, which reads the nodes' lines while they come: it compares their clocks with its own."""
+    """preflight.sh --judge, which reads the nodes' lines as they arrive: it compares their
+    clocks with its own."""
 
     def __init__(self, argv: list[str], env: Mapping[str, str]) -> None:
         self.process = _start(argv, env, stdin=subprocess.PIPE)
@@ -253,10 +257,10 @@ class Judge:
         _end(self.process)
 
     def give(self, node: str, lines: bytes) -> None:
-        """Pass on what a node said about itself: the judge cannot see which node a line comes from."""
+        """Pass on a node's lines with its name: the judge cannot see their origin."""
         said = lines.decode("utf-8", "replace").split("\n")
         own = "".join(f"{line}\n" for line in said if line.split("\t", 2)[1:2] == [node])
-        with suppress(BrokenPipeError):  # it says why in its last words
+        with suppress(BrokenPipeError):  # its last output has the reason
             self.process.stdin.write(own)  # type: ignore[union-attr]
             self.process.stdin.flush()  # type: ignore[union-attr]
 
@@ -273,7 +277,7 @@ def _run(
 def _start(
     argv: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[str]:
-    # A process group of its own: Ctrl-C reaches us alone, and we end the rest in order.
+    # A process group of its own: Ctrl-C reaches us alone, and we end the others in order.
     try:
         return subprocess.Popen(
             argv,
@@ -308,7 +312,7 @@ def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.Compl
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End what still runs: TERM first, because salloc then gives its nodes back and preflight.sh ends its step."""
+    """End the rest. TERM first: salloc then releases its nodes and preflight.sh ends its step."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -324,7 +328,8 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _kill_all(process: subprocess.Popen[str]) -> None:
-    """End by force what works in the folder of this preflight: salloc puts its command into a group of its own."""
+    """Kill all processes in the folder of this preflight: salloc gives its command a group of
+    its own."""
     words = process.args if isinstance(process.args, list) else []
     script = next(
         (str(word).encode() for word in words if str(word).endswith("/preflight.sh")), b""
@@ -341,7 +346,8 @@ def _kill_all(process: subprocess.Popen[str]) -> None:
 
 
 def _rows(request: Request, done: subprocess.CompletedProcess[str]) -> list[Row]:
-    """The table that preflight.sh wrote. Raises SchedulerError with its last words when it wrote none."""
+    """Return the table written by preflight.sh. Without one, raise SchedulerError with its last
+    output."""
     try:
         return parse_table(request.bundle.table.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:

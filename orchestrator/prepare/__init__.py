@@ -1,1 +1,2 @@
-"""Getting a workload's data: the published steps in its container, resumable, and the check of what is there."""
+"""Prepare a workload's data: the published steps in its container, resumable, and a check of the
+result."""

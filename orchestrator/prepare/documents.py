@@ -1,4 +1,5 @@
-"""The documents in prepare/: one per workload, with the published steps of each round."""
+"""The documents in workloads/preparations/: one per workload, with the published steps of each
+round."""
 
 from __future__ import annotations
 
@@ -38,16 +39,18 @@ class PathPart(DocumentPart):
 
 
 class CleanPart(DocumentPart):
-    """What a half-done step leaves and its next try deletes first. What is there before the first try is not ours."""
+    """Remains of a half-done step, deleted before its next try. Files from before the first try
+    belong to others."""
 
     variable: Variable
     path: Annotated[RelativePath, AfterValidator(_below)]
 
 
 class OverwritePart(DocumentPart):
-    """A folder in which the step's own commands delete or overwrite what they find.
+    """A folder in which the step's own commands delete or overwrite files.
 
-    Nothing may be in it when the step is tried first, and later only what it `makes` there: shell patterns of names.
+    It must be empty before the first try. Later it may hold only files that match `makes`: shell
+    patterns of names.
     """
 
     variable: Variable
@@ -63,11 +66,13 @@ class SpacePart(DocumentPart):
 
 
 class StepPart(DocumentPart):
-    """One step: bash text that runs in a container of its own, in `workdir`, and ends at its first failing command.
+    """One step: bash text that runs in a container of its own, in `workdir`, and ends at its first
+    failing command.
 
-    `secret` names a variable that the step needs and that must not be seen; `leaves` must be there, and not be empty,
-    after it (the published `bash <(curl ...)` ends well when curl does not); an `optional` step runs on request only.
-    `mounts` stand in place of the round's. Nothing of `clean` and `overwrites` may be there before the first try.
+    `secret` names a hidden variable of the step. `leaves` must exist and not be empty afterwards:
+    the published `bash <(curl ...)` succeeds even if curl fails. An `optional` step runs on request
+    only. `mounts` replace those of the round. Nothing in `clean` and `overwrites` may exist before
+    the first try.
     """
 
     name: Name
@@ -83,7 +88,7 @@ class StepPart(DocumentPart):
 
 
 class PreparationRound(DocumentPart):
-    """The steps of one round, and what they leave."""
+    """The steps of one round, and the tree they leave."""
 
     source: Line
     space: list[SpacePart] = []
@@ -96,7 +101,7 @@ class PreparationRound(DocumentPart):
 
 
 class Preparation(DocumentPart):
-    """prepare/<workload>.yaml"""
+    """workloads/preparations/<workload>.yaml"""
 
     kind: Literal["preparation"]
     name: Name
@@ -104,14 +109,14 @@ class Preparation(DocumentPart):
 
 
 def names() -> list[str]:
-    """Return the workloads that have a published preparation."""
+    """Return the workloads with a published preparation."""
     return sorted(path.stem for path in data_dir("workloads/preparations").glob("*.yaml"))
 
 
 def load_preparation(name: str) -> tuple[Document, Preparation]:
-    """Return the preparation of workload `name`, or that in the file `name`.
+    """Return the preparation of workload `name`, or of the file `name`.
 
-    Raises UsageError when there is none, DescriptorError with every problem of a wrong document.
+    Raises UsageError if it is missing, DescriptorError with every problem of a document.
     """
     path = (
         Path(name)
@@ -131,7 +136,7 @@ def load_preparation(name: str) -> tuple[Document, Preparation]:
 
 
 def _check(document: Document, key: str, part: PreparationRound) -> None:
-    """Note what single values cannot tell: variables without a mount, and steps of the same name."""
+    """Report problems between values: variables without a mount, and steps of the same name."""
     known = {mount.variable for mount in part.mounts}
     used: list[tuple[tuple[str | int, ...], str]] = [
         (("space", at), one.variable) for at, one in enumerate(part.space)

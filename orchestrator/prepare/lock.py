@@ -1,4 +1,5 @@
-"""One preparation of the same data at a time, on whatever machine: a lease (onnode/set/lease.py) on the shared storage."""
+"""One preparation of the same data at a time, on whatever machine: a lease (onnode/set/lease.py)
+on the shared storage."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from orchestrator.onnode.set.lease import BEAT_S, HeldError, Lease
 
 
 class DataLock:
-    """`with DataLock(path, lost) as lock:`; raises SetError when somebody else holds it, InputError when it cannot be made.
+    """`with DataLock(path, lost) as lock:`; raises SetError when somebody else holds it, InputError
+    when it cannot be made.
 
-    `lost` is called, in another thread, when the lock turns out to be another's: this machine was cut off for too long.
+    `lost` is called, in another thread, when the lock turns out to be another's: this machine was
+    cut off for too long.
     """
 
     def __init__(self, path: Path, lost: Callable[[], None], *, beat_s: float = BEAT_S) -> None:

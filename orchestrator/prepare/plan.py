@@ -1,4 +1,4 @@
-"""What is to be done for one workload on one site: folders, image, steps. Nothing is touched here."""
+"""The plan for one workload on one site: folders, image, steps. It changes nothing."""
 
 from __future__ import annotations
 
@@ -34,22 +34,23 @@ class Plan:
     image: str
     part: PreparationRound
     folders: dict[str, Path]
-    """Host folder of each variable, as the site gives it."""
+    """Host folder of each variable, from the site."""
     steps: tuple[StepPart, ...]
     engine_command: tuple[str, ...] = ("docker",)
-    """How people call the site's engine."""
+    """The site's command for its engine."""
 
     @property
     def own_folder(self) -> Path:
-        """Where this tool keeps what it knows: in the data folder, so that any machine can go on, and beside the data.
+        """Return the folder of this tool's records. It is in the data folder, outside the data, so
+        that any machine can continue.
 
-        One for all rounds, which may want the same folders.
+        All rounds share it, as they may want the same folders.
         """
         return self.folders[self.part.mounts[0].variable] / STATE_FOLDER / self.workload
 
     @property
     def state_folder(self) -> Path:
-        """Where states and logs of the round's steps are."""
+        """Return the folder of the states and logs of the round's steps."""
         return self.own_folder / self.round
 
     @property
@@ -70,7 +71,7 @@ class Plan:
         return self.folders[part.variable] / part.path
 
     def container_path(self, step: StepPart, part: CleanPart) -> str:
-        """Where the path is in the step's container. Raises UsageError when no mount shows it."""
+        """Return the path in the step's container. Raises UsageError without a mount for it."""
         for mount in self.mounts(step):
             inside = Path(part.path).is_relative_to(mount.subpath) if mount.subpath else True
             if mount.variable == part.variable and inside:
@@ -83,12 +84,12 @@ class Plan:
         return step.workdir or self.part.workdir
 
     def text(self, step: StepPart, *, again: bool) -> str:
-        """Return the bash text of `step`; `again`: what an earlier try left half-done is deleted first."""
+        """Return the bash text of `step`; `again`: first delete the remains of an earlier try."""
         removed = [self.container_path(step, one) for one in step.clean] if again else []
         return (f"rm -rf -- {shlex.join(removed)}\n" if removed else "") + step.run
 
     def fingerprint(self, step: StepPart) -> str:
-        """A hash of what the step does; a step that was done under another one is done again."""
+        """Return a hash of the step's definition: a step done under another hash is done again."""
         mounts = [
             f"{mount.variable}/{mount.subpath or ''}:{mount.container}"
             for mount in self.mounts(step)
@@ -109,7 +110,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan for `workload`: a name, or a preparation file. `round` None takes the newest.
 
-    `extra` names optional steps that are wanted. Raises UsageError or DescriptorError.
+    `extra` names the requested optional steps. Raises UsageError or DescriptorError.
     """
     from orchestrator.model import Catalogue
     from orchestrator.prepare.documents import load_preparation

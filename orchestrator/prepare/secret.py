@@ -1,4 +1,4 @@
-"""A token on its way to a step: from a file or the environment to the step's standard input, and nowhere else."""
+"""A token's way to a step: from a file or the environment to the step's standard input only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIDDEN = b"[hidden]"
 
 
 class Secret:
-    """A value that shows itself to nobody by accident."""
+    """A value that never appears by accident."""
 
     def __init__(self, name: str, value: str) -> None:
         if (
@@ -39,7 +39,8 @@ class Secret:
 
 
 def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = None) -> Secret:
-    """Return the secret `name` from `file`, else from the environment. Raises UsageError when there is none.
+    """Return the secret `name` from `file`, else from the environment. Raises UsageError if it is
+    missing.
 
     A file that others may read is refused.
     """
@@ -57,7 +58,7 @@ def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = Non
 def _content(path: Path) -> str:
     try:
         with open_regular(path) as file:
-            # Of the open file, so that nobody can put another one in its place in between.
+            # Of the open file: nobody can replace it in between.
             _check_mode(path, os.fstat(file.fileno()))
             return file.read(MAX_BYTES + 1).decode("ascii").strip()
     except OSError as error:
@@ -77,14 +78,14 @@ def _check_mode(path: Path, found: os.stat_result) -> None:
 
 
 class Redactor:
-    """Hides a secret in a stream of bytes, also where it is cut between two pieces."""
+    """Hides a secret in a stream of bytes, also across two pieces."""
 
     def __init__(self, secret: Secret | None) -> None:
         self._value = secret.reveal() if secret else b""
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return what may be written now; what could be the secret's beginning is held back."""
+        """Return the bytes to write now. A possible start of the secret is held back."""
         if not self._value:
             return piece
         text = (self._held + piece).replace(self._value, HIDDEN)
@@ -100,6 +101,6 @@ class Redactor:
         return text[: len(text) - held]
 
     def rest(self) -> bytes:
-        """Return what was held back, at the end of the stream."""
+        """Return the bytes held back, at the end of the stream."""
         held, self._held = self._held, b""
         return held

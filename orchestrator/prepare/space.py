@@ -1,4 +1,4 @@
-"""Whether the published sizes fit, before anything is downloaded."""
+"""Check free space for the published sizes before any download."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from orchestrator.prepare.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """One file system: the data folders on it, and bytes. `have` counts what is free and what the folders hold."""
+    """One file system: its data folders, and bytes. `have` counts free space and the folders'
+    content."""
 
     folders: tuple[Path, ...]
     need: int
@@ -50,7 +51,7 @@ def spaces(plan: Plan) -> list[Space]:
 
 def _space(folders: list[Path], need: int) -> Space:
     have = shutil.disk_usage(existing(folders[0])).free
-    if have < need:  # looked at only then: a walk through millions of files takes its time
+    if have < need:  # only then: walking through millions of files takes long
         have += sum(
             size_of(folder)
             for folder in folders
@@ -60,12 +61,12 @@ def _space(folders: list[Path], need: int) -> Space:
 
 
 def existing(path: Path) -> Path:
-    """Return `path`, or the nearest folder above it that exists."""
+    """Return `path`, or the nearest existing folder above it."""
     return next(one for one in (path, *path.parents) if one.exists())
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files below a folder; what cannot be read counts 0."""
+    """Return the bytes of a file, or of all files below a folder; unreadable files count 0."""
     if not path.is_dir():
         return path.stat().st_size if path.exists() else 0
     total = 0

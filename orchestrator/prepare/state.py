@@ -1,6 +1,6 @@
-"""The state of each step: one small JSON file in the data folder, written to a temporary name and renamed.
+"""The state of each step: one small JSON file in the data folder, written atomically.
 
-Whoever writes here holds the lock (lock.py), so a step that is `running` when the lock is free has died.
+The writer holds the lock: a step that is `running` while the lock is free has died.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from orchestrator.onnode.kernel.regular import parse, read_bytes
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """What is known of a step. Times are Unix milliseconds; `ended_ms` 0 and `exit_code` -1 while it runs."""
+    """The state of a step. Times are Unix milliseconds; `ended_ms` 0 and `exit_code` -1 while it
+    runs."""
 
     step: str
     state: Literal["running", "done", "failed"]
@@ -42,7 +43,7 @@ def now_ms() -> int:
 
 
 def read_state(folder: Path, step: str) -> StepState | None:
-    """Return the step's state; None when there is none that can be read, which means that it is to be run."""
+    """Return the step's state; None without a readable one, so the step must run."""
     try:
         return StepState(**parse(read_bytes(folder / f"{step}.json")))
     except (OSError, ValueError, TypeError):
@@ -50,7 +51,7 @@ def read_state(folder: Path, step: str) -> StepState | None:
 
 
 def write_state(folder: Path, state: StepState) -> None:
-    """Write the step's state. Raises InputError when the folder cannot be written."""
+    """Write the step's state. Raises InputError if the folder is not writable."""
     path = folder / f"{state.step}.json"
     temporary = folder / f".{path.name}.tmp.{os.getpid()}"
     try:

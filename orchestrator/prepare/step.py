@@ -1,7 +1,8 @@
-"""Running one step in a container of its own, whose life ends with ours.
+"""Run one step in a container of its own, whose life ends with ours.
 
-The secret goes through the container's standard input: it is in no argument, in nothing that `docker inspect` shows,
-and in no file. The engine keeps no log of the container (log driver `none`); ours is written with the secret hidden.
+The secret goes through the container's standard input: it is in no argument, in no output of
+`docker inspect`, and in no file. The engine keeps no log of the container (log driver `none`). Our
+log hides the secret.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 STDOUT, STDERR = 1, 2
 """The engine's numbers of a container's output streams."""
 
-# $1 is the step's text, $2 the name of the variable on the first line of standard input ("" for none). Standard input
-# stays open as long as whoever started the container lives; at its end everything in the container is killed.
+# $1 is the step's text, $2 the name of the variable on the first line of standard input ("" without
+# a secret). Standard input stays open while the container's owner lives; at its end everything in
+# the container is killed.
 LIFELINE = r"""
 exec 3<&0 </dev/null
 if [ -n "$2" ]; then IFS= read -r "$2" <&3 || exit 1; export "$2"; fi
@@ -37,7 +39,8 @@ exec bash -euo pipefail -c "$1"
 
 
 def container_name(plan: Plan) -> str:
-    """One name per data folder: the engine itself refuses a second preparation of the same data."""
+    """Return one name per data folder: the engine then refuses a second preparation of the same
+    data."""
     where = hashlib.sha256(str(plan.own_folder).encode()).hexdigest()[:12]
     return f"orchestrator-prepare-{plan.workload}-{where}"
 
@@ -52,11 +55,12 @@ def run_step(
     log: Path,
     tell: Callable[[bytes], None],
 ) -> int:
-    """Run `text` and return its exit code. Its output goes to `log` and to `tell`, with the secret hidden.
+    """Run `text` and return its exit code. Its output goes to `log` and to `tell`, with the secret
+    hidden.
 
-    Raises EngineError when the container cannot be run, InputError when the log cannot be written.
+    Raises EngineError if the container cannot run, InputError if the log cannot be written.
     """
-    # One per stream: what the other stream says in between must not part a secret from its beginning.
+    # One per stream: output of the other stream must not part a secret from its start.
     redactors = {STDOUT: Redactor(secret), STDERR: Redactor(secret)}
     made = _create(client, image_id, plan, step, text)
     try:
@@ -73,7 +77,7 @@ def run_step(
 
 
 class StepLog:
-    """A step's log. The SDK's network errors are OSErrors too, so this one's are told apart here."""
+    """A step's log. The SDK's network errors are OSErrors too; this class tells them apart."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -133,12 +137,13 @@ def _create(client: DockerClient, image_id: str, plan: Plan, step: StepPart, tex
 
 
 def present_devices(plan: Plan) -> list[str]:
-    """The published devices that this machine has; a login node has no GPU, and most steps need none."""
+    """Return the published devices of this machine. A login node has no GPU, and most steps need
+    none."""
     return [device for device in plan.part.devices if Path(device).exists()]
 
 
 def remove_leftover(client: DockerClient, name: str, command: Sequence[str] = ("docker",)) -> None:
-    """Remove the container of a preparation that died. Raises EngineError when it still runs."""
+    """Remove the container of a dead preparation. Raises EngineError if it still runs."""
     from docker.errors import NotFound
 
     try:
@@ -156,13 +161,14 @@ def remove_leftover(client: DockerClient, name: str, command: Sequence[str] = ("
 def _attached(
     client: DockerClient, made: str, secret: Secret | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Start the container, hand it the secret, and yield its output until it ends: number of the stream, and bytes."""
+    """Start the container, send it the secret, and yield its output until it ends: stream number
+    and bytes."""
     from docker.utils.socket import frames_iter
 
     connection = client.api.attach_socket(
         made, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
     )
-    # The SDK gives a wrapper for reading only; the socket below it is what can be written to.
+    # The SDK's wrapper only reads; the socket below it can write.
     raw = getattr(connection, "_sock", connection)
     try:
         client.api.start(made)
@@ -176,7 +182,8 @@ def _attached(
 
 
 def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
-    """Return the step as a command to read or to type here; it does the same, without the tie to our process."""
+    """Return the step as a command to read or type here; it does the same, but outlives our
+    process."""
     words = [
         *plan.engine_command,
         "run",
@@ -199,14 +206,14 @@ def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
 
 
 def missing_after(plan: Plan, step: StepPart) -> list[Path]:
-    """What the step should have left and did not."""
+    """Return the missing results of the step."""
     from orchestrator.prepare.tree import holds_something
 
     return [path for path in map(plan.host_path, step.leaves) if not holds_something(path)]
 
 
 def secrets_needed(steps: Sequence[StepPart], found: Mapping[str, Secret]) -> list[str]:
-    """Names of the secrets that `steps` need and nobody gave yet."""
+    """Return the names of the secrets that `steps` need and nobody gave yet."""
     return [
         name
         for name in dict.fromkeys(step.secret for step in steps if step.secret)

@@ -1,4 +1,5 @@
-"""The expected tree of a workload's data: what is there, what is missing, and whether the known sizes agree."""
+"""The expected tree of a workload's data: present and missing parts, and whether the known sizes
+agree."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from orchestrator.prepare.space import size_of
 State = Literal["ok", "missing", "unreadable", "empty", "too small", "too large"]
 
 LEAST, MOST = 0.85, 1.25
-"""The guides' sizes are rounded ("~64 GB"): from 85 % to 125 % of them is taken as agreeing."""
+"""The guides round their sizes ("~64 GB"): 85 % to 125 % of them counts as agreement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One expected part. `bytes` is -1 where it was not measured, `expected` 0 where no size is published."""
+    """One expected part. `bytes` is -1 if not measured, `expected` 0 without a published size."""
 
     variable: str
     path: str
@@ -40,7 +41,8 @@ class Found:
 
 
 def check_tree(plan: Plan) -> list[Found]:
-    """Look at every expected part of the tree. Raises nothing: containers write as root, and we may not be."""
+    """Check every expected part of the tree. It never raises: containers write as root, and we
+    may not be root."""
     found = []
     for part in plan.part.tree:
         full = plan.folders[part.variable] / part.path
@@ -66,5 +68,5 @@ def _look(path: Path, expected: int) -> tuple[State, int]:
 
 
 def holds_something(path: Path) -> bool:
-    """Whether `path` is a file with bytes in it or a folder with something in it, or one that only root may look into."""
+    """Return whether `path` is a non-empty file or folder, or a folder that only root may read."""
     return _look(path, 0)[0] in ("ok", "unreadable")

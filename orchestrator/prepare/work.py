@@ -1,4 +1,4 @@
-"""The whole preparation: which steps are to be done, and doing them in order."""
+"""The whole preparation: find the due steps, and run them in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """A step and why it is (not) to be run; after the run with its last state."""
+    """A step, why it is (not) due, and its last state after the run."""
 
     name: str
     what: str
@@ -37,9 +37,9 @@ class StepReport:
     why: str
     state: StepState | None
     again: bool
-    """Whether an earlier try of these steps ran: what it may have left is ours to delete."""
+    """True if an earlier try of these steps ran: its remains are ours to delete."""
     in_the_way: tuple[Path, ...]
-    """What is not ours, and would be deleted or mixed with the step's."""
+    """Other people's files that would be deleted or mixed with the step's."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -53,12 +53,12 @@ class StepReport:
 
 
 def outlook(plan: Plan) -> list[StepReport]:
-    """Return every step of the plan, with what its state says. Reads only."""
+    """Return every step of the plan, with its state. Reads only."""
     reports = []
     for step in plan.steps:
         state = read_state(plan.state_folder, step.name)
         why = _why_due(plan, step, state)
-        # What a step made with other commands is somebody's data: kept, and in the way.
+        # Results of other commands are somebody's data: kept, and in the way.
         again = state is not None and (
             state.state != "done" or state.fingerprint == plan.fingerprint(step)
         )
@@ -81,7 +81,8 @@ def _in_the_way(plan: Plan, step: StepPart, *, again: bool) -> tuple[Path, ...]:
 
 
 def _listed(path: Path) -> list[Path]:
-    """What is in a folder, sorted; a file is itself, and a folder that we may not look into counts as a file."""
+    """Return the sorted content of a folder. A file, or an unreadable folder, is its own
+    content."""
     try:
         return sorted(path.iterdir())
     except FileNotFoundError:
@@ -91,7 +92,7 @@ def _listed(path: Path) -> list[Path]:
 
 
 def _why_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
-    """Why the step is to be run; "" when it is done."""
+    """Return why the step is due; "" if it is done."""
     if state is None:
         return "not done yet"
     if state.state == "running":
@@ -100,7 +101,7 @@ def _why_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
         return f"it failed: {state.reason}"
     if state.fingerprint != plan.fingerprint(step):
         return "it was done with other commands"
-    # An optional step (such as deleting downloads) takes away on purpose what an earlier one left.
+    # An optional step (such as deleting downloads) may remove an earlier step's results on purpose.
     gone = [] if _reclaimed(plan) else missing_after(plan, step)
     return f"what it leaves is gone: {', '.join(map(str, gone))}" if gone else ""
 
@@ -118,10 +119,11 @@ def prepare(
     tell: Tell,
     output: Callable[[bytes], None],
 ) -> list[StepReport]:
-    """Run every step that is due, in order, and stop at the first that fails. Returns all steps with their states.
+    """Run every due step in order, and stop at the first failure. Return all steps with their
+    states.
 
-    Raises EngineError, InputError (folders that cannot be written, or hold what a step would delete), SetError (somebody
-    else is at work on the same data).
+    Raises EngineError, InputError (folders that are not writable, or hold files that a step would
+    delete), SetError (another preparation of the same data is running).
     """
 
     def end_container() -> None:
@@ -168,7 +170,8 @@ def prepare(
 
 
 def refuse_in_the_way(reports: list[StepReport]) -> None:
-    """Raise InputError when a step would delete, or mix with its own, what no step of ours made."""
+    """Raise InputError if a step would delete, or mix with its own, files made by no step of
+    ours."""
     paths = list(dict.fromkeys(path for report in reports for path in report.in_the_way))
     if not paths:
         return
@@ -183,7 +186,8 @@ def refuse_in_the_way(reports: list[StepReport]) -> None:
 
 
 def _remove_empty(plan: Plan, reports: list[StepReport]) -> None:
-    """Remove empty folders from where a step makes its own: commands that move a folder there would put it inside."""
+    """Remove empty folders at the places of a step's results: a moved folder would land inside
+    them."""
     for report, step in zip(reports, plan.steps, strict=True):
         for part in step.clean if report.due and not report.again else []:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Reading published/results.json, finding entries, and the one place that words a comparison."""
+"""Published results (workloads/results/published.json), and comparisons with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.resources import data_dir
 
 STEPS = (1, 2, 5, 10)
-"""Per cent: a comparison names the narrowest of these that holds."""
+"""Per cent: a comparison names the narrowest step that holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class PublishedResult:
     benchmark: str
     submitter: str
     name: str
-    """What the submitter called the system."""
+    """The submitter's name of the system."""
     system: str
-    """The system of this catalogue that describes it; "" when there is none."""
+    """The system of this catalogue that describes it; "" without one."""
     accelerator: str
     nodes: int
     gpus: int
@@ -33,14 +33,14 @@ class PublishedResult:
     basis: str
     """`quoted` from a result table or an article, or `computed` from the published logs."""
     entry: str
-    """MLCommons' number of the entry, such as 6.0-0036; "" when it is not known."""
+    """MLCommons' number of the entry, such as 6.0-0036; "" if unknown."""
     mean: float | None
     """Olympic mean before the factor."""
     factor: float | None
     """The factor of the RCP check's scaling.json; None without such a file."""
     runs: int
     run_minutes: tuple[float, ...]
-    """Each run, where the logs were read."""
+    """Each run, if its log was read."""
     fastest: float
     slowest: float
     note: str
@@ -52,7 +52,8 @@ class PublishedResult:
 
 @dataclass(frozen=True, slots=True)
 class OtherResult:
-    """A time of another maker's GPUs that an article compares AMD's with. Minutes, as quoted."""
+    """A quoted time of another maker's GPUs, from an article that compares AMD's with it.
+    Minutes."""
 
     round: str
     benchmark: str
@@ -86,10 +87,11 @@ def load() -> tuple[PublishedResult, ...]:
 
 
 def find(*, benchmark: str = "", round: str = "", system: str = "") -> list[PublishedResult]:
-    """Return the results that match everything given; "" matches all.
+    """Return the results that match all arguments; "" matches all.
 
-    `round` may be written 6.0, v6.0 or 6.0.0. `system` is a name of this catalogue, the published name, or a GPU such
-    as MI355X. Capital letters do not matter. The catalogue's own names win: MI355X_1x8x1 is AMD's entry alone.
+    `round` may be written 6.0, v6.0 or 6.0.0. `system` is a name of this catalogue, the published
+    name, or a GPU such as MI355X. Case does not matter. The catalogue's own names win: MI355X_1x8x1
+    is AMD's entry alone.
     """
     wanted = _round(round)
     return [
@@ -117,12 +119,12 @@ def known_names() -> list[str]:
 
 
 def difference(minutes: float, published: PublishedResult) -> float:
-    """Return how much slower than published `minutes` is, in per cent; negative when it is faster."""
+    """Return how much slower than published `minutes` is, in per cent; negative if it is faster."""
     return (minutes - published.minutes) / published.minutes * 100
 
 
 def compare(minutes: float, published: PublishedResult) -> str:
-    """Word `minutes` against a published result: `8.31 min, +0.5 % against the published 8.27; within 1 %`."""
+    """Return a comparison: `8.31 min, +0.5 % against the published 8.27; within 1 %`."""
     return (
         f"{minutes:.2f} min, {wording(difference(minutes, published))[0]} against the published "
         f"{published.minutes:.2f}; {wording(difference(minutes, published))[1]}"
@@ -130,7 +132,7 @@ def compare(minutes: float, published: PublishedResult) -> str:
 
 
 def sentence(minutes: float, published: PublishedResult) -> str:
-    """Say where `minutes` stands: `+0.4 % against 92.36 of AMD, round 6.0: within 1 %`."""
+    """Return a comparison: `+0.4 % against 92.36 of AMD, round 6.0: within 1 %`."""
     signed, words = wording(difference(minutes, published))
     return f"{signed} against {label(published)}: {words}"
 
@@ -141,7 +143,7 @@ def label(published: PublishedResult) -> str:
 
 
 def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
-    """Return the results for the benchmark, round and system that a set.json (or what stands for it) names."""
+    """Return the results for the benchmark, round and system of a set.json."""
     named = {
         key: value
         for key in ("benchmark", "round", "system")

@@ -1,4 +1,4 @@
-"""Start-up times of published entries (published/startup.json), as their logs show them."""
+"""Start-up times of published entries (workloads/results/startup.json), from their logs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from orchestrator.resources import data_dir
 
 @dataclass(frozen=True, slots=True)
 class PublishedStartup:
-    """One published set, in seconds; what is None its logs do not tell.
+    """One published set, in seconds; None for times that its logs do not show.
 
-    `cold_s`: from the start of the script to run_start in a new container, each. `warm_s`, `warm_range_s`: the median of the other
-    runs, the smallest and the largest. `init_s`: from init_start to run_start. `shutdown_s`: from run_stop to the end of the
-    script. `between_s`: from run_stop to the next run_start. `script_s`: start-up and shut-down together.
+    `cold_s`: from the start of the script to run_start, for each new container. `warm_s`,
+    `warm_range_s`: the median of the other runs, the smallest and the largest. `init_s`: from
+    init_start to run_start. `shutdown_s`: from run_stop to the end of the script. `between_s`: from
+    run_stop to the next run_start. `script_s`: start-up and shut-down together.
     """
 
     round: str
@@ -63,7 +64,8 @@ def load() -> tuple[PublishedStartup, ...]:
 
 
 def find(benchmark: str, round: str, system: str) -> list[PublishedStartup]:
-    """Return what is known of a system of the catalogue in a benchmark and a round, such as 6.0 or 6.0.0."""
+    """Return the start-up times of a system of the catalogue in a benchmark and a round, such as
+    6.0 or 6.0.0."""
     wanted = ".".join(round.split(".")[:2])
     return [
         one

@@ -1,1 +1,1 @@
-"""Making a site file from what a cluster tells, and checking one: `orchestrator init` and `orchestrator doctor`."""
+"""Create and check a site file: `orchestrator init` and `orchestrator doctor`."""

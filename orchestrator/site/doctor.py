@@ -1,4 +1,4 @@
-"""Is this site fit for a set: the site file, Slurm, the log directory, and one node with the checks of the preflight."""
+"""Is this site fit for a set: the site file, Slurm, the log directory, and one node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
 
 HERE = "here"
-"""Stands for the host on which the command runs, in rows that are about no node."""
+"""The name of this host in rows without a node."""
 _OF_SYSTEM = (
     "image",
     "gpu_count",
@@ -40,10 +40,10 @@ def examine(
     *,
     hosts_only: bool,
 ) -> Iterator[Row]:
-    """Yield what is found, in the order in which it matters; what depends on a check that failed is left out.
+    """Yield the results, the most important first. Checks that depend on a failed one are left out.
 
-    `find_site` raises UsageError where there is none, `load` DescriptorError for a site file that cannot be used.
-    `hosts_only`: the entry stands for no system, so what a system asks of a node cannot be checked.
+    `find_site` raises UsageError without a site file, `load` DescriptorError for an unusable one.
+    `hosts_only`: the entry has no real system, so its requirements of a node cannot be checked.
     """
     yield _row("version", "pass", f"orchestrator {__version__}, Python {platform.python_version()}")
     try:
@@ -128,7 +128,7 @@ def _names(site: Site, known: list[str]) -> list[str]:
 
 
 def _code(entry: Entry) -> Iterator[Row]:
-    """Yield the verdict on code that is mounted over that of the image, where the site gives some."""
+    """Yield the verdict on the site's own code, if it replaces that of the image."""
     if path := entry.code_path:
         if Path(path).is_dir():
             yield _row("code", "pass", f"{path} is here")
@@ -140,7 +140,7 @@ def _code(entry: Entry) -> Iterator[Row]:
 
 
 def _node(entry: Entry, log_dir: Path, tell: Callable[[str], None]) -> Iterator[Row]:
-    """Yield what the checks of the preflight say on one node."""
+    """Yield the preflight results of one node."""
     try:
         with temporary_bundle(entry, log_dir) as bundle:
             request = places.Request(bundle)

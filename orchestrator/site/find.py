@@ -1,4 +1,4 @@
-"""What a site file of this cluster says: values and remarks, from Slurm, from one node, and from the user where nothing tells."""
+"""The content of a site file: values and remarks, from Slurm, from one node, and from the user."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.look import NodeLook, look
 
 Ask = Callable[[str, str], str]
-"""A question and what Return alone answers -> the answer. With --yes it is the default."""
+"""(question, default) -> answer. With --yes it returns the default."""
 MOST_NAMED = 8
 
 
 @dataclass
 class SiteFound:
-    """What goes into the site file, and what its user should know."""
+    """The content of the site file, and remarks for its user."""
 
     values: dict[str, Any] = field(default_factory=dict)
     remarks: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     node: str = ""
-    """The node that was looked at; "" without one."""
+    """The inspected node; "" without one."""
 
     def put(self, key: str, value: object, *remarks: str) -> None:
         """Set `section.key` or `key`."""
@@ -42,7 +42,7 @@ class SiteFound:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the command line gave; "" or None where it said nothing."""
+    """Values of the command line; "" or None for missing ones."""
 
     scheduler: str = ""
     partition: str = ""
@@ -52,10 +52,10 @@ class Wishes:
 
 
 def find(wishes: Wishes, ask: Ask, tell: Callable[[str], None]) -> SiteFound:
-    """Find out what a site file needs.
+    """Collect the content of a site file.
 
-    Raises SchedulerUnknown when Slurm is there and does not answer, UsageError for wishes that cannot be, SetError when no
-    folder for the sets can be written.
+    Raises SchedulerUnknown if Slurm does not answer, UsageError for impossible wishes, SetError if
+    no folder for the sets is writable.
     """
     found = SiteFound()
     found.put("kind", "site")
@@ -90,7 +90,8 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
             hint="ask again, or go without it: --scheduler local",
         ) from error
     except SchedulerError as error:
-        if wishes.scheduler == "slurm" or error.returncode is not None:  # it is here, and says no
+        # Slurm is here, and refuses
+        if wishes.scheduler == "slurm" or error.returncode is not None:
             error.hint = "; ".join(filter(None, [error.hint, "without Slurm: --scheduler local"]))
             raise
         return None
@@ -102,7 +103,7 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
 def _partition(
     found: SiteFound, partitions: list[Partition], wishes: Wishes, ask: Ask
 ) -> list[str]:
-    """Put what sbatch has to know; return the same as words for srun."""
+    """Set the values for sbatch. Return the same options for srun."""
     one = _chosen(partitions, wishes, ask)
     others = [f"{other.name}: {other.words}" for other in partitions if other.name != one.name]
     found.put("partition", one.name, f"{one.name}: {one.words}.", *_some("There are also", others))
@@ -129,7 +130,7 @@ def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
         raise UsageError(
             "Slurm shows no partition", hint="sinfo --all; or go without it: --scheduler local"
         )
-    # With GPUs before without, the default one before others: a set needs GPUs.
+    # Partitions with GPUs before others, then the default: a set needs GPUs.
     best = max(partitions, key=lambda one: (one.is_up, one.gpus > 0, one.is_default, one.nodes))
     name = wishes.partition or (
         _asked(ask, "partition", [best.name, *by_name]) if len(by_name) > 1 else best.name
@@ -143,7 +144,7 @@ def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
 
 
 def _asked(ask: Ask, what: str, names: Sequence[str]) -> str:
-    """Ask for one of `names`, the first of which is the default."""
+    """Ask for one of `names`; the first is the default."""
     return ask(f"{what} ({', '.join(dict.fromkeys(names))})", names[0])
 
 
@@ -153,7 +154,7 @@ def _some(words: str, names: Sequence[str]) -> list[str]:
 
 
 def _two(partition: str) -> str:
-    """Return the name of the second idle node, which the first one looks towards; "" without."""
+    """Return the name of a second idle node for the route between two nodes; "" without one."""
     try:
         names = [name for name, state in node_states(partition).items() if state.idle]
     except SchedulerError:
@@ -167,7 +168,7 @@ def _two(partition: str) -> str:
 def _log_dir(
     found: SiteFound, wishes: Wishes, ask: Ask, tell: Callable[[str], None], srun: list[str] | None
 ) -> NodeLook:
-    """Put the first folder that a node sees and can write; return what that node told."""
+    """Set the first folder that a node can write to. Return that node's report."""
     places = [Path.cwd() / "results", Path.home() / "mlperf-results"]
     if not wishes.log_dir:
         places.insert(

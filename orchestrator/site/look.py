@@ -1,4 +1,4 @@
-"""One look at a node, with the bundle's own detection, from the folder that is to hold the sets."""
+"""Inspection of a node with the bundle's own detection, in the folder for the sets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from orchestrator.scheduler.slurm_site import srun_command
 
 WAIT_S = 15
 LOOK_S = 90.0
-"""An engine may take 10 s to answer, with and without sudo; names and GPU tools some more."""
+"""An engine may take 10 s to answer, with and without sudo; names and GPU tools take longer."""
 FAR = "192.0.2.1"
-"""An address of nobody (RFC 5737): the way there is the default route."""
+"""A reserved address (RFC 5737): the way there is the default route."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLook:
-    """What a node told. `problem`: why it told nothing; `sees_log_dir` None where that is not known."""
+    """The report of a node. `problem`: why it is missing; `sees_log_dir` is None if unknown."""
 
     told: dict[str, Any]
     problem: str = ""
@@ -38,9 +38,10 @@ class NodeLook:
 
 
 def look(log_dir: Path, *, srun: Sequence[str] | None, peer: str = "") -> NodeLook:
-    """Let a node look at itself: one that srun gives with these options, or this host (None).
+    """Inspect a node: one allocated by srun with these options, or this host (None).
 
-    `peer` is the name of another node, for the way between them. Raises SetError when `log_dir` cannot be written here.
+    `peer` is another node, for the way between them. Raises SetError if `log_dir` is not writable
+    here.
     """
     site = Site(name="init", log_dir=str(log_dir), container={"engine": "none"}, scheduler="local")  # type: ignore[arg-type]
     entry = without_image(load_entry(*HOST_ONLY, site=site))
@@ -48,7 +49,7 @@ def look(log_dir: Path, *, srun: Sequence[str] | None, peer: str = "") -> NodeLo
         argv = ["bash", "-c", SEE, "init", bundle.python, str(bundle.lib), "look"]
         if srun is not None:
             argv = srun_command([*srun, f"--chdir={os.sep}"], wait_s=WAIT_S, argv=argv)
-        # An address alone has no name that could be the node's own.
+        # A bare address cannot be the node's own name.
         env = {**bundle.env, "ORCH_JOB_ID": "init", "MASTER_ADDR": peer or FAR, "LC_ALL": "C"}
         try:
             done = ask(argv, timeout_s=LOOK_S + WAIT_S, env=env)

@@ -1,4 +1,5 @@
-"""A site file as text: what was found as keys, everything else as comments with its default, each with its description."""
+"""A site file as text: detected values as keys, all other keys as comments with default and
+description."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from orchestrator.model.schema import descriptions
 from orchestrator.model.site_documents import Site
 
 MODELINE = "# yaml-language-server: $schema={schema}"
-"""What editors read (the YAML language server of Red Hat, in VS Code, Vim, Emacs): the schema of this file."""
+"""The schema for editors (the YAML language server of Red Hat, in VS Code, Vim, Emacs)."""
 WIDTH = 110
 HEAD = """\
 # A site file for orchestrator: where things are on one cluster. A key that begins with # has the value that it has without it,
@@ -19,15 +20,15 @@ HEAD = """\
 """
 
 Values = Mapping[str, Any]
-"""Keys of the site document -> value; of a section again a mapping."""
+"""Key of the site document -> value; of a section -> a mapping."""
 Remarks = Mapping[str, Sequence[str]]
-"""Key (`network.ib_hca`) -> sentences about what was found."""
+"""Key (`network.ib_hca`) -> sentences about its value."""
 
 
 def site_text(values: Values, remarks: Remarks, *, name: str, schema: str) -> str:
-    """Return a site file with `values` and every other key as a comment.
+    """Return a site file with `values`, and every other key as a comment.
 
-    `name` is what the file is called, `schema` where its JSON Schema is, as seen from it.
+    `name` is the site's name, `schema` the path of its JSON Schema relative to the file.
     """
     lines = [
         MODELINE.format(schema=schema),

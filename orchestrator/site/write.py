@@ -1,4 +1,4 @@
-"""Writing a site file and, beside it, its schema: whole or not at all, and only one that the tool itself reads."""
+"""Write a site file and its schema: complete or not at all, and only a valid one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from orchestrator.site.text import site_text
 
 
 def write_site(path: Path, found: SiteFound) -> None:
-    """Write `found` to `path`, and STEM.schema.json beside it.
+    """Write `found` to `path`, and STEM.schema.json next to it.
 
-    Raises UsageError, DescriptorError, SetError on a full disk; nothing is changed then.
+    Raises UsageError, DescriptorError, or SetError on a full disk; nothing is changed then.
     """
     if not path.name or path.is_dir():
         raise UsageError(f"{path} is a folder", hint="name the file with -o FILE")

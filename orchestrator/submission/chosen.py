@@ -1,4 +1,5 @@
-"""Which runs of a set are handed in, and why. Never a choice: all of a set, or a longer one's median window."""
+"""The submitted runs of a set, and why. Never a choice: the whole set, or the median window of a
+longer one."""
 
 from __future__ import annotations
 
@@ -21,21 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Chosen:
-    """The runs of one set that go into the package, in launch order: result_0.txt, result_1.txt, ..."""
+    """The runs of one set in the package, in launch order: result_0.txt, result_1.txt, ..."""
 
     source: Source
     score: Score
     runs: list[RunScore]
     problems: list[str] = field(default_factory=list)
     own: bool = False
-    """It is no MLPerf benchmark: nothing else about it matters here."""
+    """True if it is no MLPerf benchmark: its other members do not matter here."""
 
     @property
     def root(self) -> Path:
         return Path(self.source.directory)
 
     def record(self) -> dict[str, Any]:
-        """Return what was chosen and why, with all that was not: runs.json."""
+        """Return runs.json: the submitted runs and the others, with the reason."""
         score, used = self.score, {run.file: index for index, run in enumerate(self.runs)}
         ordered = launch_order(score.runs)
         return {
@@ -78,7 +79,7 @@ def _why(run: RunScore, used: dict[str, int], score: Score) -> str:
 
 
 def choose(directory: str, *, ruleset: str = "") -> Chosen:
-    """Score the set at `directory` and choose its runs. Raises InputError when its logs cannot be used at all."""
+    """Score the set at `directory` and select its runs. Raises InputError for unusable logs."""
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=True)
     chosen = Chosen(
@@ -100,11 +101,11 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
 
 
 def content(run: RunScore, limit: int) -> bytes:
-    """Return a log's bytes as they were written, uncompressed; one byte more than `limit` of a longer one. Raises InputError."""
+    """Return a log's bytes, uncompressed; `limit` + 1 bytes of a longer one. Raises InputError."""
     try:
         with open_log(run.path) as log:
             kept = bytearray()
-            # A file without a buffer may give less than it is asked for.
+            # An unbuffered file may return less than requested.
             while len(kept) <= limit and (piece := log.read(limit + 1 - len(kept))):
                 kept += piece
             return bytes(kept)

@@ -1,8 +1,9 @@
-"""The system description, systems/<system>.json: from the descriptor's hardware facts, the set, the nodes and the user.
+"""The system description, systems/<system>.json: from the descriptor's hardware facts, the set, the
+nodes and the user.
 
-Later wins: descriptor < what was captured on the nodes (nodes/<node>/hardware.json) < --system-json < options.
-Members and rules: MLCommons' system_desc_checker. Numbers are text, as the published files have them and the checker's
-joins need them.
+Later wins: descriptor < facts of the nodes (nodes/<node>/hardware.json) < --system-json < options.
+Members and rules: MLCommons' system_desc_checker. Numbers are text, as in the published files: the
+checker's joins need that.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ NEEDED = (
     "framework",
     "operating_system",
 )
-"""Members that the result tables show or count with; without a text there is no package."""
+"""Members required by the result tables: without them there is no package."""
 WHOLE = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
 """The summarizer takes these through int()."""
 STATUSES = {
@@ -87,10 +88,10 @@ def describe(
     given: Mapping[str, Any],
     systems_dirs: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Return all 33 members; "" for what nobody knows.
+    """Return all 33 members; "" for unknown ones.
 
-    `described` is set.json ({} for a plain folder at `root`), `options` the command line's members, `given` the
-    user's file, `systems_dirs` folders with further descriptors.
+    `described` is set.json ({} for a plain folder at `root`), `options` the members from the
+    command line, `given` the user's file, `systems_dirs` folders with further descriptors.
     """
     members: dict[str, Any] = dict.fromkeys(MEMBERS, "")
     members.update(from_catalogue(str(described.get("system") or ""), systems_dirs))
@@ -109,7 +110,7 @@ def _text(value: Any) -> Any:
 
 
 def from_catalogue(name: str, systems_dirs: Sequence[Path] = ()) -> dict[str, str]:
-    """Return what the descriptor of the system `name` says; {} when the catalogue does not have it."""
+    """Return the members from the descriptor of the system `name`; {} if the catalogue lacks it."""
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import Catalogue
 
@@ -163,7 +164,8 @@ def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_given(path: Path) -> dict[str, Any]:
-    """Read the user's --system-json. Raises InputError when it is no JSON object, or a member has the wrong shape."""
+    """Read the user's --system-json. Raises InputError unless it is a JSON object with members
+    of the right shape."""
     members = _object(path)
     for name, value in members.items():
         if not isinstance(value, (str, int, float)) and not (
@@ -193,7 +195,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
-    """Return why the description of system `name` would not do; empty when it does."""
+    """Return the problems in the description of system `name`."""
     missing = [member for member in NEEDED if not str(members.get(member, "")).strip()]
     found = []
     if missing:

@@ -1,14 +1,14 @@
-"""Names and sizes that MLCommons' repository takes."""
+"""Names and sizes accepted by MLCommons' repository."""
 
 from __future__ import annotations
 
 LARGEST = 50 * 1000 * 1000
-"""Bytes. The limit is 50 MB; the smaller meaning of it is safe in both."""
+"""Bytes. The limit is 50 MB; the smaller reading of it is safe in both."""
 LONGEST_NAME = 255
 
 
 def name_problem(name: str, what: str) -> str:
-    """Return what is wrong with the name of a file or folder; "" when nothing is."""
+    """Return the problem of a file or folder name, or ""."""
     if not name:
         return f"the {what} has no name"
     if name.startswith("."):

@@ -1,8 +1,7 @@
 """From sets to the submission tree.
 
-results/<system>/<benchmark>/result_0.txt ... result_<N-1>.txt
-systems/<system>.json
-benchmarks/<benchmark>/implementations/<implementation>/   scripts of the bundle, README.md, runs.json
+results/<system>/<benchmark>/result_0.txt ... result_<N-1>.txt systems/<system>.json
+benchmarks/<benchmark>/implementations/<implementation>/ scripts of the bundle, README.md, runs.json
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from orchestrator.submission.refusal import Refused
 
 @dataclass(slots=True)
 class Options:
-    """What the user says about a submission. `status` is MLCommons' text; "" takes what the sets say."""
+    """The user's options of a submission. `status` is MLCommons' text; "" uses that of the sets."""
 
     submitter: str
     division: str = "closed"
@@ -42,12 +41,13 @@ class Options:
     given: Mapping[str, Any] = field(default_factory=dict)
     systems_dirs: Sequence[Path] = ()
     allow_differences: bool = False
-    """Hand in logs that are not what was described, or that name another organisation; it becomes a warning."""
+    """Submit logs that differ from their description, or name another organisation, with a
+    warning."""
 
 
 @dataclass(slots=True)
 class Package:
-    """A tree as path -> bytes, and what has to be said about it."""
+    """A tree as path -> bytes, with its warnings."""
 
     files: dict[str, bytes]
     ruleset: str
@@ -56,7 +56,8 @@ class Package:
 
 
 def make_package(directories: Sequence[str], options: Options) -> Package:
-    """Return the tree of the sets in `directories`. Raises Refused with every reason, InputError for unusable logs."""
+    """Return the tree of the sets in `directories`. Raises Refused with every reason, InputError
+    for unusable logs."""
     sets = [choose(directory, ruleset=options.ruleset) for directory in directories]
     problems = [problem for one in sets for problem in one.problems]
     package = Package({}, sets[0].score.ruleset, [], [])
@@ -95,7 +96,7 @@ def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
 
 
 def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, str]) -> list[str]:
-    """Add one set's files; returns the problems."""
+    """Add one set's files. Return the problems."""
     described = one.source.described
     system = options.system or str(described.get("system") or "")
     if not system:
@@ -136,7 +137,8 @@ def _check_division(one: Chosen, options: Options) -> list[str]:
 
 
 def _check_described(package: Package, one: Chosen, options: Options) -> list[str]:
-    """Return where the logs are not what was described, or not of the submitter; allowed ones become warnings."""
+    """Return how the logs differ from the description or the submitter; allowed differences
+    become warnings."""
     found = [f"{one.root}: {finding}" for finding in one.score.differences]
     orgs = dict.fromkeys(str(run.org) for run in one.runs if run.org not in (None, ""))
     others = [org for org in orgs if _plain_name(org) != _plain_name(options.submitter)]
@@ -152,7 +154,7 @@ def _check_described(package: Package, one: Chosen, options: Options) -> list[st
 
 
 def _org_variable(one: Chosen) -> str:
-    """Say which variable gives the organisation, where the workload's document does."""
+    """Return the hint about the organisation's variable, if the workload document names it."""
     entries = one.source.workload.get("logged")
     named = (
         [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
@@ -164,7 +166,7 @@ def _org_variable(one: Chosen) -> str:
 
 
 def _plain_name(text: str) -> str:
-    """Return a name without what writers of it may do differently: ORACLE is Oracle, Giga Computing GigaComputing."""
+    """Return a name in a canonical spelling: ORACLE is Oracle, Giga Computing GigaComputing."""
     return "".join(char for char in text.casefold() if char.isalnum())
 
 
@@ -240,7 +242,7 @@ def _add_code(package: Package, one: Chosen, folder: str, system: str) -> None:
 
 
 def check_place(directory: Path) -> None:
-    """Raise UsageError when the package cannot go to `directory`."""
+    """Raise UsageError if the package cannot go to `directory`."""
     if directory.is_symlink() or directory.is_file():
         raise UsageError(f"{directory} is not a folder", hint="give a new folder with -o")
     if directory.is_dir() and any(directory.iterdir()):
@@ -261,7 +263,7 @@ def write_tree(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def write_package(package: Package, directory: Path) -> None:
-    """Write the tree to `directory`, which appears as a whole or not at all. Raises UsageError or InputError."""
+    """Write the tree to `directory`, completely or not at all. Raises UsageError or InputError."""
     directory = Path(os.path.abspath(directory))
     check_place(directory)
     temporary = directory.with_name(f".{directory.name}.tmp.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""The README of a packaged implementation: how to run it, which runs were handed in and why."""
+"""The README of a packaged implementation: how to run it, which runs are submitted and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a package is not made."""
+"""Why a package is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from orchestrator.errors import ExitCode, InputError
 
 
 class Refused(InputError):
-    """The sets are readable, but no package that would be accepted can be made of them. One problem per line."""
+    """The sets are readable, but any package of them would be rejected. One problem per line."""
 
     exit_code = ExitCode.NO_SCORE
 

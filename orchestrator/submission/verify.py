@@ -1,8 +1,9 @@
-"""The official checkers' word on a package: mlperf-logging's package checker, run on a copy.
+"""The verdict of mlperf-logging's package checker on a copy of a package.
 
-Its exit status is 0 whatever it finds, so its text is read; it writes scaling.json into the tree and a log into the
-current directory, so it gets a temporary copy and a temporary folder to stand in. (`result_summarizer.compute_score` of
-the pinned version ends with a traceback on every folder and is not run.)
+Its exit status is always 0, so its text is read. It writes scaling.json into the tree and a log
+into the current directory, so it gets a temporary copy and a temporary folder.
+(`result_summarizer.compute_score` of the pinned version ends with a traceback on every folder and
+is not run.)
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ INSTALL = (
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What the checker said. `errors` are its error lines, `warnings` its warnings, `version` the package's."""
+    """The checker's verdict. `errors` and `warnings` are lines of its output, `version` is the
+    package's."""
 
     passed: bool
     errors: tuple[str, ...]
@@ -52,7 +54,8 @@ def installed_version() -> str:
 def verify(
     files: Mapping[str, bytes], ruleset: str, benchmarks: Sequence[str], *, limit_s: float = LIMIT_S
 ) -> Word:
-    """Run the package checker over a copy of the tree. Raises InputError when it is missing, hangs or breaks."""
+    """Run the package checker over a copy of the tree. Raises InputError if it is missing, hangs
+    or breaks."""
     version = installed_version()
     with tempfile.TemporaryDirectory(prefix="orchestrator-verify-") as place:
         tree, stand = Path(place) / "package", Path(place) / "stand"
@@ -110,7 +113,7 @@ def _read(output: str, benchmarks: Sequence[str], version: str) -> Word:
     if _GOOD not in output and _BAD not in output:
         last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
         errors.append(f"the checker ended without a verdict: {last.strip()}")
-    # It says "no errors" over a folder that it skipped, too.
+    # It also prints "no errors" over a folder that it skipped.
     errors += [
         f"the checker skipped {benchmark}"
         for benchmark in benchmarks

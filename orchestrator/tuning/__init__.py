@@ -1,1 +1,1 @@
-"""Host settings as declared state: profiles, the script that a profile becomes, what nodes and sets say about them."""
+"""Host settings as declared state: profiles, their script, and its results on nodes."""

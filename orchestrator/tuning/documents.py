@@ -1,4 +1,5 @@
-"""The YAML documents of tuning/: profiles and the choice between them. docs/tuning.md explains every key."""
+"""The YAML documents of systems/host_settings/: profiles and their choice. docs/tuning.md
+explains every key."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from orchestrator.model.part import DocumentPart
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
 _KNOB = re.compile(r"[a-z][a-z0-9_]{0,60}")
-# The script expands a path unquoted (it may be a pattern), so nothing else the shell could act on may be in it.
+# The script expands a path unquoted (it may be a pattern): no other character of the shell may be
+# in it.
 _PATH = re.compile(r"/(proc|sys)/[A-Za-z0-9_./:*?\[\]-]+")
 # A process's folder leads out of /proc (root, cwd, fd).
 _PROCESS = re.compile(r"/+proc/+(\./+)*(self|thread-self|[0-9*?\[])")
@@ -72,7 +74,8 @@ LOOK_ONLY = ("cmdline", "acs", "numa_per_socket")
 
 
 class Knob(DocumentPart):
-    """One setting. `value` is set, verified and put back; `any_of` (accepted values) is only looked at."""
+    """One setting. `value` is set, verified and reverted; `any_of` (accepted values) is only
+    checked."""
 
     name: Annotated[str, AfterValidator(_knob)]
     kind: Literal[
@@ -129,7 +132,7 @@ class Knob(DocumentPart):
 
 
 class Profile(DocumentPart):
-    """tuning/<name>.yaml"""
+    """systems/host_settings/<name>.yaml"""
 
     kind: Literal["tuning"]
     name: Name
@@ -147,7 +150,7 @@ class PerRound(DocumentPart):
 
 
 class Choice(DocumentPart):
-    """tuning/choice.yaml"""
+    """systems/host_settings/choice.yaml"""
 
     kind: Literal["tuning_choice"]
     default: Name

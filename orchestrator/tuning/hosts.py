@@ -1,4 +1,4 @@
-"""Sending a profile's script to hosts: one connection and one round trip for each host and action."""
+"""Run a profile's script on hosts: one connection and one round trip for each host and action."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _CHANGES = frozenset({"apply", "revert", "revert-all"})
 _BEGIN = "#begin"
 # `bash -s` would read the script from the pipe byte by byte; this reads it at once.
 _RUN = 'eval "$(cat)"'
-# sudo takes the password's line only when it wants one. It must never be read as a command, so what is read as a
-# command starts after a line of its own.
+# sudo reads the password's line only if it needs it. It must never run as a command: commands start
+# after a marker line.
 _RUN_AFTER_PASSWORD = f'while IFS= read -r line && [[ $line != "{_BEGIN}" ]]; do :; done; {_RUN}'
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """How to become root on a host: `sudo` False: the login is root already; `password` None: sudo must not ask."""
+    """How to become root on a host. `sudo` False: the login is root; `password` None: sudo must
+    not ask."""
 
     sudo: bool = False
     password: str | None = None
@@ -35,7 +36,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """What one host answered. `problem` says why there are no rows, "" when the script ran to its end."""
+    """The result of one host. `problem`: why it has no rows, "" if the script ran to its end."""
 
     node: str
     rows: tuple[KnobRow, ...]
@@ -62,10 +63,10 @@ def tune_hosts(
     timeout_s: float = 60.0,
     limit: int = 16,
 ) -> Iterator[HostAnswer]:
-    """Run one action of a profile's script on every host and yield the answers as they come.
+    """Run one action of a profile's script on every host and yield the results as they arrive.
 
-    `hold_seconds`: after which the settings are put back by the host itself; 0: they stay until `revert`.
-    Raises UsageError for an action that does not exist; what goes wrong on a host is in its answer.
+    `hold_seconds`: the host itself reverts the settings after this time; 0: they stay until
+    `revert`. Raises UsageError for an unknown action; failures on a host are in its result.
     """
     from orchestrator.nodes.fanout import run_on_nodes
 
@@ -87,7 +88,8 @@ def request(
     hold_seconds: int = 0,
     env: Mapping[str, str] | None = None,
 ) -> tuple[list[str], bytes]:
-    """Return the command for a host and its standard input. The password is in no command and in no environment."""
+    """Return the command for a host and its standard input. The password is in no command and no
+    environment."""
     import shlex
 
     env = os.environ if env is None else env
@@ -100,7 +102,7 @@ def request(
     ).encode() + compact(script)
     words = [SCRIPT, action, *([owner] if action in ("apply", "revert") else [])]
     if not root.sudo:
-        # As a word of the command it needs no process that reads it and no second packet; sudo would log all of it.
+        # As an argument it needs no reading process and no second packet; sudo would log all of it.
         return ["bash", "-c", text.decode("utf-8", "surrogateescape"), *words], b""
     if root.password is None:
         return ["sudo", "-n", "--", "bash", "-c", _RUN, *words], text
@@ -113,7 +115,7 @@ def request(
 def compact(script: bytes) -> bytes:
     """Return the script without comments and indentation: bash reads it once per host and action.
 
-    The script has no text of several lines (a test runs it through here), so a line is never part of a string.
+    The script has no multi-line strings (a test checks that), so a line is never part of a string.
     """
     lines = (line.strip() for line in script.splitlines())
     return b"\n".join(line for line in lines if line and not line.startswith(b"#")) + b"\n"

@@ -1,4 +1,4 @@
-"""Profiles: which host settings a run wants, read from YAML and flattened to what the script needs."""
+"""Profiles of host settings, read from YAML and flattened for the script."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ MAX_DEPTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Tunable:
-    """One setting. `wanted` joins the accepted values with `|`; `set` False: looked at, never changed."""
+    """One setting. `wanted` joins the accepted values with `|`; `set` False: checked, never
+    changed."""
 
     name: str
     kind: str
-    """What the script knows: file, gpu, module, service, cmdline, acs or numa_per_socket."""
+    """The script's kinds: file, gpu, module, service, cmdline, acs or numa_per_socket."""
     set: bool
     target: str
-    """File or pattern, module, or unit; "-" where the kind says it all."""
+    """File or pattern, module, or unit; "-" if the kind needs no target."""
     wanted: str
     required: bool
     root: bool
@@ -33,7 +34,7 @@ class Tunable:
 
     @property
     def line(self) -> str:
-        """The setting as a line of the script's KNOBS."""
+        """Return the setting as a line of the script's KNOBS."""
         return "\t".join(
             (
                 self.name,
@@ -48,19 +49,20 @@ class Tunable:
 
 @dataclass(frozen=True, slots=True)
 class TuningProfile:
-    """A named list of settings, in the order in which they are applied."""
+    """A named list of settings, in the order of application."""
 
     name: str
     title: str
     tunables: tuple[Tunable, ...]
     files: tuple[str, ...]
-    """Every document that was read."""
+    """Its documents, included ones as well."""
 
 
 def load_profile(name: str) -> TuningProfile:
-    """Return the profile `name`: one of ours, or a YAML file when the name has a slash or ends in .yaml.
+    """Return the profile `name`: a shipped one, or a YAML file if the name has a slash or ends in
+    .yaml.
 
-    Raises UsageError when there is none of that name, DescriptorError with every problem of a wrong document.
+    Raises UsageError for an unknown name, DescriptorError with every problem of a document.
     """
     profile, tunables, files = _read(_path_of(name, None), ())
     seen: dict[str, Tunable] = {}
@@ -81,7 +83,7 @@ def profile_names() -> list[str]:
 
 
 def choose_profile(workload: str = "", round: str = "") -> str:
-    """Return the name of the profile for a workload and round, as tuning/choice.yaml says."""
+    """Return the profile's name for a workload and round, from host_settings/choice.yaml."""
     from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Choice
@@ -131,7 +133,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[Tunable], 
 
 
 def tunable_of(knob: Knob, source: str) -> Tunable:
-    """Flatten a document's knob: every kind that is a file of /proc or /sys becomes that file."""
+    """Flatten a document's setting: every kind in /proc or /sys becomes a file."""
     kind, target = _place(knob)
     wanted = (
         {"module": "loaded", "acs": "off"}.get(knob.kind)
@@ -164,7 +166,7 @@ def _place(knob: Knob) -> tuple[str, str]:
         case "cpu_governor":
             return "file", f"{cpus}/cpufreq/scaling_governor"
         case "gpu":
-            # Only devices that the driver has; a server's own display is none of them.
+            # Only devices with the driver: a server's own display has another.
             return "gpu", f"/sys/bus/pci/drivers/amdgpu/*:*:*.*/{knob.setting}"
         case "module":
             return "module", f"{knob.module}{'!' if knob.keep else ''}"

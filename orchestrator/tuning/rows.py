@@ -1,4 +1,4 @@
-"""What the script of a profile prints, as rows: one per setting and host, or one per file for what was put back."""
+"""The output of a profile's script as rows: one per setting and host, or one per reverted file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ RESULTS = frozenset({"ok", "failed", "unsupported", "change"})
 
 @dataclass(frozen=True, slots=True)
 class KnobRow:
-    """One line: `result` is ok, failed, unsupported (this host lacks it), or change (`plan`: apply would set it)."""
+    """One line: `result` is ok, failed, unsupported (this host lacks it), or change (`plan`:
+    apply would set it)."""
 
     knob: str
     wanted: str
@@ -25,7 +26,7 @@ class KnobRow:
 
     @property
     def broken(self) -> bool:
-        """Whether the row stops a run: a required setting that does not hold."""
+        """Return whether the row stops a run: a required setting does not hold."""
         return self.result == "failed" and self.need == "required"
 
     def to_json(self) -> dict[str, object]:
@@ -34,10 +35,12 @@ class KnobRow:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """What `status` says of a host: who holds its settings, what is remembered, whether a watchdog waits."""
+    """The `status` of a host: the owners of its settings, the remembered values, whether a
+    watchdog waits."""
 
     owners: tuple[dict[str, object], ...] = ()
-    """Members name, state (alive, gone, over), pid (0: no process), until (Unix seconds, 0: no end)."""
+    """Members name, state (alive, gone, over), pid (0: no process), until (Unix seconds, 0: no
+    end)."""
     remembered: tuple[dict[str, str], ...] = ()
     """Members knob, before, now, target."""
     watchdog: int = 0
@@ -47,9 +50,11 @@ class HostState:
 
 
 def parse_rows(lines: Iterable[str]) -> list[KnobRow]:
-    """Return the rows in the output of plan, apply, verify or revert, or in a nodes/<node>/tunables.tsv.
+    """Return the rows in the output of plan, apply, verify or revert, or in a
+    nodes/<node>/tunables.tsv.
 
-    Lines that are no rows (a header, a message of the login shell) are left out; what a torn one lacks is empty.
+    Other lines (a header, a message of the login shell) are skipped; missing cells of a torn line
+    are empty.
     """
     rows = []
     for line in lines:
@@ -71,7 +76,7 @@ def is_complete(lines: Iterable[str]) -> bool:
 
 
 def parse_status(lines: Iterable[str]) -> HostState:
-    """Return what the script's `status` printed."""
+    """Parse the output of the script's `status`."""
     owners: list[dict[str, object]] = []
     remembered: list[dict[str, str]] = []
     watchdog = 0

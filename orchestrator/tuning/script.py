@@ -1,4 +1,5 @@
-"""The bash script that a profile becomes: in the bundle as runtime_tunables.sh, and over SSH by `orchestrator tune`."""
+"""The bash script of a profile: the bundle's runtime_tunables.sh, also sent by `orchestrator
+tune`."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ SCRIPT = "runtime_tunables.sh"
 
 
 def tunables_script(profile: TuningProfile) -> bytes:
-    """Return the script: the profile's settings as data, then the logic. The same profile gives the same bytes."""
+    """Return the script: the profile's settings as data, then the logic. Equal profiles give
+    equal bytes."""
     from orchestrator.model.quoting import comment, quote
 
     name = comment(profile.name)
@@ -47,5 +49,5 @@ _USAGE = """\
 
 
 def profile_for(entry: Entry) -> TuningProfile:
-    """Return the profile of an entry: what its site names, else what the workload and round get."""
+    """Return the profile of an entry: its site's, else that of the workload and round."""
     return load_profile(entry.site.tuning.profile or choose_profile(entry.workload, entry.round))
