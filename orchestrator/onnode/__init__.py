@@ -1,8 +1,9 @@
-"""What runs on the nodes and the batch host, and what the controller shares with it: records, events, decisions.
+"""What runs on the nodes and the batch host, and what the controller shares with it: records,
+events, decisions.
 
-Standard library only, Python 3.9 or newer. A bundle carries this package as it is, as its folder `lib/`; the
-controller imports it as `orchestrator.onnode`. So every import in here is relative, and nothing in here imports ours from
-elsewhere.
+Standard library only, Python 3.9 or newer. A bundle carries this package as it is, as its folder
+`lib/`; the controller imports it as `orchestrator.onnode`. So every import in here is relative, and
+nothing in here imports ours from elsewhere.
 
     kernel/   what both programs need: files and records, events, settings, waiting for everything at once, the world
     policy/   decisions: pure functions of events and settings

@@ -1,9 +1,9 @@
-"""Entry of a bundle's lib/: which part of the package this process is."""
+"""Entry of a bundle's lib/: selects the program of this process."""
 
 import os
 import sys
 
-if sys.version_info < (3, 9):  # before anything is imported that an older one could not read
+if sys.version_info < (3, 9):  # before any import that an older Python could not read
     sys.exit(
         "orchestrator: %s on %s is Python %d.%d; the bundle needs 3.9 or newer: install python3, or name another "
         "interpreter (`python:` in the site file, PYTHON=... for this bundle)"
@@ -25,13 +25,14 @@ PARTS = {
 
 
 def main(part: str = "", *words: str) -> int:
-    """Run one part of the package; return its exit status. Every part imports only what it needs."""
+    """Run one part of the package; return its exit status. Every part imports only its needs."""
     lib = Path(os.path.abspath(__file__)).parent
-    # Python has put this folder first; the package is found in the one above, behind all of the standard library.
+    # Python has put this folder first; the package is found in its parent, behind the standard
+    # library.
     sys.path[0:1] = []
     sys.path.append(str(lib.parent))
     sys.dont_write_bytecode = True
-    # A locale that is missing on a node must not decide how a file is read.
+    # A missing locale on a node must not decide how a file is read.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     module, known = PARTS.get(part, (".loop.preflight", ""))

@@ -161,14 +161,27 @@ DEFECTS = [
         (
             Edit(
                 LEASE,
-                "    try:\n        files.link(source, target)\n    except FileExistsError:\n        return False\n"
-                "    except OSError:  # no hard links here: the next best thing that only one can do\n"
-                "        try:\n            files.create(target, files.read_bytes(source))\n"
-                "        except FileExistsError:\n            return False\n"
-                "        except OSError:  # half of it must not lock anybody out\n"
-                "            files.remove(target)\n            raise\n",
-                "    try:\n        files.create(target, b'')\n    except FileExistsError:\n        return False\n"
-                "    files.write(target, files.read_bytes(source))\n",
+                (
+                    "    try:\n"
+                    "        files.link(source, target)\n"
+                    "    except FileExistsError:\n"
+                    "        return False\n"
+                    "    except OSError:  # without hard links: the next best exclusive operation\n"
+                    "        try:\n"
+                    "            files.create(target, files.read_bytes(source))\n"
+                    "        except FileExistsError:\n"
+                    "            return False\n"
+                    "        except OSError:  # half of it must not lock anybody out\n"
+                    "            files.remove(target)\n"
+                    "            raise\n"
+                ),
+                (
+                    "    try:\n"
+                    "        files.create(target, b'')\n"
+                    "    except FileExistsError:\n"
+                    "        return False\n"
+                    "    files.write(target, files.read_bytes(source))\n"
+                ),
             ),
             Edit(
                 JUDGE_LEASE,
@@ -197,7 +210,7 @@ DEFECTS = [
         "a holder of the ledger's lock that stood still wrote what it had read before another took over",
         "508d3c0",
         LEDGER,
-        "        lease.confirm()  # whoever stood still for so long that another took over must not write what it read before\n",
+        "        lease.confirm()\n",
         "",
         why_not="rare: a command must stand still between two of some 80 steps while a job of its set writes to the ledger",
         likely=(
@@ -269,7 +282,7 @@ DEFECTS = [
                 FOLDER,
                 (
                     "        try:\n"
-                    "            self.files.link(temporary, result)  # fails if there is one already\n"
+                    "            self.files.link(temporary, result)  # fails if it exists already\n"
                     "        except OSError as error:\n"
                     "            if self.files.has_name(result):\n"
                     '                words = f"{result} is there already; a published result is never replaced"\n'
@@ -281,7 +294,7 @@ DEFECTS = [
             Edit(
                 SETTLE,
                 (
-                    "            if not last.done:  # the states were lost, the result is not\n"
+                    "            if not last.done:  # the states were lost, but not the result\n"
                     "                last = self._rebuilt(run, last)\n"
                 ),
                 "            pass\n",
@@ -304,8 +317,10 @@ DEFECTS = [
         "the states of a run with a published result were lost: it was run again",
         "faults review V4",
         SETTLE,
-        "            if not last.done:  # the states were lost, the result is not\n"
-        "                last = self._rebuilt(run, last)\n",
+        (
+            "            if not last.done:  # the states were lost, but not the result\n"
+            "                last = self._rebuilt(run, last)\n"
+        ),
         "            pass\n",
         why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("a file of the set", "limit='0:15"),

@@ -1,6 +1,7 @@
-"""The loop's beat: how a node finds out that the loop is gone when nothing ends the node's input.
+"""The loop's beat: how a node detects a dead loop while its input stays open.
 
-An srun that is stopped, or a batch host whose slurmd is dead, keeps the input of its nodes open for ever.
+An srun that is stopped, or a batch host whose slurmd is dead, keeps the input of its nodes open
+forever.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Callable
 from .waiting import Waiting
 
 BEAT_S = 60.0
-"""How often the loop writes a line to every node, whatever it is waiting for itself."""
+"""How often the loop writes a line to every node, even while it waits itself."""
 LOOK_S = 300.0
-"""How often a node checks whether anything has come: five beats, so a few that are late do not count."""
+"""How often a node checks for lines: every five beats, so a few late ones do not count."""
 SILENCE_S = 1800.0
-"""After so long, or the site's `storage_wait_minutes` if that is longer, a node lets go. The loop beats in all of its own waits.
-It is silent only while it is stopped or a call to a file system does not return, and a file server may take half an hour to
-come back."""
+"""A node leaves after this silence, or after the site's `storage_wait_minutes` if that is
+longer. The loop beats in all of its own waits. It is silent only while it is stopped or a call
+to a file system does not return, and a file server may take half an hour to come back."""
 BEAT = {"do": "beat"}
 _LINE = '{"do":"beat"}'
 
@@ -24,7 +25,7 @@ _LINE = '{"do":"beat"}'
 class LoopWatch:
     """Counts the checks of a node since the last line from the loop.
 
-    It counts checks and not time: a node that was stopped itself, as all nodes of a suspended job are, has not checked meanwhile.
+    It counts checks, not time: a suspended node, as all nodes of a suspended job, does not check.
     """
 
     def __init__(self, storage_wait_s: int) -> None:
@@ -32,11 +33,11 @@ class LoopWatch:
         self._checks = 0
 
     def reset(self) -> None:
-        """Count from here: a line has come from the loop."""
+        """Start counting again: the loop has sent a line."""
         self._checks = 0
 
     def check(self) -> str:
-        """Call every LOOK_S. Return why the loop counts as gone, or ""."""
+        """Call every LOOK_S. Return why the loop counts as dead, or ""."""
         self._checks += 1
         silent_s = self._checks * LOOK_S
         return f"no word from the loop for {silent_s:.0f} s" if silent_s >= self._limit_s else ""
@@ -50,7 +51,7 @@ def listen(
 ) -> None:
     """Call `receive` with each line of the loop on standard input.
 
-    Call `at_end` with "" when the input ends, and with the reason when the loop counts as gone.
+    Call `at_end` with "" at the end of the input, and with the reason if the loop counts as dead.
     """
     watch = LoopWatch(storage_wait_s)
 

@@ -1,8 +1,10 @@
-"""The event file of a job: what its nodes said and what its loop saw and decided, in order. Appended by the loop alone.
+"""The event file of a job: the messages of its nodes, and the loop's observations and decisions, in
+order.
 
-One event is one line of five cells: Unix milliseconds, from (`node`, `loop` or `slurm`), word, node ("" where it is about none),
-detail. Fields of a detail are separated by UNIT. docs/events.md lists the words. What a node says is data: it is cut to size
-and its control characters become blanks before it is written, and nothing of it is evaluated.
+Only the loop appends to it. One event is one line of five cells: Unix milliseconds, source (`node`,
+`loop` or `slurm`), word, node (or ""), detail. UNIT separates the fields of a detail.
+docs/events.md lists the words. Messages of nodes are data: they are cut to size, their control
+characters become blanks, and nothing in them is evaluated.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from .world import THIS, World
 
 UNIT = "\x1f"
 MAX_WORD_BYTES = 4096
-"""A longer line of a node is garbage. (srun keeps a line whole only up to about a kilobyte; nodes keep theirs below that.)"""
+"""A longer line of a node is garbage. (srun keeps lines whole only up to about a kilobyte; nodes
+stay below that.)"""
 _MOST_KEPT = 16 << 20
 _JOINTS = str.maketrans("+-", "aa")
 _CONTROL = {code: " " for code in (*range(32), 127, *range(128, 160)) if chr(code) != UNIT}
@@ -37,15 +40,16 @@ class Event:
 
     @property
     def parts(self) -> list[str]:
-        """The fields of the detail; [""] for an empty one."""
+        """Return the fields of the detail; [""] for an empty one."""
         return self.detail.split(UNIT)
 
     def part(self, index: int) -> str:
-        """Return field `index` of the detail, "" where there is none."""
+        """Return field `index` of the detail, "" if it is missing."""
         return next(iter(self.parts[index:]), "")
 
     def data(self) -> dict[str, Any]:
-        """Return the detail as a JSON object; {} where it is none. The loop writes its decisions so."""
+        """Return the detail as a JSON object, {} if it is something else. The loop's decisions
+        have this form."""
         try:
             found = json.loads(self.detail)
         except (ValueError, RecursionError):
@@ -59,18 +63,20 @@ class Event:
 
 
 class Pulse(NamedTuple):
-    """What a node last told of its part of a run. Milliseconds; `interval_ms`: the longest between two evaluations so far, or 0."""
+    """The last progress report of a node in a run. Milliseconds; `interval_ms`: the longest
+    interval between two evaluations so far, or 0."""
 
     quiet_ms: int
     began: int
-    """Whether run_start is logged."""
+    """1 once run_start is logged."""
     interval_ms: int
     stopped: int
-    """Whether run_stop is logged."""
+    """1 once run_stop is logged."""
 
 
 class NetworkUse(NamedTuple):
-    """How many processes of a node said that they use RDMA, how many have said another network only, and such a line."""
+    """How many processes of a node report RDMA, how many another network only, and one such
+    line."""
 
     rdma: int
     other: int
@@ -78,18 +84,19 @@ class NetworkUse(NamedTuple):
 
 
 def clean(text: str, limit: int) -> str:
-    """Return `text` without control characters (but UNIT), at most `limit` characters."""
+    """Return at most `limit` characters of `text`, without control characters but UNIT."""
     return text.translate(_CONTROL)[:limit]
 
 
 def number(text: str, digits: int = 15) -> int | None:
-    """Return what a node gave as a whole number, or None where it is something else."""
+    """Return a node's text as a whole number, or None."""
     bare = text[1:] if text[:1] == "-" else text
     return int(text) if bare.isascii() and bare.isdigit() and len(bare) <= digits else None
 
 
 def parse_word(line: bytes, known: set[str] | frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (word, node, detail) of a line that a node wrote; None for anything else, and for nodes that are not `known`."""
+    """Return (word, node, detail) of a node's line; None for other lines, and for nodes that are
+    not `known`."""
     if len(line) > MAX_WORD_BYTES:
         return None
     cells = line.decode("utf-8", "replace").split("\t", 2)
@@ -110,9 +117,10 @@ _PONG = re.compile(
 
 
 def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
-    """Return (node, attempt, pulse) of an answer to a ping, attempt "" and no pulse if nothing runs; None for other lines.
+    """Return (node, attempt, pulse) of an answer to a ping; None for other lines. Attempt "" and no
+    pulse between runs.
 
-    These are by far the most lines of a node.
+    These are by far the most frequent lines of a node.
     """
     pong = _PONG.fullmatch(line.decode("utf-8", "replace")) if line[:5] == b"pong\t" else None
     if pong is None:
@@ -128,11 +136,12 @@ def now_ms() -> int:
 
 
 class EventLog:
-    """Appends to one event file. A disk that is full does not stop the loop: what finds no room is written with the next event."""
+    """Appends to one event file. A full disk does not stop the loop: text without room is
+    written with the next event."""
 
     def __init__(self, path: PathLike, world: World = THIS) -> None:
         self._wall_ms, self._file = world.wall_ms, world.files.appender(path)
-        # The torn last line of a killed job must not swallow the first one of this job.
+        # The torn last line of a killed job must not swallow the first line of this job.
         self._rest = bytearray(b"\n" if self._file.size() else b"")
 
     def append(

@@ -1,7 +1,8 @@
-"""The storage of a set as one host sees it: every file operation of the loop and of a command that writes.
+"""The storage of a set as one host sees it: every file operation of the loop and of writing
+commands.
 
-Each method is one step, which can fail alone, and between any two of which a program can be killed. The simulated world
-has a storage of its own with these methods (orchestrator/simulation/storage.py).
+Each method is one step: it can fail alone, and a program can be killed between any two. The
+simulated storage has the same methods (orchestrator/simulation/storage.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a name is one of `Files.temporary`."""
+    """Return whether a name comes from `Files.temporary`."""
     return name.startswith(".") and ".tmp." in name
 
 
@@ -30,7 +31,7 @@ AWAY = frozenset(
     {errno.EIO, errno.ENODEV, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT}
     | {errno.EHOSTDOWN, errno.EREMOTEIO, errno.ESHUTDOWN}
 )
-"""What storage says that does not answer: nothing follows from it about the file."""
+"""Errors of unavailable storage: they say nothing about the file."""
 _ROOM = bytes(1 << 16)
 
 
@@ -44,12 +45,13 @@ class FileState(NamedTuple):
 
 
 def open_new(path: PathLike) -> BinaryIO:
-    """Make a file and open it for writing. Raises FileExistsError also for a link of that name: none is followed."""
+    """Create a file and open it for writing. Raises FileExistsError also for a link of that
+    name: none is followed."""
     return os.fdopen(os.open(path, _NEW, 0o666), "wb")
 
 
 class Appender:
-    """A file that is open to append to; other hosts may read it meanwhile."""
+    """A file open to append to; other hosts may read it meanwhile."""
 
     def __init__(self, path: PathLike) -> None:
         self._fd = os.open(path, _APPEND, 0o666)
@@ -58,11 +60,11 @@ class Appender:
         return os.fstat(self._fd).st_size
 
     def write(self, content: bytes | bytearray) -> int:
-        """Append `content` by one write; return how many bytes found room. Raises OSError."""
+        """Append `content` by one write; return how many bytes had room. Raises OSError."""
         return os.write(self._fd, content)
 
     def sync(self) -> None:
-        """Have it on the disk. Raises OSError."""
+        """Flush it to the disk. Raises OSError."""
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -70,9 +72,9 @@ class Appender:
 
 
 class Files:
-    """The real storage. All methods raise OSError; a relative link is followed only if the method's text says so.
+    """The real storage. All methods raise OSError, and follow a relative link only if documented.
 
-    What cannot be reached (a stale handle, an I/O error) is not taken for missing, unless the method's text says so.
+    Unreachable files (a stale handle, an I/O error) do not count as missing, unless documented.
     """
 
     # ---- reading ----
@@ -83,14 +85,15 @@ class Files:
     """Return the content of a regular file."""
 
     read_with_time = staticmethod(read_with_time)
-    """Return the beginning of a regular file and its modification time."""
+    """Return the start of a regular file and its modification time."""
 
     def names(self, folder: PathLike) -> list[str]:
         """Return the names in a folder, in no order."""
         return os.listdir(folder)
 
     def state(self, path: PathLike) -> FileState | None:
-        """Return the state of a file or folder, through a link; None if there is none: no such name, a broken link."""
+        """Return the state of a file or folder, through a link; None for a missing name or a
+        broken link."""
         try:
             about = os.stat(path)
         except OSError as error:
@@ -102,11 +105,11 @@ class Files:
         )
 
     def exists(self, path: PathLike) -> bool:
-        """Whether there is something, through a link. Raises OSError if that cannot be found out."""
+        """Return whether a name exists, through a link. Raises OSError if that is unknown."""
         return self.state(path) is not None
 
     def has_name(self, path: PathLike) -> bool:
-        """Whether there is something, be it a broken link. Raises nothing."""
+        """Return whether a name exists, broken links included. Never raises."""
         return os.path.lexists(path)
 
     def real_path(self, path: PathLike) -> str:
@@ -114,18 +117,19 @@ class Files:
         return os.path.realpath(path)
 
     def is_folder(self, path: PathLike) -> bool:
-        """Whether there is a folder. Raises nothing."""
+        """Return whether a folder exists. Never raises."""
         return os.path.isdir(path)
 
     # ---- writing ----
 
     def temporary(self, path: PathLike) -> str:
-        """Return a name in the folder of `path` that nobody else takes."""
+        """Return a unique name in the folder of `path`."""
         folder, name = os.path.split(path)
         return os.path.join(folder, f".{name}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
 
     def create(self, path: PathLike, content: bytes, *, sync: bool = False) -> None:
-        """Make a file with `content`, on the disk if `sync`. Raises FileExistsError also for a link of that name."""
+        """Create a file with `content`, on the disk if `sync`. Raises FileExistsError also for a
+        link of that name."""
         with open_new(path) as file:
             file.write(content)
             file.flush()
@@ -133,13 +137,13 @@ class Files:
                 os.fsync(file.fileno())
 
     def write(self, path: PathLike, content: bytes) -> None:
-        """Write a file in place, for readers that do not mind half of it."""
+        """Write a file in place, for readers that tolerate half of it."""
         with open(path, "wb") as file:
             file.write(content)
 
     def join(self, path: PathLike, sources: Sequence[PathLike]) -> None:
-        """Make a file from the regular files `sources`, one after the other, on the disk; a missing one is left out
-        unless it is the last."""
+        """Concatenate the regular files `sources` into a file on the disk. A missing source is
+        skipped unless it is the last."""
         with open_new(path) as out:
             for source in sources[:-1]:
                 try:
@@ -153,7 +157,7 @@ class Files:
             os.fsync(out.fileno())
 
     def append(self, path: PathLike, content: bytes, *, sync: bool = False) -> int:
-        """Append by one write; return how many bytes found room."""
+        """Append by one write; return how many bytes had room."""
         file = Appender(path)
         try:
             written = file.write(content)
@@ -167,7 +171,7 @@ class Files:
     """Open a file to append to."""
 
     def rename(self, source: PathLike, target: PathLike) -> None:
-        """Give a file another name, in the place of a file that has it; or a folder, in the place of an empty one."""
+        """Rename a file, replacing another; or a folder, replacing an empty one."""
         os.replace(source, target)
 
     def link(self, source: PathLike, target: PathLike) -> None:
@@ -179,14 +183,14 @@ class Files:
         os.symlink(target, path)
 
     def remove(self, path: PathLike) -> None:
-        """Remove a file or a link; nothing happens if it is missing."""
+        """Remove a file or a link; a missing one is no error."""
         try:
             os.unlink(path)
         except FileNotFoundError:
             pass
 
     def touch(self, path: PathLike) -> None:
-        """Give a file the time of now."""
+        """Give a file the current time."""
         os.utime(path)
 
     def make_folder(self, path: PathLike, *, parents: bool = False, exist_ok: bool = False) -> None:
@@ -197,11 +201,11 @@ class Files:
         os.rmdir(path)
 
     def remove_tree(self, path: PathLike) -> None:
-        """Remove a folder with all that is in it, as far as that can be done. Raises nothing."""
+        """Remove a folder with all its content, as far as possible. Never raises."""
         shutil.rmtree(path, ignore_errors=True)
 
     def copy_tree(self, source: PathLike, target: PathLike) -> None:
-        """Copy a folder without byte code; nobody but its owner can write in the copy."""
+        """Copy a folder without byte code; only its owner can write in the copy."""
         try:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         except shutil.Error as error:  # the reasons of all files
@@ -210,7 +214,7 @@ class Files:
             path.chmod(path.stat().st_mode & 0o755)
 
     def sync_folder(self, path: PathLike) -> None:
-        """Have the names in a folder on the disk."""
+        """Flush the names in a folder to the disk."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -218,7 +222,7 @@ class Files:
             os.close(fd)
 
     def try_out(self, path: PathLike) -> None:
-        """Write 64 KiB for certain into `path`, a file that nobody sees afterwards."""
+        """Write 64 KiB to `path`, flush them, and remove the file."""
         with open(path, "wb") as file:
             os.unlink(path)
             file.write(_ROOM)

@@ -1,4 +1,4 @@
-"""Something that waits, as a generator: it yields when it wants to look again."""
+"""Waiting code as a generator: it yields the time of its next check."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 Flow = Generator[float, None, Any]
-"""Something that waits: it yields the time (World.now) at which it wants to look again, and is resumed then, or sooner."""
+"""Waiting code: it yields the time (World.now) of its next check, and is resumed then, or
+sooner."""
 
 UNTIL_WOKEN = float("inf")
-"""What another flow or a node has to bring about, and not the time."""
+"""Wait for another flow or a node, not for a time."""
 
 
 def together(flows: Sequence[Flow]) -> Flow:
-    """Have `flows` go on side by side until each has returned; their values. What the first one raised is raised then.
+    """Run `flows` side by side until each has returned; return their values. The first exception is
+    raised.
 
-    Where one ends, the others look again at once: they may wait for what it gives back.
+    When one ends, the others check again at once: they may wait for its nodes.
     """
     going, values, raised = dict(enumerate(flows)), dict[int, Any](), list[Exception]()
     while going:

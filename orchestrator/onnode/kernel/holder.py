@@ -1,4 +1,4 @@
-"""Who holds a lease, as its file says."""
+"""The holder of a lease, as recorded in its file."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a lease; the same record says who looks. What is not known is "" or 0."""
+    """A process that holds, or checks, a lease. Unknown members are "" or 0."""
 
     cluster: str = ""
     uid: int = -1
     host: str = ""
     boot: str = ""
-    """The kernel's boot id: machines may have one name, and one machine had other processes before it was booted."""
+    """The kernel's boot id: machines may share a name, and a reboot reuses process ids."""
     pids: str = ""
-    """The namespace in which `pid` means something."""
+    """The namespace of `pid`."""
     pid: int = 0
     start: str = ""
-    """Start time of the process in clock ticks since boot; tells a recycled pid."""
+    """Start time of the process in clock ticks since boot; distinguishes a recycled pid."""
     job: str = ""
-    """The job that it is the loop of; "" of a command."""
+    """The job whose loop it is; "" for a command."""
     restart: int = 0
-    """How often Slurm had started that job again."""
+    """How often Slurm had restarted that job."""
     token: str = ""
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Where things are in a set folder (docs/set-folder.md). Paths only; nothing here reads or writes."""
+"""Paths in a set folder (docs/set-folder.md). Nothing here reads or writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def group_name(job_id: str, number: int) -> str:
-    """Return how the files of a group of nodes are called: those of the first one as where there is only one."""
+    """Return the name of a group's files: for the first group as for a single one."""
     return job_id if number == 1 else f"{job_id}.{number}"
 
 
@@ -56,12 +56,12 @@ class Layout:
 
     @cached_property
     def lock(self) -> Path:
-        """Of the controller while it submits."""
+        """Held by the controller while it submits."""
         return self.root / ".controller.lock"
 
     @cached_property
     def loop_lock(self) -> Path:
-        """Holds the id of the job that works on the set."""
+        """The id of the job that works on the set."""
         return self.root / "loop.lock"
 
     def submission(self, number: int) -> Path:
@@ -75,7 +75,7 @@ class Layout:
         return self.jobs / f"{job_id}.env.gz"
 
     def events(self, job_id: str) -> Path:
-        """What the nodes of a job said and what its loop decided."""
+        """The messages of a job's nodes, and the decisions of its loop."""
         return self.root / f"events-{job_id}.tsv"
 
     def checks(self, job_id: str) -> Path:
@@ -85,15 +85,15 @@ class Layout:
         return self.preflight / f"deep-{job_id}.tsv"
 
     def job_output(self, job_id: str) -> Path:
-        """What the job printed; `%j` for all jobs, as sbatch --output wants it."""
+        """The output of a job; with `%j` the pattern for sbatch --output."""
         return self.root / f"job_{job_id}.out"
 
     def node(self, node: str) -> Path:
-        """What one node says about itself: hold.log, tunables.tsv, network.json, hardware.json, scratch/."""
+        """One node's own files: hold.log, tunables.tsv, network.json, hardware.json, scratch/."""
         return self.nodes / node
 
     def shared(self, group: str) -> Path:
-        """Folders that the containers of a group of nodes have in common, as long as they run."""
+        """Folders shared by the containers of a group while they run."""
         return self.root / "shared" / group
 
     def run(self, run: int) -> Path:
@@ -118,7 +118,7 @@ class Layout:
         return self.attempt(run, attempt) / "start.tsv"
 
     def cache_log(self, run: int, attempt: int) -> Path:
-        """The MLLOG event that all caches were dropped; the result begins with it."""
+        """The MLLOG event for the dropped caches; the result starts with it."""
         return self.attempt(run, attempt) / "cache_clear.log"
 
     def node_log(self, run: int, attempt: int, rank: int) -> Path:
@@ -128,9 +128,9 @@ class Layout:
         return self.attempt(run, attempt) / f"node_{rank}.json"
 
     def hang(self, run: int, attempt: int, node: str) -> Path:
-        """What a node told of a run that hung."""
+        """A node's evidence of a run that hung."""
         return self.attempt(run, attempt) / "hang" / f"{node}.txt"
 
     def node_files(self, run: int, attempt: int, node: str) -> Path:
-        """What the run left in /results on one node."""
+        """The files that the run left in /results on one node."""
         return self.attempt(run, attempt) / "files" / node

@@ -1,4 +1,5 @@
-"""The two ends of a log as one text, and which line of the file a place in it is. A log of any size costs less than a megabyte."""
+"""The two ends of a log as one text, with line numbers of the file. Any log costs less than a
+megabyte."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from .regular import open_regular
 
 HEAD_BYTES, TAIL_BYTES = 64 << 10, 256 << 10
 COUNT_BYTES = 64 << 20
-"""Further into a file lines are not counted from its begin, but from its end."""
+"""Further into a file, lines are counted from its end."""
 
 
 @dataclass(frozen=True)
 class LogEnds:
-    """`cut`: where the second end begins in the text; `start`: where that is in the file."""
+    """`cut`: offset of the second end in the text; `start`: its offset in the file."""
 
     path: PathLike
     text: bytes
@@ -23,9 +24,10 @@ class LogEnds:
     start: int
 
     def line(self, offset: int) -> int:
-        """Return the number of the line at `offset` of the text, from 1 on; below 0: from the end of the file (-1: the last).
+        """Return the line number at `offset` of the text, from 1 on; below 0: from the end of the
+        file (-1: the last).
 
-        0 where the file cannot be read any more.
+        0 if the file is no longer readable.
         """
         if offset < self.cut or self.start == self.cut:
             return self.text.count(b"\n", 0, offset) + 1
@@ -40,7 +42,7 @@ class LogEnds:
 
 
 def read_log_ends(path: PathLike, files: Files = HERE) -> LogEnds | None:
-    """Return the two ends of a log, whole lines; None where it cannot be read."""
+    """Return the two ends of a log, whole lines; None if it is unreadable."""
     try:
         with files.open(path) as file:
             size = os.fstat(file.fileno()).st_size

@@ -1,6 +1,7 @@
-"""The MLLOG records in a part of a log, and how the run in it stopped. The score is the referee's (orchestrator/mllog/reader.py).
+"""The MLLOG records in a part of a log, and the status of its run. The score is the referee's
+(orchestrator/mllog/reader.py).
 
-Nothing in here raises on any bytes: torn, damaged and foreign lines are passed over.
+Nothing here raises on any bytes: torn, damaged and foreign lines are skipped.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from .regular import open_regular
 
 TOKEN = b":::MLLOG "
 MAX_LINE = 1 << 20
-"""A longer line is none."""
+"""A longer line counts as damaged."""
 SEARCH_BYTES = 256 << 20
-"""How far from its end a log is searched for its run_stop."""
+"""The maximal distance of run_stop from the end of a log."""
 _BLOCK = 1024 * 1024
 _OF_EVERY_RANK = frozenset({"cache_clear", "init_start"})
-"""Some programs have each of their processes log these; all else comes from the one process that logs."""
+"""Some programs log these in every process, and all else in one process."""
 _DECODER = json.JSONDecoder()
 
 
@@ -35,7 +36,7 @@ def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
         end = chunk.find(b"\n", at)
         line = chunk[at : end if end >= 0 else len(chunk)]
         try:
-            # What another process wrote behind it on the same line does not take the record away.
+            # Output of another process behind it on the same line does not hide the record.
             record, _ = _DECODER.raw_decode(
                 line[line.rfind(TOKEN) + len(TOKEN) :].decode("latin-1").lstrip()
             )
@@ -65,12 +66,12 @@ def _last_stop(chunk: bytes) -> str | None:
 
 
 class StopFinder:
-    """Finds the status of the last run_stop in a log that comes in pieces."""
+    """Finds the status of the last run_stop in a log that arrives in pieces."""
 
     def __init__(self) -> None:
         self.status = ""
         self._rest = bytearray()
-        """What came since the last line end; of a long line only so much that it is seen to be too long."""
+        """The unfinished line; of a long line only enough to see that it is too long."""
 
     def feed(self, piece: bytes) -> None:
         cut = piece.rfind(b"\n") + 1
@@ -81,12 +82,12 @@ class StopFinder:
             self._rest += piece[cut:]
 
     def _take(self, chunk: bytes) -> None:
-        """Take whole lines."""
+        """Parse whole lines."""
         found = _last_stop(chunk)
         self.status = self.status if found is None else found
 
     def finish(self) -> None:
-        """Take what came since the last line end as a line."""
+        """Parse the unfinished line as a line."""
         self.feed(b"\n")
 
 
@@ -108,7 +109,7 @@ def last_status(
                 found = _last_stop(chunk)
                 if found is not None:
                     return found
-                # The line that is cut at the beginning of this block ends the next one.
+                # The line cut at the start of this block ends the next one.
                 begun, end = chunk[: chunk.find(b"\n") + 1 or len(chunk)][:MAX_LINE], begin
     except OSError as error:
         if strict and error.errno in AWAY:
@@ -117,7 +118,7 @@ def last_status(
 
 
 def _tells(path: Path) -> bool:
-    """Whether the first or the last megabyte of a log has what only the process that logs says."""
+    """Return whether the first or the last megabyte of a log has records of the logging process."""
     try:
         with open_regular(path) as file:
             first = file.read(_BLOCK)
@@ -132,7 +133,8 @@ def _tells(path: Path) -> bool:
 
 
 def telling_log(layout: Layout, run: int, attempt: int) -> Path:
-    """Return the log of the node that logs for all in an attempt: rank 0 where it has done so, or where none has yet."""
+    """Return the log of the logging node of an attempt: rank 0 if it has logged, or no node has
+    yet."""
     ranks = [0, *numbered(layout.attempt(run, attempt), ".log", "node_")]
     logs = [layout.node_log(run, attempt, rank) for rank in ranks]
     return next(filter(_tells, logs), logs[0])

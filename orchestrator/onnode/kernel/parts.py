@@ -1,4 +1,4 @@
-"""Which files of lib/ a bundle carries: those that its entry cannot use are left out."""
+"""The files of lib/ in a bundle: those that its entry cannot use are left out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class LibPart(NamedTuple):
-    """A file of lib/, or a folder (`measure/`), that a bundle has where its `need` is one."""
+    """A file of lib/, or a folder (`measure/`), carried if its `need` holds."""
 
     path: str
     need: str
@@ -30,14 +30,14 @@ SITE = {
     "containers": "an engine (`container: {engine: docker}`)",
     "deep": "`preflight: {deep: true}`",
 }
-"""Need -> what of the site file it follows from."""
+"""Need -> its reason in the site file."""
 
 
 def needs(engine: str, *, deep: bool) -> dict[str, bool]:
-    """Return the needs of an entry: what runs are started with, and whether bandwidth is measured."""
+    """Return the needs of an entry: how runs are started, and whether bandwidth is measured."""
     return {"engine none": engine == "none", "containers": engine != "none", "deep": deep}
 
 
 def is_carried(name: str, wanted: Mapping[str, bool]) -> bool:
-    """Whether a file of the package, by its path in lib/, is carried by a bundle with these needs."""
+    """Return whether a bundle with these needs carries a file, by its path in lib/."""
     return all(wanted[part.need] for part in PARTS if name.startswith(part.path))

@@ -1,7 +1,8 @@
-"""The small JSON files of a set as typed records, and writing them so that no reader ever sees half of one.
+"""The small JSON files of a set as typed records, written atomically.
 
-Reading never raises: a file that is missing gives None, one that cannot be used gives a Finding. Only regular files of at most
-`regular.MAX_BYTES` are read: what stands in a set folder can be anybody's. Members are described in docs/set-folder.md.
+Reading never raises: a missing file gives None, an unusable one a Finding. Only regular files of at
+most `regular.MAX_BYTES` are read: anybody may write into a set folder. docs/set-folder.md describes
+the members.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from .regular import parse
 
 SCHEMA = 1
 REHEARSAL = "rehearsal"
-"""`created_by` of a set that was played in a simulation: nothing of it ran."""
+"""`created_by` of a simulated set: nothing of it ran."""
 LIMIT = 1 << 53
-"""Numbers from here on are damage: no time, count or exit status is as large."""
+"""Larger numbers are damage: no time, count or exit status is as large."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A file that could not be used, and why."""
+    """An unusable file, and the reason."""
 
     path: Path
     problem: str
@@ -38,11 +39,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class StateFile:
-    """A kind of record: the file's members, each with its type in words (a key of _ACCEPTED); NEEDED must be there."""
+    """A kind of record: the file's members, each with its type in words (a key of _ACCEPTED);
+    NEEDED ones are required."""
 
     NEEDED: ClassVar[tuple[str, ...]] = ()
     SELDOM: ClassVar[tuple[str, ...]] = ()
-    """Members that are not written when they are empty."""
+    """Members written only if they are not empty."""
 
 
 R = TypeVar("R", bound=StateFile)
@@ -50,7 +52,8 @@ R = TypeVar("R", bound=StateFile)
 
 @dataclass(frozen=True)
 class SetRecord(StateFile):
-    """set.json: what the set is. `created_ms` is Unix milliseconds, `run_timeout_s` seconds."""
+    """set.json: the description of the set. `created_ms` is Unix milliseconds, `run_timeout_s`
+    seconds."""
 
     NEEDED = ("set_id", "nexp", "scheduler")
 
@@ -81,13 +84,14 @@ class SetRecord(StateFile):
 
     @property
     def rehearsed(self) -> bool:
-        """Whether nothing of the set ran: it was played in a simulation."""
+        """Return whether the set was simulated: nothing of it ran."""
         return self.created_by == REHEARSAL
 
 
 @dataclass(frozen=True)
 class SubmissionRecord(StateFile):
-    """submissions/<k>.json: one request to the scheduler, written before it is made and again with its outcome."""
+    """submissions/<k>.json: one request to the scheduler, written before it is made and again
+    with its outcome."""
 
     NEEDED = ("number", "state")
 
@@ -101,19 +105,19 @@ class SubmissionRecord(StateFile):
     error: str = ""
     cancelled_ms: int = 0
     by: dict[str, Any] = field(default_factory=dict)
-    """Who submitted: members of a lease (policy/lease.py)."""
+    """The submitter: members of a lease (policy/lease.py)."""
     ledger: str = ""
-    """The head of the set's ledger before this was asked."""
+    """The head of the set's ledger before the request."""
 
     @property
     def settled(self) -> bool:
-        """Whether it is known if the scheduler took it."""
+        """Return whether the scheduler's decision is known."""
         return self.state in ("submitted", "refused")
 
 
 @dataclass(frozen=True)
 class JobRecord(StateFile):
-    """jobs/<job id>.json: the loop's own word on one job."""
+    """jobs/<job id>.json: the loop's own record of one job."""
 
     NEEDED = ("job_id", "state")
     SELDOM = ("groups", "edited")
@@ -134,16 +138,16 @@ class JobRecord(StateFile):
     image_digest: str = ""
     engine: str = ""
     spares: list[str] = field(default_factory=list)
-    """Nodes of the allocation that wait to take the place of another one."""
+    """Waiting spare nodes of the allocation."""
     set_aside: list[dict[str, Any]] = field(default_factory=list)
-    """As it stands in the file."""
+    """Excluded nodes, as written in the file."""
     warnings: list[str] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
-    """Where runs go on side by side: `nodes`, `run` and `attempt` of each group (0: between two runs)."""
+    """For runs side by side: `nodes`, `run` and `attempt` of each group (0: between two runs)."""
     ledger: str = ""
-    """The head of the set's ledger when this was written."""
+    """The head of the set's ledger at the time of writing."""
     edited: list[str] = field(default_factory=list)
-    """Files of the bundle that were edited since it was made, and meant so."""
+    """Files of the bundle with accepted edits."""
 
     @property
     def final(self) -> bool:
@@ -152,7 +156,7 @@ class JobRecord(StateFile):
 
 @dataclass(frozen=True)
 class RunRecord(StateFile):
-    """runs/<i>/state.json, and the same of each attempt."""
+    """runs/<i>/state.json, and the same for each attempt."""
 
     NEEDED = ("run", "state")
 
@@ -173,7 +177,7 @@ class RunRecord(StateFile):
 
     @property
     def done(self) -> bool:
-        """It has a result that counts: nothing will run it again."""
+        """Return whether it has a final result: nothing will run it again."""
         return self.state == "success" or (
             self.state == "failed" and self.outcome == "not_converged"
         )
@@ -181,10 +185,11 @@ class RunRecord(StateFile):
 
 @dataclass(frozen=True)
 class NodeRunRecord(StateFile):
-    """node_<rank>.json of an attempt: one node's end of it. `exit` is its exit status, `drift` the knobs that did not hold.
+    """node_<rank>.json of an attempt: its end on one node. `exit` is its exit status, `drift` the
+    host settings that did not hold.
 
-    `container_run`: it was the first, second ... run in its container (0: not known). `cache`: what the node's compile caches held
-    when it began (agent/scratch.py), {} without a folder for them.
+    `container_run`: the number of the run in its container (0: unknown). `cache`: the node's
+    compile caches at its start (agent/scratch.py), {} without a folder for them.
     """
 
     NEEDED = ("node", "exit")
@@ -210,13 +215,14 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
     "dict[str, Any]": (dict,),
 }
 _SHAPES: dict[type[StateFile], dict[str, str]] = {}
-"""Of each kind that was read: member -> what it must be."""
+"""Kind -> member -> required type."""
 
 
 def read(
     kind: type[R], path: PathLike, files: Files = HERE, *, strict: bool = False
 ) -> R | Finding | None:
-    """Return the record in `path`; None without such a file; a Finding when it cannot be used. Ignores unknown members.
+    """Return the record in `path`; None without the file; a Finding if it is unusable. Ignores
+    unknown members.
 
     `strict`: raise OSError if the storage does not answer, which says nothing about the record.
     """
@@ -238,13 +244,13 @@ def read(
 
 
 def checked(kind: type[R], data: dict[str, Any]) -> R | None:
-    """Return `data` as a record; None when it cannot be one. Ignores unknown members."""
+    """Return `data` as a record, None if it is invalid. Ignores unknown members."""
     shape, values = _fitting(kind, data)
     return None if _problem(kind, shape, values) else kind(**values)
 
 
 def _fitting(kind: type[StateFile], data: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return what each member must be, and those that are known."""
+    """Return the required types, and the known members."""
     shape = _SHAPES.get(kind) or _SHAPES.setdefault(
         kind, {item.name: str(item.type) for item in fields(kind)}
     )
@@ -252,7 +258,7 @@ def _fitting(kind: type[StateFile], data: dict[str, Any]) -> tuple[dict[str, str
 
 
 def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any]) -> str:
-    """Why `values` are no record of a kind; "" when they are."""
+    """Return the error in `values` for a kind, or ""."""
     for name, value in values.items():
         if not (type(value) is str and shape[name] == "str") and (
             problem := _misfit(value, shape[name])
@@ -267,7 +273,7 @@ def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any
 
 
 def _misfit(value: Any, word: str) -> str:
-    """Why `value` cannot be a `word`; "" when it can."""
+    """Return why `value` is not a `word`, or ""."""
     fits = isinstance(value, _ACCEPTED[word]) and (type(value) is not bool or word == "bool")
     if not fits:
         return f"is {json.dumps(value)[:40]}, not {word}"
@@ -283,7 +289,7 @@ def _misfit(value: Any, word: str) -> str:
 
 
 def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files = HERE) -> None:
-    """Write `record` to `path` through a temporary file in the same folder, renamed: a link is replaced. Raises OSError."""
+    """Write `record` to `path` atomically; a link is replaced. Raises OSError."""
     values = {
         name: value for name, value in vars(record).items() if value or name not in record.SELDOM
     }
@@ -293,8 +299,8 @@ def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
     """Replace `path` by `content` as a whole. Raises OSError and leaves nothing behind then.
 
-    What a link points to is replaced, not the link; a device, or a pipe that somebody reads, is written to. Without `sync` the
-    content may be lost with the machine, but is never half there for a reader.
+    The target of a link is replaced, not the link; a device or a pipe is written to. Without `sync`
+    the content may be lost with the machine, but readers never see half of it.
     """
     path = Path(path)
     if path.is_dir():
@@ -311,7 +317,7 @@ def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
 
 
 def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files = HERE) -> None:
-    """Replace `path` by a new file with `content`, through a temporary name in the same folder. Raises OSError."""
+    """Replace `path` by a new file with `content`, through a temporary name. Raises OSError."""
     temporary = files.temporary(path)
     try:
         files.create(temporary, content, sync=sync)
@@ -331,9 +337,9 @@ def numbered(
     *,
     strict: bool = False,
 ) -> list[int]:
-    """Return the numbers k of the files or folders `<prefix><k><suffix>` in `folder`, rising.
+    """Return the rising numbers k of the files or folders `<prefix><k><suffix>` in `folder`.
 
-    `strict`: raise OSError if the storage does not answer, instead of returning none.
+    `strict`: raise OSError if the storage does not answer, instead of returning [].
     """
     try:
         return numbers(files.names(folder), suffix, prefix)
@@ -344,6 +350,6 @@ def numbered(
 
 
 def numbers(names: Iterable[str], suffix: str, prefix: str) -> list[int]:
-    """Return the numbers k of the `names` that are `<prefix><k><suffix>`, rising."""
+    """Return the rising numbers k of the `names` of the form `<prefix><k><suffix>`."""
     name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
     return sorted(int(found[1]) for found in map(name.fullmatch, names) if found)

@@ -1,4 +1,4 @@
-"""Reading files that anybody may have put there: regular files only, opened without waiting for a writer, up to a limit."""
+"""Read files written by anybody: regular files only, opened without waiting, up to a limit."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ def _open(path: PathLike, flags: int) -> tuple[int, int]:
 
 
 def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
-    """Open a regular file for reading, `raw` without a buffer. Raises OSError: also for what is none."""
+    """Open a regular file for reading, `raw` without a buffer. Raises OSError, also for other
+    kinds of files."""
     fd = _open(path, 0)[0]
-    # A regular file on a slow server is not waited for either way; nothing else is open by now.
+    # O_NONBLOCK has no effect on a regular file, and no other file is open here.
     return os.fdopen(fd, "rb", buffering=0 if raw else -1)
 
 
 def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
-    """Return the first `limit` bytes of a regular file and its modification time in seconds. Raises OSError.
+    """Return the first `limit` bytes of a regular file and its modification time in seconds. Raises
+    OSError.
 
     It is opened before its time is read, so that an NFS client asks its server.
     """
@@ -47,8 +49,8 @@ def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float
 
 
 def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -> bytes:
-    """Return the content of a regular file. Raises OSError: also for what is none, is longer than `limit`, or is a link
-    unless `follow`."""
+    """Return the content of a regular file. Raises OSError, also for other kinds, beyond
+    `limit`, and for a link unless `follow`."""
     fd, size = _open(path, 0 if follow else os.O_NOFOLLOW)
     try:
         if size > limit:
@@ -59,7 +61,8 @@ def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -
 
 
 def parse(content: bytes) -> Any:
-    """Return what a JSON text says. Raises ValueError: also for NaN, for half a surrogate, and for what is nested too deep."""
+    """Return the value of a JSON text. Raises ValueError, also for NaN, half a surrogate, and
+    too deep nesting."""
     try:
         value = _DECODER.decode(content.decode())
         if b"\\ud" in content.lower():

@@ -1,4 +1,5 @@
-"""The values of a bundle: settings.sh evaluated once by bash, where the caller's environment may override them.
+"""The values of a bundle: settings.sh evaluated once by bash, where the caller's environment may
+override them.
 
 The environment of the runs likewise, as `declare -px` prints it, and reading that without a shell.
 """
@@ -16,7 +17,8 @@ from pathlib import Path
 from .events import clean, number
 from .parts import PARTS, SITE, needs
 
-# Prints every value as NAME, how many, and the values, each ended by NUL; `@` names are arrays. %s puts in the names.
+# Prints every value as NAME, how many, and the values, each ended by NUL; `@` names are arrays. %s
+# puts in the names.
 _TELL = r"""
 . "$1/settings.sh" || exit 1
 for one in %s; do
@@ -37,7 +39,8 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """The values of settings.sh under their names in small letters; arrays are tuples. What each means stands there."""
+    """The values of settings.sh under their names in small letters; arrays are tuples. What each
+    means stands there."""
 
     system: str
     workload: str
@@ -171,7 +174,8 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
 
 
 def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
-    """Raise SettingsError for a bundle that was rendered without a part of lib/ that is needed now."""
+    """Raise SettingsError for a bundle that was rendered without a part of lib/ that is needed
+    now."""
     wanted = needs(settings.engine, deep=deep)
     for part in PARTS:
         if wanted[part.need] and not (bundle / "lib" / part.path).exists():
@@ -181,7 +185,8 @@ def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
 
 
 def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (variable, folder of the host or "", place in the container with its mode) for the MOUNTS of settings.sh."""
+    """Return (variable, folder of the host or "", place in the container with its mode) for the
+    MOUNTS of settings.sh."""
     found = []
     for variable, below, target, mode in (mount.split("\t") for mount in mounts):
         source = data.get(variable, "")
@@ -196,7 +201,8 @@ def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, s
 
 
 def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[str, str]:
-    """Return place in the container -> name of its folder, for LAUNCH_SHARED of settings.sh; a mount of the site there wins."""
+    """Return place in the container -> name of its folder, for LAUNCH_SHARED of settings.sh; a
+    mount of the site there wins."""
     of_the_site = {mount.split("\t")[1] for mount in site_mounts}
     return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
 
@@ -204,9 +210,11 @@ def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[st
 def evaluate_config(
     bundle: Path, settings: Settings, nexp: int, *, timeless: bool = False
 ) -> bytes:
-    """Return the environment of the runs: the config evaluated once, in an empty environment, as `declare -x` lines.
+    """Return the environment of the runs: the config evaluated once, in an empty environment, as
+    `declare -x` lines.
 
-    `timeless`: with nothing in place of each time stamp, for `unique_names`. Raises SettingsError with bash's own words.
+    `timeless`: with nothing in place of each time stamp, for `unique_names`. Raises SettingsError
+    with bash's own words.
     """
     script = 'set -eu; NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
     script = "date() { :; }; " * timeless + script
@@ -214,7 +222,8 @@ def evaluate_config(
 
 
 def config(bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
-    """Return the environment of the runs, and the variables in it that are new in each job. Raises SettingsError."""
+    """Return the environment of the runs, and the variables in it that are new in each job.
+    Raises SettingsError."""
     text = evaluate_config(bundle, settings, nexp)
     return text, unique_names(text, evaluate_config(bundle, settings, nexp, timeless=True))
 
@@ -249,14 +258,16 @@ def _number(name: str, text: str) -> int:
 
 
 def rehearsed(name: str, default: str, node: str) -> str:
-    """Return a folder that stands for one of the host's in rehearsals (ORCH_SYS_ROOT and the like); %n is the node's name."""
+    """Return a folder that stands for one of the host's in rehearsals (ORCH_SYS_ROOT and the
+    like); %n is the node's name."""
     return os.environ.get(name, default).replace("%n", node)
 
 
 # ---- the environment of the runs ----
 
 _WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''
-# Arrays cannot be exported; bash prints them all the same, and what looks like a line in one of their values is none.
+# Arrays cannot be exported; bash prints them all the same, and what looks like a line in one of
+# their values is none.
 _DECLARED = re.compile(
     rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$"
     % (_WORDS, _WORDS)
@@ -267,10 +278,12 @@ _LETTERS = dict(zip(b"abeEfnrtv", b"\a\b\x1b\x1b\f\n\r\t\v"))
 
 
 def declared(text: str) -> dict[str, str]:
-    """Return the variables of `declare -x` lines by name, byte for byte; what is no such line is passed over.
+    """Return the variables of `declare -x` lines by name, byte for byte; what is no such line is
+    passed over.
 
-    Bytes that are no UTF-8 are surrogates, in `text` and in values (errors="surrogateescape"); see `shown`. A variable that
-    is exported without a value, and an array, is not in the environment of any process, and not here.
+    Bytes that are no UTF-8 are surrogates, in `text` and in values (errors="surrogateescape"); see
+    `shown`. A variable that is exported without a value, and an array, is not in the environment of
+    any process, and not here.
     """
     found = {}
     for flags, name, word in _DECLARED.findall(text.encode("utf-8", "surrogateescape")):
@@ -285,13 +298,15 @@ def declared(text: str) -> dict[str, str]:
 
 
 def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:
-    """Return the variables that are new in each job: a time stamp is part of them (`{unique: ...}` in a document)."""
+    """Return the variables that are new in each job: a time stamp is part of them (`{unique:
+    ...}` in a document)."""
     values, constant = _declared(environment), _declared(timeless)
     return frozenset(name for name, value in values.items() if value != constant.get(name))
 
 
 def fingerprint(environment: bytes, unique: Collection[str]) -> str:
-    """Return the SHA-256 of the variables that are not `unique`: equal in all jobs of a set that nobody edited."""
+    """Return the SHA-256 of the variables that are not `unique`: equal in all jobs of a set that
+    nobody edited."""
     values = sorted(_declared(environment).items())
     text = "".join(f"{name}={value}\0" for name, value in values if name not in unique)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

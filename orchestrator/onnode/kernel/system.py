@@ -1,6 +1,6 @@
-"""What the system tells: files of the kernel, programs that answer within a limit, whether a process or a job lives.
+"""Facts of the system: files of the kernel, programs with a time limit, live processes and jobs.
 
-It is data of the host: bounded, decoded with replacement, never an exception.
+All of it is data: bounded, decoded with replacement, never an exception.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from .files import PathLike
 
 MAX_BYTES = 4 << 20
-"""More than this no program has to say."""
+"""The most output of a program."""
 UNKNOWN_JOB = "Invalid job id"
-"""In what squeue and scontrol say of a job that Slurm has forgotten."""
+"""Part of the reply of squeue and scontrol about a forgotten job."""
 ENDED_STATES = frozenset(
     {
         "COMPLETED",
@@ -30,11 +30,11 @@ ENDED_STATES = frozenset(
         "REVOKED",
     }
 )
-"""Of a job of Slurm that is over for good (Slurm shows PREEMPTED only for jobs that it does not put back in the queue)."""
+"""Final states of Slurm jobs (Slurm shows PREEMPTED only for jobs that it does not queue again)."""
 
 
 def entries(folder: str) -> list[str]:
-    """Return the names in a folder as they come; [] when it cannot be listed."""
+    """Return the unsorted names in a folder; [] if it is unreadable."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -42,7 +42,7 @@ def entries(folder: str) -> list[str]:
 
 
 def names(folder: str, most: int = 1024) -> list[str]:
-    """Return at most so many names in a folder, mlx5_10 behind mlx5_9; without those that are no printable word."""
+    """Return at most `most` printable names in a folder, with mlx5_10 after mlx5_9."""
     return sorted(
         (one for one in entries(folder) if one.isprintable() and " " not in one), key=_natural
     )[:most]
@@ -56,7 +56,7 @@ def _natural(name: str) -> list[str]:
 
 
 def lines(path: str, limit: int = 1 << 18) -> list[str]:
-    """Return the lines of the first `limit` bytes of a file; [] when it cannot be read."""
+    """Return the lines of the first `limit` bytes of a file; [] if it is unreadable."""
     try:
         with open(path, "rb") as file:
             return file.read(limit).decode("utf-8", "replace").split("\n")
@@ -65,7 +65,7 @@ def lines(path: str, limit: int = 1 << 18) -> list[str]:
 
 
 def first_line(path: PathLike) -> str:
-    """Return the first line of a small file without blanks around it; "" when there is none, or it cannot be read."""
+    """Return the stripped first line of a small file; "" if it is missing or unreadable."""
     try:
         with open(path, "rb") as file:
             return file.readline(4096).decode("utf-8", "replace").strip()
@@ -74,7 +74,8 @@ def first_line(path: PathLike) -> str:
 
 
 def amd_gpus(sys: str) -> list[str]:
-    """Return the folders of the devices of the amdgpu driver, by PCI address (0000:0a:00.0 behind 0000:05:00.0)."""
+    """Return the folders of the devices of the amdgpu driver, by PCI address (0000:0a:00.0 after
+    0000:05:00.0)."""
     driver = f"{sys}/bus/pci/drivers/amdgpu"
     addresses = filter(
         re.compile("[0-9a-f]+:[0-9a-f]+:[0-9a-f]+[.][0-9a-f]+").fullmatch, entries(driver)
@@ -86,10 +87,11 @@ def amd_gpus(sys: str) -> list[str]:
 
 
 def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
-    """Run a program with nothing to read; return its exit status and output, with what it says on standard error if wanted.
+    """Run a program without input; return its exit status and output, with standard error if
+    `errors`.
 
-    The status is negative when it did not end within `seconds`, and 127 when it cannot be started. It writes to memory, not to a
-    pipe: a child that it leaves behind holds nobody up.
+    The status is negative if it did not end within `seconds`, and 127 if it cannot start. It writes
+    to memory, not to a pipe: an orphaned child delays nobody.
     """
     import signal
     import subprocess  # not at the top: `status` and `score` import this module and start nothing
@@ -103,7 +105,7 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, **streams)
         except (OSError, ValueError) as error:
             return 127, str(error)
-        for limit in (seconds, 0.2):  # what the kernel does not let go of is not waited for
+        for limit in (seconds, 0.2):  # do not wait for a process stuck in the kernel
             try:
                 process.wait(limit)
                 break
@@ -114,9 +116,10 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
 
 
 def process_start(pid: int) -> str:
-    """Return the start time of a process in clock ticks since boot, which tells a recycled pid; "" when it is gone.
+    """Return the start time of a process in clock ticks since boot, which distinguishes a recycled
+    pid; "" if it is dead.
 
-    A process that has ended and that nobody has waited for is gone.
+    A zombie counts as dead.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -127,7 +130,8 @@ def process_start(pid: int) -> str:
 
 
 def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] = ask) -> str:
-    """Return what Slurm calls the state of a job, RUNNING of one without Slurm; "" when it is gone, "?" when nobody answers."""
+    """Return Slurm's state of a job, RUNNING without Slurm; "" if it is forgotten, "?" without
+    an answer."""
     if local := re.match(r"local-([0-9]{1,9})-([0-9]+)", job_id):
         return "RUNNING" if process_start(int(local[1])) == local[2] else ""
     if not job_id[:1].isdecimal():

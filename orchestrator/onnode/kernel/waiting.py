@@ -1,7 +1,7 @@
-"""One place to wait for everything that can happen to a process: input, signals, children, pipes, times.
+"""One place to wait for every event of a process: input, signals, children, pipes, times.
 
-Nothing is done inside a signal handler: the kernel's word comes in through a descriptor like all others, so the work of a way
-out cannot be cut off by the signal that asked for it.
+Signal handlers do nothing: signals arrive through a descriptor like everything else, so the signal
+that asks for an end cannot interrupt it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_DONE, CANNOT_START = 124, 127
 _MAX_OUTPUT = 1 << 20
 MAX_LINE = 1 << 20
-"""Not much more of a line is kept."""
+"""The limit of a line's length."""
 
 
 class LetGo(Exception):
-    """This node is to let go. `status` is the exit status of its process."""
+    """This node must leave. `status` is the exit status of its process."""
 
     def __init__(self, status: int) -> None:
         self.status = status
 
 
 class Failed(Exception):
-    """This node cannot be used: `kind` is a word of the protocol (image, container, ...), `text` says it to people."""
+    """This node is unusable: `kind` is a word of the protocol (image, container, ...), `text`
+    the explanation."""
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind, self.text = kind, text
@@ -46,15 +47,16 @@ def failing(kind: str, what: str) -> Iterator[None]:
 
 
 class Waiting:
-    """The descriptors, timers and children of this process. `order` is the exit status that was asked for, or None.
+    """The descriptors, timers and children of this process. `order` is the requested exit status,
+    or None.
 
-    `wait` raises LetGo once there is an order, until `leaving` is set.
+    Once there is an order, `wait` raises LetGo until `leaving` is set.
     """
 
     def __init__(self) -> None:
         self.order: int | None = None
         self.signals: set[int] = set()
-        """Those that came which mean something."""
+        """The relevant signals received so far."""
         self.leaving = False
         # Not epoll: the input can be a file.
         self._selector = selectors.PollSelector()
@@ -68,17 +70,18 @@ class Waiting:
         self.watch(self._wake, self.notice)
 
     def watch(self, fd: int, then: Callable[[], object]) -> None:
-        """Call `then` whenever `fd` can be read, or has ended."""
+        """Call `then` whenever `fd` is readable or has ended."""
         self._selector.register(fd, selectors.EVENT_READ, then)
 
     def watch_lines(
         self, fd: int, then: Callable[[str], object], at_end: Callable[[], object] = lambda: None
     ) -> None:
-        """Call `then` with each line that comes from `fd`, without its end, and `at_end` once; what is no line is lost with it."""
+        """Call `then` with each line from `fd`, without its end, and `at_end` once. Lines beyond
+        the limit are lost."""
         Lines(self, fd, lambda line: then(line.decode("utf-8", "replace")), at_end)
 
     def forget(self, fd: int) -> None:
-        """Watch `fd` no more, if it is watched."""
+        """Stop watching `fd`."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
@@ -92,7 +95,8 @@ class Waiting:
     def wait(
         self, done: Callable[[], object], seconds: float | None = None, *, patient: bool = False
     ) -> bool:
-        """Serve what happens until `done`. Return False when `seconds` are over before. Raises LetGo, unless `patient`."""
+        """Serve events until `done`. Return False after `seconds`. Raises LetGo, unless
+        `patient`."""
         limit = None if seconds is None else time.monotonic() + seconds
         while True:
             if self.order is not None and not self.leaving and not patient:
@@ -104,24 +108,25 @@ class Waiting:
             self.serve(limit)
 
     def let_go(self, status: int) -> None:
-        """Give the order to let go with this exit status, unless there is one."""
+        """Order this process to leave with this exit status, unless it has an order."""
         self.order = status if self.order is None else self.order
 
     def leave(self) -> None:
-        """Do not raise LetGo any more: this process is on its way out."""
+        """Stop raising LetGo: this process is leaving."""
         self.leaving = True
 
     def let_signals_come(self) -> None:
-        """Wait a moment before the end of a child is told: a signal to the whole job may have ended it first. Raises LetGo."""
+        """Wait a moment before reporting the end of a child: a signal to the whole job may have
+        ended it first. Raises LetGo."""
         self.wait(lambda: False, 0.3)
 
     def serve(self, limit: float | None) -> None:
-        """Wait until something happens, an hour or `limit` at most, and take in all there is."""
+        """Wait for an event, `limit` or an hour at most, and serve all events."""
         times = [when for when, _ in self._timers.values()] + ([] if limit is None else [limit])
         for key, _ in self._selector.select(
             min(max(min(times) - time.monotonic(), 0), 3600) if times else None
         ):
-            # One of the others may have closed it, and its number can be another's by now.
+            # Another callback may have closed it, and its number may be reused.
             now_there = self._selector.get_map().get(key.fd)
             if now_there is not None and now_there.data is key.data:
                 key.data()
@@ -132,7 +137,7 @@ class Waiting:
                 then()
 
     def notice(self) -> None:
-        """Take in the signals that came, without waiting."""
+        """Serve pending signals without waiting."""
         self.signals |= {*ENDS, signal.SIGUSR1}.intersection(read_piece(self._wake) or b"")
         if not self.signals.isdisjoint(ENDS):
             self.order = 128 + signal.SIGTERM
@@ -147,11 +152,13 @@ class Waiting:
         errors: int | IO[bytes] = subprocess.DEVNULL,
         given: bytes = b"",
     ) -> tuple[int, bytes]:
-        """Run a program while everything else is served; return its exit status and what it printed, at most a megabyte.
+        """Run a program while everything else is served; return its exit status and its output, at
+        most a megabyte.
 
-        NOT_DONE: it was killed after `seconds`. CANNOT_START: there is no such program; the output says why. `patient`: it is
-        not ended when this node is to let go. `shielded`: it and the programs that it starts ignore the
-        signals of `ENDS`, from its first instruction. `given` is its standard input.
+        NOT_DONE: it was killed after `seconds`. CANNOT_START: the program is missing; the output
+        has the reason. `patient`: it is not ended when this node must leave. `shielded`: it and its
+        children ignore the signals of `ENDS`, from its first instruction. `given` is its standard
+        input.
         """
         try:
             with os.fdopen(os.memfd_create("given"), "wb+") as stdin:
@@ -184,7 +191,7 @@ class Waiting:
             in_time = self.wait(lambda: process.poll() is not None, seconds, patient=patient)
         finally:
             end_session(process)
-            # What it left behind may hold its output open; that is not waited for.
+            # Its children may hold its output open: do not wait for them.
             while take():
                 pass
             self.forget(fd)
@@ -198,9 +205,10 @@ def _ignore_ends() -> None:
 
 
 def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process and to all that is in the session that was made for it.
+    """Send a signal to a process and to everything in its session.
 
-    A signal to the whole job can end a process before it has its session: it gets its signals back first.
+    A signal to the whole job can end a process before it has its session: it gets its signals back
+    first.
     """
     if process.poll() is None:
         try:
@@ -210,7 +218,8 @@ def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) ->
 
 
 class Lines:
-    """Takes lines out of a descriptor as they come, without their ends; `at_end` is called once, also by `close`."""
+    """Splits the input of a descriptor into lines without their ends; `at_end` is called once,
+    also by `close`."""
 
     def __init__(
         self,
@@ -239,7 +248,7 @@ class Lines:
             self.close()
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop reading."""
         if self.open:
             self.open = False
             self._waiting.forget(self._fd)
@@ -247,7 +256,8 @@ class Lines:
 
 
 class Partner:
-    """A process with a session of its own that we talk with: `hear` gets each of its lines. Raises OSError if it cannot start.
+    """A process with its own session and a line protocol: `hear` gets each of its lines. Raises
+    OSError if it cannot start.
 
     `held`: descriptors that it inherits and keeps open.
     """
@@ -278,7 +288,7 @@ class Partner:
         waiting.watch_lines(self.process.stdout.fileno(), hear, at_end)  # type: ignore[union-attr]
 
     def tell(self, line: str) -> bool:
-        """Write it a line; return False when it does not read any more."""
+        """Send it a line; return False if it no longer reads."""
         try:
             self.input.write(f"{line}\n".encode())
         except (OSError, ValueError):  # it has ended, or its input is closed
@@ -287,7 +297,8 @@ class Partner:
 
 
 def stand_alone(*kept: int) -> None:
-    """Have nothing of the parent's in a forked process but the descriptors that are `kept`: no input, no output, no signals."""
+    """Detach a forked process from its parent: no input, no output, no signals, only the
+    descriptors `kept`."""
     signal.set_wakeup_fd(-1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -299,7 +310,7 @@ def stand_alone(*kept: int) -> None:
 
 
 def read_piece(fd: int, size: int = 1 << 16) -> bytes | None:
-    """Return what `fd` has, b"" at its end, None when there is nothing yet. Raises OSError."""
+    """Return the available input of `fd`, b"" at its end, None without any. Raises OSError."""
     try:
         return os.read(fd, size)
     except BlockingIOError:
@@ -307,5 +318,5 @@ def read_piece(fd: int, size: int = 1 << 16) -> bytes | None:
 
 
 def exit_code(status: int) -> int:
-    """Return the exit status as a shell gives it: 128 + n for signal n."""
+    """Return the exit status of a shell: 128 + n for signal n."""
     return 128 - status if status < 0 else status

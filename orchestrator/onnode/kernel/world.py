@@ -1,7 +1,8 @@
-"""All that a program asks of its surroundings: clocks, storage, other programs, who it is.
+"""The surroundings of a program: clocks, storage, other programs, its identity.
 
-The loop and the commands that write get a World and use nothing else, so that the same code runs in the simulated one
-(orchestrator/simulation). This is the real one: the calls themselves, without a layer.
+The loop and writing commands get a World and use nothing else, so that the same code runs in the
+simulated one (orchestrator/simulation). This is the real one: the calls themselves, without a
+layer.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ class World:
     files: Files = HERE
 
     now = staticmethod(time.monotonic)
-    """Return seconds that only rise; limits are counted in them."""
+    """Return monotonic seconds; limits use them."""
     umask = staticmethod(os.umask)
-    """Set the rights that new files lack; return those before."""
+    """Set the rights that new files lack; return the previous ones."""
     ask = staticmethod(ask)
-    """Run a program with nothing to read; return (exit status, output). See system.ask."""
+    """Run a program without input; return (exit status, output). See system.ask."""
 
     @cached_property
     def abandoned(self) -> dict[Path, str]:
-        """Files beside leases, and of leases that were let go, that could not be removed; each with the lease's token, or ""."""
+        """Files of leases that could not be removed, each with the lease's token, or ""."""
         return {}
 
     def pause(self, seconds: float) -> None:
-        """Wait so many seconds, whatever happens."""
+        """Wait `seconds`, whatever happens."""
         time.sleep(seconds)
 
     def wall_ms(self) -> int:
@@ -48,7 +49,7 @@ class World:
         return time.time_ns() // 1_000_000
 
     def token(self, size: int = 8) -> str:
-        """Return `size` random bytes in hexadecimal: what nobody else has."""
+        """Return `size` random bytes in hexadecimal: a unique token."""
         return os.urandom(size).hex()
 
     @property
@@ -60,7 +61,7 @@ class World:
         return os.getpid()
 
     def holder(self, job: str = "", cluster: str = "", restart: int = 0) -> Holder:
-        """Return what a lease says of this process."""
+        """Return this process as the holder of a lease."""
         from .holder import Holder
 
         try:
@@ -74,7 +75,8 @@ class World:
         )
 
     def lives(self, pid: int, start: str) -> bool:
-        """Whether a process of this kernel lives. One that /proc does not show may be another user's (hidepid)."""
+        """Return whether a process of this kernel lives. A process hidden from /proc may be
+        another user's (hidepid)."""
         found = process_start(pid)
         if found:
             return found == start
@@ -84,10 +86,11 @@ class World:
             return True
         except OSError:
             return False
-        return False  # this user's, and over
+        return False  # this user's, and dead
 
     def every(self, seconds: float, action: Callable[[], bool]) -> Callable[[], None]:
-        """Call `action` every so many seconds, in another thread, until it returns False; return what ends that."""
+        """Call `action` every `seconds` in another thread, until it returns False; return a
+        function that ends that."""
         import threading
 
         over = threading.Event()
@@ -108,12 +111,12 @@ class World:
 
 
 def stamp(wall_ms: int, form: str, *, utc: bool = False) -> str:
-    """Return a time in the words of time.strftime."""
+    """Return a time in the format of time.strftime."""
     return time.strftime(form, (time.gmtime if utc else time.localtime)(wall_ms / 1000))
 
 
 def log(wall_ms: int, text: str) -> None:
-    """Write one line with a time stamp to standard error. If that cannot be written (a full disk), nothing stops."""
+    """Write a line with a time stamp to standard error. A failure (a full disk) stops nothing."""
     line = f"{stamp(wall_ms, '%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
     with suppress(OSError):
         os.write(2, line.encode("utf-8", "backslashreplace"))

@@ -1,4 +1,4 @@
-"""Whether a bundle is what its manifest says: before anything of it runs, on both sides."""
+"""Compare a bundle with its manifest before it runs, on both sides."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ OUTPUTS = "job_*.out"
 
 
 def hashes(bundle: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below `bundle` by its path, in order; "no file" for links and the like. Raises OSError.
+    """Return path -> SHA-256 of every file below `bundle`, in order; "no file" for links and the
+    like. Raises OSError.
 
-    Byte code is no part of it, nor is what jobs print that were started by hand in it (`--output` of job.sh).
+    Byte code is left out, and so is the output of jobs started by hand in it (`--output` of
+    job.sh).
     """
     found: dict[str, str] = {}
     if os.path.isdir(bundle):
@@ -28,7 +30,8 @@ def hashes(bundle: Path) -> dict[str, str]:
 
 
 def _hash_below(folder: str, prefix: str, found: dict[str, str]) -> None:
-    """Add the hashes of all files in a folder, whose path below the bundle is `prefix`. A folder without files adds nothing."""
+    """Add the hashes of all files in a folder, whose path below the bundle is `prefix`. A folder
+    without files adds nothing."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -41,7 +44,8 @@ def _hash_below(folder: str, prefix: str, found: dict[str, str]) -> None:
 
 
 def digest(found: dict[str, str]) -> str:
-    """Return one hash for all files, as job.sh computes it: that of the lines `sha256sum` prints, in the order of their bytes."""
+    """Return one hash for all files, as in job.sh: that of the lines of `sha256sum`, in byte
+    order."""
     rows = sorted(
         (os.fsencode(f"./{name}"), sha) for name, sha in found.items() if sha != "no file"
     )
@@ -51,7 +55,8 @@ def digest(found: dict[str, str]) -> str:
 
 
 def changed(found: dict[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
-    """Return name -> hash now ("" of what is gone) of all that is not as the manifest says; the manifest is to be `sha256`."""
+    """Return name -> hash now ("" if removed) of all files that differ from the manifest, which
+    must be `sha256`."""
     try:
         made = parse(read_bytes(bundle / MANIFEST))["outputs"]
         wanted = {str(name): str(sha) for name, sha in made.items()}
@@ -63,7 +68,7 @@ def changed(found: dict[str, str], bundle: Path, sha256: str = "") -> dict[str, 
 
 
 def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
-    """Return the edits that the ledger has, name -> hash: what was meant."""
+    """Return the accepted edits in the ledger, name -> hash."""
     known: dict[str, str] = {}
     for one in entries:
         files: Any = one.data.get("files") if one.kind == "edit" else None
@@ -73,7 +78,7 @@ def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
 
 
 def unexpected(now: dict[str, str], meant: dict[str, str]) -> list[str]:
-    """Return the names in which a bundle differs from what was declared, or meant later."""
+    """Return the files of a bundle that differ from the declared or accepted ones."""
     return sorted(
         name for name in {*now, *meant} if now.get(name, "as made") != meant.get(name, "as made")
     )

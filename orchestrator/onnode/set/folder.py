@@ -1,6 +1,6 @@
-"""The folder of a set, as the job that has taken it writes it: states, results, what is on record.
+"""The folder of a set, written by the job that has taken it: states, results, ledger.
 
-docs/set-folder.md describes it. A published result is final: nothing here replaces one.
+docs/set-folder.md describes it. A published result is final: nothing here replaces it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ NO_ROOM = "disk full, quota, or the folder is gone"
 
 
 class FolderError(Exception):
-    """The set cannot be worked on; the message says why."""
+    """The set cannot be used; the message has the reason."""
 
 
 class TakingJob(Protocol):
     """The job that works on a set, as its scheduler shows it; see Nodes (loop/nodes.py)."""
 
     name: str
-    """The scheduler's."""
+    """The scheduler's name."""
     job_id: str
     cluster: str
     restart: int
@@ -47,7 +47,7 @@ class TakingJob(Protocol):
 class Folder:
     """The set folder of one job.
 
-    `job_id` has taken it: `check_mine` before everything that others may see.
+    `job_id` has taken it: call `check_mine` before every step that others may see.
     """
 
     layout: Layout
@@ -56,7 +56,7 @@ class Folder:
     world: World = THIS
     lease: Lease | None = None
     head: str = ""
-    """Of the ledger, after what this job put on record."""
+    """Head of the ledger, after this job's records."""
 
     @property
     def files(self) -> Files:
@@ -65,7 +65,7 @@ class Folder:
     # ---- runs and attempts, read ----
 
     def run_state(self, run: int, *, strict: bool = False) -> RunRecord | None:
-        """Return the state of a run; None without one that can be used.
+        """Return the state of a run; None without a usable one.
 
         `strict`: raise OSError if the storage does not answer.
         """
@@ -73,15 +73,15 @@ class Folder:
         return found if isinstance(found, RunRecord) else None
 
     def is_done(self, run: int) -> bool:
-        """Whether a run has a result that counts.
+        """Return whether a run has a final result.
 
-        Raises OSError: a run must not be repeated for a read that failed.
+        Raises OSError: a failed read must not repeat a run.
         """
         state = self.run_state(run, strict=True)
         return state is not None and state.done
 
     def missing(self) -> list[int]:
-        """Return the runs without a result that counts. Raises OSError."""
+        """Return the runs without a final result. Raises OSError."""
         return [run for run in range(1, self.record.nexp + 1) if not self.is_done(run)]
 
     def last_attempt(self, run: int) -> int:
@@ -89,7 +89,7 @@ class Folder:
         return max(self.attempts(run), default=0)
 
     def has_results(self) -> bool:
-        """Whether a run has a published result."""
+        """Return whether a run has a published result."""
         runs = range(1, self.record.nexp + 1)
         return any(self.files.has_name(self.layout.result(run)) for run in runs)
 
@@ -105,7 +105,7 @@ class Folder:
     # ---- runs and attempts, written ----
 
     def begin(self, state: RunRecord) -> None:
-        """Make the folder of an attempt and say that it runs. Raises FolderError, OSError."""
+        """Create the folder of an attempt and mark it as running. Raises FolderError, OSError."""
         self.check_mine()
         self.files.make_folder(self.layout.attempt(state.run, state.attempt))
         for path in self._states(state):
@@ -114,10 +114,10 @@ class Folder:
         self.record_that(on_record.began(state), once=True)
 
     def close(self, state: RunRecord, rank: int | None) -> None:
-        """Publish the log of `rank` as the run's result, where there is one; write final states.
+        """Publish the log of `rank`, if given, as the run's result; write final states.
 
-        The ledger first: what it says and is not there yet, the next job makes so. Then the
-        result: a state never speaks of one that is not there. What is final is on the disk before
+        The ledger comes first: the next job completes what is recorded but missing. Then the
+        result: a state never refers to a missing result. Everything final is on the disk before
         anybody can see it. Raises FolderError, OSError.
         """
         self.check_mine()
@@ -138,7 +138,7 @@ class Folder:
         return self.layout.attempt_state(run, attempt), self.layout.run_state(run)
 
     def publish(self, run: int, attempt: int, rank: int, *said: ledger.Said) -> None:
-        """Make a log the result of its run; `said` and the result are put on record before.
+        """Make a log the result of its run; record `said` and the result before.
 
         Raises FolderError, OSError.
         """
@@ -153,7 +153,7 @@ class Folder:
                 raise FolderError(
                     f"{result} is there already; a published result is never replaced"
                 )
-            # A job that was killed before the next line has put it on record already.
+            # A job killed before the next line has recorded it already.
             published = on_record.result(temporary, run, attempt, rank, files)
             self.record_that(*said, published, once=True)
             self._put_in_place(temporary, result)
@@ -162,9 +162,9 @@ class Folder:
         self.link(run)
 
     def _put_in_place(self, temporary: Path, result: Path) -> None:
-        """Give a result its name, unless there is one already. Raises FolderError, OSError."""
+        """Give a result its name, unless it exists already. Raises FolderError, OSError."""
         try:
-            self.files.link(temporary, result)  # fails if there is one already
+            self.files.link(temporary, result)  # fails if it exists already
         except OSError as error:
             if self.files.has_name(result):
                 words = f"{result} is there already; a published result is never replaced"
@@ -173,7 +173,7 @@ class Folder:
         self.files.sync_folder(result.parent)
 
     def link(self, run: int) -> None:
-        """Let results/ point to the result of a run. Raises OSError."""
+        """Link a run's result from results/. Raises OSError."""
         link = self.layout.result_link(run)
         if not self.files.has_name(link):
             self.files.point(link, f"../runs/{run}/result_{run}.txt")
@@ -181,7 +181,7 @@ class Folder:
     # ---- what is on record ----
 
     def record_that(self, *said: ledger.Said, once: bool = False) -> None:
-        """Put something into the set's ledger; `once`: what is not on record already.
+        """Append records to the set's ledger; `once`: only new ones.
 
         Raises OSError.
         """
@@ -195,11 +195,11 @@ class Folder:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
 
     def verify_bundle(self, kept: str) -> list[str]:
-        """Return the files of the bundle that were edited since it was made, and are meant so.
+        """Return the files of the bundle with accepted edits.
 
-        `kept`: its hash in the environment that the scheduler has kept since the submission, "" of
-        a job started by hand. Raises FolderError for a bundle that is not what was declared, or
-        meant later; OSError.
+        `kept`: its hash in the environment kept by the scheduler since the submission, "" for a job
+        started by hand. Raises FolderError for a bundle that differs from the declared or accepted
+        one; OSError.
         """
         bundle, record = self.layout.bundle, self.record
         found = bundle_files.hashes(bundle)
@@ -219,11 +219,11 @@ class Folder:
     # ---- one job at a time ----
 
     def taking(self, job: TakingJob, lost: Callable[[], object] = lambda: None) -> Flow:
-        """Take the set for this job; its value is who had it and is gone, or "".
+        """Take the set for this job. Return its dead former holder, or "".
 
-        A job that the scheduler does not show any more is waited for until it is silent for long
-        enough: it may live on. `lost` is called, perhaps in another thread, when the set turns out
-        to be another job's. Raises FolderError when another works on it.
+        A job that the scheduler no longer shows may live on: wait until it is silent for long
+        enough. `lost` is called, perhaps in another thread, when the set turns out to be another
+        job's. Raises FolderError when another works on it.
         """
         lock = self.layout.loop_lock
         me = self.world.holder(job.job_id, job.cluster, job.restart)
@@ -244,9 +244,9 @@ class Folder:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this job still has the set.
+        """Return whether this job still has the set.
 
-        A loop that Slurm has given up may live on, its successor may be done.
+        A loop that Slurm has given up may live on, and its successor may be done.
         """
         try:
             return self.lease is not None and self.lease.mine
@@ -255,9 +255,9 @@ class Folder:
 
     @property
     def is_lost(self) -> bool:
-        """Whether another job has the set, for certain.
+        """Return whether another job has the set, for certain.
 
-        Storage that does not answer, or is not mounted, is no other job.
+        Unavailable storage is no evidence of another job.
         """
         try:
             is_there = self.files.state(self.layout.root) is not None
@@ -266,7 +266,7 @@ class Folder:
             return False
 
     def check_mine(self) -> None:
-        """Raise FolderError when another job has the set, OSError when that cannot be told."""
+        """Raise FolderError if another job has the set, OSError if that is unknown."""
         if self.lease is None or not self.lease.mine:
             words = "is not this job's any more: another job has the set, or had it"
             raise FolderError(f"{self.layout.loop_lock} {words}")

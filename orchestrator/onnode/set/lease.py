@@ -1,9 +1,11 @@
-"""One at a time on shared storage: a file that says who is at work, with the time of its last beat and a token.
+"""Mutual exclusion on shared storage: a file with its holder, the time of its last beat and a
+token.
 
-It is complete when it appears (a finished file is linked to its name; where there are no hard links it is made with O_EXCL), on
-NFS and Lustre too; flock is not everywhere. Its holder touches it every `BEAT_S` seconds. How old that is, is measured against a
-file written now in the same folder: both times are of the clock that the storage uses, so the clocks of the machines may differ.
-Whether a holder is gone is decided in policy/lease.py.
+It is complete when it appears: a finished file is linked to its name, or made with O_EXCL without
+hard links. That works on NFS and Lustre; flock is not everywhere. Its holder touches it every
+`BEAT_S` seconds. Its age is measured against a new file in the same folder: both times come from
+the storage's clock, so the clocks of the machines may differ. policy/lease.py decides whether a
+holder is dead.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ UNREADABLE = Holder(token="?")
 _TYPES = {item.name: int if item.type == "int" else str for item in fields(Holder)}
 
 JobSight = Callable[[str], "bool | None"]
-"""Whether the scheduler shows a job: False when it answers and does not, None without an answer."""
+"""True if the scheduler shows a job, False if it answers without it, None without an answer."""
 
 
 class HeldError(Exception):
-    """Somebody else holds the lease."""
+    """Another process holds the lease."""
 
     def __init__(self, path: Path, holder: Holder, verdict: HolderVerdict) -> None:
         super().__init__(f"{path}: {holder}; {verdict.why}")
@@ -36,9 +38,10 @@ class HeldError(Exception):
 
 
 def read(path: Path, world: World = THIS) -> tuple[Holder, float] | None:
-    """Return who holds a lease and when they touched it (seconds); None when nobody does. Raises OSError.
+    """Return the holder of a lease and its last touch (seconds); None without a holder. Raises
+    OSError.
 
-    A lease that cannot be read is held by somebody unknown, since its file's time.
+    An unreadable lease is held by an unknown process, since its file's time.
     """
     try:
         text, touched = world.files.read_with_time(path, 1 << 16)
@@ -55,7 +58,7 @@ def read(path: Path, world: World = THIS) -> tuple[Holder, float] | None:
 
 
 def server_now(folder: Path, world: World = THIS) -> float:
-    """Return the time (seconds) of the clock that gives the files of a folder theirs. Raises OSError."""
+    """Return the current time (seconds) of the storage's clock. Raises OSError."""
     probe = folder / f".clock.{world.token()}"
     try:
         world.files.create(probe, b"\n")
@@ -67,22 +70,24 @@ def server_now(folder: Path, world: World = THIS) -> float:
 
 
 def remove_unfinished(path: Path, world: World = THIS) -> None:
-    """Remove the files that killed processes left next to the lease `path` while they took one. Its holder calls this."""
+    """Remove the files of processes killed while they took the lease `path`. Its holder calls
+    this."""
     held = world.files.state(path)
     for name in world.files.names(path.parent) if held else ():
         if name.startswith(".clock.") or (
             name.startswith(".") and (".lock.new." in name or ".lock.of-" in name)
         ):
             state = world.files.state(path.parent / name)
-            # The holder's beats keep its file young; whoever takes a lease now needs its file for a moment. A file of the
-            # future is older than a clock that was set back.
+            # The holder's beats keep its file young; a process taking a lease needs its file for a
+            # moment. A file of the future is older than a clock that was set back.
             if held and state and abs(held.mtime - state.mtime) > STALE_S:
                 world.files.remove(path.parent / name)
 
 
 @contextmanager
 def _abandoning(path: Path, token: str, world: World) -> Iterator[None]:
-    """Remember a file that the storage does not let be removed: it is nobody's, though this process lives."""
+    """Remember a file that the storage refuses to remove: nobody holds it, though this process
+    lives."""
     try:
         yield
     except OSError:
@@ -90,7 +95,8 @@ def _abandoning(path: Path, token: str, world: World) -> Iterator[None]:
 
 
 def remove_abandoned(world: World = THIS) -> None:
-    """Try once more to remove the files that the storage did not let be removed, but no lease that another has taken since."""
+    """Try again to remove the files that the storage refused to remove, except leases that
+    another has taken since."""
     for path, token in world.abandoned.items():
         with suppress(OSError):
             found = read(path, world) if token else None
@@ -101,9 +107,10 @@ def remove_abandoned(world: World = THIS) -> None:
 def look(
     path: Path, viewer: Holder, sees: JobSight, stale_s: float = STALE_S, world: World = THIS
 ) -> tuple[Holder, HolderVerdict] | None:
-    """Return who holds a lease and what has become of them; None when nobody does. Raises OSError.
+    """Return the holder of a lease and its verdict; None without a holder. Raises OSError.
 
-    Who may not write in its folder has only the clock of this machine to compare with.
+    Without write permission in the folder, only the clock of this machine is available for
+    comparison.
     """
     found = read(path, world)
     if found is None:
@@ -129,13 +136,14 @@ def look(
 
 
 Waits = Generator[float, None, "Holder | None"]
-"""Yields the time (World.now) at which it wants to look again."""
+"""Yields the time (World.now) of its next check."""
 
 
 class Lease:
-    """A lease on `path` for `me`. `lost` is called, perhaps in another thread, when it turns out to be another's.
+    """A lease on `path` for `me`. `lost` is called, perhaps in another thread, when another has
+    taken it.
 
-    `sees` is asked about the job of a holder.
+    `sees` checks the job of a holder.
     """
 
     def __init__(
@@ -168,10 +176,11 @@ class Lease:
                 world.pause(max(0.0, until - world.now()))
 
     def taking(self, *, wait: bool = False, patience_s: float = 0.0, beat: bool = True) -> Waits:
-        """Take the lease; return who had it and is gone. Raises HeldError, and OSError when it cannot be written.
+        """Take the lease; return its dead former holder. Raises HeldError, and OSError if it cannot
+        be written.
 
-        `wait`: until a holder whose job the scheduler does not show is silent for long enough; otherwise that is raised
-        at once. `patience_s`: how long to wait for somebody who is alive.
+        `wait`: wait until a holder whose job the scheduler does not show is silent for long enough;
+        otherwise raise at once. `patience_s`: how long to wait for a live holder.
         """
         world, mine, gone = self._world, self._beside("new"), None
         deadline = world.now() + patience_s
@@ -184,7 +193,7 @@ class Lease:
                     return gone
                 found = look(self.path, self.me, self._sees, self._stale_s, world)
                 if found is None:
-                    continue  # released between the two looks
+                    continue  # released between the two reads
                 holder, verdict = found
                 if verdict.gone:
                     gone = holder
@@ -200,12 +209,12 @@ class Lease:
         finally:
             with _abandoning(
                 mine, "", world
-            ):  # an error must not take a lease away from who has it now
+            ):  # an error must not take a lease away from its present holder
                 world.files.remove(mine)
 
     @property
     def mine(self) -> bool:
-        """Whether the file is still this lease's. Raises OSError."""
+        """Return whether the file still belongs to this lease. Raises OSError."""
         try:
             content, _ = self._world.files.read_with_time(self.path, 1 << 16)
         except FileNotFoundError:
@@ -213,14 +222,16 @@ class Lease:
         return content == self._content
 
     def confirm(self) -> None:
-        """Raise HeldError unless the lease is still held: directly before a step that must not happen twice. Raises OSError."""
+        """Raise HeldError unless the lease is still held: directly before a step that must not
+        happen twice. Raises OSError."""
         if not self.mine:
             found = read(self.path, self._world)
             holder = found[0] if found else UNREADABLE
             raise HeldError(self.path, holder, HolderVerdict(ALIVE, "it took over meanwhile"))
 
     def release(self) -> None:
-        """Let go. Only the own file is removed; if the storage does not let it be, the next lease, or remove_abandoned, does it."""
+        """Release the lease. Only its own file is removed. If the storage refuses, the next
+        lease or remove_abandoned does it."""
         if self._stop is not None:
             self._stop()
         with _abandoning(self.path, self.me.token, self._world):
@@ -228,9 +239,10 @@ class Lease:
                 self._world.files.remove(self.path)
 
     def _drop(self, holder: Holder, mine: Path) -> bool:
-        """Remove the lease of a holder who is gone, but not one that another has taken since it was read.
+        """Remove the lease of a dead holder, unless another has taken it since it was read.
 
-        Of those who find it, the one that makes the guard for this holder removes it; False for all others.
+        Of several finders, the creator of the guard for this holder removes it; False for all
+        others.
         """
         files = self._world.files
         guard = self.path.with_name(
@@ -254,7 +266,7 @@ class Lease:
         return self.path.with_name(f".{self.path.name}.{what}.{self.me.token}")
 
     def _beat(self) -> bool:
-        """Touch the lease; False when it is another's."""
+        """Touch the lease; False if another has taken it."""
         try:
             if not self.mine:
                 if not self._world.files.is_folder(self.path.parent):
@@ -268,13 +280,14 @@ class Lease:
 
 
 def linked(source: Path, target: Path, world: World = THIS) -> bool:
-    """Make `target` with the content of `source`, complete when it appears; False where there is one. Raises OSError."""
+    """Create `target` with the content of `source`, complete when it appears; False if it
+    exists. Raises OSError."""
     files = world.files
     try:
         files.link(source, target)
     except FileExistsError:
         return False
-    except OSError:  # no hard links here: the next best thing that only one can do
+    except OSError:  # without hard links: the next best exclusive operation
         try:
             files.create(target, files.read_bytes(source))
         except FileExistsError:

@@ -1,8 +1,9 @@
-"""The ledger of a set: ledger.jsonl, one line per thing that was declared or done, each with the hash of the line before it.
+"""The ledger of a set: ledger.jsonl, one line per declaration or act, each with the hash of the
+previous line.
 
-Appended by the controller and by the loop, each line by a single write to the end of the file, under a lease. What its writer did
-not finish is covered by the next line (`torn`), and stays. docs/ledger.md describes the lines; orchestrator/evidence/ledger.py
-compares them with what is in the set.
+The controller and the loop append to it, each line by a single write under a lease. An unfinished
+line is covered by the next line (`torn`), and stays. docs/ledger.md describes the lines;
+orchestrator/evidence/ledger.py compares them with the set.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ PATIENCE_S = 30.0
 """Others write for milliseconds."""
 
 Said = tuple[str, dict[str, Any]]
-"""What is to be put on record: kind and data."""
+"""A record to append: kind and data."""
 
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """One line. `line` counts from 1; `kind` is "" if it is no record; `hash` is that of the line as it stands.
+    """One line. `line` counts from 1; `kind` is "" if it is no record; `hash` is that of the line
+    as written.
 
-    Of several lines in succession that are no records each one's is that of the hash before and its own, with a space between.
+    Consecutive lines that are no records share a chain: each hash covers the previous hash and its
+    own line's, with a space between.
     """
 
     line: int
@@ -46,12 +49,13 @@ class LedgerRecord:
     torn: bool = False
     data: dict[str, Any] = field(default_factory=dict)
     void: bool = False
-    """It came too late, and is no record: a later one says so."""
+    """Written too late, and declared void by a later line."""
 
 
 @lru_cache(maxsize=1024)
 def _entry(line: int, text: bytes) -> LedgerRecord:
-    """Return a line as a record. Whoever appends reads all lines again, and most are the same."""
+    """Return a line as a record. Cached: every append reads all lines again, and most are
+    unchanged."""
     own = hashlib.sha256(text).hexdigest()
     try:
         said = parse(text)
@@ -75,7 +79,8 @@ def _entry(line: int, text: bytes) -> LedgerRecord:
 
 
 def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
-    """Return the lines of a set's ledger, and whether the last one was never finished. Raises OSError; no ledger is no line."""
+    """Return the lines of a set's ledger, and whether the last one is unfinished. Raises
+    OSError; a missing ledger is empty."""
     try:
         content = files.read_bytes(root / NAME, MOST_BYTES)
     except FileNotFoundError:
@@ -101,7 +106,8 @@ def _texts(value: object) -> list[str]:
 
 
 def head(entries: list[LedgerRecord]) -> str:
-    """Return `<number> <hash>` of the last record, which stands for all before it; "" of an empty ledger."""
+    """Return `<number> <hash>` of the last record, which covers all before it; "" for an empty
+    ledger."""
     return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
 
 
@@ -113,9 +119,10 @@ def append(
     once: bool = False,
     world: World = THIS,
 ) -> str:
-    """Put something on record, on the disk when this returns; the new head. Raises OSError, and HeldError after PATIENCE_S.
+    """Append records, on the disk when this returns; return the new head. Raises OSError, and
+    HeldError after PATIENCE_S.
 
-    `once`: but not what is on record already.
+    `once`: skip existing records.
     """
     from .lease import Lease
 
@@ -146,7 +153,8 @@ def append(
             whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
             prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
             own.append(prev)
-        lease.confirm()  # whoever stood still for so long that another took over must not write what it read before
+        # a writer frozen for so long that another took over must not write after an outdated read
+        lease.confirm()
         if world.files.append(root / NAME, text, sync=True) != len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
         if not entries:
@@ -155,7 +163,8 @@ def append(
             return f"{number} {prev}"
     finally:
         lease.release()
-    # It stood still between the last two steps, and others may have written: these lines do not follow from the last ones.
+    # It froze between the last two steps, and others may have written: these lines do not follow
+    # the last ones.
     append(root, ("void", {"lines": own}), job=job, cluster=cluster, world=world)
     return append(root, *said, job=job, cluster=cluster, once=once, world=world)
 
@@ -166,16 +175,17 @@ def declaration(record: SetRecord, place: Path, inode: int) -> Said:
 
 
 def declared(entries: list[LedgerRecord]) -> SetRecord | None:
-    """Return what the set was declared to be; None without a usable declaration."""
+    """Return the declared set; None without a usable declaration."""
     first = next((one for one in entries if one.kind == "declare"), None)
     data = first.data.get("set") if first else None
     return checked(SetRecord, data) if isinstance(data, dict) else None
 
 
 def original(root: Path, entries: list[LedgerRecord]) -> str:
-    """Return where the set is that this one is a copy of; "" when it is where it was declared, was moved, or is a rehearsal.
+    """Return the original of a copied set; "" for a set in its declared place, a moved set, or a
+    rehearsal.
 
-    Both its path and its inode are others, and what was declared is still there, or its storage is not in sight.
+    A copy has another path and inode, and the original still exists, or its storage is not mounted.
     """
     found = next((one.data.get("place") for one in entries if one.kind == "declare"), None)
     if not isinstance(found, dict) or not isinstance(found.get("path"), str):

@@ -1,4 +1,4 @@
-"""A new set: its name, its seed, its record. Controller and jobs make every set with this."""
+"""A new set: its name, its seed, its record. Controller and jobs create every set with this."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def new_set_id(system: str, workload: str, world: World = THIS) -> str:
 def new_set(
     set_id: str, nexp: int, *, root_seed: int = 0, world: World = THIS, **about: Any
 ) -> SetRecord:
-    """Return the record of a set of `nexp` runs that is made now.
+    """Return the record of a new set of `nexp` runs.
 
-    `root_seed` 0: one is drawn. `about`: the other members of SetRecord.
+    `root_seed` 0: draw one. `about`: the other members of SetRecord.
     """
     return SetRecord(
         set_id=set_id,

@@ -1,4 +1,4 @@
-"""The records of the ledger that a job adds: an attempt began, it ended, a run has its result."""
+"""A job's records in the ledger: an attempt started, it ended, a run has its result."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .ledger import LedgerRecord, Said
 
 
 def began(state: RunRecord) -> Said:
-    """Return what is on record of an attempt that begins."""
+    """Return the record of a started attempt."""
     about = {"run": state.run, "attempt": state.attempt, "seed": state.seed, "nodes": state.nodes}
     return "attempt", about
 
 
 def ended(state: RunRecord) -> Said:
-    """Return what is on record of an attempt that has ended."""
+    """Return the record of an ended attempt."""
     return "end", {"run": state.run, "attempt": state.attempt, "state": asdict(state)}
 
 
 def result(path: Path, run: int, attempt: int, rank: int, files: Files) -> Said:
-    """Return what is on record of a result; `rank` is -1 where it was published before that.
+    """Return the record of a result; `rank` is -1 if it was published before.
 
     Raises OSError.
     """
@@ -37,5 +37,5 @@ def result(path: Path, run: int, attempt: int, rank: int, files: Files) -> Said:
 
 
 def key(one: LedgerRecord) -> tuple[str, object, object]:
-    """Return what a record is about: kind, run and attempt; of a result the run alone."""
+    """Return the subject of a record: kind, run and attempt; of a result the run alone."""
     return one.kind, one.data.get("run"), 0 if one.kind == "result" else one.data.get("attempt")

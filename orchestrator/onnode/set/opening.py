@@ -1,4 +1,4 @@
-"""The folder of a set, found or made by the job that is to work on it."""
+"""The folder of a set, found or created by the job that will work on it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _SAME = (
     "max_attempts",
     "run_timeout_s",
 )
-"""What set.json has under the same names as settings.sh."""
+"""Members of set.json with the same names in settings.sh."""
 
 
 def open_folder(
     bundle: Path, settings: Settings, job: TakingJob, environment: Mapping[str, str], world: World
 ) -> Folder:
-    """Find or make the set's folder. Raises FolderError.
+    """Find or create the set's folder. Raises FolderError.
 
-    The controller names it in ORCH_SET_DIR; a job that was started by hand makes a new one.
+    The controller names it in ORCH_SET_DIR; a job started by hand makes a new one.
     """
     root = _root(settings, environment, world)
     try:
@@ -68,7 +68,7 @@ def _root(settings: Settings, environment: Mapping[str, str], world: World) -> P
 
 
 def _make_folders(root: Path, group: str, world: World) -> Layout:
-    """Make the folders of a set where they are missing. Raises OSError, LookupError."""
+    """Create the missing folders of a set. Raises OSError, LookupError."""
     files, layout = world.files, Layout(root)
     if group and not files.exists(root):
         files.make_folder(root, parents=True)
@@ -118,7 +118,7 @@ def _describe(
     layout: Layout,
     world: World,
 ) -> SetRecord:
-    """Return the record of a set that this job makes. Raises FolderError for a bad ROOT_SEED."""
+    """Return the record of a set made by this job. Raises FolderError for a bad ROOT_SEED."""
     given = environment.get("ROOT_SEED", "")
     seed, largest = number(given, 10) if given else 0, largest_root(settings.nexp)
     if given and (seed is None or not 1 <= seed <= largest):
@@ -146,7 +146,7 @@ def _describe(
 
 
 def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
-    """Raise FolderError for a set that is not the declared one, or has not a seed for each run."""
+    """Raise FolderError for a set other than the declared one, or without a seed for each run."""
     found = record.nexp, record.root_seed
     if declared is not None and found != (declared.nexp, declared.root_seed):
         raise FolderError(
@@ -164,13 +164,13 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
 
 
 def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
-    """Keep what runs. Raises OSError.
+    """Copy the bundle into the set. Raises OSError.
 
-    Nodes run from this copy, and an edit of the original cannot reach a running set.
+    Nodes run from this copy, so an edit of the original cannot reach a running set.
     """
     temporary = layout.root / f"{BUNDLE_COPY}{world.pid}"
     try:
-        world.files.copy_tree(bundle, temporary)  # what a group can change, it can have run
+        world.files.copy_tree(bundle, temporary)  # whatever a group can change, it can execute
         if group:
             sharing.show(temporary, group)
         world.files.rename(temporary, layout.bundle)
@@ -180,7 +180,7 @@ def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
 
 
 def _declare(record: SetRecord, job: TakingJob, layout: Layout, world: World) -> None:
-    """Begin the ledger. A set that a job makes is of the bundle as it is. Raises OSError."""
+    """Start the ledger. A set made by a job has the bundle as it is. Raises OSError."""
     state = world.files.state(layout.root)
     first = [ledger.declaration(record, layout.root, state.inode if state else 0)]
     if record.bundle_sha256:

@@ -1,7 +1,8 @@
-"""What a killed job left behind: attempts that say they run, results without a state, and so on.
+"""Settle the remains of a killed job: attempts marked as running, results without a state, and so
+on.
 
 A job can be killed at any step, and small files can be lost or damaged. The next job of the set
-gives every attempt and every run a state that its logs, its result and the ledger support.
+gives every attempt and every run a state supported by its logs, its result and the ledger.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .sweep import sweep
 
 
 def settle(folder: Folder) -> None:
-    """Say how attempts ended that a killed job left as `running`; give every run a state.
+    """Close attempts that a killed job left as `running`; give every run a state.
 
     Raises OSError, FolderError.
     """
@@ -33,12 +34,12 @@ def settle(folder: Folder) -> None:
     layout = folder.layout
     for place in (layout.runs, layout.root, layout.root.parent):
         with suppress(PermissionError):  # the log directory may be another's
-            folder.files.sync_folder(place)  # a result that is on the disk is found there
+            folder.files.sync_folder(place)  # a result on the disk is found there
     settling.complete_ledger()
 
 
 def _settle_jobs(folder: Folder) -> None:
-    """End the records of the jobs before this one. Raises OSError."""
+    """Close the records of the jobs before this one. Raises OSError."""
     files = folder.files
     for name in sorted(files.names(folder.layout.jobs)):
         path = folder.layout.jobs / name
@@ -64,7 +65,7 @@ class _Settling:
     # ---- a run ----
 
     def settle_run(self, run: int) -> None:
-        """Make the run's state that of its last attempt, or of the one whose result is out.
+        """Give the run the state of its last attempt, or of its published one.
 
         Raises OSError, FolderError.
         """
@@ -76,7 +77,7 @@ class _Settling:
         last = next((state for state in done if self._is_result_of(state)), last)
         if self._files.exists(self._layout.result(run)):
             folder.link(run)
-            if not last.done:  # the states were lost, the result is not
+            if not last.done:  # the states were lost, but not the result
                 last = self._rebuilt(run, last)
         elif last.done:
             last = self._published_again(last)
@@ -84,7 +85,7 @@ class _Settling:
             folder.write(last, self._layout.run_state(run), sync=last.state != "queued")
 
     def _rebuilt(self, run: int, last: RunRecord) -> RunRecord:
-        """Return the state of a run whose published result is all that is left."""
+        """Return the state of a run with nothing left but its published result."""
         status = last_status(self._layout.result(run), files=self._files, strict=True)
         is_good = status == "success"
         return replace(
@@ -96,7 +97,7 @@ class _Settling:
         )
 
     def _published_again(self, state: RunRecord) -> RunRecord:
-        """Publish the result of a run that is done once more; without its log the run has none."""
+        """Publish the result of a finished run again; without its log the run has no result."""
         for rank, status in self._stops(state.run, state.attempt).items():
             if status and (status == "success") == (state.outcome == "success"):
                 self._folder.publish(state.run, state.attempt, rank)
@@ -109,7 +110,7 @@ class _Settling:
     # ---- an attempt ----
 
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
-        """Return the final state of an attempt; None for one that had not begun."""
+        """Return the final state of an attempt; None for an unstarted one."""
         path = self._layout.attempt_state(run, attempt)
         state = records.read(RunRecord, path, self._files, strict=True)
         if state is None and ("attempt", run, attempt) not in self._known:
@@ -129,9 +130,9 @@ class _Settling:
         return ended
 
     def _by_its_logs(self, state: RunRecord) -> RunRecord:
-        """Return how an attempt ended of which nothing but its logs tells.
+        """Return the end of an attempt from its logs alone.
 
-        One that has run_stop with success was a finished run: it is published, not repeated.
+        An attempt with a successful run_stop was a finished run: it is published, not repeated.
         """
         run, attempt = state.run, state.attempt
         stops = self._stops(run, attempt)
@@ -153,15 +154,15 @@ class _Settling:
         )
 
     def _publish_unless_done(self, run: int, attempt: int) -> None:
-        """Publish the log of an attempt that counts, if it has one and the run has no result."""
+        """Publish the log of a final attempt, if it has one and the run has no result."""
         ranks = [rank for rank, status in self._stops(run, attempt).items() if status]
         if ranks and not self._files.exists(self._layout.result(run)):
             self._folder.publish(run, attempt, ranks[0])
 
     def _on_record(self, run: int, attempt: int) -> RunRecord | None:
-        """Return how an attempt ended by the ledger.
+        """Return the end of an attempt from the ledger.
 
-        None where that says nothing, or not what its logs say.
+        None without a record, or if its logs contradict it.
         """
         found = self._known.get(("end", run, attempt))
         data = found.data.get("state") if found else None
@@ -173,7 +174,7 @@ class _Settling:
         return state if not state.done or any(self._stops(run, attempt).values()) else None
 
     def _as_left(self, run: int, attempt: int) -> RunRecord:
-        """Return what is known of an attempt whose own state is lost, or damaged."""
+        """Return the known facts of an attempt whose own state is lost, or damaged."""
         nodes = self._ends_of_nodes(run, attempt)
         return RunRecord(
             run=run,
@@ -187,21 +188,21 @@ class _Settling:
         )
 
     def _ends_of_nodes(self, run: int, attempt: int) -> dict[int, NodeRunRecord]:
-        """Return rank -> the node's own record, of those that had time to write one."""
+        """Return rank -> the node's own record, if it had time to write one."""
         ranks = self._folder.ranks(run, attempt, ".json")
         paths = [self._layout.node_state(run, attempt, rank) for rank in ranks]
         told = [records.read(NodeRunRecord, path, self._files, strict=True) for path in paths]
         return {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
 
     def _names(self, run: int, attempt: int) -> list[str]:
-        """Return the nodes of an attempt by the ledger, [] where that does not say."""
+        """Return the nodes of an attempt from the ledger, [] without a record."""
         began = self._known.get(("attempt", run, attempt))
         names = began.data.get("nodes") if began else None
         is_whole = isinstance(names, list) and all(isinstance(name, str) for name in names)
         return list(names) if isinstance(names, list) and is_whole else []
 
     def _last_change_ms(self, state: RunRecord) -> int:
-        """Return when its logs were written last: its nodes may have been gone for a day."""
+        """Return the time of the last write to its logs: its nodes may have been dead for a day."""
         run, attempt = state.run, state.attempt
         ranks = self._folder.ranks(run, attempt, ".log")
         logs = [self._files.state(self._layout.node_log(run, attempt, rank)) for rank in ranks]
@@ -219,9 +220,9 @@ class _Settling:
         }
 
     def _is_result_of(self, state: RunRecord) -> bool:
-        """Whether the run's result is a log of this attempt.
+        """Return whether the run's result is a log of this attempt.
 
-        Sizes tell: logs only grow, and nothing else is published.
+        Sizes decide: logs only grow, and nothing else is published.
         """
         run, attempt = state.run, state.attempt
         try:
@@ -234,14 +235,14 @@ class _Settling:
         return result is not None and any(size + head == result.size for size in sizes)
 
     def _size(self, path: Path) -> int:
-        """Return the size of a file; 0 when there is none."""
+        """Return the size of a file; 0 if it is missing."""
         state = self._files.state(path)
         return state.size if state else 0
 
     # ---- the ledger ----
 
     def complete_ledger(self) -> None:
-        """Put on record what a killed job had no time to. Raises OSError."""
+        """Add the records that a killed job had no time to write. Raises OSError."""
         known, missing = {on_record.key(one) for one in self._ledger()}, list[ledger.Said]()
         for run in range(1, self._folder.record.nexp + 1):
             for attempt in self._folder.attempts(run):
@@ -258,7 +259,7 @@ class _Settling:
     def _unrecorded(
         self, run: int, attempt: int, known: set[tuple[str, object, object]]
     ) -> list[ledger.Said]:
-        """Return what is to be put on record of an attempt."""
+        """Return the missing records of an attempt."""
         path = self._layout.attempt_state(run, attempt)
         state = records.read(RunRecord, path, self._files, strict=True)
         if not isinstance(state, RunRecord):

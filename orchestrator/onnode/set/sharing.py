@@ -1,4 +1,5 @@
-"""Who may write in a set: its owner alone, or the group that the site names (docs/howto/several-people.md)."""
+"""Write permission in a set: its owner alone, or the site's group
+(docs/howto/several-people.md)."""
 
 from __future__ import annotations
 
@@ -8,21 +9,21 @@ from pathlib import Path
 
 
 def umask_for(group: str, before: int) -> int:
-    """Return the umask for what is written in a set. What a group can change in one, it can have run."""
+    """Return the umask for files in a set. Whatever a group can change, it can execute."""
     return before & 0o005 | 0o002 if group else before | 0o022
 
 
 def give(folder: Path, group: str) -> None:
-    """Have a new folder, and all that is made in it, belong to a group that may write there.
+    """Give a new folder, and everything created in it later, to a group with write permission.
 
-    Raises LookupError for a group that is not known here, OSError (EPERM) for one that this user is no member of.
+    Raises LookupError for an unknown group, OSError (EPERM) if this user is not a member.
     """
     os.chown(folder, -1, _number(group))
     folder.chmod(folder.stat().st_mode & 0o005 | 0o2770)
 
 
 def show(folder: Path, group: str) -> None:
-    """Have a group read a folder with all that is in it; it may change nothing there. Raises as `give` does."""
+    """Give a group read permission for a folder and its content. Raises as `give` does."""
     number = _number(group)
     for path in (folder, *folder.rglob("*")):
         os.chown(path, -1, number, follow_symlinks=False)

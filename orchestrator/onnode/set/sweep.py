@@ -1,4 +1,4 @@
-"""The unfinished files of nodes, jobs and commands that were killed while they wrote."""
+"""Unfinished files of nodes, jobs and commands that were killed while writing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..kernel.world import World
 from .lease import remove_unfinished
 
 BUNDLE_COPY = ".bundle.tmp."
-"""How the names of unfinished copies of a bundle begin."""
+"""Prefix of unfinished copies of a bundle."""
 
 
 def sweep(layout: Layout, world: World) -> None:
-    """Remove such files from a set's folder; what cannot be removed is left."""
+    """Remove such files from a set's folder, as far as possible."""
     for folder in _folders(layout, world.files):
         with suppress(OSError):
             for name in world.files.names(folder):
@@ -37,7 +37,7 @@ def _folders(layout: Layout, files: Files) -> list[Path]:
 
 
 def _below(folder: Path, files: Files) -> list[Path]:
-    """Return the folders in a folder; none if it cannot be listed."""
+    """Return the folders in a folder; [] if it is unreadable."""
     try:
         return [folder / name for name in sorted(files.names(folder)) if "." not in name]
     except OSError:
