@@ -1,10 +1,11 @@
-"""The command line: an index of commands, each a module that is imported only when it is called.
+"""The command line: an index of commands, each a module imported only when called.
 
-A command's module ends with what it is: COMMAND = Command(name, summary, help, arguments, run, codes), see command.py.
+A command's module ends with COMMAND = Command(name, summary, help, arguments, run, codes), see
+command.py.
 
-`main` turns every OrchestratorError into a message on standard error and its exit code, and so it does with every other
-exception: nobody gets to see a traceback. It also ends in order when what is printed finds no place: the reader closed
-the pipe, or the disk is full. What commands print goes through words.Cleaned: a terminal is told words, not orders.
+`main` turns every exception into a message on standard error and an exit code: nobody sees a
+traceback. It also ends in order if the reader closed the pipe, or the disk is full. All output goes
+through words.Cleaned: a terminal never receives control characters of others.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.command import Command
 
-# The index: command (a module of this package) -> its line in `--help`, in the order of `--help`. What a command is,
-# its module says; this is a copy of names and summaries, so that `--help` loads none of them (a test compares them).
+# The index: command (a module of this package) -> its line in `--help`, in the order of `--help`. A
+# copy of names and summaries, so that `--help` loads no module (a test compares them).
 COMMANDS: dict[str, str] = {
     "init": "write a site file from what the cluster tells",
     "doctor": "look whether everything is there that a set needs, and what mends it",
@@ -57,7 +58,7 @@ COMMANDS: dict[str, str] = {
 }
 
 SHELLS = {"bash": "orchestrator.bash", "zsh": "_orchestrator", "fish": "orchestrator.fish"}
-"""The file of generated/shell/ that has the completion for a shell."""
+"""Shell -> its completion in generated/shell/."""
 
 
 def _usage() -> str:
@@ -87,18 +88,18 @@ def main(argv: list[str] | None = None) -> int:
     try:
         try:
             code = _run(args)
-        except SystemExit as ended:  # argparse: --help, or a wrong word
+        except SystemExit as ended:  # argparse: --help, or bad usage
             code = int(ended.code or 0)
             raise
         finally:
-            # Here and not when Python ends, where nobody could tell a full disk any more.
+            # Here, not at Python's exit, where a full disk could no longer be reported.
             sys.stdout.flush()
     except KeyboardInterrupt:  # also while modules are imported
         _say("")
         return 130
     except OSError as error:
         return _unprinted(args, error, code)
-    except Exception as error:  # whatever it is, it is a message for people and a file for us
+    except Exception as error:  # a message for the user, and a file for the developers
         return _defect(args, error)
     return code
 
@@ -134,7 +135,8 @@ def _run(args: list[str]) -> int:
 
 
 def print_completion(shell: str) -> int:
-    """Print the completion for a shell: profiles ask for it at every start of one, so nothing else is loaded for it."""
+    """Print the completion for a shell: profiles request it at every start, so nothing else is
+    loaded."""
     from orchestrator.resources import generated_file
 
     with open(generated_file(f"shell/{SHELLS[shell]}"), encoding="utf-8") as file:
@@ -143,9 +145,10 @@ def print_completion(shell: str) -> int:
 
 
 def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, ArgumentParser]:
-    """Return a command of COMMANDS and the parser of its arguments; also for what is generated from them (tools/reference.py).
+    """Return a command of COMMANDS and the parser of its arguments; tools/reference.py uses it,
+    too.
 
-    `words` are what it is going to parse: with --json among them, what is wrong is told as JSON, too.
+    `words` are the arguments to parse: with --json among them, errors are printed as JSON, too.
     """
     import argparse
     from importlib import import_module
@@ -160,7 +163,7 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
             raise SystemExit(int(ExitCode.BAD_INPUT))
 
         def print_help(self, file: Any = None) -> None:
-            # argparse's own keeps it to itself when the output cannot be written (PYTHONUNBUFFERED=1, disk full).
+            # argparse's own hides errors of the output (PYTHONUNBUFFERED=1, disk full).
             (file or sys.stdout).write(self.format_help())
 
     command: Command = import_module(f"orchestrator.cli.{name}").COMMAND
@@ -183,9 +186,9 @@ def _call(name: str, rest: list[str]) -> int:
     from orchestrator.errors import OrchestratorError
     from orchestrator.words import Cleaned
 
-    # What imports make stays: looking through it for garbage again and again is a tenth of the time of a cold command.
+    # Imported objects stay: collecting garbage among them takes a tenth of a cold command.
     gc.set_threshold(50_000)
-    # A third of pydantic's start is the search of every installed package for plug-ins of it, which we have no use for.
+    # A third of pydantic's start is its search for plug-ins, of which we use none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command, parser = command_parser(name, rest)
     wanted = parser.parse_args(rest)
@@ -197,7 +200,8 @@ def _call(name: str, rest: list[str]) -> int:
 
 
 def _open_closed() -> None:
-    """Open what was started closed (`>&-`): the next file opened would get its number, and what others print."""
+    """Open standard streams that were closed at the start (`>&-`): the next opened file would
+    get their numbers, and their output."""
     import os
 
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
@@ -211,7 +215,7 @@ def _open_closed() -> None:
 
 
 def _fail(args: list[str], message: str, hint: str, code: int) -> int:
-    """Tell what is wrong, with --json also on standard output, and return the exit code."""
+    """Print an error, with --json also on standard output, and return the exit code."""
     from orchestrator.words import clean
 
     name = " ".join(["orchestrator", *args[:1]])
@@ -221,7 +225,7 @@ def _fail(args: list[str], message: str, hint: str, code: int) -> int:
 
 
 def _print_error(args: Sequence[str], message: str, hint: str, code: int) -> None:
-    """One line on standard output for programs that asked for JSON: what is wrong, as people read it on standard error."""
+    """Print an error as one line of JSON on standard output, for programs that asked for JSON."""
     if "--json" not in args:
         return
     from orchestrator.cli.output import print_json
@@ -235,7 +239,7 @@ def _print_error(args: Sequence[str], message: str, hint: str, code: int) -> Non
 
 
 def _say(text: str) -> None:
-    """To standard error. Where that cannot be written either, the exit code has to do."""
+    """Write to standard error. If that fails, the exit code has to do."""
     try:
         print(text, file=sys.stderr)
     except OSError:
@@ -243,7 +247,8 @@ def _say(text: str) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Let what `stream` still holds go to /dev/null, or Python fails on it once more when it ends."""
+    """Send the remaining output of `stream` to /dev/null, or Python fails on it again at its
+    exit."""
     import os
     from contextlib import suppress
 
@@ -254,9 +259,9 @@ def _drop(stream: TextIO) -> None:
 
 
 def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
-    """The exit code when `error` came from writing what is printed, or from a file or folder that cannot be used.
+    """Return the exit code for an error of the output, or of an unusable file or folder.
 
-    `code` is what the command itself came to, if it came to an end.
+    `code` is the command's own result, if it finished.
     """
     import errno
     import os
@@ -266,7 +271,7 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
 
     name = " ".join(["orchestrator", *args[:1]])
     if isinstance(error, BrokenPipeError) and _reader_gone():
-        # `orchestrator status | head`: the reader has what it wants, which is not an error of ours.
+        # `orchestrator status | head`: the reader has enough, which is no error of ours.
         _drop(sys.stdout)
         if code is not None:
             return code
@@ -303,7 +308,8 @@ def _defect(args: list[str], error: Exception) -> int:
 
 
 def _owes_verdict(args: list[str]) -> bool:
-    """Whether exit code 0 would be a verdict of the command in `args`, which has not been given."""
+    """Return whether exit code 0 would be a verdict of the command in `args`, which has not been
+    given."""
     from importlib import import_module
 
     if not args or args[0] not in COMMANDS or {"-h", "--help"} & set(args):
@@ -312,7 +318,8 @@ def _owes_verdict(args: list[str]) -> bool:
 
 
 def _reader_gone() -> bool:
-    """Standard output or standard error is a pipe that nobody reads. (A broken pipe to another process is not that.)"""
+    """Return whether standard output or standard error is a pipe without a reader. (A broken
+    pipe to another process is not.)"""
     import select
 
     asked = select.poll()

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and the types of their values."""
+"""Arguments shared by commands, and the types of their values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_site(parser: ArgumentParser) -> None:
 
 
 def add_set(parser: ArgumentParser) -> None:
-    """SET and --site, for commands about a set that exists."""
+    """Add SET and --site, for commands about an existing set."""
     parser.add_argument(
         "set",
         metavar="SET",
@@ -32,7 +32,7 @@ def add_set(parser: ArgumentParser) -> None:
 
 
 def add_others(parser: ArgumentParser) -> None:
-    """For commands that execute what is in a set, or end its job."""
+    """Add --others, for commands that execute files of a set, or end its job."""
     parser.add_argument(
         "--others",
         action="store_true",
@@ -46,7 +46,7 @@ RULESET_HELP = (
 
 
 def add_rules(parser: ArgumentParser) -> None:
-    """By which rules logs are judged."""
+    """Add the options that select the rules for logs."""
     parser.add_argument(
         "--ruleset",
         metavar="ROUND",
@@ -72,7 +72,8 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
-    """SYSTEM, WORKLOAD, --round and --systems-dir, as finding.load_named() takes them. `optional`: "" without them."""
+    """Add SYSTEM, WORKLOAD, --round and --systems-dir, as finding.load_named() takes them.
+    `optional`: "" without them."""
     many = "?" if optional else None
     text = "a name of `orchestrator systems`, the beginning of one, or a YAML file"
     parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
@@ -86,7 +87,8 @@ def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
 
 
 def add_systems_dir(parser: ArgumentParser, default: object = ()) -> None:
-    """--systems-dir, for every command that looks into the catalogue. `default`: argparse.SUPPRESS in an action."""
+    """Add --systems-dir, for every command that reads the catalogue. `default`:
+    argparse.SUPPRESS in an action."""
     parser.add_argument(
         "--systems-dir",
         metavar="DIR",
@@ -98,7 +100,7 @@ def add_systems_dir(parser: ArgumentParser, default: object = ()) -> None:
 
 
 def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = None) -> None:
-    """What to run, for commands that make a set. `spares`: another type of --spares."""
+    """Add the options of a new set. `spares`: another type of --spares."""
     add_system(parser)
     add_site(parser)
     parser.add_argument(
@@ -154,7 +156,7 @@ def add_allocation(
 
 
 def add_job(parser: ArgumentParser) -> None:
-    """When the job may start, as finding.job_words() takes it."""
+    """Add the options for the start of a job, as finding.job_words() takes them."""
     parser.add_argument(
         "--dependency",
         metavar="LIST",
@@ -189,7 +191,7 @@ def positive(text: str) -> int:
 
 
 def words(text: str) -> list[str]:
-    """A command in one argument, quoted as for a shell."""
+    """Split a command in one argument, quoted as for a shell."""
     from shlex import split
 
     try:

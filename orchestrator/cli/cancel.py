@@ -1,5 +1,6 @@
-"""End a set's job: the loop is asked to close the set (containers gone, tunables reverted, states final), and only what
-does not end within --grace seconds is ended by force. Waits until the job is gone. `resume` goes on later.
+"""End a set's job. The loop is asked to close the set (containers removed, host settings reverted,
+states final); after --grace seconds the rest is killed. Waits until the job has ended. `resume`
+continues the set later.
 
 example:
   orchestrator cancel                                # the newest set

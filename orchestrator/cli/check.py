@@ -1,8 +1,9 @@
-"""Check logs against a round's compliance rules: what is wrong, in which file and line, and what it should be.
+"""Check logs against a round's compliance rules: each problem with file, line and the expected
+value.
 
-Of a set it also says where its logs tell other values than the environment that it was given or its descriptor.
-Takes any folder with result_*.txt (or *.log) files, and set folders. Exits with 0 when nothing is wrong (warnings
-aside), 1 when something is, 2 on unusable input.
+For a set it also lists values in its logs that differ from its environment or its descriptor. Takes
+any folder with result_*.txt (or *.log) files, and set folders. Exit code: 0 no problem (warnings
+aside), 1 problems, 2 unusable input.
 
 example:
   orchestrator check results/MI355X_1x8x1/llama2_70b_lora --ruleset 6.1.0

@@ -1,6 +1,7 @@
-"""Copy the benchmark's code (/workspace/code) out of a system's image, to read it or to change it.
+"""Copy the benchmark's code (/workspace/code) out of a system's image, to read or change it.
 
-The image is not run. To use changed code, name its folder in the site file: `code: {WORKLOAD: /path}`.
+The image is not run. To use changed code, name its folder in the site file: `code: {WORKLOAD:
+/path}`.
 
 example:
   orchestrator code MI325X_08x08x32 flux1 -o ./code

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 class Command:
     """A command of `orchestrator`.
 
-    name       the word on the command line
-    summary    its line in `orchestrator --help`; equals the one in the index of cli/__init__.py (a test compares)
-    help       the text above the arguments in its own --help, ending with an example; the module's docstring
-    arguments  adds its arguments to a parser
-    run        does it and returns an ExitCode; raises OrchestratorError for what a user can cause
-    codes      exit codes that mean something of its own, as its --help lists them
+    name the word on the command line summary its line in `orchestrator --help`; equals the one in
+    the index of cli/__init__.py (a test compares) help the text above the arguments in its own
+    --help, ending with an example; the module's docstring arguments adds its arguments to a parser
+    run does it and returns an ExitCode; raises OrchestratorError for what a user can cause codes
+    exit codes that mean something of its own, as its --help lists them
     """
 
     def __init__(
@@ -39,12 +38,13 @@ class Command:
 
     @property
     def verdict(self) -> bool:
-        """Whether exit code 0 says more than "done": then a command whose reader went away half-way may not give it."""
+        """Return whether exit code 0 is a verdict: without a reader such a command may not
+        return it."""
         return ExitCode.OK in self.codes
 
     @property
     def epilog(self) -> str:
-        """The exit codes as lines below the arguments."""
+        """Return the exit codes as lines below the arguments."""
         if not self.codes:
             return ""
         lines = [f"  {int(code):<3}  {text}" for code, text in sorted(self.codes.items())]

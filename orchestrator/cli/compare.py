@@ -1,7 +1,8 @@
-"""Compare sets, folders of logs and published entries: score, throughput and samples to converge as ratios, how sure
-the difference is, what differs in environment, tunables and settings, and whether the two are within 1 %.
+"""Compare sets, folders of logs and published entries: score, throughput and samples to converge as
+ratios, the certainty of the difference, differences in environment, host settings and options, and
+whether the two are within 1 %.
 
-The first one is what the others are compared with. Published entries are named round/benchmark/system or by
+The others are compared with the first. Published entries are named round/benchmark/system or by
 their number.
 
 example:
@@ -94,7 +95,8 @@ def _text(comparisons: list[Comparison], chosen: str, where: Screen) -> str:
 
 
 def _side(name: str, ruleset: str, site: str | None) -> Side:
-    """A folder, a published entry, or a set of the site. Raises UsageError when it is none of them."""
+    """Return a folder, a published entry, or a set of the site. Raises UsageError for another
+    name."""
     from orchestrator.cli.finding import folders
     from orchestrator.compare.sides import find_side
 

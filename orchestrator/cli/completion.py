@@ -1,4 +1,5 @@
-"""Print the completion for a shell. It knows commands, options, systems, workloads, pages, your sets and their nodes.
+"""Print the completion for a shell. It knows commands, options, systems, workloads, pages, your
+sets and their nodes.
 
 example:
   source <(orchestrator completion bash)           # in ~/.bashrc

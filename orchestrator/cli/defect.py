@@ -1,4 +1,4 @@
-"""What becomes of an exception that nobody expected: one sentence, and a file with all that is known of it, to send."""
+"""Report an unexpected exception: one sentence, and a file with all details to send."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from orchestrator import __version__
 
 LONGEST = 200_000
-"""Characters that are kept of a traceback."""
+"""The most characters of a traceback in the file."""
 
 
 def told(args: list[str], error: Exception) -> tuple[str, str]:
-    """Write the file and return what to say about it, and the hint."""
+    """Write the file and return the message and the hint."""
     what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     try:
         path = _write(args, error)
@@ -36,7 +36,7 @@ def _write(args: list[str], error: Exception) -> Path:
     text = "\n".join(
         [
             f"orchestrator {__version__}, Python {sys.version.split()[0]}, {' '.join(os.uname()[::2])}",
-            # What a word gives a name to can be a secret; which name it was is enough.
+            # The value of NAME=VALUE can be a secret; its name is enough.
             f"orchestrator {' '.join(word.partition('=')[0] + '=...' if '=' in word else word for word in args)}",
             "",
             "".join(traceback.format_exception(error))[-LONGEST:],
@@ -50,7 +50,8 @@ def _write(args: list[str], error: Exception) -> Path:
 
 
 def _folder() -> Path:
-    """The user's folder for state (XDG), or without one that can be written a new private folder for temporary files."""
+    """Return the user's folder for state (XDG); if that is not writable, a new private temporary
+    folder."""
     home = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     folder = Path(home) / "orchestrator"
     if os.path.isabs(home):

@@ -1,5 +1,5 @@
-"""The whole path on this machine, with no Slurm, Docker, GPU or root: a set of ten real (small) training runs of the
-built-in workload over two process groups as nodes, submitted, watched and scored.
+"""The whole path on this machine, without Slurm, Docker, GPU or root: ten real (small) training
+runs of the built-in workload, with two process groups as nodes, submitted, watched and scored.
 
 example:
   orchestrator demo
@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
 
 
 def _next_steps(command: str, folder: Path, site: Path) -> list[str]:
-    """Lines to paste, also where the command is not on PATH."""
+    """Return lines to paste, with the command's path if it is not on PATH."""
     import shlex
 
     steps = ("status", "nodes", "report -o report.html", "docs first-set")
@@ -69,7 +69,8 @@ def _next_steps(command: str, folder: Path, site: Path) -> list[str]:
 
 
 def own_command() -> str:
-    """How this command is called: `orchestrator` where the shell would find this one, else its path."""
+    """Return how to call this command: `orchestrator` if the shell would find this one, else its
+    path."""
     import shlex
     import shutil
 
@@ -90,7 +91,7 @@ def own_command() -> str:
 
 
 def _site(folder: Path) -> Path:
-    """The site file of the demo, made on first use; an edited one is kept."""
+    """Return the site file of the demo, made on first use; an edited one is kept."""
     path = folder / "site.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +106,7 @@ def _site(folder: Path) -> Path:
 
 
 def _site_text(folder: Path) -> str:
-    import json  # a JSON string is a YAML string, whatever is in the path
+    import json  # a JSON string is a YAML string, whatever the path contains
 
     return (
         "# Everything on this machine: process groups instead of nodes, no container, no host settings.\n"

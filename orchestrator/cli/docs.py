@@ -1,7 +1,8 @@
 """Print one of the documents, or the list of them.
 
-TOPIC is a page's name (troubleshooting), its path (howto/troubleshooting, docs/exit-codes.md), or the beginning of either
-as long as only one page begins so. On a terminal a long page goes through $PAGER, else less.
+TOPIC is a page's name (troubleshooting), its path (howto/troubleshooting, docs/exit-codes.md), or
+the beginning of either as long as only one page begins so. On a terminal a long page goes through
+$PAGER, else less.
 
 example:
   orchestrator docs
@@ -43,7 +44,7 @@ def run(args: Namespace) -> int:
 
 
 def _pages() -> dict[str, Path]:
-    """Every page by its path below docs/ without `.md`, guides first."""
+    """Return every page by its path below docs/ without `.md`, guides first."""
     top = data_dir("docs")
     found = {path.relative_to(top).with_suffix("").as_posix(): path for path in top.rglob("*.md")}
     order = ("tutorial", "howto", "", "reference", "explanation")
@@ -53,7 +54,7 @@ def _pages() -> dict[str, Path]:
 
 
 def _find(topic: str, pages: dict[str, Path]) -> str:
-    """Return the page that `topic` means. Raises UsageError when there is none, or more than one."""
+    """Return the page called `topic`. Raises UsageError without a match, or with several."""
     wanted = topic.removeprefix("docs/").removesuffix(".md").strip("/").lower()
     named = [name for name in pages if wanted in (name, name.rpartition("/")[2])]
     begun = [
@@ -86,7 +87,7 @@ def _title(text: str) -> str:
 
 
 def _show(text: str) -> None:
-    """Print a page; through a pager when it is longer than the terminal is high."""
+    """Print a page, through a pager if it is longer than the terminal."""
     import shutil
 
     if is_terminal() and text.count("\n") >= shutil.get_terminal_size().lines:

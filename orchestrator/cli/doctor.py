@@ -1,7 +1,9 @@
-"""Look whether everything is there that a set needs: site file, version, Slurm, log directory, and on one node what the
-preflight checks: engine, image, GPUs, RDMA, data, clock. A verdict per line, with the command that mends it.
+"""Check everything that a set needs: site file, version, Slurm, log directory, and on one node the
+preflight: engine, image, GPUs, RDMA, data, clock. A verdict per line, with the command that fixes
+it.
 
-Without SYSTEM and WORKLOAD only what every host must have is checked. `orchestrator preflight` checks all nodes.
+Without SYSTEM and WORKLOAD, check only the needs of every host. `orchestrator preflight` checks all
+nodes.
 
 example:
   orchestrator doctor
@@ -50,7 +52,7 @@ def run(args: Namespace) -> int:
     def load(path: Path) -> Entry:
         from orchestrator.model import load_site
 
-        load_site(path)  # so that what is wrong with the file is said of the file
+        load_site(path)  # first, so that errors of the file name the file
         return asked_entry(args)
 
     rows = list(examine(lambda: need_site(args.site), load, note, hosts_only=not args.system))
@@ -66,7 +68,8 @@ def run(args: Namespace) -> int:
 
 
 def _alike(rows: list[Row]) -> list[tuple[str, ...]]:
-    """A row of the table for all nodes of which a check says the same, in the order of the first of them."""
+    """Return one row for all nodes with the same result of a check, in the order of the first
+    node."""
     from orchestrator.nodes.names import fold
 
     nodes: dict[tuple[str, str, str, str], list[str]] = {}

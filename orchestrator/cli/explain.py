@@ -1,7 +1,9 @@
-"""Why a set is pending, slow, paused, hung or failed: one sentence, the lines that say so, and the next command to type.
+"""Why a set is pending, slow, paused, hung or failed: one sentence, its evidence, and the next
+command to type.
 
-What programs, RCCL, ROCm, Docker and Slurm print is compared with a table of causes (docs/explain.md). Of several nodes the
-first cause counts, not what the others say because of it. Where no rule fits, it says that the cause is not known.
+The output of programs, RCCL, ROCm, Docker and Slurm is compared with a table of causes
+(docs/explain.md). Of several nodes the first cause counts, not its consequences on the others.
+Without a matching rule, the cause is reported as unknown.
 
 example:
   orchestrator explain                               # the newest set

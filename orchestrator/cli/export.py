@@ -1,7 +1,9 @@
-"""Write the runs of finished sets for other programs, one row per run: CSV, Parquet, or MLflow's tracking.
+"""Write the runs of finished sets for other programs, one row per run: CSV, Parquet, or MLflow's
+tracking.
 
-Without SET the complete sets of the site's log directory; with SET these, finished or not. Folders of plain logs are taken, too.
-The columns and their units: orchestrator docs runs. Parquet and MLflow need the extra `export` (pip install '.[export]').
+Without SET: the complete sets of the site's log directory. With SET: these, finished or not,
+folders of plain logs included. The columns and their units: orchestrator docs runs. Parquet and
+MLflow need the extra `export` (pip install '.[export]').
 
 example:
   orchestrator export -o runs.csv
@@ -82,7 +84,8 @@ def run(args: Namespace) -> int:
 
 
 def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
-    """The reports, and which sets are none and why. Raises SetError when nothing is left."""
+    """Return the reports, and the unusable sets with the reason. Raises SetError without a
+    usable set."""
     from orchestrator.cli.finding import folders, own_rules
     from orchestrator.report.reading import read_report
     from orchestrator.report.working import working
@@ -107,7 +110,8 @@ def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
 
 
 def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
-    """The folders of the log directory's complete sets, oldest first, and the others with their states."""
+    """Return the folders of the log directory's complete sets, oldest first, and the others with
+    their states."""
     from orchestrator.cli.status import site_sets
     from orchestrator.evidence.sets import SetEvidence, set_folders
 
@@ -129,7 +133,7 @@ def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def _write(chosen: str, output: str, reports: list[Report]) -> int:
-    """Write the runs; return how many (of MLflow those that were not there)."""
+    """Write the runs; return how many (for MLflow: how many new ones)."""
     if chosen == "mlflow":
         from orchestrator.report.export import Tracking
 

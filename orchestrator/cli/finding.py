@@ -1,4 +1,4 @@
-"""What the arguments mean: the site, the set, the folders, what to run."""
+"""From arguments to objects: the site, the set, the folders, the entry to run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ SITE_VARIABLE = "ORCHESTRATOR_SITE"
 
 
 def find_site(given: str | None) -> Path | None:
-    """--site, $ORCHESTRATOR_SITE, ./site.yaml, ~/.config/orchestrator/site.yaml: the first that is there; None without.
+    """Return the first existing one of --site, $ORCHESTRATOR_SITE, ./site.yaml,
+    ~/.config/orchestrator/site.yaml; None without any.
 
-    Raises UsageError when one that was named does not exist, or ./site.yaml is another user's.
+    Raises UsageError if a named one does not exist, or ./site.yaml is another user's.
     """
     for named, by in ((given, "--site"), (os.environ.get(SITE_VARIABLE), SITE_VARIABLE)):
         if named:
@@ -43,7 +44,7 @@ def find_site(given: str | None) -> Path | None:
     if not here.is_file():
         return config if config.is_file() else None
     if here.stat().st_uid not in (os.getuid(), 0):
-        # A site file says what is started as me: in /tmp it could be anybody's.
+        # A site file decides which programs run as me: in /tmp it could be anybody's.
         raise UsageError(
             "./site.yaml belongs to another user, so it is not taken by itself",
             hint="if you mean it: --site ./site.yaml",
@@ -52,7 +53,7 @@ def find_site(given: str | None) -> Path | None:
 
 
 def need_site(given: str | None) -> Path:
-    """find_site(), or a UsageError that says where one was looked for."""
+    """Return find_site(). Raises UsageError with the searched places."""
     path = find_site(given)
     if path is None:
         raise UsageError(
@@ -70,9 +71,9 @@ def site_log_dir(site: Site) -> Path:
 
 
 def log_dir_of(path: Path) -> Path:
-    """The log directory that the site file at `path` names; all that a command needs which only looks at sets.
+    """Return the log directory in the site file at `path`, for commands that only read sets.
 
-    The file is checked as a whole (which takes a quarter of a second for the models) only when that key is not usable.
+    The whole file is checked (a quarter of a second for the models) only if that key is unusable.
     """
     from orchestrator.model.source import read
 
@@ -85,7 +86,7 @@ def log_dir_of(path: Path) -> Path:
 
 
 def chosen_set(args: Namespace) -> RunSet:
-    """The set that SET and --site mean. The site is not even read when SET is a path."""
+    """Return the set of SET and --site. If SET is a path, the site is not read."""
     from orchestrator.evidence.sets import is_set, open_set
     from orchestrator.runset.find import find_set
 
@@ -96,9 +97,11 @@ def chosen_set(args: Namespace) -> RunSet:
 
 
 def own_set(args: Namespace) -> RunSet:
-    """The set that SET and --site mean, for what executes or ends something: without SET the newest of one's own.
+    """Return the set of SET and --site, for commands that execute or end something; without SET the
+    user's newest.
 
-    Raises SetError for one that another user made, or has files in, unless it is named and --others says that it is meant.
+    Raises SetError for a set made by another user, or with files of one, unless it is named with
+    --others.
     """
     from orchestrator.evidence.sets import open_set
     from orchestrator.runset.find import find_set, foreign
@@ -120,7 +123,7 @@ def own_set(args: Namespace) -> RunSet:
 
 
 def _real(run_set: RunSet) -> RunSet:
-    """Return a set that has jobs. Raises SetError for a rehearsal."""
+    """Return a set with jobs. Raises SetError for a rehearsal."""
     if run_set.record.rehearsed:
         from orchestrator.errors import SetError
 
@@ -138,7 +141,8 @@ def scheduler_of(run_set: RunSet) -> Scheduler:
 
 
 def folders(named: list[str], site: str | None) -> list[str]:
-    """The folders to work on: paths as they are, else sets of the site by name, else its newest set."""
+    """Return the folders to work on: paths as given, else sets of the site by name, else its
+    newest set."""
     from os.path import exists
 
     if named and all(exists(name) for name in named):
@@ -154,7 +158,8 @@ def _set_folder(name: str, site: str | None) -> str:
 
 
 def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
-    """The rules that --workload names; None without it. Raises UsageError for a workload that MLPerf's rules score."""
+    """Return the rules of --workload; None without it. Raises UsageError for a workload with
+    MLPerf's rules."""
     if not workload:
         return None
     from orchestrator.mllog.own import OWN, OwnRules
@@ -186,7 +191,7 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
 def load_named(
     args: Namespace, site: Path | Site | None, env: dict[str, str] | None = None
 ) -> Entry:
-    """The entry on `site` that the arguments of add_system() name."""
+    """Return the entry on `site` named by the arguments of add_system()."""
     from orchestrator.model import load_entry
 
     return load_entry(
@@ -200,27 +205,31 @@ def load_named(
 
 
 def load_asked(args: Namespace) -> Entry:
-    """The entry that the arguments of add_entry() describe; its warnings go to standard error."""
+    """Return the entry described by the arguments of add_entry(); its warnings go to standard
+    error."""
     entry = load_named(args, need_site(args.site), dict(args.env))
     tell_warnings(entry)
     return with_allocation(entry, args)
 
 
 def tell_warnings(entry: Entry) -> None:
-    """The warnings of an entry on standard error, each with the name by which the site's `acknowledged` silences it."""
+    """Print the warnings of an entry on standard error, each with its name for the site's
+    `acknowledged`."""
     for warning in entry.warnings:
         note(f"warning: {warning} [{warning.name}]")
 
 
 def excluded(args: Namespace) -> list[str]:
-    """The names of --exclude. Raises UsageError for what names no node and for a file that cannot be read."""
+    """Return the names of --exclude. Raises UsageError for an unknown node or an unreadable
+    file."""
     from orchestrator.nodes.names import names_given
 
     return names_given(args.exclude, "--exclude") if args.exclude else []
 
 
 def with_allocation(entry: Entry, args: Namespace) -> Entry:
-    """`entry` with --spares, --side-by-side and --exclude in place of and beside what its site says."""
+    """Return `entry` with --spares and --side-by-side in place of its site's, and --exclude in
+    addition."""
     from dataclasses import replace
 
     from orchestrator.runset.allocation import without
@@ -241,7 +250,8 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
 
 
 def job_words(args: Namespace, scheduler: str) -> tuple[str, ...]:
-    """--dependency and --begin as words for sbatch. Raises UsageError where there is none."""
+    """Return --dependency and --begin as options for sbatch. Raises UsageError for another
+    scheduler."""
     given = {"--dependency": args.dependency, "--begin": args.begin}
     for option in (option for option, value in given.items() if value):
         refuse_without_scheduler(scheduler, option)

@@ -1,4 +1,5 @@
-"""What the live view shows: one screen of lines about one set or several, as functions of their pictures alone."""
+"""The live view: one screen of lines about one or several sets, as functions of their pictures
+alone."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _PARTS = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 
 
 def cropped(line: str, width: int) -> str:
-    """Return the beginning of a painted line that takes at most `width` columns, colours ended."""
+    """Return the start of a painted line, at most `width` columns wide, with its colours ended."""
     parts = _PARTS.findall(line)
     if sum(width_of(part) for part in parts if len(part) == 1) <= width:
         return line
@@ -45,14 +46,15 @@ def cropped(line: str, width: int) -> str:
 
 
 def bar(share: float, screen: Screen, width: int = 20) -> str:
-    """Return how much of a whole is done, as a bar."""
+    """Return a bar with `share` of it filled."""
     full, empty = BARS[screen.signs]
     count = min(width, int(max(0.0, share) * width))
     return full * count + empty * (width - count)
 
 
 def curve(values: Sequence[float], screen: Screen, width: int, also: float | None = None) -> str:
-    """Return the last values as a small curve; `also` is a level that its height reaches to, such as the target."""
+    """Return the last values as a small curve; `also` is a level within its height, such as the
+    target."""
     blocks, shown = BLOCKS[screen.signs], list(values)[-width:]
     if not shown:
         return ""
@@ -67,7 +69,7 @@ def curve(values: Sequence[float], screen: Screen, width: int, also: float | Non
 def one_set(
     one: SetPicture, screen: Screen, height: int, below: Sequence[str] | None = None
 ) -> list[str]:
-    """Return at most `height` lines: the facts of a set, and under them `below`, or its runs without it."""
+    """Return at most `height` lines: the facts of a set, and `below` under them, or its runs."""
     width = screen.width or 80
     head = [cropped(screen.paint(cell(one.set_id), "1"), width)]
     head += facts(_facts(one, screen), screen)
@@ -78,7 +80,7 @@ def one_set(
 
 
 def _shown(one: SetPicture, most: int) -> Sequence[RunPicture]:
-    """Return the runs that there is room for: up to the one after those that go on."""
+    """Return the runs that fit: up to the one after the active runs."""
     if len(one.runs) <= most:
         return one.runs
     last = next(
@@ -134,7 +136,8 @@ def _facts(one: SetPicture, screen: Screen) -> list[tuple[str, str]]:
 
 
 def _run_facts(one: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[str, str]]:
-    """One run that goes on: how far, its evaluations against the target, its speed, its silence."""
+    """Return the facts of an active run: progress, evaluations against the target, speed,
+    silence."""
     alone, spent = len(one.going) == 1, run.seconds or 0.0
     usual = one.usual_s or (60 * best[0].minutes if (best := published(one)) else None)
     again = f", attempt {run.attempt}" if run.attempt > 1 else ""
@@ -161,7 +164,7 @@ def _run_facts(one: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[s
 
 
 def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[str]:
-    """Return at most `height` lines: a table of sets, and how far the runs are that go on."""
+    """Return at most `height` lines: a table of sets, and the progress of the active runs."""
     width = screen.width or 80
     lines = SETS.lines([set_row(one) for one in sets], screen)
     going = [(one, run) for one in sets for run in one.going]

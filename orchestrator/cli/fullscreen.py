@@ -1,4 +1,5 @@
-"""The whole terminal for a while: the alternate screen, which leaves nothing in the scroll-back, and single keys."""
+"""The whole terminal for a while: the alternate screen, which leaves nothing in the scroll-back,
+and single keys."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from orchestrator.words import bare
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 SLICE_S = 0.25
-"""How soon a change of the window's size is seen."""
+"""The delay until a new window size is noticed."""
 
 
 class FullScreen:
-    """`show` draws lines in place of all others; `wait` lets time pass and calls back for keys and new sizes."""
+    """`show` replaces all lines; `wait` lets time pass and calls back for keys and new sizes."""
 
     def __init__(self, keys: bool) -> None:
         self._keys = keys
@@ -32,14 +33,15 @@ class FullScreen:
         return found.columns, found.lines
 
     def show(self, lines: Sequence[str]) -> None:
-        """Draw `lines`, none of them wider than the screen; what does not fit below is left out."""
-        # No line end behind the last one: at the bottom of the screen it would scroll.
+        """Draw `lines`, each no wider than the screen, cut off at its height."""
+        # No line end behind the last line: at the bottom it would scroll the screen.
         body = "\x1b[K\r\n".join(lines[: self.size[1]])
         bare(sys.stdout).write(f"\x1b[H{body}\x1b[K\x1b[J")
         sys.stdout.flush()
 
     def wait(self, seconds: float, told: Callable[[str], None]) -> None:
-        """Wait `seconds`; call `told` with each key that is pressed, with "" when the window has another size."""
+        """Wait `seconds`; call `told` with each pressed key, and with "" after a change of the
+        window's size."""
         end, size = time.monotonic() + seconds, self.size
         while (left := end - time.monotonic()) > 0:
             key = self._key(min(left, SLICE_S))
@@ -54,13 +56,14 @@ class FullScreen:
         if not select.select([sys.stdin], [], [], seconds)[0]:
             return ""
         typed = os.read(sys.stdin.fileno(), 64).decode("ascii", "ignore")
-        self._keys = bool(typed)  # the terminal is gone
+        self._keys = bool(typed)  # the terminal is closed
         return typed[:1]
 
 
 @contextmanager
 def full_screen() -> Iterator[FullScreen]:
-    """Take the terminal's whole screen, and give it back as it was whatever ends the block, SIGTERM and SIGHUP too."""
+    """Take the terminal's whole screen. Restore it at the end of the block, SIGTERM and SIGHUP
+    included."""
     keys = sys.stdin.isatty()
     before = _single_keys() if keys else None
     with exit_on(signal.SIGTERM, signal.SIGHUP):
@@ -77,7 +80,8 @@ def full_screen() -> Iterator[FullScreen]:
 
 
 def _single_keys() -> list[Any]:
-    """Have keys come one by one and unseen; return what was set before. Ctrl-C stays, Ctrl-Z would leave a strange screen."""
+    """Read keys one by one without echo; return the previous settings. Ctrl-C stays; Ctrl-Z
+    would leave a broken screen."""
     import termios
 
     before = termios.tcgetattr(sys.stdin)

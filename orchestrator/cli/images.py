@@ -1,13 +1,15 @@
-"""The container image on every node: which one is there, one copy on shared storage, the same one everywhere.
+"""The container image on every node: which one is there, one copy on shared storage, the same one
+everywhere.
 
   check       which image each node has: present, missing, or another one under the same tag
   pull        pull it once, into the local engine, and keep it as a tar on shared storage
   distribute  load the tar where the image is missing or another one; checked afterwards
 
-An image is known by its id (the digest of its configuration), never by its tag. The wanted one is that of --expect,
-else that of the tar on shared storage, else the one that most nodes have. Nodes are reached with srun inside an
-allocation and with SSH outside one. `NAME=unix:///path` names a node's engine, `NAME=ssh://user@host:port` a way to it.
-Exit code: 0 all nodes have the image, 1 they differ, 2 unusable input, 3 the engine failed, 4 a node did not answer.
+An image is known by its id (the digest of its configuration), never by its tag. The wanted one is
+that of --expect, else that of the tar on shared storage, else the one that most nodes have. Nodes
+are reached with srun inside an allocation and with SSH outside one. `NAME=unix:///path` names a
+node's engine, `NAME=ssh://user@host:port` a way to it. Exit code: 0 all nodes have the image, 1
+they differ, 2 unusable input, 3 the engine failed, 4 a node did not answer.
 
 example:
   orchestrator images check MI325X_08x08x32 flux1 --nodes node[1-8]
@@ -112,7 +114,7 @@ def run(args: Namespace) -> int:
 
 @dataclass
 class _Task:
-    """What the arguments and the site file mean together; each part is worked out when it is asked for."""
+    """The combined meaning of arguments and site file; each part is computed on demand."""
 
     args: Namespace
 
@@ -193,7 +195,7 @@ class _Task:
         )
 
     def stored(self) -> StoredImage | None:
-        """The tar on shared storage, where a folder for tars is known at all."""
+        """The tar on shared storage, if a folder for tars is known."""
         from orchestrator.container.store import stored
 
         if not self.args.tar and self.site is None:
@@ -226,7 +228,7 @@ def _wanted(task: _Task) -> Wanted | None:
 
 
 def _completed(wanted: Wanted | None, looks: list[Look]) -> Wanted | None:
-    """`wanted` with the whole id, where a user gave its beginning and a node has that image."""
+    """Return `wanted` with the whole id, if the user gave its start and a node has that image."""
     from dataclasses import replace
 
     if wanted is not None:

@@ -1,8 +1,10 @@
-"""Write a site file from what the cluster tells: partition, limits, GPUs, account, engine, sudo, network, log directory.
+"""Write a site file from the cluster's own answers: partition, limits, GPUs, account, engine, sudo,
+network, log directory.
 
-Slurm is asked, and one node looks at itself through a short srun; without Slurm it is this host. Asked is only what
-nothing tells; with --yes, or without a terminal, nothing is. Every other key stands in the file as a comment with its
-description, and its schema beside it for editors. A file that is there is never replaced without --force.
+It asks Slurm, and inspects one node through a short srun; without Slurm, this host. It asks you
+only for the rest; with --yes, or without a terminal, nothing. Every other key is in the file as a
+comment with its description, with a schema next to it for editors. An existing file is never
+replaced without --force.
 
 example:
   orchestrator init

@@ -1,8 +1,9 @@
-"""Compare a set with its ledger: what was declared, submitted, tried, published, cancelled and edited, in order.
+"""Compare a set with its ledger: declarations, submissions, attempts, results, cancellations and
+edits, in order.
 
-Names every record that was changed, dropped, moved or inserted, and every file that is not as it was put on record. Exit code 0:
-nothing of that; 1: something. A clock that was set back by more than a day is only a note. The head stands for all records: the
-report and the package carry it, and --head compares.
+Names every record that was changed, dropped, moved or inserted, and every file that differs from
+its record. Exit code: 0 no difference, 1 differences. A clock set back by more than a day is only a
+note. The head covers all records: the report and the package carry it, and --head compares.
 
 example:
   orchestrator ledger verify MI325X_08x08x32-flux1-20261121

@@ -1,12 +1,13 @@
-"""Show or follow the logs of a set's runs: by default the newest attempt of each that goes on, of the node that logs for all.
+"""Show or follow the logs of a set's runs: by default the newest attempt of each active run, of the
+node that logs for all.
 
-With --follow and no --run, the view goes on with the next run when one ends, until the set ends.
+With --follow and no --run, the view continues with the next run, until the set ends.
 
 example:
   orchestrator logs                          # the newest attempt of the newest set
   orchestrator logs SET --run 3 --node 5     # node of rank 5 in run 3; a node's name does as well
   orchestrator logs SET -f                   # follow
-  orchestrator logs SET --job                # what the job itself printed
+  orchestrator logs SET --job                # the output of the job itself
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def _copy(path: Path) -> None:
 
 
 def _writer() -> Callable[[bytes], object]:
-    """Bytes as they are, since logs are not always text; but nothing that a terminal would obey to a terminal."""
+    """Return a function that writes bytes unchanged, since logs are not always text; but no
+    control characters to a terminal."""
     if not sys.stdout.isatty():
         return sys.stdout.buffer.write
     shown = Shown()

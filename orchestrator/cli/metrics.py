@@ -1,7 +1,8 @@
-"""Write what the sets of the log directory are doing as metrics of Prometheus (text format), for the textfile collector of its
-node exporter: sets, runs, minutes, failures, nodes set aside, queue time.
+"""Write the state of the sets in the log directory as Prometheus metrics (text format), for the
+textfile collector of its node exporter: sets, runs, minutes, failures, excluded nodes, queue time.
 
-With -o the file is replaced as a whole, so that no collector reads half of it; without it the metrics are printed.
+With -o the file is replaced atomically, so no collector reads half of it; without it the metrics
+are printed.
 
 example:
   orchestrator metrics -o /var/lib/prometheus/node-exporter/orchestrator.prom

@@ -1,11 +1,13 @@
-"""The nodes of a set: ranks, good and failed attempts, times, exit codes, bandwidth, preflight, and who was set aside.
+"""The nodes of a set: ranks, good and failed attempts, times, exit codes, bandwidth, preflight, and
+exclusions.
 
-START-UP is from the start of a run's script to run_start, SHUT-DOWN from run_stop to the script's end; cold is the first run in a
-new container. Times of the published entry are what its logs show.
+START-UP is from the start of a run's script to run_start, SHUT-DOWN from run_stop to the script's
+end; cold is the first run in a new container. Times of the published entry come from its logs.
 
-VS OTHERS is a node's time over that of the other nodes in the same attempts; WITH and WITHOUT are minutes to train of
-the good runs that it took part in and of those it did not. Together with the deep step's bandwidth they point at a slow
-node. Where not all runs were on the same nodes, a second table has the minutes to train per group of nodes.
+VS OTHERS is a node's time over that of the other nodes in the same attempts; WITH and WITHOUT are
+minutes to train of the good runs with and without the node. Together with the bandwidth test they
+point at a slow node. If the runs used different nodes, a second table has the minutes to train per
+group of nodes.
 
 example:
   orchestrator nodes                                 # of the newest set
@@ -104,7 +106,7 @@ def table(root: Path, screen: Screen) -> list[str]:
 
 
 def _remarks(history: list[NodeHistory]) -> dict[str, list[str]]:
-    """Text -> nodes that it is about: who was set aside, and what checks complained about."""
+    """Return text -> its nodes: exclusions, and complaints of checks."""
     found: dict[str, list[str]] = {}
     for one in history:
         for aside in one.set_aside:
@@ -135,7 +137,8 @@ def _start_row(one: StartUp) -> list[str]:
 
 
 def _group_rows(groups: list[NodeGroup]) -> list[list[str]]:
-    """Return minutes to train of the good runs per group of nodes, and their mean over that of all good runs."""
+    """Return minutes to train of the good runs per group of nodes, and their mean over that of
+    all good runs."""
     from orchestrator.nodes.names import fold
 
     everything = [value for one in groups for value in one.minutes]

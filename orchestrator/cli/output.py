@@ -1,4 +1,5 @@
-"""What commands print: results on standard output, remarks on standard error, tables for terminals and for pipes."""
+"""Output of commands: results on standard output, remarks on standard error, tables for
+terminals and pipes."""
 
 from __future__ import annotations
 
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
 
 SCHEMA = 1
-"""Version of what is printed as JSON: a higher one has lost a member or changed the type of one (generated/schemas/)."""
+"""Version of the JSON output: a higher one has lost a member or changed its type
+(generated/schemas/)."""
 
 
 def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> str:
-    """Return an output for programs: an object that starts with its version and kind (generated/schemas).
+    """Return an output for programs: an object that starts with its version and kind
+    (generated/schemas).
 
-    Letters as they are; what a terminal would obey as JSON's own escapes.
+    Text is not escaped, except for control characters.
     """
     told = {"schema": SCHEMA, "kind": kind, **members}
     text = json.dumps(told, indent=indent, ensure_ascii=False, default=str)
@@ -36,7 +39,8 @@ def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> 
 
 
 def one_or_more(kind: str, documents: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    """Return kind and members for what was asked of one folder, or of several: a list in an object then (`score`, `scores`)."""
+    """Return kind and members of the output about one folder, or about several: then a list in
+    an object (`score`, `scores`)."""
     return (kind, documents[0]) if len(documents) == 1 else (f"{kind}s", {f"{kind}s": documents})
 
 
@@ -46,15 +50,14 @@ def print_json(kind: str, members: Mapping[str, Any], indent: int | None = 2) ->
 
 
 def note(text: str) -> None:
-    """A remark that is no result: to standard error, so that pipes get results only."""
-    with suppress(
-        OSError
-    ):  # a remark that nobody can read must not end a command that has submitted a job
+    """Print a remark to standard error, so that pipes get results only."""
+    with suppress(OSError):  # an unreadable remark must not end a command that has submitted a job
         print(text, file=sys.stderr)
 
 
 class Shown:
-    """Bytes of others as text for a terminal, piece by piece: a lone carriage return is the end of a line, too."""
+    """Foreign bytes as text for a terminal, piece by piece: a lone carriage return ends a line,
+    too."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -70,7 +73,8 @@ def is_terminal() -> bool:
 
 
 def screen() -> Screen:
-    """What standard output can show: on a terminal its width, signs, and colours unless NO_COLOR is set."""
+    """Return the abilities of standard output: on a terminal its width, signs, and colours
+    unless NO_COLOR is set."""
     if not is_terminal():
         return PIPE
     import shutil
@@ -84,7 +88,8 @@ def screen() -> Screen:
 
 
 def draw(lines: Iterable[str]) -> None:
-    """Print lines whose words are clean (`words.cell`): on a terminal their colours reach it; `print` would escape them."""
+    """Print lines of clean text (`words.cell`): on a terminal with their colours, which `print`
+    would escape."""
     out = bare(sys.stdout) if screen().colour else sys.stdout
     for line in lines:
         text = (
@@ -96,17 +101,17 @@ def draw(lines: Iterable[str]) -> None:
 
 
 def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
-    """Print rows as wide as the terminal is; in a pipe with every column, one line each."""
+    """Print rows as wide as the terminal; in a pipe with every column, one line each."""
     draw(table.lines(rows, screen()))
 
 
 def print_remark(text: str) -> None:
-    """A sentence under a table: on a terminal no line is wider than it, and what is folded stands indented."""
+    """Print a sentence under a table, folded on a terminal with an indent."""
     width = screen().width
     lines = [cell(text)] if width is None else folded(cell(text), width - 4)
     draw([lines[0], *(f"    {line}" for line in lines[1:])])
 
 
 def print_facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and values below one another; on a terminal long values are folded beside their names."""
+    """Print names and values in lines; on a terminal long values are folded next to their names."""
     draw(facts(pairs, screen()))

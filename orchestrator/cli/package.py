@@ -1,8 +1,8 @@
 """Make the submission tree (results/, systems/, benchmarks/) from sets of runs, all or nothing.
 
-Handed in are exactly the required runs in launch order; of a longer set the median window. What would not be accepted
-is refused with the reason. --verify runs MLCommons' package checker (mlperf-logging) over a copy before anything is
-written.
+It contains exactly the required runs in launch order; of a longer set the median window. Sets that
+would be rejected are refused with the reason. --verify runs MLCommons' package checker
+(mlperf-logging) over a copy before anything is written.
 
 example:
   orchestrator package MI325X_08x08x32-flux1-20260501 -o AMD --submitter AMD --framework "PyTorch 2.10.0" --verify
@@ -132,7 +132,7 @@ def _options(args: Namespace) -> Options:
 
 
 def _systems_dirs(site: str | None) -> list[Path]:
-    """The folders with further descriptors that the site names."""
+    """Return the folders with further descriptors in the site file."""
     from orchestrator.cli.finding import find_site
     from orchestrator.model import load_site
 

@@ -1,4 +1,4 @@
-"""Pictures of sets as lines and tables."""
+"""Sets as lines and tables."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def spares_row(one: SparesResult, within_s: float | None) -> list[str]:
 
 
 def moment_row(moment: Moment) -> list[str]:
-    """Return a row of TIMELINE: `5:33:20`, who says it or does it, what happens."""
+    """Return a row of TIMELINE: `5:33:20`, the actor, the event."""
     minutes, second = divmod(int(moment.at_s), 60)
     return [f"{minutes // 60}:{minutes % 60:02}:{second:02}", moment.kind, moment.text]
 
@@ -87,7 +87,7 @@ def set_row(one: SetPicture) -> list[str]:
 
 
 def published(one: SetPicture) -> list[PublishedResult]:
-    """The published results of what the set runs."""
+    """Return the published results of the set's system, benchmark and round."""
     record = one.record
     if record is None or not (record.benchmark and record.system):
         return []
@@ -97,7 +97,8 @@ def published(one: SetPicture) -> list[PublishedResult]:
 
 
 def left_s(one: SetPicture) -> float | None:
-    """The seconds until the set ends; before its first run has, from the published time of the same system."""
+    """Return the seconds until the set ends; before its first result from the published time of
+    the same system."""
     left = one.left_s()
     if left is None and one.state == "running" and (known := published(one)):
         left = one.left_s(60 * known[0].minutes)
@@ -105,7 +106,7 @@ def left_s(one: SetPicture) -> float | None:
 
 
 def left_text(one: SetPicture, now_s: float | None = None) -> str:
-    """`about 9h07m, until Sun 14:20`; "" where it is not known."""
+    """Return `about 9h07m, until Sun 14:20`; "" if unknown."""
     left = left_s(one)
     if left is None:
         return ""
@@ -117,7 +118,8 @@ def left_text(one: SetPicture, now_s: float | None = None) -> str:
 
 
 def now_text(one: SetPicture) -> str:
-    """`run 3 of 10`, with the attempt from the second on; `runs 3, 4 of 10` where they go on side by side."""
+    """Return `run 3 of 10`, with the attempt from the second on; `runs 3, 4 of 10` for runs side
+    by side."""
     if not one.current or one.record is None:
         return "-"
     if len(one.going) > 1:
@@ -131,7 +133,7 @@ def now_text(one: SetPicture) -> str:
 
 
 def evaluation_text(one: SetPicture) -> str:
-    """The last evaluation of each run that is going on, against the target."""
+    """Return the last evaluation of each active run, against the target."""
     found = [run.evaluation for run in one.going] if len(one.going) > 1 else [one.evaluation]
     if not any(found) or one.record is None:
         return "-"
@@ -146,7 +148,7 @@ def job_text(one: SetPicture) -> str:
 
 
 def startup_text(seconds: float | None, cold: bool | None) -> str:
-    """`7m15s cold`; - where it is not known."""
+    """Return `7m15s cold`; - if unknown."""
     return "-" if seconds is None else duration(seconds) + (" cold" if cold else "")
 
 
@@ -166,7 +168,7 @@ def run_row(run: RunPicture) -> list[str]:
 
 
 def headline(one: SetPicture) -> str:
-    """The picture of one set in one line."""
+    """Return one set in one line."""
     nexp = one.record.nexp if one.record else 0
     parts = [*(["rehearsal"] if one.rehearsed else []), one.state, f"{one.done}/{nexp} done"]
     parts += [f"{one.failed} failed"] if one.failed else []
@@ -180,12 +182,12 @@ def headline(one: SetPicture) -> str:
 
 
 def aside_text(aside: SetAside) -> str:
-    """`n3 (run 2, attempt 1): its reason`"""
+    """Return `n3 (run 2, attempt 1): its reason`."""
     return f"{aside.node} ({aside.when}): {aside.reason or 'no reason on record'}"
 
 
 def describe(one: SetPicture) -> list[tuple[str, str]]:
-    """Name and value pairs of a set, for its detail view."""
+    """Return name and value pairs of a set, for its detail view."""
     from orchestrator.evidence.state import STATES
     from orchestrator.nodes.names import fold
 

@@ -1,12 +1,13 @@
-"""Check nodes before they are used: engine, image, GPUs, network, data, storage, clock, left-overs. A verdict per node.
+"""Check nodes before they are used: engine, image, GPUs, network, data, storage, clock, left-overs.
+A verdict per node.
 
-Inside an allocation its nodes are checked. Outside, the idle nodes of the site's partition (or those of --nodes) are,
-in an allocation that ends with the checks; --via ssh reaches hosts without Slurm. With `scheduler: local` it is this
-host. Without SYSTEM and WORKLOAD only what every host must have is checked; with them also GPUs, fabric, image and
-data.
+Inside an allocation its nodes are checked. Outside, the idle nodes of the site's partition (or
+those of --nodes) are, in an allocation that ends with the checks; --via ssh reaches hosts without
+Slurm. With `scheduler: local` it is this host. Without SYSTEM and WORKLOAD only what every host
+must have is checked; with them also GPUs, fabric, image and data.
 
-Exits with 0 when every node was tested and is fit (warnings included), 1 when one failed or was not there to be tested, 4 when
-one did not answer.
+Exits with 0 when every node was tested and is fit (warnings included), 1 when one failed or was not
+there to be tested, 4 when one did not answer.
 
 example:
   orchestrator preflight MI325X_08x08x32 flux1 --site site.yaml
@@ -108,7 +109,7 @@ def run(args: Namespace) -> int:
 
 @contextmanager
 def _termination() -> Iterator[None]:
-    """TERM as Ctrl-C: what was made is removed, and the nodes are given back."""
+    """Handle TERM as Ctrl-C: temporary files are removed, and the nodes are released."""
 
     def stop(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -124,7 +125,7 @@ def _termination() -> Iterator[None]:
 
 
 def asked_entry(args: Namespace) -> Entry:
-    """The entry that SYSTEM and WORKLOAD name; without them one that asks of a host what all must have."""
+    """Return the entry of SYSTEM and WORKLOAD; without them one with the needs of every host."""
     from orchestrator.model import load_entry
     from orchestrator.preflight.bundle import HOST_ONLY, without_image
 
@@ -243,7 +244,7 @@ def _print(verdicts: Verdicts) -> None:
     print_table(TABLE, rows)
     for row in verdicts.together:
         print(clean(f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else "")))
-    # A measurement is told also where nothing is wrong with it.
+    # A measurement is printed even if nothing is wrong.
     for text in dict.fromkeys(
         row.text
         for one in verdicts.nodes

@@ -1,16 +1,18 @@
-"""Prepare a workload's data with the published steps, in the workload's container; or check what is there.
+"""Prepare a workload's data with the published steps, in the workload's container; or check the
+data.
 
-A step that is done is skipped and one that died runs again, on whatever machine. Before anything is downloaded the free
-space is compared with the published sizes, and where the published scripts would delete what is there already, it is
-named and nothing starts. The Hugging Face token (llama2_70b_lora of 5.1 and 6.0) comes from --hf-token-file or from
-HF_TOKEN; it goes to the step through standard input and is in no argument, no log and no file of ours.
-Exit code: 0 all is there, 1 a step failed or a part is missing, 2 unusable input, 3 the engine did not answer, 5 the same
-data are being prepared by another process, here or on another machine.
+Finished steps are skipped and dead ones run again, on any machine. Before any download the free
+space is compared with the published sizes. If the published scripts would delete existing files,
+these are named and nothing starts. The Hugging Face token (llama2_70b_lora of 5.1 and 6.0) comes
+from --hf-token-file or from HF_TOKEN; it goes to the step through standard input and is in no
+argument, log or file of ours. Exit code: 0 all data are there, 1 a step failed or a part is
+missing, 2 unusable input, 3 the engine did not answer, 5 another process is preparing the same
+data, here or on another machine.
 
 example:
   orchestrator prepare llama2_70b_lora --site site.yaml --hf-token-file ~/.hf_token
   orchestrator prepare flux1 --dry-run          # the commands
-  orchestrator prepare llama31_8b --check       # what is there, what is missing
+  orchestrator prepare llama31_8b --check       # present and missing parts
   orchestrator prepare llama2_70b_lora --round 5.1 --dry-run
 """
 
@@ -224,7 +226,7 @@ def _shown() -> Callable[[bytes], None]:
 
 
 def _hidden(piece: bytes) -> None:
-    """The log has it."""
+    """Drop it: the log has it."""
 
 
 def _check_space(plan: Plan, *, force: bool) -> None:

@@ -1,6 +1,7 @@
-"""The published results of AMD Instinct entries in MLPerf Training 5.0, 5.1 and 6.0, with their sources.
+"""The published results of AMD Instinct entries in MLPerf Training 5.0, 5.1 and 6.0, with their
+sources.
 
---minutes compares a time of yours with each of them.
+--minutes compares your own time with each of them.
 
 example:
   orchestrator published --benchmark llama2_70b_lora --round 6.0

@@ -1,12 +1,14 @@
-"""Play a set on a virtual clock, in seconds: what will happen, how long it takes, and what a fault does to it.
+"""Play a set on a virtual clock, in seconds: its course, its duration, and the effects of faults.
 
-The loop, its decisions and the commands are the real ones. Cluster, nodes, storage and trainings are simulated: nothing
-is submitted, nothing is written to the site's log directory, and no training runs. Times of runs are drawn from
-published results, else estimated. When a job ends with runs missing, the set is resumed after --resume-after.
-`orchestrator docs rehearse` lists the faults and the limits of the model.
+The loop, its decisions and the commands are the real ones. Cluster, nodes, storage and trainings
+are simulated: nothing is submitted, nothing is written to the site's log directory, and no training
+runs. Times of runs are drawn from published results, else estimated. When a job ends with runs
+missing, the set is resumed after --resume-after. `orchestrator docs rehearse` lists the faults and
+the limits of the model.
 
-With --node-mtbf many sets are played, side by side on all cores, whose nodes fail at random: for each number of spares
-the distribution of the finishing time, and how likely the set is to finish within a limit.
+With --node-mtbf it plays many sets whose nodes fail at random, side by side on all cores. For each
+number of spares it prints the distribution of the finishing time, and the probability of finishing
+within a limit.
 
 example:
   orchestrator rehearse MI325X_08x08x32 flux1 --spares 1 --fault 'node 3 dies in run 4'
@@ -39,11 +41,11 @@ if TYPE_CHECKING:
     from orchestrator.simulation.trials import Failures, SparesResult
 
 MOST_BYTES = 1 << 20
-"""Of a file with faults."""
+"""Size limit of a file with faults."""
 MOST_RANGE = 20
 TRIALS, REPAIR_S = 1000, 4 * 3600.0
 PATIENCE_S = 20.0
-"""Trials that take longer are announced."""
+"""Longer trials are announced."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -169,7 +171,7 @@ def run(args: Namespace) -> int:
 
 
 def _refuse_mixed(args: Namespace) -> None:
-    """Raise UsageError for options of one set with those of many, and the other way round."""
+    """Raise UsageError for options of one set together with those of many."""
     if args.node_mtbf is None:
         many = {"--trials": args.trials, "--node-repair": args.node_repair, "--within": args.within}
         for option in (option for option, value in many.items() if value is not None):
@@ -186,7 +188,8 @@ def _refuse_mixed(args: Namespace) -> None:
 
 
 def _entry(args: Namespace) -> Entry:
-    """Return the entry of the arguments. Raises UsageError, as `submit` does, for a job that no partition takes."""
+    """Return the entry of the arguments. Raises UsageError, as `submit` does, for a job that no
+    partition takes."""
     from dataclasses import replace
 
     from orchestrator.runset.limit import refuse_too_long
@@ -213,7 +216,8 @@ def _plan(args: Namespace, entry: Entry) -> RehearsalPlan:
 
 
 def _faults(args: Namespace, entry: Entry) -> Iterator[Fault]:
-    """Yield the faults of the command line, then those of the file. Raises UsageError, for the file with its line."""
+    """Yield the faults of the command line, then those of the file. Raises UsageError, for the
+    file with its line."""
     from orchestrator.simulation.faults import parse, refuse_unknown
     from orchestrator.simulation.rehearsal import cluster_nodes
 
@@ -230,7 +234,7 @@ def _faults(args: Namespace, entry: Entry) -> Iterator[Fault]:
 
 
 def _lines(name: str) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines of a file that say something."""
+    """Yield number and text of the lines of a file, without empty lines and comments."""
     from orchestrator.onnode.kernel.regular import read_bytes
     from orchestrator.resources import user_path
 
@@ -246,7 +250,8 @@ def _lines(name: str) -> Iterator[tuple[int, str]]:
 
 
 def _output(args: Namespace, entry: Entry) -> Path | None:
-    """Return where the set's folder is kept. Raises UsageError for a place that is taken, or among real sets."""
+    """Return where to keep the set's folder. Raises UsageError for an existing place, or one
+    among real sets."""
     from orchestrator.resources import user_path
 
     if args.output is None:
@@ -283,7 +288,7 @@ def _one(args: Namespace, plan: RehearsalPlan, output: Path | None) -> int:
 
 @contextmanager
 def _temporary() -> Iterator[Path]:
-    """Make a temporary folder, in memory if possible, that SIGTERM removes as well."""
+    """Create a temporary folder, in memory if possible, also removed by SIGTERM."""
     import os
     import signal
     from tempfile import TemporaryDirectory
@@ -346,7 +351,7 @@ def _print(rehearsal: Rehearsal, output: Path | None) -> None:
 
 
 def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
-    """Return what is played, as names and values. `source`: where the length of the runs comes from."""
+    """Return the plan's facts, as names and values. `source`: the source of the run length."""
     from orchestrator.scheduler.slurm_nodes import minutes_of
     from orchestrator.simulation.faults import span
 
@@ -379,14 +384,12 @@ def _picture(rehearsal: Rehearsal, output: Path | None) -> Any:
     from orchestrator.evidence.picture import look
     from orchestrator.scheduler import open_scheduler
 
-    [picture] = look(
-        [rehearsal.root], [open_scheduler("slurm")]
-    )  # which is not asked about a rehearsal
+    [picture] = look([rehearsal.root], [open_scheduler("slurm")])  # not asked about a rehearsal
     return moved(picture, str(rehearsal.root), str(output or rehearsal.set_id))
 
 
 def moved(value: Any, place: str, name: str) -> Any:
-    """Return `value` with another name of the set's folder in every text."""
+    """Return `value` with the set's folder renamed in every text."""
     from dataclasses import fields, is_dataclass, replace
 
     if isinstance(value, str):
@@ -407,7 +410,7 @@ def moved(value: Any, place: str, name: str) -> Any:
 
 
 def _score(rehearsal: Rehearsal, output: Path | None) -> Any:
-    """Return the set's score; None if no run has a result."""
+    """Return the set's score; None without a result."""
     from orchestrator.mllog.score import score_dir
 
     try:
@@ -473,7 +476,7 @@ def _print_json(rehearsal: Rehearsal, output: Path | None) -> None:
 
 
 def _many(args: Namespace, entry: Entry, numbers: Sequence[int]) -> int:
-    """Play many sets with each number of spares, and print how long they took."""
+    """Play many sets with each number of spares, and print their durations."""
     from dataclasses import replace
 
     from orchestrator.simulation.trials import Failures, run_trials

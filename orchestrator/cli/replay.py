@@ -1,5 +1,5 @@
-"""Make the decisions of a set's jobs again from their event files: who may work, who gets which rank, what became of an attempt
-and whose fault it was. The same events give the same decisions; where one comes out otherwise, it is shown.
+"""Repeat the decisions of a set's jobs from their event files: eligible nodes, their ranks, the
+outcome of an attempt and its blame. The same events give the same decisions; differences are shown.
 
 example:
   orchestrator replay                                # the newest set

@@ -1,8 +1,10 @@
-"""Write everything about a set into one self-contained HTML file: score and verdict, every run, the arithmetic step by
-step, charts, nodes, attempts, tunables and environment. Also as Markdown, CSV or JSON.
+"""Write everything about a set into one self-contained HTML file: score and verdict, every run, the
+arithmetic step by step, charts, nodes, attempts, host settings and environment. Also as Markdown,
+CSV or JSON.
 
-Takes set folders (finished or not) and any folder with result_*.txt or *.log files. With --all a page for every set of a
-log directory, and an index of them with the history of the scores per system and workload.
+Takes set folders (finished or not) and any folder with result_*.txt or *.log files. With --all: a
+page for every set of a log directory, and an index of them with the history of the scores per
+system and workload.
 
 example:
   orchestrator report MI355X_1x8x1-flux1-20260501 -o report.html
@@ -154,7 +156,8 @@ def _text(report: Report, chosen: str) -> str:
 
 
 def write_file(path: str | Path, content: str | bytes) -> int:
-    """Write a file at once and return its bytes. Raises UsageError when it cannot be written, SetError on a full disk."""
+    """Write a file atomically and return its bytes. Raises UsageError if it cannot be written,
+    SetError on a full disk."""
     from orchestrator.onnode.kernel.records import write_bytes
 
     data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""Submit the runs that a set still lacks: the same bundle again, which goes on at the first run that is not done.
+"""Submit the missing runs of a set: the same bundle again, from its first unfinished run on.
 
-Refused while a job of the set is alive, and when all runs are done. Earlier attempts stay on record. --spares,
---side-by-side, --exclude, --sbatch, --dependency and --begin hold for this job alone: they go on the scheduler's
-command line, the set's bundle stays as it is.
+Refused while a job of the set is alive, and if all runs are done. Earlier attempts stay on record.
+--spares, --side-by-side, --exclude, --sbatch, --dependency and --begin apply to this job alone:
+they go on the scheduler's command line, and the set's bundle stays unchanged.
 
 example:
   orchestrator resume                                # the newest set
@@ -75,7 +75,8 @@ def run(args: Namespace) -> int:
 
 
 def _tell_set_aside(run_set: RunSet, exclude: tuple[str, ...]) -> None:
-    """Name the nodes that earlier jobs of the set gave up: the scheduler may well give them to this one too."""
+    """Name the nodes that earlier jobs of the set excluded: the scheduler may give them to this
+    job, too."""
     from orchestrator.evidence.events import read_told
     from orchestrator.evidence.sets import SetEvidence
 

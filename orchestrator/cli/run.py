@@ -1,6 +1,8 @@
-"""submit, watch and score in one. The exit code is that of `score`: 0 for a valid score, 1 for none.
+"""submit, watch and score in one command, with the exit code of `score`: 0 for a valid score, 1
+without one.
 
-Ctrl-C ends the view, never the job. With --json the progress goes to standard error and the score to standard output.
+Ctrl-C ends the view, never the job. With --json the progress goes to standard error and the score
+to standard output.
 
 example:
   orchestrator run MI325X_08x08x32 flux1 --site site.yaml --nexp 10
@@ -43,7 +45,8 @@ def watch_and_score(
     *,
     as_json: bool = False,
 ) -> int:
-    """Show a submitted set until it ends, then its score; return the exit code of `orchestrator score`."""
+    """Show a submitted set until it ends, then its score; return the exit code of `orchestrator
+    score`."""
     root = run_set.layout.root
     out = sys.stderr if as_json else None
     print(f"job  {submission.job_id}", file=out or sys.stdout, flush=True)

@@ -1,8 +1,9 @@
-"""Score a set of runs: time-to-train, the olympic mean, the RCP test and the verdict, as MLCommons' referee gives them.
+"""Score a set of runs: time-to-train, the olympic mean, the RCP test and the verdict, as from
+MLCommons' referee.
 
-Takes any folder with result_*.txt (or *.log) files, and set folders. Without a folder: the newest set of the site.
-A workload that is no MLPerf benchmark (`ruleset: own` in its document) is scored by its own rules, and said to be.
-A valid score exits with 0, no valid score with 1, unusable input with 2.
+Takes any folder with result_*.txt (or *.log) files, and set folders. Without a folder: the newest
+set of the site. A workload that is no MLPerf benchmark (`ruleset: own` in its document) is scored
+by its own rules, and marked so. Exit code: 0 a valid score, 1 no valid score, 2 unusable input.
 
 example:
   orchestrator score results/MI355X_1x8x1/llama2_70b_lora --ruleset 6.0.0
@@ -68,7 +69,8 @@ def show(
     minutes_left: float | None = None,
     own: OwnRules | None = None,
 ) -> int:
-    """Print the score of each folder and return the exit code of the worst. Raises what scoring a single one raises."""
+    """Print the score of each folder and return the worst exit code. Raises the errors of
+    scoring a single folder."""
     from orchestrator.mllog.score import score_dir
 
     documents, worst, single = [], ExitCode.OK, len(folders) == 1
@@ -102,7 +104,8 @@ def show(
 
 
 def against_published(folder: str, minutes: float | None) -> list[str]:
-    """The score of one of our own sets beside the published results of its system, benchmark and round."""
+    """Return the score of our own set compared with the published results of its system,
+    benchmark and round."""
     from os.path import join
 
     from orchestrator.mllog.source import read_json

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def exit_on(*numbers: signal.Signals) -> Iterator[None]:
-    """Have these signals raise SystemExit with 128 + n in the block, so that its `finally` clauses run."""
+    """Make these signals raise SystemExit with 128 + n in the block, so that its `finally`
+    clauses run."""
     before = {number: signal.signal(number, _exit) for number in numbers}
     try:
         yield

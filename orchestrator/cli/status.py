@@ -1,7 +1,8 @@
-"""What sets are doing: all of the site's log directory in a table, or one in detail.
+"""The state of sets: all of the site's log directory in a table, or one in detail.
 
-Built from the files of the sets and one scheduler query for all of them. When the scheduler does not answer, the files'
-truth is shown and marked so. Live sets and the newest twenty are shown; --all shows every one.
+Built from the files of the sets and one scheduler query for all of them. If the scheduler does not
+answer, the files are shown and marked so. Live sets and the newest twenty are shown; --all shows
+every set.
 
 example:
   orchestrator status                      # all sets
@@ -88,7 +89,7 @@ def _all(args: Namespace) -> int:
 
 
 def site_sets(args: Namespace) -> Path:
-    """Return the log directory of the site. Raises SetError when it is not there."""
+    """Return the log directory of the site. Raises SetError if it is missing."""
     from orchestrator.evidence.sets import check_log_dir
 
     log_dir = log_dir_of(need_site(args.site))
@@ -97,11 +98,12 @@ def site_sets(args: Namespace) -> Path:
 
 
 def draw_all(sets: list[SetEvidence]) -> list[SetPicture]:
-    """Return the pictures of sets, with one query of each scheduler; a note where one does not answer."""
+    """Return the pictures of sets, with one query of each scheduler; a note if one does not
+    answer."""
     from orchestrator.evidence.picture import draw
 
     def opened(name: str) -> Scheduler:
-        from orchestrator.scheduler import open_scheduler  # not needed where all sets are settled
+        from orchestrator.scheduler import open_scheduler  # not needed if all sets are settled
 
         return open_scheduler(name)
 

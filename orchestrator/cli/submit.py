@@ -1,16 +1,18 @@
-"""Create a set below the site's log directory and submit its job; print the set's folder and the job id.
+"""Create a set below the site's log directory and submit its job; print the set's folder and the
+job id.
 
-The set's folder holds the bundle that runs. It is named before the scheduler is asked. A set of the same bundle that has
-never had a job is taken instead of a new one. Nothing is left behind when the bundle cannot be written, or when the
-partition does not allow the time that the runs need (Slurm is asked; without an answer that is left to sbatch). When the
-scheduler does not answer, the set says `unknown`, the exit code is 4, and nothing is ever submitted twice.
+The set's folder holds the bundle that runs. It is printed before the scheduler is asked. An
+unsubmitted set of the same bundle is taken instead of a new one. Nothing is left behind if the
+bundle cannot be written, or if the partition does not allow the time that the runs need (Slurm is
+asked; without an answer sbatch decides). If the scheduler does not answer, the set is `unknown`,
+the exit code is 4, and nothing is ever submitted twice.
 
 example:
   orchestrator submit MI325X_08x08x32 flux1 --site site.yaml --nexp 10
   orchestrator submit MI325X_08x08x32 flux1 --spares 2 --exclude @bad-nodes.txt
   orchestrator submit MI355X_1x8x1 llama31_8b --side-by-side 10 --spares 1     # ten runs at once, on eleven nodes
   orchestrator submit MI325X_08x08x32 flux1 --sbatch=--comment=x --begin now+2hours --dependency afterany:4711
-  orchestrator submit MI325X_08x08x32 flux1 --dry-run        # what would be asked of the scheduler
+  orchestrator submit MI325X_08x08x32 flux1 --dry-run        # the request, without submitting it
   orchestrator submit MI325X_08x08x32 flux1 --test-only      # would Slurm take it, and when and where would it start
 """
 
@@ -71,7 +73,7 @@ def run(args: Namespace) -> int:
 
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
-    """Create the set that the arguments of add_entry() and add_job() describe, and submit it."""
+    """Create the set described by the arguments of add_entry() and add_job(), and submit it."""
     entry = load_asked(args)
     words = job_words(args, entry.site.scheduler)
     return submit_entry(entry, args.nexp, words=words, as_json=args.json)
@@ -80,7 +82,8 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
 def submit_entry(
     entry: Entry, nexp: int | None = None, *, words: tuple[str, ...] = (), as_json: bool = False
 ) -> tuple[RunSet, SubmissionRecord]:
-    """Submit a set of `nexp` runs; its folder is printed before the scheduler is asked (runset/start.py)."""
+    """Submit a set of `nexp` runs; its folder is printed before the scheduler is asked
+    (runset/start.py)."""
     from orchestrator.runset.start import start
 
     def show(run_set: RunSet, was_there: bool) -> None:
@@ -94,7 +97,7 @@ def submit_entry(
 
 
 def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
-    """Return what would be asked of the scheduler, and the bundle. Nothing is written."""
+    """Return the request to the scheduler, and the bundle. Writes nothing."""
     from orchestrator.evidence.sets import RunSet
     from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.runset.allocation import Allocation

@@ -42,7 +42,7 @@ ROUNDS = TextTable(
     right=("MICRO", "GLOBAL"), leave=("VARIABLES FROM",),
 )  # fmt: skip
 ENV_FROM = {"config": "published config", "logs": "logs, the rest assumed", "assumed": "assumed"}
-"""What `env_from` of a descriptor means, for people."""
+"""`env_from` of a descriptor -> its meaning for people."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -87,7 +87,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_filters(parser: ArgumentParser) -> None:
-    # Their own names: an action has a --workload and a --round too, and its defaults would be these.
+    # Names of their own: an action has a --workload and a --round too, and its defaults would
+    # overwrite these.
     for option, metavar, text in (
         ("--gpu", "GPU", "with this accelerator, such as MI355X"),
         ("--workload", "W", "that can run this workload"),
@@ -111,7 +112,7 @@ def _action(actions: Any, name: str, text: str) -> ArgumentParser:
     parser: ArgumentParser = actions.add_parser(
         name, help=text, description=text, allow_abbrev=False
     )
-    # SUPPRESS: what was given before the action must not be undone by a default of the action.
+    # SUPPRESS: a default of the action must not undo an option before the action.
     _add_common(parser, json=SUPPRESS, site=SUPPRESS, dirs=SUPPRESS)
     return parser
 
@@ -156,7 +157,7 @@ def _add_new(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Do what the command line asks for."""
+    """Run `systems` or one of its actions."""
     given = [name for name, value in vars(args).items() if name.startswith("only_") and value]
     if args.action and given:
         raise UsageError(
@@ -181,7 +182,7 @@ def _catalogue(args: Namespace, *further: Path) -> Catalogue:
 
 
 def _folders(args: Namespace) -> list[Path]:
-    """Folders with further systems: of the command line, then of the site."""
+    """Return folders with further systems: of the command line, then of the site."""
     site = find_site(args.site)
     if site is None:
         return list(args.systems_dir)
@@ -217,7 +218,8 @@ def _list(args: Namespace) -> ExitCode:
 
 
 def _wanted(system: dict[str, Any], args: Namespace) -> bool:
-    """Whether a line of the list is what the filters ask for: one of its rounds has to fit them all."""
+    """Return whether a line of the list matches the filters: one of its rounds has to match them
+    all."""
     if args.only_gpu and args.only_gpu.lower() not in system["accelerator"].lower().split():
         return False
     if args.only_nodes and args.only_nodes != system["nodes"]:
@@ -358,7 +360,8 @@ def _facts(entry: Entry) -> list[tuple[str, object]]:
 
 
 def _print_why(entry: Entry) -> None:
-    """Every variable with the line that it is from; the documents are numbered and told once, with what they go back to."""
+    """Print every variable with its line; documents are numbered and listed once, with their
+    sources."""
     rows: list[tuple[str, str, Origin]] = [
         *((name, str(value), entry.origins[name]) for name, value in entry.whole_env.items()),
         *((name, "(removed)", origin) for name, origin in entry.removed.items()),
@@ -491,7 +494,8 @@ def _validate(args: Namespace) -> ExitCode:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """The file itself, or the documents of a folder of one's own. Raises UsageError for a folder without any."""
+    """Return the file itself, or the documents of a user's folder. Raises UsageError for a
+    folder without any."""
     if not path.is_dir():
         return [path]
     found = [

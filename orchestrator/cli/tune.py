@@ -1,12 +1,13 @@
-"""Host settings of a run: what would change (plan), set them (apply), check them (verify), put back what was there
-(revert), and who holds them (status). `facts` shows where the nodes and runs of a set differ.
+"""Host settings of a run: preview changes (plan), set (apply), check (verify), restore (revert),
+and list their owners (status). `facts` shows differences between the nodes and runs of a set.
 
-Acts on this host; with --nodes on other hosts over SSH (or, inside a Slurm allocation, through srun); inside an
-allocation without --nodes on all its nodes. Jobs tune their nodes themselves: this command is for rehearsals, for
-looking, and for putting back what a killed job left. apply and revert need root on the hosts: --sudo, or a login as
-root.
+Acts on this host; with --nodes on other hosts over SSH (or, inside a Slurm allocation, through
+srun); inside an allocation without --nodes on all its nodes. Jobs tune their nodes themselves: this
+command is for rehearsals, for inspection, and to restore the settings left by a killed job. apply
+and revert need root on the hosts: --sudo, or a login as root.
 
-Exits with 0 when everything holds, 1 when a required setting does not or a host refused, 4 when a host did not answer.
+Exit code: 0 everything holds, 1 a required setting does not or a host refused, 4 a host did not
+answer.
 
 example:
   orchestrator tune plan
@@ -49,7 +50,7 @@ DRIFT = TextTable(
     "RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT")
 )
 BOOT = frozenset({"cmdline", "acs", "numa_per_socket"})
-"""Kinds of settings that only a boot or the BIOS changes: they are looked at, and no run can mend them."""
+"""Settings that only a boot or the BIOS changes: they are checked, and no run can fix them."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -273,7 +274,7 @@ def _document(action: str, profile: TuningProfile, answers: list[HostAnswer]) ->
 
 
 def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> None:
-    """A table for all hosts that say the same; hosts without an answer last."""
+    """Print a table for all hosts with the same rows; hosts without an answer last."""
     from orchestrator.nodes.names import fold
 
     alike: dict[tuple[tuple[str, ...], ...], list[HostAnswer]] = {}

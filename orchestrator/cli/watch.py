@@ -1,11 +1,14 @@
-"""A live view of a set until it ends: the whole screen on a terminal, otherwise one line per change.
+"""A live view of a set until it ends: the whole screen on a terminal, otherwise one line per
+change.
 
-The screen shows how far the set and its runs are, when they end, evaluations against the target and samples per second as
-small curves, the published time to beat, how long ago the log grew, the nodes and what was warned of. Keys: l logs,
-n nodes, w warnings, q detach. What is left on the terminal afterwards is one summary. --json prints an object per line
-whenever something changes. --all shows every set of the site's log directory that goes on, until none does.
+The screen shows the progress of the set and its runs, their expected ends, evaluations against the
+target and samples per second as small curves, the published time to beat, the age of the last log
+line, the nodes and the warnings. Keys: l logs, n nodes, w warnings, q detach. One summary stays on
+the terminal afterwards. --json prints an object per line for every change. --all shows every active
+set of the site's log directory, until none is active.
 
-q and Ctrl-C end the view, never the job. Exit code 0 when every run of the set is final, 5 when it ended before that.
+q and Ctrl-C end the view, never the job. Exit code 0 if every run of the set is final, 5 if it
+ended before that.
 
 example:
   orchestrator watch                                 # the newest set
@@ -77,9 +80,11 @@ def run(args: Namespace) -> int:
 def watch(
     run_set: RunSet, interval_s: float | None, *, out: TextIO | None = None, summary: bool = False
 ) -> SetPicture:
-    """Show the set until it ends and return its last picture. `out` is where lines go when that is no terminal.
+    """Show the set until it ends and return its last picture. Without a terminal, lines go to
+    `out`.
 
-    `summary`: what the screen showed last stays on the terminal, as `orchestrator status` has it; else one line of it.
+    `summary`: the last screen stays on the terminal, as `orchestrator status` has it; else one line
+    of it.
     """
     looks = _looks(run_set, interval_s)
     if is_terminal() and out is None:
@@ -131,7 +136,7 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
 
 
 class Changes:
-    """Prints pictures of sets that are not as they were: as lines of JSON, or as headlines with the set's id."""
+    """Prints changed pictures of sets: as lines of JSON, or as headlines with the set's id."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -154,7 +159,7 @@ class Changes:
 
 
 def _lasting(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a picture without what changes with the clock alone."""
+    """Return a picture without the members that change with the clock alone."""
     runs = [
         {name: value for name, value in run.items() if name not in VOLATILE}
         for run in document["runs"]
@@ -168,7 +173,7 @@ def _lasting(document: dict[str, Any]) -> dict[str, Any]:
 
 
 class View:
-    """The screen, the last picture, and what the keys have chosen to see below its facts."""
+    """The screen, the last picture, and the view selected by keys."""
 
     def __init__(self, full: FullScreen, draw: Callable[[View], list[str]], keys: str) -> None:
         self.full, self.draw, self.keys, self.chosen = full, draw, keys, ""
@@ -216,7 +221,7 @@ def _live(
 
 
 def _below(run_set: RunSet, picture: SetPicture, view: View) -> list[str] | None:
-    """Return what is to be seen in place of the runs; None for the runs."""
+    """Return the lines in place of the runs; None for the runs."""
     if view.chosen == "l":
         return _log_lines(run_set, picture, view.full.size[1])
     if view.chosen == "n":
@@ -241,7 +246,7 @@ def _log_lines(run_set: RunSet, picture: SetPicture, most: int) -> list[str]:
     else:
         path = run_set.layout.job_output(picture.job_id)
     lines = read_end(path, LOG_BYTES).decode("utf-8", "replace").splitlines()
-    # The facts take some of the screen; what is still too much is cut at the end, which is the newest.
+    # The facts take a part of the screen; the rest is cut at its end, the newest part.
     return [str(path), *(cell(line) for line in lines[-max(1, most - 14) :])]
 
 
