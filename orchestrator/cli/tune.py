@@ -173,8 +173,8 @@ def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
 
     from orchestrator.nodes.fanout import choose_transport
     from orchestrator.nodes.names import NamedNode, for_commands, parse_nodes
-    from orchestrator.nodes.process import Here, Srun
     from orchestrator.nodes.ssh import Ssh
+    from orchestrator.nodes.transport import Srun, ThisHost
 
     job, listed = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_NODELIST", "")
     names = args.nodes or (listed if args.via in ("auto", "srun") and job else "")
@@ -183,10 +183,10 @@ def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
             raise UsageError(
                 f"--via {args.via} needs hosts", hint="name them with --nodes node[1-8]"
             )
-        return [NamedNode(socket.gethostname().partition(".")[0] or "localhost")], Here()
+        return [NamedNode(socket.gethostname().partition(".")[0] or "localhost")], ThisHost()
     nodes = for_commands(parse_nodes(names))
     if args.via == "local":
-        return nodes, Here()
+        return nodes, ThisHost()
     if args.via == "srun":
         if not job:
             raise UsageError(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.container.image import EngineError, Image, Look, images_in
 from orchestrator.nodes.names import NamedNode
-from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Transport, Until
+from orchestrator.nodes.transport import NodeAnswer, Transport
 
 _ABSENT = ("no such image", "image not known", "unable to find image", "no such object")
 
@@ -54,9 +54,7 @@ class RemoteEngine:
         return self._look(self._run(argv, self.load_timeout_s))
 
     def _run(self, argv: Sequence[str], timeout_s: float) -> NodeAnswer:
-        return self.transport.run(
-            self.node, argv, b"", timeout_s, Until(timeout_s + GRACE_S, self.stopped)
-        )
+        return self.transport.run(self.node, argv, b"", timeout_s, self.stopped)
 
     def _look(self, answer: NodeAnswer) -> Look:
         if answer.ok:
@@ -80,4 +78,4 @@ class RemoteEngine:
             if line.strip()
         ]
         said = [line for line in lines if not line.startswith("srun:")]
-        return said[-1] if answer.answered and said else answer.words
+        return said[-1] if answer.answered and said else answer.message

@@ -1,1 +1,1 @@
-"""Naming nodes, running one command on many of them, and verdicts on them."""
+"""Node names, and commands on many nodes: over srun, SSH or on this host."""

@@ -1,10 +1,7 @@
-"""Running one command on many nodes: bounded parallelism, one answer per node, no node ends the others.
+"""Run a command on many nodes, with a limit on parallelism and one answer for each node.
 
-    for answer in run_on_nodes(nodes, ["uname", "-r"], transport=choose_transport(), timeout_s=30):
-        print(answer.node, answer.text if answer.ok else answer.words)
-
-A transport makes one connection and one round trip per node and command. Inside a Slurm allocation that is `srun`,
-outside it is SSH, on this machine it is a plain process.
+for answer in run_on_nodes(nodes, ["uname", "-r"], transport=choose_transport(), timeout_s=30):
+    print(answer.node, answer.text if answer.ok else answer.message)
 """
 
 from __future__ import annotations
@@ -16,10 +13,11 @@ from typing import TypeVar
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.names import NamedNode
-from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Transport, Until
+from orchestrator.nodes.transport import NodeAnswer, Srun, Transport
 
 LIMIT = 16
-"""Nodes at a time, when the caller does not say."""
+"""Default number of nodes at a time."""
+LONGEST_S = 7 * 86_400
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,34 +32,35 @@ def run_on_nodes(
     timeout_s: float = 60.0,
     limit: int = LIMIT,
 ) -> Iterator[NodeAnswer]:
-    """Run `argv` on every node, at most `limit` at a time, and yield each answer as it comes.
+    """Run `argv` on every node, at most `limit` at a time, and yield answers as they arrive.
 
-    `timeout_s` holds per node, from the moment its turn comes. `argv` is passed word by word: nothing in it is read as
-    shell syntax. Who stops reading the answers ends what still runs. Raises UsageError for arguments that cannot be
-    meant; everything a node does wrong is in its answer's `problem`.
+    `timeout_s` counts for each node from its own start. No shell interprets `argv`. Closing the
+    iterator ends the remaining commands. Failures of a node are the `problem` of its answer.
+    Raises UsageError for an empty command or a time-out that is not between 0 and a week.
     """
-    if not argv or not 0 < timeout_s <= 604_800:
+    if not argv or not 0 < timeout_s <= LONGEST_S:
         raise UsageError(
-            f"a command and a time-out of up to a week are needed, not {list(argv)!r} and {timeout_s!r} s"
+            "a command and a time-out of up to a week are needed, "
+            f"not {list(argv)!r} and {timeout_s!r} s"
         )
     if any("\0" in word for word in argv):
         raise UsageError(f"a word of the command holds a zero byte: {list(argv)!r}")
     wanted = [node if isinstance(node, NamedNode) else NamedNode(node) for node in nodes]
 
-    def one(node: NamedNode, stopped: threading.Event) -> NodeAnswer:
-        return transport.run(node, argv, stdin, timeout_s, Until(timeout_s + GRACE_S, stopped))
+    def run(node: NamedNode, stopped: threading.Event) -> NodeAnswer:
+        return transport.run(node, argv, stdin, timeout_s, stopped)
 
-    for _, answer in each(wanted, one, limit=limit):
+    for _, answer in each(wanted, run, limit=limit):
         yield answer
 
 
 def each(
     items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, limit: int = LIMIT
 ) -> Iterator[tuple[Item, Result]]:
-    """Call `work(item, stopped)` for every item in at most `limit` threads and yield results as they come.
+    """Call `work(item, stopped)` in at most `limit` threads and yield results as they arrive.
 
-    When the reader stops early, what has not begun is left out and `stopped` is set for what runs.
-    An exception of `work` is raised here, as soon as it comes.
+    Closing the iterator skips waiting items and sets `stopped` for running ones. An exception of
+    `work` is raised here at once.
     """
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -81,11 +80,9 @@ def each(
 def choose_transport(
     env: Mapping[str, str] | None = None, *, ssh_config: str | None = None
 ) -> Transport:
-    """Return srun inside a Slurm allocation, SSH outside one."""
+    """Return srun inside a Slurm allocation, else SSH."""
     job = (os.environ if env is None else env).get("SLURM_JOB_ID", "")
     if job.isdecimal():
-        from orchestrator.nodes.process import Srun
-
         return Srun(job)
     from orchestrator.nodes.ssh import Ssh
 

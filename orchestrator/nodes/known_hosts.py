@@ -1,121 +1,215 @@
-"""The keys of one host out of known_hosts files that name many: read once, and only that host's lines become keys.
+"""Host keys of SSH nodes: the keys of a host in known_hosts files, without revoked keys.
 
-Lines mean what they mean to ssh (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): names are plain, patterns with `*`, `?` and `!`, or
-hashed; a key of an @revoked line or of RevokedHostKeys is never accepted. A key behind @cert-authority is no host's own
-key: hosts that show a certificate (which paramiko does not ask for) need a line with their key as well.
-(paramiko parses every key of a file for every connection, and compares each with all before it.)
+Lines mean the same as to ssh (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT). Names are plain, hashed, or
+patterns with `*`, `?` and `!`. A key after @cert-authority is ignored: paramiko does not request
+host certificates, so such a host also needs a line with its key.
+
+paramiko parses the keys and hashes the names. Its `HostKeys.load` is not used: it knows neither
+markers nor patterns, skips the rest of a file after a broken key, and compares each key with all
+earlier keys, for every connection.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import re
-from collections.abc import Iterator, Sequence
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.nodes.revoked import RevokedKeys
+from orchestrator.errors import UsageError
 from orchestrator.onnode.kernel.regular import read_bytes
 
 if TYPE_CHECKING:
-    from paramiko import HostKeys
+    from paramiko import HostKeys, PKey
 
 HASHED = "|1|"
 REVOKED = "@revoked"
+KRL_MAGIC = b"SSHKRL\n\0"
+"""First bytes of a key revocation list (OpenSSH, PROTOCOL.krl)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line of a known_hosts file. `text` is the line without its marker."""
+
+    names: list[str]
+    revoked: bool
+    text: str
 
 
 class KnownHosts:
-    """The lines of `paths`, earlier files first; `revoked` is the file of RevokedHostKeys.
+    """The lines of the known_hosts files `paths`, earlier files first.
 
-    A file that cannot be read is an OSError.
+    `revoked` is the file of RevokedHostKeys. Raises OSError for an unreadable file.
     """
 
     def __init__(self, paths: Sequence[Path], revoked: Path | None = None) -> None:
-        self._lines: list[str] = []
-        self._plain: dict[str, list[int]] = {}
-        self._hashed: list[tuple[int, str]] = []
-        self._patterns: list[tuple[int, list[str]]] = []
-        self._revoked = RevokedKeys(revoked)
+        self._lines: list[_Line] = []
+        self._by_name: dict[str, list[int]] = {}
+        self._matched: list[int] = []
+        self._revoked = RevokedKeys(revoked) if revoked else None
         for path in paths:
-            for line in read_bytes(path).decode("utf-8", "surrogateescape").splitlines():
-                self._take(line.strip())
+            for text in read_bytes(path).decode("utf-8", "surrogateescape").splitlines():
+                line = _parsed(text.strip())
+                if line is not None:
+                    self._add(line)
 
-    def _take(self, line: str) -> None:
-        if not line or line[0] == "#" or (line[0] == "@" and not line.startswith(REVOKED)):
-            return
+    def _add(self, line: _Line) -> None:
         number = len(self._lines)
         self._lines.append(line)
-        names = (line.split(None, 2)[1:2] if line[0] == "@" else line.split(None, 1)[:1]) or [""]
-        words = names[0].split(",")
-        if any(set("*?!") & set(word) for word in words):
-            self._patterns.append((number, words))
+        if any(name.startswith(HASHED) or set(name) & set("*?!") for name in line.names):
+            self._matched.append(number)
             return
-        for name in words:
-            if name.startswith(HASHED):
-                self._hashed.append((number, name))
-            else:
-                self._plain.setdefault(name, []).append(number)
+        for name in line.names:
+            self._by_name.setdefault(name, []).append(number)
 
     def add_to(self, keys: HostKeys, name: str) -> bool:
-        """Add the keys of the host `name` (`host` or `[host]:port`) to `keys`; of each type the first one counts.
+        """Add the keys of host `name` (`host` or `[host]:port`) to `keys`, the first of each type.
 
-        Returns whether a key was left out because it is revoked.
+        Returns whether a key was revoked and left out. Raises OSError or UsageError if the
+        revoked keys cannot be checked.
         """
-        from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
-        from paramiko.ssh_exception import SSHException
+        lines = self._lines_of(name)
+        found = [key for line in lines if not line.revoked and (key := _key(line.text))]
+        revoked = {_key_bytes(line.text) for line in lines if line.revoked}
+        if self._revoked is not None:
+            revoked |= self._revoked.among(found)
+        accepted: dict[str, PKey] = {}
+        for key in found:
+            if key.asbytes() not in revoked:
+                accepted.setdefault(key.get_name(), key)
+        for kind, key in accepted.items():
+            keys.add(name, kind, key)
+        return any(key.asbytes() in revoked for key in found)
 
-        lines = [self._lines[number] for number in self._of(name)]
-        revoked = {_blob(line.split(None, 1)[1]) for line in lines if line.startswith(REVOKED)}
-        types, left_out = set(), False
-        for number, line in enumerate(lines):
-            if line.startswith(REVOKED):
-                continue
-            try:
-                entry = HostKeyEntry.from_line(line, number)
-            except (SSHException, InvalidHostKey):
-                continue  # not a key; another line may have one
-            if entry is None or entry.key.get_name() in types:
-                continue
-            if entry.key.asbytes() in revoked or entry.key.asbytes() in self._revoked:
-                left_out = True
-                continue
-            types.add(entry.key.get_name())
-            keys.add(name, entry.key.get_name(), entry.key)
-        return left_out
-
-    def _of(self, name: str) -> Iterator[int]:
-        hashed = [number for number, one in self._hashed if _matches(one, name)]
-        patterns = [number for number, words in self._patterns if _is_meant(name, words)]
-        yield from sorted({*self._plain.get(name, ()), *hashed, *patterns})
+    def _lines_of(self, name: str) -> list[_Line]:
+        matched = [number for number in self._matched if _matches(name, self._lines[number].names)]
+        numbers = {*self._by_name.get(name, ()), *matched}
+        return [self._lines[number] for number in sorted(numbers)]
 
 
-def _blob(line: str) -> bytes:
-    """Return the key of a line `names type base64 comment` as bytes; b"" where there is none."""
+class RevokedKeys:
+    """The file of RevokedHostKeys: public keys, one on each line, or a key revocation list.
+
+    Raises OSError if it is unreadable or malformed: ssh trusts no host then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        content = read_bytes(path)
+        self._is_list = content.startswith(KRL_MAGIC)
+        try:
+            self._keys = set() if self._is_list else set(_public_keys(content))
+        except ValueError as error:
+            raise OSError(
+                0, f"RevokedHostKeys: this is no list of keys: {error}", str(path)
+            ) from error
+
+    def among(self, keys: Sequence[PKey]) -> set[bytes]:
+        """Return the revoked ones of `keys`, as bytes.
+
+        ssh-keygen reads revocation lists. Raises OSError if the list is malformed, UsageError if
+        ssh-keygen is missing.
+        """
+        if not self._is_list:
+            return self._keys & {key.asbytes() for key in keys}
+        return self._listed(keys) if keys else set()
+
+    def _listed(self, keys: Sequence[PKey]) -> set[bytes]:
+        with tempfile.TemporaryDirectory(prefix="orch-revoked.") as folder:
+            files = [Path(folder, f"{number}.pub") for number in range(len(keys))]
+            for file, key in zip(files, keys, strict=True):
+                file.write_text(f"{key.get_name()} {key.get_base64()}\n")
+            verdicts = self._verdicts(files)
+        return {
+            key.asbytes()
+            for key, verdict in zip(keys, verdicts, strict=True)
+            if not verdict.endswith(": ok")
+        }
+
+    def _verdicts(self, files: Sequence[Path]) -> list[str]:
+        """Return the line of ssh-keygen on each key file: `FILE: ok` or `FILE: REVOKED`."""
+        argv = ["ssh-keygen", "-Q", "-f", str(self.path), *map(str, files)]
+        try:
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            )
+        except OSError as error:
+            raise UsageError(
+                f"RevokedHostKeys: {self.path} is a key revocation list, and ssh-keygen, which "
+                f"reads it, cannot run ({error.strerror}); install openssh-client"
+            ) from error
+        lines = done.stdout.splitlines()
+        # 0: no key is revoked, 1: a key is.
+        if done.returncode not in (0, 1) or len(lines) != len(files):
+            reason = done.stderr.strip() or f"ssh-keygen exited with {done.returncode}"
+            raise OSError(0, f"RevokedHostKeys: this is no list of keys: {reason}", str(self.path))
+        return lines
+
+
+def _parsed(text: str) -> _Line | None:
+    """Return a line; None for a comment, an empty line and other markers than @revoked."""
+    revoked = False
+    if text.startswith("@"):
+        marker, *rest = text.split(None, 1)
+        if marker != REVOKED or not rest:
+            return None
+        revoked = True
+        text = rest[0]
+    if not text or text.startswith("#"):
+        return None
+    return _Line(text.split(None, 1)[0].split(","), revoked, text)
+
+
+def _key(text: str) -> PKey | None:
+    """Return the key of a line `names type base64 comment`; None if it has no usable key."""
+    from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
+    from paramiko.ssh_exception import SSHException
+
     try:
-        return base64.b64decode(line.split()[2], validate=True)
-    except (IndexError, binascii.Error, ValueError):
+        entry = HostKeyEntry.from_line(text)
+    except (SSHException, InvalidHostKey):
+        return None
+    return entry.key if entry else None
+
+
+def _key_bytes(text: str) -> bytes:
+    """Return the key of a line `names type base64 comment`, of any type; b"" without a key."""
+    try:
+        return base64.b64decode(text.split()[2], validate=True)
+    except (IndexError, binascii.Error):
         return b""
 
 
-def _is_meant(name: str, words: list[str]) -> bool:
-    """Whether a list of patterns is about `name`: one fits, and none that begins with `!` does."""
-    fitting = [word for word in words if _pattern(word.removeprefix("!")).fullmatch(name)]
-    return bool(fitting) and not any(word.startswith("!") for word in fitting)
+def _public_keys(content: bytes) -> Iterable[bytes]:
+    """Yield the keys of lines `type base64 comment`. Raises ValueError for any other line."""
+    for line in content.decode("utf-8", "replace").splitlines():
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
+            continue
+        if len(fields) < 2:
+            raise ValueError(f"{line[:40]!r} is no public key")
+        yield base64.b64decode(fields[1], validate=True)
 
 
-def _pattern(word: str) -> re.Pattern[str]:
-    parts = {"*": ".*", "?": "."}
-    return re.compile(
-        "".join(parts.get(one) or re.escape(one) for one in re.sub(r"\*+", "*", word[:255])),
-        re.DOTALL,
-    )
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a pattern fits `name`, and no pattern that starts with `!` does."""
+    fitting = [pattern for pattern in patterns if _fits(name, pattern.removeprefix("!"))]
+    return bool(fitting) and not any(pattern.startswith("!") for pattern in fitting)
 
 
-def _matches(hashed: str, name: str) -> bool:
+def _fits(name: str, pattern: str) -> bool:
+    if not pattern.startswith(HASHED):
+        # Only `*` and `?` are special to ssh: `[` begins a host with a port.
+        return fnmatchcase(name, pattern.replace("[", "[[]"))
     from paramiko import HostKeys
 
     try:
-        return bool(HostKeys.hash_host(name, hashed) == hashed)
-    except (ValueError, IndexError, AssertionError):  # not what a hashed name looks like
+        return bool(HostKeys.hash_host(name, pattern) == pattern)
+    except (ValueError, IndexError, AssertionError):  # a malformed hash
         return False

@@ -1,4 +1,7 @@
-"""Node names as people and Slurm write them: `a,b`, `node[01-08,12]`, and names with an address, `n1=ssh://me@host:2222`."""
+"""Node names in Slurm's notation, `a,b` or `node[01-08,12]`, and with an address.
+
+An address follows the name: `n1=ssh://me@host:2222`.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,17 @@ MAX_NODES = 10_000
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"(unix:///[^\s,]+|(ssh|tcp)://[^\s,/]+)")
 _NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
-"""What is before the last number of a name, that number, and what is behind it."""
+"""Head, last number and tail of a name."""
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A node by name. `address` says how to reach it, where that is not its name: `ssh://[user@]host[:port]` for a
-    command, `unix:///socket` or `tcp://host:port` for its container engine; "" otherwise."""
+    """A node. `address`, unless "", replaces the name as the way to reach it.
+
+    `ssh://[user@]host[:port]` is for commands, `unix:///socket` or `tcp://host:port` for the
+    container engine.
+    """
 
     name: str
     address: str = ""
@@ -33,7 +39,7 @@ class NamedNode:
 
 
 def parse_nodes(text: str) -> list[NamedNode]:
-    """Return the nodes that `text` names, in its order. Raises UsageError for a wrong, an empty or a repeated name."""
+    """Return the nodes in `text`, in order. Raises UsageError for wrong, missing or repeated names."""
     nodes = [node for word in _words(text) for node in _nodes_of(word)]
     if not nodes:
         raise UsageError(
@@ -48,7 +54,7 @@ def parse_nodes(text: str) -> list[NamedNode]:
 
 
 def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
-    """Return nodes on which commands are run. Raises UsageError for one whose address is that of a container engine."""
+    """Return `nodes`. Raises UsageError for the address of a container engine, which runs no commands."""
     for node in nodes:
         if node.address and not node.address.startswith("ssh://"):
             raise UsageError(
@@ -59,19 +65,19 @@ def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
 
 
 def expand(text: str) -> list[str]:
-    """Return the names in Slurm's short form: `n[1-3],m` gives n1 n2 n3 m. Raises UsageError when it is none."""
+    """Expand Slurm's short form: `n[1-3],m` gives n1 n2 n3 m. Raises UsageError for a malformed text."""
     return [name for word in _words(text) for name in _names_of(word)]
 
 
 def expand_all(texts: Iterable[str]) -> list[str]:
-    """Return the names of several such texts, each name once."""
+    """Expand several texts, without repeated names."""
     return list(dict.fromkeys(name for text in texts for name in expand(text)))
 
 
 def fold(names: Collection[str]) -> str:
-    """Return names in Slurm's short form, which expand() takes: n1 n2 n3 m gives `n[1-3],m`. Sorted where numbers are."""
-    parts = {name: found.groups() for name in names if (found := _NUMBERED.fullmatch(name))}
-    # `n08` says that numbers have two digits, n12 beside it then is one of them; n8, n9, n10 are one range as they are.
+    """Return names in Slurm's short form: n1 n2 n3 m gives `n[1-3],m`. Numbers are sorted."""
+    parts = {name: match.groups() for name in names if (match := _NUMBERED.fullmatch(name))}
+    # n08 has two digits, so n12 belongs to the same range; n8, n9, n10 are a range without padding.
     padded = {
         (head, tail, len(number)) for head, number, tail in parts.values() if number[0] == "0"
     }
@@ -92,14 +98,16 @@ def _folded(head: str, tail: str, digits: int, numbers: list[int]) -> str:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    texts = ["-".join(str(end).zfill(digits) for end in dict.fromkeys(one)) for one in ranges]
-    return f"{head}{texts[0]}{tail}" if len(numbers) == 1 else f"{head}[{','.join(texts)}]{tail}"
+    texts = ["-".join(str(end).zfill(digits) for end in dict.fromkeys(ends)) for ends in ranges]
+    inside = texts[0] if len(numbers) == 1 else f"[{','.join(texts)}]"
+    return f"{head}{inside}{tail}"
 
 
 def names_given(text: str, option: str) -> list[str]:
-    """Return the names that `text` gives an option: a list as for expand(), or @FILE with such lists on its lines.
+    """Return the names in the value `text` of `option`: a list for expand(), or @FILE.
 
-    In a file `#` begins a comment, and a file may name no node at all. Raises UsageError for everything else.
+    A file has such lists on its lines, with `#` before comments; it may be empty. Raises UsageError
+    for an empty list, an unreadable file and malformed names.
     """
     if not text.startswith("@"):
         names = expand_all([text])
@@ -113,9 +121,9 @@ def names_given(text: str, option: str) -> list[str]:
     try:
         lines = read_bytes(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "is not text"
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
         raise UsageError(
-            f"{option}: {path}: {why}", hint="@FILE names a file with one node a line"
+            f"{option}: {path}: {reason}", hint="@FILE names a file with one node a line"
         ) from error
     names = []
     for number, line in enumerate(lines, 1):
@@ -131,7 +139,7 @@ def names_given(text: str, option: str) -> list[str]:
 def _nodes_of(word: str) -> list[NamedNode]:
     name, equals, address = word.partition("=")
     if not equals:
-        return [NamedNode(one) for one in _names_of(word)]
+        return [NamedNode(expanded) for expanded in _names_of(word)]
     if not _ADDRESS.fullmatch(address) or not _has_port(address):
         raise UsageError(
             f"{word!r}: {address!r} is not an address",
@@ -141,7 +149,7 @@ def _nodes_of(word: str) -> list[NamedNode]:
 
 
 def _has_port(address: str) -> bool:
-    """Whether what stands behind the host's colon, if anything does, is a port."""
+    """Return whether the address has a host, and a valid port if it has a port."""
     try:
         parts = urlsplit(address)
         return address.startswith("unix:") or (bool(parts.hostname) and parts.port != 0)
@@ -151,7 +159,8 @@ def _has_port(address: str) -> bool:
 
 def _words(text: str) -> list[str]:
     """Split at commas and blanks that are not inside brackets."""
-    words, depth = [""], 0
+    words = [""]
+    depth = 0
     for character in text:
         depth += {"[": 1, "]": -1}.get(character, 0)
         if character in ", \t\n" and depth <= 0:
@@ -174,12 +183,13 @@ def _names_of(word: str) -> list[str]:
 def _choices(inside: str, word: str) -> list[str]:
     choices: list[str] = []
     for piece in inside.split(","):
-        found = _RANGE.fullmatch(piece.strip())
-        if not found:
+        match = _RANGE.fullmatch(piece.strip())
+        if not match:
             raise UsageError(
                 f"{word!r}: [{inside}] is not a range", hint="write it as Slurm does: node[1-4,7]"
             )
-        first, last = found[1], found[2] or found[1]
+        first = match[1]
+        last = match[2] or first
         if not int(first) <= int(last) < int(first) + MAX_NODES:
             raise UsageError(
                 f"{word!r}: {piece} runs backwards or names more than {MAX_NODES} nodes"
@@ -189,7 +199,7 @@ def _choices(inside: str, word: str) -> list[str]:
 
 
 def _checked(name: str, word: str) -> str:
-    # A name that begins with "-" would be an option to srun.
+    # srun would read a name that starts with "-" as an option.
     if not _NAME.fullmatch(name) or len(name) > 253:
         raise UsageError(f"{word!r}: {name!r} is not a node's name")
     return name

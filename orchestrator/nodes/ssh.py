@@ -1,7 +1,7 @@
-"""The SSH transport. ~/.ssh/config is read as ssh does; host keys must stand in a known_hosts file.
+"""The SSH transport. It reads ~/.ssh/config as ssh does; host keys must be in a known_hosts file.
 
-An unknown or a changed key is an error of that node, whatever the configuration says: `StrictHostKeyChecking no` is
-not honoured. Keys come from the agent and from files; a password is never asked for.
+An unknown or changed host key is an error of that node: `StrictHostKeyChecking no` is not honoured.
+Keys come from the agent and from files; no password is requested.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from orchestrator.errors import UsageError
 from orchestrator.nodes.known_hosts import KnownHosts
 from orchestrator.nodes.names import NamedNode
-from orchestrator.nodes.transport import NodeAnswer, Until, bounded, too_slow
+from orchestrator.nodes.transport import Deadline, NodeAnswer, bounded, checked
 from orchestrator.resources import user_path
 
 if TYPE_CHECKING:
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from paramiko import Channel, SSHConfig
 
 CONNECT_S = 15.0
-"""For the TCP connection, the banner and the login, each; less when the time-out is shorter."""
+"""Limit of the TCP connection, the banner and the login, each; a shorter time-out lowers it."""
 POLL_S = 0.25
+FEED_POLL_S = 0.01
+"""Shorter while input is left: nothing reports that the channel accepts more."""
 CHUNK = 65_536
 
 
 class _Files:
-    """What the connections of one transport need from files, read once for all of them."""
+    """SSH configuration and known_hosts files, read once for all connections of a transport."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,55 +44,67 @@ class _Files:
         self._known: dict[tuple[Path | None, ...], KnownHosts] = {}
 
     def config(self, file: str | None) -> Config:
-        """Return a new one each time, because connections change it; what ssh's files say is looked up only."""
+        """Return a new configuration, because connections change theirs."""
         from fabric import Config
 
         with self._lock:
             if self._ssh_config is None:
-                self._ssh_config = (
-                    Config(runtime_ssh_path=file) if file else Config()
-                ).base_ssh_config
+                source = Config(runtime_ssh_path=file) if file else Config()
+                self._ssh_config = source.base_ssh_config
         return Config(ssh_config=self._ssh_config)
 
-    def known_hosts(self, paths: tuple[Path | None, ...]) -> KnownHosts:
-        """Return what the files say; the last one is that of RevokedHostKeys."""
+    def known_hosts(self, paths: Sequence[Path], revoked: Path | None) -> KnownHosts:
+        key = (*paths, revoked)
         with self._lock:
-            if paths not in self._known:
-                *known, revoked = paths
-                self._known[paths] = KnownHosts([path for path in known if path], revoked)
-            return self._known[paths]
+            if key not in self._known:
+                self._known[key] = KnownHosts(paths, revoked)
+            return self._known[key]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """Result of a command on a channel. `code` is None or negative without an exit code."""
+
+    code: int | None
+    stdout: bytes
+    stderr: bytes
 
 
 @dataclass(frozen=True)
 class Ssh:
-    """`config_file` replaces ~/.ssh/config and /etc/ssh/ssh_config."""
+    """SSH with the user's configuration, or with `config_file` in place of all its files."""
 
     config_file: str | None = None
     _files: _Files = field(default_factory=_Files, init=False, repr=False, compare=False)
 
     def run(
-        self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until
+        self,
+        node: NamedNode,
+        argv: Sequence[str],
+        stdin: bytes,
+        timeout_s: float,
+        stopped: threading.Event,
     ) -> NodeAnswer:
-        began = time.monotonic()
+        start = time.monotonic()
+        deadline = Deadline(timeout_s, stopped)
+        # sshd passes the line to the login shell; words in quotes mean the same to every shell.
+        line = shlex.join(bounded(argv, timeout_s))
         connection = None
         try:
             connection = self._connection(node, min(CONNECT_S, timeout_s))
             connection.open()
-            # sshd gives the line to the user's login shell; quoted word by word it means the same to every one of them.
-            line = shlex.join(bounded(argv, timeout_s))
-            outcome = _exchange(
-                connection.transport.open_session(timeout=CONNECT_S), line, stdin, until
-            )
+            channel = connection.transport.open_session(timeout=CONNECT_S)
+            outcome = _exchange(channel, line, stdin, deadline)
         except _failures() as error:
-            why = _problem(node, error, connection)
-            return NodeAnswer(node.name, -1, seconds=time.monotonic() - began, problem=why)
+            problem = _problem(node, error, connection)
+            return NodeAnswer(node.name, -1, seconds=time.monotonic() - start, problem=problem)
         finally:
             if connection is not None:
                 connection.close()
-        return _answer(node, outcome, time.monotonic() - began, timeout_s, until)
+        return _answer(node, outcome, time.monotonic() - start, deadline)
 
     def _connection(self, node: NamedNode, timeout_s: float) -> Connection:
-        """Return a connection of fabric's, which knows ssh's configuration (user, port, keys, jump hosts)."""
+        """Return a connection of fabric, which applies the user, port, keys and jump hosts of ssh_config."""
         from fabric import Connection
         from paramiko import RejectPolicy
 
@@ -105,18 +119,15 @@ class Ssh:
             connect_timeout=timeout_s,
             connect_kwargs={"banner_timeout": timeout_s, "auth_timeout": timeout_s},
         )
-        # fabric's own policy is to accept and forget every key.
+        # fabric's default accepts and forgets every key.
         connection.client.set_missing_host_key_policy(RejectPolicy())
-        # As paramiko looks it up.
-        name = (
-            connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
-        )
         config = connection.ssh_config
-        known = self._files.known_hosts((*known_hosts_files(config), revoked_file(config)))
-        if (
-            known.add_to(connection.client.get_host_keys(), name)
-            and not connection.client.get_host_keys()
-        ):
+        known = self._files.known_hosts(known_hosts_files(config), revoked_file(config))
+        keys = connection.client.get_host_keys()
+        # The names by which paramiko looks keys up.
+        with_port = f"[{connection.host}]:{connection.port}"
+        name = connection.host if connection.port == 22 else with_port
+        if known.add_to(keys, name) and not keys:
             raise UsageError(
                 "its host key is revoked (@revoked in known_hosts, or RevokedHostKeys)"
             )
@@ -124,7 +135,7 @@ class Ssh:
 
 
 def known_hosts_files(ssh_config: Any) -> list[Path]:
-    """Return the known_hosts files that exist, of the user and of the machine, as ssh's configuration names them."""
+    """Return the existing known_hosts files of the user and the machine, as ssh_config names them."""
     user = ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
     machine = ssh_config.get(
         "globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
@@ -134,7 +145,7 @@ def known_hosts_files(ssh_config: Any) -> list[Path]:
 
 
 def revoked_file(ssh_config: Any) -> Path | None:
-    """Return the file that RevokedHostKeys names; with one that is not there no host is trusted (ssh_config(5))."""
+    """Return the file of RevokedHostKeys. If it is missing, no host is trusted (ssh_config(5))."""
     name = ssh_config.get("revokedhostkeys", "none")
     return None if name.lower() == "none" else user_path(name)
 
@@ -149,98 +160,82 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
     from paramiko import AuthenticationException, BadHostKeyException, PasswordRequiredException
 
     host = f"{connection.host}:{connection.port}" if connection else node.name
+    user = connection.user if connection else "this user"
     if isinstance(error, BadHostKeyException):
-        return (
-            f"SSH to {host}: its host key is not the one in known_hosts; somebody may be in between"
+        reason = "its host key is not the one in known_hosts; somebody may be in between"
+    elif isinstance(error, PasswordRequiredException):
+        reason = "the key is protected by a passphrase; load it with ssh-add"
+    elif isinstance(error, AuthenticationException):
+        reason = f"login refused for {user}"
+    elif "not found in known_hosts" in str(error):
+        reason = (
+            "its host key is not in known_hosts; connect once with ssh and compare the fingerprint"
         )
-    if isinstance(error, PasswordRequiredException):
-        return f"SSH to {host}: the key is protected by a passphrase; load it with ssh-add"
-    if isinstance(error, AuthenticationException):
-        return f"SSH to {host}: login refused for {connection.user if connection else 'this user'}"
-    if "not found in known_hosts" in str(error):
-        return f"SSH to {host}: its host key is not in known_hosts; connect once with ssh and compare the fingerprint"
-    if isinstance(error, TimeoutError | socket.timeout):
-        return f"SSH to {host}: no answer in time"
-    if isinstance(error, socket.gaierror):
-        return f"SSH to {host}: there is no host of that name"
-    return f"SSH to {host}: {str(error) or 'the connection ended'}"  # an EOFError has no words
+    elif isinstance(error, TimeoutError | socket.timeout):
+        reason = "no answer in time"
+    elif isinstance(error, socket.gaierror):
+        reason = "there is no host of that name"
+    else:
+        reason = str(error) or "the connection ended"  # an EOFError has no text
+    return f"SSH to {host}: {reason}"
 
 
-def _exchange(
-    channel: Channel, line: str, stdin: bytes, until: Until
-) -> tuple[int | None, bytes, bytes]:
-    """Run `line`, feed it `stdin`, and read both its outputs at the same time, until it ends or time is over.
-
-    Returns its exit code (None without one) and the two outputs.
-    """
+def _exchange(channel: Channel, line: str, stdin: bytes, deadline: Deadline) -> _Outcome:
+    """Run `line` with `stdin`, and read both outputs until it ends or the deadline passes."""
+    stdout = bytearray()
+    stderr = bytearray()
     with channel, selectors.DefaultSelector() as selector:
-        channel.settimeout(max(until.left, 0.01))
+        channel.settimeout(max(deadline.left, 0.01))
         channel.exec_command(line)
         channel.setblocking(False)
         selector.register(channel.fileno(), selectors.EVENT_READ)
-        output: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
-        rest = memoryview(stdin)
-        fed = False
-        while not until.over:
-            rest, fed = (rest, True) if fed else _feed(channel, rest)
-            # Asked before the last drain: what came in before the end is in the channel's buffers by then.
+        unsent = memoryview(stdin)
+        sent = False
+        while not deadline.over:
+            if not sent:
+                unsent, sent = _feed(channel, unsent)
+            # Checked before the last read: all output is in the channel's buffers by then.
             ended = (channel.exit_status_ready() and channel.eof_received) or channel.closed
-            if _drain(channel, output):
+            if _drain(channel, stdout, stderr):
                 continue
             if ended:
                 break
-            selector.select(min(POLL_S if fed else 0.01, until.left))
-        done = channel.exit_status_ready() and not until.over
-        return (
-            channel.recv_exit_status() if done else None,
-            bytes(output["out"]),
-            bytes(output["err"]),
-        )
+            selector.select(min(POLL_S if sent else FEED_POLL_S, deadline.left))
+        has_code = channel.exit_status_ready() and not deadline.over
+        code = channel.recv_exit_status() if has_code else None
+    return _Outcome(code, bytes(stdout), bytes(stderr))
 
 
-def _feed(channel: Channel, rest: memoryview) -> tuple[memoryview, bool]:
+def _feed(channel: Channel, unsent: memoryview) -> tuple[memoryview, bool]:
+    """Send what the channel accepts. Returns the rest, and whether sending is finished."""
     try:
-        while rest and channel.send_ready():
-            rest = rest[channel.send(bytes(rest[:CHUNK])) :]
+        while unsent and channel.send_ready():
+            unsent = unsent[channel.send(bytes(unsent[:CHUNK])) :]
     except (TimeoutError, OSError):
         if channel.closed:
-            return rest, True
-    if not rest:
+            return unsent, True
+    if not unsent:
         channel.shutdown_write()
-    return rest, not rest
+    return unsent, not unsent
 
 
-def _drain(channel: Channel, output: dict[str, bytearray]) -> bool:
-    found = False
+def _drain(channel: Channel, stdout: bytearray, stderr: bytearray) -> bool:
+    """Read once from each output. Returns whether there was any."""
+    ready = False
     if channel.recv_ready():
-        output["out"] += channel.recv(CHUNK)
-        found = True
+        stdout += channel.recv(CHUNK)
+        ready = True
     if channel.recv_stderr_ready():
-        output["err"] += channel.recv_stderr(CHUNK)
-        found = True
-    return found
+        stderr += channel.recv_stderr(CHUNK)
+        ready = True
+    return ready
 
 
-def _answer(
-    node: NamedNode,
-    outcome: tuple[int | None, bytes, bytes],
-    seconds: float,
-    timeout_s: float,
-    until: Until,
-) -> NodeAnswer:
-    code, out, err = outcome
+def _answer(node: NamedNode, outcome: _Outcome, seconds: float, deadline: Deadline) -> NodeAnswer:
+    code = outcome.code
     if code is None or code < 0:
-        why = (
-            "was interrupted"
-            if until.stopped.is_set()
-            else f"no answer within {timeout_s:g} s"
-            if until.over
-            else "the connection ended before the command"
-        )
-        return NodeAnswer(node.name, -1, out, err, seconds, why)
-    answer = NodeAnswer(node.name, code, out, err, seconds)
-    if too_slow(answer, timeout_s):
-        return NodeAnswer(
-            node.name, -1, out, err, seconds, f"the command did not end within {timeout_s:g} s"
-        )
-    return answer
+        ended = "the connection ended before the command"
+        problem = deadline.reason if deadline.over else ended
+        return NodeAnswer(node.name, -1, outcome.stdout, outcome.stderr, seconds, problem)
+    answer = NodeAnswer(node.name, code, outcome.stdout, outcome.stderr, seconds)
+    return checked(answer, deadline.timeout_s)

@@ -182,7 +182,7 @@ def over_ssh(
 ) -> Verdicts:
     """Check `nodes`, which need no scheduler. Their lines go to the judge as they arrive."""
     from orchestrator.nodes.fanout import each
-    from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Until
+    from orchestrator.nodes.transport import NodeAnswer
 
     if request.deep:
         raise UsageError(
@@ -202,9 +202,7 @@ def over_ssh(
         own = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
         words = ["env", *(f"{name}={value}" for name, value in own.items())]
         argv = [*words, "bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib), "check"]
-        return transport.run(
-            node, argv, b"", request.limit_s, Until(request.limit_s + GRACE_S, stopped)
-        )
+        return transport.run(node, argv, b"", request.limit_s, stopped)
 
     problems, blind = {}, []
     asked_ms = {"ORCH_ASKED_MS": str(time.time_ns() // 10**6)}
@@ -223,7 +221,7 @@ def over_ssh(
                     )
                 )
             elif not answer.ok:
-                problems[node.name] = answer.words
+                problems[node.name] = answer.message
         done = judging.end(request.limit_s)
     return judge(names, [*_rows(request, done), *blind], problems)
 

@@ -127,10 +127,10 @@ def _host_answer(answer: NodeAnswer, action: str) -> HostAnswer:
     state = parse_status(lines) if action == "status" else HostState()
     problem = answer.problem
     if not problem and answer.returncode not in (0, 1):
-        problem = answer.words
+        problem = answer.message
     elif not problem and answer.returncode == 1 and not rows:
-        problem = answer.words  # the shell or sudo ended before the script
+        problem = answer.message  # the shell or sudo ended before the script
     elif not problem and answer.returncode == 0 and action in _CHANGES and not is_complete(lines):
         problem = f"the {action} ended before it was complete; repeat the command"
-    note = "" if problem else answer.words if answer.stderr.strip() else ""
+    note = "" if problem else answer.message if answer.stderr.strip() else ""
     return HostAnswer(answer.node, rows, state, problem, answer.answered, answer.seconds, note)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import outputs
@@ -21,7 +22,7 @@ from until import LIMIT_S, until
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.checks import judge, parse_table
 from orchestrator.nodes.names import NamedNode
-from orchestrator.nodes.transport import NodeAnswer, Until
+from orchestrator.nodes.transport import NodeAnswer
 from orchestrator.onnode.policy.verdict import Row
 
 # Says of every node that is fit, except of those called `bad...` and `warm...`; silent nodes say nothing.
@@ -308,7 +309,7 @@ class Hosts:
     """A transport for hosts of this machine: `dark1` does not answer, `blind1` does not see the log directory."""
 
     def run(
-        self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until
+        self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, stopped: Event
     ) -> NodeAnswer:
         if node.name == "dark1":
             return NodeAnswer(node.name, -1, problem="SSH to dark1:22: no answer in time")

@@ -15,8 +15,8 @@ from until import bounded
 from orchestrator.errors import UsageError
 from orchestrator.nodes.fanout import run_on_nodes
 from orchestrator.nodes.names import NamedNode, expand, parse_nodes
-from orchestrator.nodes.process import Here
 from orchestrator.nodes.ssh import Ssh
+from orchestrator.nodes.transport import ThisHost
 
 # ---- names ----
 
@@ -71,13 +71,13 @@ def test_answers_carry_code_and_both_outputs() -> None:
         for one in run_on_nodes(
             ["a", "b"],
             ["sh", "-c", "cat; echo no >&2; exit 3"],
-            transport=Here(),
+            transport=ThisHost(),
             stdin=b"\x00\xffin",
             timeout_s=20,
         )
     }
     assert set(answers) == {"a", "b"}
-    assert (answers["a"].returncode, answers["a"].stdout, answers["a"].words) == (
+    assert (answers["a"].returncode, answers["a"].stdout, answers["a"].message) == (
         3,
         b"\x00\xffin",
         "no",
@@ -86,7 +86,7 @@ def test_answers_carry_code_and_both_outputs() -> None:
 
 
 def test_a_command_that_does_not_end_is_ended_and_named() -> None:
-    (answer,) = run_on_nodes(["a"], ["sleep", "10000"], transport=Here(), timeout_s=0.3)
+    (answer,) = run_on_nodes(["a"], ["sleep", "10000"], transport=ThisHost(), timeout_s=0.3)
     assert answer.problem == "the command did not end within 0.3 s"
 
 
@@ -101,7 +101,7 @@ print(change(1)); time.sleep(0.05); change(-1)"""
     counts = [
         int(one.text)
         for one in run_on_nodes(
-            nodes, [sys.executable, "-c", script], transport=Here(), limit=3, timeout_s=30
+            nodes, [sys.executable, "-c", script], transport=ThisHost(), limit=3, timeout_s=30
         )
     ]
     assert len(counts) == 9 and max(counts) <= 3
@@ -109,7 +109,7 @@ print(change(1)); time.sleep(0.05); change(-1)"""
 
 def test_who_stops_reading_ends_the_rest(tmp_path: Path) -> None:
     script = f"mkdir {tmp_path}/first && exit; sleep 10000"
-    answers = run_on_nodes(["quick", "slow"], ["sh", "-c", script], transport=Here())
+    answers = run_on_nodes(["quick", "slow"], ["sh", "-c", script], transport=ThisHost())
     assert [one.returncode for one in islice(answers, 1)] == [0]
     with bounded():
         answers.close()  # type: ignore[attr-defined]

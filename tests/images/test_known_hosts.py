@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from threading import Event
 
 import pytest
 from paramiko import HostKeys
 
-from orchestrator.nodes.known_hosts import KnownHosts
+from orchestrator.errors import UsageError
+from orchestrator.nodes.known_hosts import KRL_MAGIC, KnownHosts
 
 KEYS = [
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f",
@@ -172,31 +174,44 @@ def test_revoked_host_keys(tmp_path: Path, how: str) -> None:
 @pytest.mark.parametrize(
     "content", [b"what is this", b"SSHKRL\n\0", b"SSHKRL\n\0" + bytes(28) + b"\xff" * 9, b"a b c"]
 )
-def test_a_list_that_cannot_be_read_trusts_nobody(tmp_path: Path, content: bytes) -> None:
+def test_a_malformed_revocation_list_trusts_no_host(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "known_hosts").write_text(f"n1 {KEYS[0]}\n")
     (tmp_path / "revoked").write_bytes(content)
     for revoked in (tmp_path / "revoked", tmp_path / "nothing"):
+        keys = HostKeys()
         with pytest.raises(OSError):
-            KnownHosts([tmp_path / "known_hosts"], revoked)
+            KnownHosts([tmp_path / "known_hosts"], revoked).add_to(keys, "n1")
+        assert not keys
+
+
+def test_a_revocation_list_without_ssh_keygen_trusts_no_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "known_hosts").write_text(f"n1 {KEYS[0]}\n")
+    (tmp_path / "revoked").write_bytes(KRL_MAGIC)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    keys = HostKeys()
+    with pytest.raises(UsageError, match="ssh-keygen.* cannot run"):
+        KnownHosts([tmp_path / "known_hosts"], tmp_path / "revoked").add_to(keys, "n1")
+    assert not keys
 
 
 def test_a_revoked_host_is_refused_with_that_reason(tmp_path: Path) -> None:
     """Before anything is sent: nobody listens at that port."""
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.ssh import Ssh
-    from orchestrator.nodes.transport import Until
 
     (tmp_path / "known_hosts").write_text(f"@revoked * {KEYS[0]}\n[127.0.0.1]:1 {KEYS[0]}\n")
     (tmp_path / "config").write_text(
         f"Host *\n  UserKnownHostsFile {tmp_path}/known_hosts\n  GlobalKnownHostsFile none\n"
     )
     ssh = Ssh(config_file=str(tmp_path / "config"))
-    answer = ssh.run(NamedNode("n1", "ssh://127.0.0.1:1"), ["true"], b"", 5, Until(5))
+    answer = ssh.run(NamedNode("n1", "ssh://127.0.0.1:1"), ["true"], b"", 5, Event())
     assert "its host key is revoked" in answer.problem
     (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:1 {KEYS[0]}\n")
     with (tmp_path / "config").open("a") as file:
         file.write("  RevokedHostKeys /nowhere/revoked\n")
     answer = Ssh(config_file=str(tmp_path / "config")).run(
-        NamedNode("n1", "ssh://127.0.0.1:1"), ["true"], b"", 5, Until(5)
+        NamedNode("n1", "ssh://127.0.0.1:1"), ["true"], b"", 5, Event()
     )
     assert "No such file" in answer.problem and "revoked" in answer.problem

@@ -18,7 +18,7 @@ from ssh_server import SSHD, Cut, SshServer, serving
 from tuning_parts import STUBBORN, TOP, Host, fill, snapshot
 
 from orchestrator.errors import UsageError
-from orchestrator.nodes.process import Here
+from orchestrator.nodes.transport import ThisHost
 from orchestrator.tuning.hosts import Root, compact, request, tune_hosts
 from orchestrator.tuning.profile import load_profile
 from orchestrator.tuning.script import tunables_script
@@ -137,7 +137,10 @@ def test_a_host_that_refuses_is_in_its_answer(tmp_path: Path) -> None:
     env = {**os.environ, "ORCH_TUNABLES_STATE": str(tmp_path / "file/below")}
     script = compact(tunables_script(load_profile("host_checks")))
     [answer] = tune_hosts(
-        ["here"], script.replace(b"set -uo", b"TUNE_X=1 ; set -uo"), "apply", transport=Here(env)
+        ["here"],
+        script.replace(b"set -uo", b"TUNE_X=1 ; set -uo"),
+        "apply",
+        transport=ThisHost(env),
     )
     assert not answer.ok and answer.problem.endswith("root is needed") and answer.answered
 
@@ -145,7 +148,7 @@ def test_a_host_that_refuses_is_in_its_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("action", ["apply", "revert", "revert-all"])
 def test_a_script_that_ends_too_soon_is_no_success(action: str) -> None:
     """As bash does with a script of which only a part, or nothing, has come."""
-    [answer] = tune_hosts(["here"], b"exit 0\n", action, transport=Here(dict(os.environ)))
+    [answer] = tune_hosts(["here"], b"exit 0\n", action, transport=ThisHost(dict(os.environ)))
     assert (
         not answer.ok
         and answer.problem == f"the {action} ended before it was complete; repeat the command"
