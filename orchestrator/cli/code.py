@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from orchestrator.container.code import copy_code, default_folder
-    from orchestrator.container.podman import reachable
+    from orchestrator.container.local import reachable
 
     entry = load_named(args, find_site(args.site))
     target = user_path(args.output) if args.output else default_folder(entry.system, entry.workload)

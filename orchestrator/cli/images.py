@@ -1,19 +1,20 @@
-"""The container image on every node: which one is there, one copy on shared storage, the same one
-everywhere.
+"""Check the container image of every node; pull it once; load it on all nodes.
 
   check       which image each node has: present, missing, or another one under the same tag
   pull        pull it once, into the local engine, and keep it as a tar on shared storage
-  distribute  load the tar where the image is missing or another one; checked afterwards
+  distribute  load the tar on nodes where it is missing or another one; check afterwards
 
-An image is known by its id (the digest of its configuration), never by its tag. The wanted one is
-that of --expect, else that of the tar on shared storage, else the one that most nodes have. Nodes
-are reached with srun inside an allocation and with SSH outside one. `NAME=unix:///path` names a
-node's engine, `NAME=ssh://user@host:port` a way to it. Exit code: 0 all nodes have the image, 1
-they differ, 2 unusable input, 3 the engine failed, 4 a node did not answer.
+An image is identified by its id (the digest of its configuration), never by its tag. The wanted
+image is that of --expect, else that of the tar on shared storage, else the most frequent one.
+Nodes are reached with srun inside an allocation and with SSH outside. `NAME=ssh://user@host:port`
+is another way to a node, `NAME=unix:///path` the socket of its engine.
+Exit code: 0 all nodes have the image, 1 they differ, 2 unusable input, 3 the engine failed,
+4 a node did not answer.
 
 example:
   orchestrator images check MI325X_08x08x32 flux1 --nodes node[1-8]
-  orchestrator images pull --image rocm/amd-mlperf:flux1_training_6.0 --login me --password-stdin <token-file
+  orchestrator images pull --image rocm/amd-mlperf:flux1_training_6.0 \\
+      --login me --password-stdin <token-file
   orchestrator images distribute --image rocm/amd-mlperf:flux1_training_6.0 --site site.yaml
 """
 
@@ -21,10 +22,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,16 +37,16 @@ from orchestrator.resources import user_path
 from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
-    from orchestrator.container.image import Look
-    from orchestrator.container.spread import NodeEngine, SpreadReport, Wanted
-    from orchestrator.container.store import StoredImage
+    from orchestrator.container.engine import NodeEngine
+    from orchestrator.container.image import Image
+    from orchestrator.container.spread import NodeImage, SpreadReport
     from orchestrator.model import Site
     from orchestrator.nodes.names import NamedNode
-    from orchestrator.nodes.transport import Transport
 
 NODES = TextTable(
     "NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=("IMAGE",), below=("PROBLEM",)
 )
+SHOWN_DIGEST = len("sha256:") + 12
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -74,7 +72,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="where tars are kept (default: images/ beside the site's log_dir)",
     )
-    parser.add_argument("--expect", metavar="ID", help="the image id that is wanted on every node")
+    parser.add_argument(
+        "--expect", metavar="ID", default="", help="the image id that is wanted on every node"
+    )
     parser.add_argument(
         "--limit", metavar="N", type=positive, default=8, help="nodes at a time (default: 8)"
     )
@@ -108,13 +108,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    task = _Task(args)
-    return {"check": _check, "pull": _pull, "distribute": _distribute}[args.action](task)
+    actions = {"check": _check, "pull": _pull, "distribute": _distribute}
+    return actions[args.action](_Request(args))
 
 
 @dataclass
-class _Task:
-    """The combined meaning of arguments and site file; each part is computed on demand."""
+class _Request:
+    """The arguments together with the site file, each value read on first use."""
 
     args: Namespace
 
@@ -140,7 +140,32 @@ class _Task:
         return load_named(args, find_site(args.site)).image
 
     @cached_property
-    def nodes(self) -> list[NamedNode]:
+    def folder(self) -> Path:
+        if self.args.tar:
+            return Path(os.path.realpath(user_path(self.args.tar)))
+        if self.site is None:
+            raise UsageError(
+                "where are the tars? there is no site file", hint="--tar DIR, on shared storage"
+            )
+        return site_log_dir(self.site).parent / "images"
+
+    @property
+    def has_folder(self) -> bool:
+        return bool(self.args.tar) or self.site is not None
+
+    def engines(self) -> list[NodeEngine]:
+        from orchestrator.container.engine import engines_of
+
+        container = self.site.container if self.site else None
+        default = (container.command or [container.engine]) if container else ["docker"]
+        return engines_of(
+            self._nodes(),
+            self.args.engine_command or default,
+            ssh_config=self.args.ssh_config,
+            load_timeout_s=self.args.timeout,
+        )
+
+    def _nodes(self) -> list[NamedNode]:
         from orchestrator.nodes.names import NamedNode, expand_all, parse_nodes
 
         if self.args.nodes:
@@ -155,222 +180,6 @@ class _Task:
             )
         return [NamedNode(name) for name in names]
 
-    @cached_property
-    def folder(self) -> Path:
-        if self.args.tar:
-            return Path(os.path.realpath(user_path(self.args.tar)))
-        if self.site is None:
-            raise UsageError(
-                "where are the tars? there is no site file", hint="--tar DIR, on shared storage"
-            )
-        return site_log_dir(self.site).parent / "images"
-
-    @cached_property
-    def transport(self) -> Transport:
-        from orchestrator.nodes.fanout import choose_transport
-
-        return choose_transport(ssh_config=self.args.ssh_config)
-
-    @cached_property
-    def command(self) -> list[str]:
-        if self.args.engine_command:
-            return list(self.args.engine_command)
-        container = self.site.container if self.site else None
-        return list(container.command or [container.engine]) if container else ["docker"]
-
-    def open(self, node: NamedNode, stopped: threading.Event) -> NodeEngine:
-        from orchestrator.container.local import SocketEngine
-        from orchestrator.container.remote import RemoteEngine
-
-        if node.address.startswith(("unix:", "tcp:")):
-            return SocketEngine(node.name, node.address, load_timeout_s=self.args.timeout)
-        if node.address:
-            from orchestrator.nodes.ssh import Ssh
-
-            transport: Transport = Ssh(config_file=self.args.ssh_config)
-        else:
-            transport = self.transport
-        return RemoteEngine(
-            node, transport, self.command, stopped, load_timeout_s=self.args.timeout
-        )
-
-    def stored(self) -> StoredImage | None:
-        """The tar on shared storage, if a folder for tars is known."""
-        from orchestrator.container.store import stored
-
-        if not self.args.tar and self.site is None:
-            return None
-        return stored(self.folder, self.reference)
-
-
-# ---- check ----
-
-
-def _check(task: _Task) -> int:
-    from orchestrator.container.spread import judge, look_at
-
-    reference = task.reference
-    wanted = _wanted(task)
-    looks = look_at(task.nodes, reference, task.open, limit=task.args.limit)
-    report = judge(reference, looks, _completed(wanted, looks))
-    _show(task, report)
-    return _code(report)
-
-
-def _wanted(task: _Task) -> Wanted | None:
-    from orchestrator.container.image import Image, wanted_id
-    from orchestrator.container.spread import Wanted
-
-    if task.args.expect:
-        return Wanted(Image(wanted_id(task.args.expect)), "--expect")
-    kept = task.stored()
-    return Wanted(kept.image, f"the tar {kept.tar}") if kept else None
-
-
-def _completed(wanted: Wanted | None, looks: list[Look]) -> Wanted | None:
-    """Return `wanted` with the whole id, if the user gave its start and a node has that image."""
-    from dataclasses import replace
-
-    if wanted is not None:
-        for look in looks:
-            if look.image and look.image.id.startswith(wanted.image.id):
-                return (
-                    replace(wanted, image=look.image)
-                    if look.image.id != wanted.image.id
-                    else wanted
-                )
-    return wanted
-
-
-def _code(report: SpreadReport) -> int:
-    if report.silent:
-        return ExitCode.UNKNOWN
-    return ExitCode.OK if report.equal else ExitCode.NO_SCORE
-
-
-def _show(task: _Task, report: SpreadReport) -> None:
-    from orchestrator.container.image import short
-    from orchestrator.container.spread import sentence
-
-    if task.args.json:
-        print_json("images", report.to_json())
-        return
-    rows = [
-        [
-            node.node,
-            node.state,
-            short(node.image.id) if node.image else "-",
-            _digest(node.image),
-            node.problem,
-        ]
-        for node in report.nodes
-    ]
-    print_table(NODES, rows)
-    print(f"{report.reference}: {sentence(report)}")
-    if report.odd and task.args.action == "check":
-        note(
-            "hint: orchestrator images distribute makes them equal"
-            if report.wanted
-            else "hint: orchestrator images pull keeps the right one as a tar; or name it: --expect ID"
-        )
-
-
-def _digest(image: object) -> str:
-    digests = getattr(image, "digests", ())
-    return digests[0].partition("@")[2][:19] if digests else "-"
-
-
-# ---- pull ----
-
-
-def _pull(task: _Task) -> int:
-    from orchestrator.container.image import short
-    from orchestrator.container.local import engine, find_image
-    from orchestrator.container.podman import reachable
-    from orchestrator.container.pull import pull, read_login
-    from orchestrator.container.store import check_room, keep
-
-    args = task.args
-    if bool(args.login) != args.password_stdin:
-        raise UsageError("--login USER and --password-stdin belong together")
-    reference, folder = task.reference, task.folder
-    login = read_login(args.login, sys.stdin) if args.login else None
-    local = task.site.container if task.site else None
-    with (
-        reachable(
-            args.engine, local.engine if local else "", local.command if local else None
-        ) as address,
-        engine(address, timeout_s=args.timeout) as client,
-    ):
-        image = None if args.always else find_image(client, reference)
-        pulled = image is None
-        if image is None:
-            note(f"pulling {reference}")
-            image = pull(client, reference, login, _progress(reference))
-        kept = task.stored()
-        saved = kept is None or not kept.image.same_as(image)
-        if kept is None or saved:
-            check_room(folder, image)
-            note(f"saving {short(image.id)} ({image.size / 1e9:.1f} GB) into {folder}")
-            kept = keep(folder, reference, image, client.api.get_image(reference))
-    if args.json:
-        print_json("images-pull", {**kept.to_json(), "pulled": pulled, "saved": saved})
-    else:
-        print(
-            f"image  {image.id}{'' if pulled else ' (was in the local engine; --always pulls again)'}\n"
-            f"tar    {kept.tar}{'' if saved else ' (was there)'}"
-        )
-    return ExitCode.OK
-
-
-def _progress(what: str) -> Callable[[str], None]:
-    def tell(text: str) -> None:
-        note(f"  {what}: {text}")
-
-    return tell
-
-
-# ---- distribute ----
-
-
-def _distribute(task: _Task) -> int:
-    from orchestrator.container.image import short, wanted_id
-    from orchestrator.container.spread import Wanted, install_on, judge, look_at
-
-    reference = task.reference
-    if "@" in reference:
-        raise UsageError(
-            f"{reference}: a tar carries no repository digest, so this name cannot be given to an image",
-            hint="name the image by its tag",
-        )
-    kept = task.stored()
-    if kept is None:
-        raise UsageError(
-            f"there is no tar of {reference} in {task.folder}",
-            hint=f"orchestrator images pull --image {reference} --tar {task.folder}",
-        )
-    if task.args.expect and not kept.image.id.startswith(wanted_id(task.args.expect)):
-        raise UsageError(f"{kept.tar} holds {kept.image.id}, which is not the one of --expect")
-    wanted = Wanted(kept.image, f"the tar {kept.tar}")
-    looks = look_at(task.nodes, reference, task.open, limit=task.args.limit)
-    before = judge(reference, looks, wanted)
-    odd = [node for node in task.nodes if node.name in before.odd]
-    if odd:
-        note(
-            f"loading {short(kept.image.id)} ({kept.bytes / 1e9:.1f} GB) on {len(odd)} of {len(task.nodes)} nodes"
-        )
-    began = time.monotonic()
-    changed: dict[str, Look] = {}
-    for look in install_on(odd, kept.tar, kept.image, reference, task.open, limit=task.args.limit):
-        changed[look.node] = look
-        passed = time.monotonic() - began
-        note(
-            f"  {look.node}: {look.problem or 'done'} ({len(changed)} of {len(odd)}, {passed:.1f} s)"
-        )
-    report = judge(reference, [changed.get(look.node, look) for look in looks], wanted)
-    _show(task, report)
-    return _code(report)
-
 
 def _checked_reference(text: str) -> str:
     from pydantic import TypeAdapter, ValidationError
@@ -381,6 +190,100 @@ def _checked_reference(text: str) -> str:
         return TypeAdapter(Image).validate_python(text)
     except ValidationError as error:
         raise UsageError(f"--image: {error.errors(include_url=False)[0]['msg']}") from error
+
+
+# ---- actions ----
+
+
+def _check(request: _Request) -> int:
+    from orchestrator.container.spread import check
+    from orchestrator.container.store import stored
+
+    args = request.args
+    reference = request.reference
+    kept = None
+    if request.has_folder and not args.expect:
+        kept = stored(request.folder, reference)
+    report = check(request.engines(), reference, expected=args.expect, kept=kept, limit=args.limit)
+    _print(report, args)
+    if report.odd and not args.json:
+        fix = "distribute makes them equal"
+        keep = "pull keeps the right one as a tar; or name it: --expect ID"
+        note(f"hint: orchestrator images {fix if report.wanted else keep}")
+    return _exit_code(report)
+
+
+def _pull(request: _Request) -> int:
+    from orchestrator.container.local import reachable
+    from orchestrator.container.pull import pull_and_save, read_login
+
+    args = request.args
+    if bool(args.login) != args.password_stdin:
+        raise UsageError("--login USER and --password-stdin belong together")
+    reference = request.reference
+    folder = request.folder
+    login = read_login(args.login, sys.stdin) if args.login else None
+    container = request.site.container if request.site else None
+    engine = container.engine if container else ""
+    command = container.command if container else None
+    with reachable(args.engine, engine, command) as address:
+        result = pull_and_save(
+            reference,
+            folder,
+            address=address,
+            login=login,
+            always=args.always,
+            timeout_s=args.timeout,
+            progress=note,
+        )
+    if args.json:
+        steps = {"pulled": result.pulled, "saved": result.saved}
+        print_json("images-pull", {**result.kept.to_json(), **steps})
+    else:
+        present = "" if result.pulled else " (was in the local engine; --always pulls again)"
+        print(f"image  {result.image.id}{present}")
+        print(f"tar    {result.kept.tar}{'' if result.saved else ' (was there)'}")
+    return ExitCode.OK
+
+
+def _distribute(request: _Request) -> int:
+    from orchestrator.container.spread import distribute, tar_to_distribute
+
+    args = request.args
+    kept = tar_to_distribute(request.folder, request.reference, args.expect)
+    report = distribute(request.engines(), kept, limit=args.limit, progress=note)
+    _print(report, args)
+    return _exit_code(report)
+
+
+# ---- output ----
+
+
+def _exit_code(report: SpreadReport) -> int:
+    if report.silent:
+        return ExitCode.UNKNOWN
+    return ExitCode.OK if report.equal else ExitCode.NO_SCORE
+
+
+def _print(report: SpreadReport, args: Namespace) -> None:
+    if args.json:
+        print_json("images", report.to_json())
+        return
+    print_table(NODES, [_row(node) for node in report.nodes])
+    print(f"{report.reference}: {report.summary}")
+
+
+def _row(node: NodeImage) -> list[str]:
+    from orchestrator.container.image import short
+
+    image_id = short(node.image.id) if node.image else "-"
+    return [node.node, node.state, image_id, _digest(node.image), node.problem]
+
+
+def _digest(image: Image | None) -> str:
+    if image is None or not image.digests:
+        return "-"
+    return image.digests[0].partition("@")[2][:SHOWN_DIGEST]
 
 
 COMMAND = Command(

@@ -79,7 +79,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.container.podman import reachable
+    from orchestrator.container.local import reachable
     from orchestrator.model import load_site
     from orchestrator.prepare.plan import make_plan
 

@@ -1,1 +1,1 @@
-"""Container images: which one every node has, getting the same one onto all, and the code inside."""
+"""Container images: the same image on every node, and the code in an image."""

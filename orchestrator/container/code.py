@@ -1,4 +1,4 @@
-"""Copying the code out of an image: a container is made, never started, read, and removed."""
+"""Copy the code out of an image. A container is created for it, never started, and removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Copied:
-    """What was copied. `left_out` names links that leave the folder, and device files."""
+    """Result of a copy. `left_out` names device files and links to places outside the folder."""
 
     folder: Path
     image: Image
@@ -39,9 +39,9 @@ class Copied:
 
 
 def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "") -> Copied:
-    """Copy the folder `code_dir` of the image `reference` to `target`, which must not exist (or be an empty folder).
+    """Copy the folder `code_dir` of the image `reference` to `target`, a new or empty folder.
 
-    `target` appears whole or not at all. Raises UsageError, InputError or EngineError.
+    A failed copy leaves no `target`. Raises UsageError, InputError or EngineError.
     """
     _check_target(target)
     with engine(address, timeout_s=300) as client:
@@ -51,7 +51,7 @@ def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "")
                 f"the engine does not have {reference}",
                 hint=f"orchestrator images pull --image {reference}",
             )
-        # Beside the target, so that the last step is a rename.
+        # In the same folder as the target: the last step is a rename.
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.tmp.", dir=target.parent))
         try:
@@ -67,12 +67,12 @@ def _check_target(target: Path) -> None:
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UsageError(f"{target} exists and is not a folder", hint="name another folder: -o DIR")
     try:
-        used = target.is_dir() and any(target.iterdir())
+        has_files = target.is_dir() and any(target.iterdir())
     except OSError as error:
         raise UsageError(
             f"{target}: {error.strerror}", hint="name another folder: -o DIR"
         ) from error
-    if used:
+    if has_files:
         raise UsageError(
             f"{target} is not empty; nothing in it is overwritten",
             hint="name another folder: -o DIR",
@@ -95,10 +95,12 @@ def _put(source: Path, target: Path) -> None:
 def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copied:
     from docker.errors import NotFound
 
-    # A command is needed for an image that names none; it never runs.
-    made = client.api.create_container(image.id, command=["true"], labels={"orchestrator": "code"})
+    # An image without a command of its own needs one here; it never runs.
+    container = client.api.create_container(
+        image.id, command=["true"], labels={"orchestrator": "code"}
+    )
     try:
-        pieces, _ = client.api.get_archive(made["Id"], code_dir)
+        pieces, _ = client.api.get_archive(container["Id"], code_dir)
         copied = Copied(work, image)
         with tarfile.open(
             fileobj=io.BufferedReader(_Pieces(iter(pieces)), 1 << 20), mode="r|"
@@ -113,11 +115,14 @@ def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copi
     except tarfile.TarError as error:
         raise EngineError(f"the engine's archive of {code_dir} cannot be read: {error}") from error
     finally:
-        client.api.remove_container(made["Id"], v=True, force=True)
+        client.api.remove_container(container["Id"], v=True, force=True)
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, work: Path, copied: Copied) -> None:
-    """Extract one member with Python's `data` filter: nothing outside `work`, no devices, no owner, no set-uid bits."""
+    """Extract a member with Python's `data` filter.
+
+    It refuses paths outside `work` and devices, and drops owners and set-uid bits.
+    """
     try:
         tar.extract(member, work, filter="data")
     except (
@@ -128,7 +133,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, work: Path, copied: 
         copied.left_out.append(member.name)
     except tarfile.FilterError as error:
         raise InputError(f"the image's archive is not to be trusted: {error}") from error
-    except KeyError as error:  # a hard link to something that was left out
+    except KeyError as error:  # a hard link to a member in left_out
         copied.left_out.append(f"{member.name} ({error})")
     else:
         copied.files += member.isfile()
@@ -136,7 +141,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, work: Path, copied: 
 
 
 class _Pieces(io.RawIOBase):
-    """The engine's pieces as one file to read."""
+    """The engine's pieces as a file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -158,5 +163,5 @@ class _Pieces(io.RawIOBase):
 
 
 def default_folder(system: str, workload: str) -> Path:
-    """Where `orchestrator code` puts the code when no folder is named."""
+    """Return the default folder of `orchestrator code`."""
     return Path(os.curdir) / f"code-{system}-{workload}"

@@ -1,9 +1,9 @@
-"""An image's identity, read from what an engine's `image inspect` says.
+"""The identity of an image, from an engine's `image inspect`.
 
-The identity is the image's id: the digest of its configuration, which names every layer. It is the same on every node,
-whether the image was pulled or loaded from a tar. A tag says nothing: it can mean another image on each node. Engines
-with the containerd image store use the manifest's digest as the id; two such images are also known to be the same when
-they share a repository digest.
+The identity is the image's id: the digest of its configuration, which names every layer. It is the
+same on every node, after a pull and after loading a tar; a tag may mean another image on each node.
+Engines with the containerd image store use the manifest's digest as the id. Their images are
+compared by repository digest.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from orchestrator.errors import ExitCode, OrchestratorError, UsageError
 
 
 class EngineError(OrchestratorError):
-    """A container engine did not answer, or refused."""
+    """A container engine did not answer, or refused a request."""
 
     exit_code = ExitCode.SCHEDULER
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image in an engine. `id` is `sha256:<64 hex>`, `digests` are `name@sha256:<64 hex>`, `size` is bytes."""
+    """An image in an engine.
+
+    `id` is `sha256:<64 hex>`, `digests` are `name@sha256:<64 hex>`, `size` is in bytes.
+    """
 
     id: str
     digests: tuple[str, ...] = ()
@@ -33,9 +36,8 @@ class Image:
 
     def same_as(self, other: Image) -> bool:
         mine = {digest.partition("@")[2] for digest in self.digests}
-        return self.id == other.id or any(
-            digest.partition("@")[2] in mine for digest in other.digests
-        )
+        others = {digest.partition("@")[2] for digest in other.digests}
+        return self.id == other.id or bool(mine & others)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -46,31 +48,21 @@ class Image:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a node's engine said: `image` is None when it has none, and there is a `problem` when it did not answer."""
-
-    node: str
-    image: Image | None = None
-    problem: str = ""
-
-
 def image_of(inspected: Any) -> Image:
-    """Return the image that one object of `image inspect` describes. Raises EngineError when it does not."""
+    """Return the image in an object of `image inspect`. Raises EngineError for any other object."""
     if not isinstance(inspected, dict) or not isinstance(inspected.get("Id"), str):
         raise EngineError("the engine's answer to `image inspect` is not understood")
-    raw = inspected["Id"]
-    digests, tags = (tuple(sorted(inspected.get(key) or ())) for key in ("RepoDigests", "RepoTags"))
+    digits = inspected["Id"].removeprefix("sha256:")
     return Image(
-        raw if raw.startswith("sha256:") else f"sha256:{raw}",
-        digests,
-        tags,
-        int(inspected.get("Size") or 0),
+        f"sha256:{digits}",
+        digests=tuple(sorted(inspected.get("RepoDigests") or ())),
+        tags=tuple(sorted(inspected.get("RepoTags") or ())),
+        size=int(inspected.get("Size") or 0),
     )
 
 
 def images_in(text: str) -> list[Image]:
-    """Return the images in the JSON list that `image inspect` prints. Raises EngineError for anything else."""
+    """Return the images in the JSON of `image inspect`. Raises EngineError for any other text."""
     try:
         answer = json.loads(text)
     except ValueError as error:
@@ -79,11 +71,11 @@ def images_in(text: str) -> list[Image]:
         ) from error
     if not isinstance(answer, list):
         raise EngineError("the engine's answer to `image inspect` is not a list")
-    return [image_of(one) for one in answer]
+    return [image_of(inspected) for inspected in answer]
 
 
 def wanted_id(text: str) -> str:
-    """Return the image id that a user wrote, with its `sha256:`. Raises UsageError for anything else."""
+    """Return the image id in a user's `text`, with `sha256:`. Raises UsageError for other text."""
     digits = text.removeprefix("sha256:").lower()
     if not 12 <= len(digits) <= 64 or digits.strip("0123456789abcdef"):
         raise UsageError(
@@ -94,19 +86,15 @@ def wanted_id(text: str) -> str:
 
 
 def short(image_id: str) -> str:
-    """Return the id as people compare it: 12 hex digits."""
+    """Return the first 12 hex digits of an id, as engines print it."""
     return image_id.removeprefix("sha256:")[:12]
 
 
 def common(images: Sequence[Image]) -> Image | None:
-    """Return the image that more nodes have than any other; None when there is no such one."""
-    counts = sorted(
-        ((sum(other.same_as(image) for other in images), image) for image in images),
-        key=lambda pair: pair[0],
-        reverse=True,
-    )
-    if not counts:
+    """Return the most frequent image; None without images or with a tie."""
+    if not images:
         return None
-    most, first = counts[0]
-    rivals = [image for count, image in counts if count == most and not image.same_as(first)]
-    return None if rivals else first
+    counts = [sum(other.same_as(image) for other in images) for image in images]
+    most = max(counts)
+    leaders = [image for count, image in zip(counts, images, strict=True) if count == most]
+    return leaders[0] if all(image.same_as(leaders[0]) for image in leaders) else None

@@ -1,50 +1,71 @@
-"""An engine that is reached by its socket, with the docker SDK."""
+"""The engine of this host, with the docker SDK.
+
+podman has no daemon: a service of it runs as long as a command needs it.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import shlex
+import shutil
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from orchestrator.container.image import EngineError, Image, Look, image_of
+from orchestrator.container.image import EngineError, Image, image_of
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-_KNOCK_S = 10.0
 CONNECT_HINT = (
     "start the engine, or say where it is: --engine unix:///path/of/the.sock, or DOCKER_HOST"
 )
+PROBE_S = 10.0
+SERVICE_START_S = 30
+SERVICE_END_S = 10
+SERVICE_IDLE_S = 60
+"""A service of another user cannot be ended; it ends itself after this time without a request."""
+
+# Standard input is a pipe of this process. At its end, for any reason, the service and its folder
+# are removed. $1 is the folder, the rest the command.
+_SERVE = r"""
+exec 3<&0 </dev/null
+{ read -r _ <&3; kill "$$"; rm -rf "$1"; } >/dev/null 2>&1 &
+shift
+exec "$@" 3<&-
+"""
 
 
 @contextmanager
 def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient]:
-    """Open the engine at `address` (default: $DOCKER_HOST, else /var/run/docker.sock) and close it again.
+    """Open the engine at `address` (default: $DOCKER_HOST, else /var/run/docker.sock).
 
-    Every failure of it inside the block becomes an EngineError in plain words.
+    Its failures inside the block become EngineError.
     """
     import docker
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
-    where = address or os.environ.get("DOCKER_HOST", "") or "unix:///var/run/docker.sock"
+    url = address or os.environ.get("DOCKER_HOST", "") or "unix:///var/run/docker.sock"
     client = None
     try:
-        _knock(where)
+        _probe(url)
     except OSError as error:
         raise EngineError(
-            f"the container engine at {where}: {words(error)}", hint=CONNECT_HINT
+            f"the container engine at {url}: {reason(error)}", hint=CONNECT_HINT
         ) from error
     try:
-        client = docker.DockerClient(base_url=where, timeout=math.ceil(timeout_s), version="auto")
+        client = docker.DockerClient(base_url=url, timeout=math.ceil(timeout_s), version="auto")
         yield client
     except (DockerException, RequestException) as error:
         raise EngineError(
-            f"the container engine at {where}: {words(error)}",
+            f"the container engine at {url}: {reason(error)}",
             hint=CONNECT_HINT if client is None else "",
         ) from error
     finally:
@@ -52,33 +73,33 @@ def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient
             client.close()
 
 
-def _knock(where: str) -> None:
-    """Raise OSError where nobody listens at a socket: the SDK would leave its own one open then."""
-    if where.startswith("unix://"):
+def _probe(url: str) -> None:
+    """Raise OSError if nothing listens at a socket: the SDK would leave its own socket open."""
+    if url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(_KNOCK_S)
-            probe.connect("/" + where.removeprefix("unix://").lstrip("/"))
+            probe.settimeout(PROBE_S)
+            probe.connect("/" + url.removeprefix("unix://").lstrip("/"))
 
 
-def words(error: Exception) -> str:
-    """What an exception of the SDK says, without its stack of class names."""
+def reason(error: Exception) -> str:
+    """Return the message of an exception of the SDK, without the names of nested classes."""
     explanation = getattr(error, "explanation", None)
     if explanation:
         return str(explanation).strip()
     text = str(error)
-    for known, plain in (
+    for sign, plain in (
         ("No such file or directory", "there is no such socket"),
         ("Connection refused", "nothing listens there"),
         ("Permission denied", "permission denied"),
         ("Read timed out", "no answer in time"),
     ):
-        if known in text:
+        if sign in text:
             return plain
     return text.strip()
 
 
 def find_image(client: DockerClient, reference: str) -> Image | None:
-    """Return the image that `reference` (a tag, a digest or an id) means in this engine, or None."""
+    """Return the image with the tag, digest or id `reference` in this engine, or None."""
     from docker.errors import ImageNotFound, NotFound
 
     try:
@@ -88,9 +109,9 @@ def find_image(client: DockerClient, reference: str) -> Image | None:
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Return repository and tag of `name:tag`; the tag is `latest` where there is none.
+    """Return the repository and the tag of `name:tag`; the default tag is `latest`.
 
-    A digest goes in the place of the tag, as the engine's API wants it.
+    A digest takes the place of the tag, as in the engine's API.
     """
     if "@" in reference:
         name, _, digest = reference.partition("@")
@@ -100,52 +121,66 @@ def split_reference(reference: str) -> tuple[str, str]:
     return f"{head}{slash}{name}", tag or "latest"
 
 
-class SocketEngine:
-    """The image store of one node whose engine has an address of its own."""
+@contextmanager
+def reachable(address: str, engine: str, command: Sequence[str] | None) -> Iterator[str]:
+    """Yield the address of the site's engine on this host.
 
-    def __init__(
-        self, node: str, address: str, *, timeout_s: float = 60, load_timeout_s: float = 3600
-    ) -> None:
-        self.node = node
-        self.address = address
-        self.timeout_s = timeout_s
-        self.load_timeout_s = load_timeout_s
-
-    def look(self, reference: str) -> Look:
-        """Ask which image `reference` means here; never raises for an engine that does not answer."""
-        try:
-            with engine(self.address, timeout_s=self.timeout_s) as client:
-                return Look(self.node, find_image(client, reference))
-        except EngineError as error:
-            return Look(self.node, problem=error.message)
-
-    def install(self, tar: Path, image: Image, reference: str) -> Look:
-        """Load `tar` unless the image is here under another name, and make `reference` mean it. Returns a new look."""
-        try:
-            with engine(self.address, timeout_s=self.load_timeout_s) as client:
-                if find_image(client, image.id) is None:
-                    _load(client, tar)
-                here = find_image(client, image.id)
-                if here is None:
-                    return Look(
-                        self.node, problem=f"{tar.name} was loaded, but does not hold {image.id}"
-                    )
-                name, tag = split_reference(reference)
-                client.api.tag(image.id, name, tag)
-                return Look(self.node, find_image(client, reference))
-        except EngineError as error:
-            return Look(self.node, problem=error.message)
-        except OSError as error:
-            return Look(self.node, problem=f"{tar}: {error.strerror or error}")
+    That is `address`, else a temporary service if `engine` is podman, else "" for the default.
+    `command` calls podman (default: its name). Raises EngineError if the service is unusable.
+    """
+    if address or engine != "podman":
+        yield address
+        return
+    argv = tuple(command or ("podman",))
+    if shutil.which(argv[0]) is None:
+        raise EngineError(
+            f"the container engine ({shlex.join(argv)}) cannot be started: there is no {argv[0]}",
+            hint="install podman here, or name its socket: --engine unix:///run/podman/podman.sock",
+        )
+    folder = Path(tempfile.mkdtemp(prefix="orch-podman."))
+    service_socket = folder / "sock"
+    log = folder / "log"
+    service = _start_service(argv, service_socket, log)
+    try:
+        _await_service(argv, service, service_socket, log)
+        yield f"unix://{service_socket}"
+    finally:
+        if service.stdin:
+            service.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            service.wait(SERVICE_END_S)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _load(client: DockerClient, tar: Path) -> None:
-    with tar.open("rb") as file:
-        # The SDK sends an open file in pieces; its answers come one JSON object per line, an error among them.
-        for line in client.api.load_image(file):
-            _check(line)
+def _start_service(argv: Sequence[str], service_socket: Path, log: Path) -> subprocess.Popen[bytes]:
+    address = f"unix://{service_socket}"
+    command = [*argv, "system", "service", f"--time={SERVICE_IDLE_S}", address]
+    with log.open("wb") as output:
+        # A session of its own: after Ctrl-C the service is still needed to clean up.
+        return subprocess.Popen(
+            ["sh", "-c", _SERVE, "sh", str(service_socket.parent), *command],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
-def _check(line: Any) -> None:
-    if isinstance(line, dict) and line.get("error"):
-        raise EngineError(f"docker load: {line['error']}")
+def _await_service(
+    argv: Sequence[str], service: subprocess.Popen[bytes], service_socket: Path, log: Path
+) -> None:
+    deadline = time.monotonic() + SERVICE_START_S
+    while not service_socket.exists():
+        if service.poll() is not None or time.monotonic() > deadline:
+            lines = log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
+            raise EngineError(
+                f"`{shlex.join(argv)} system service` does not run: {lines[-1]}",
+                hint="name a socket that there is: --engine unix:///run/podman/podman.sock",
+            )
+        time.sleep(0.02)
+    if not os.access(service_socket, os.W_OK):
+        raise EngineError(
+            f"the service of `{shlex.join(argv)}` is for another user only",
+            hint="call orchestrator as that user, or name a socket that you may use: "
+            "--engine unix:///path/of/the.sock",
+        )

@@ -1,17 +1,25 @@
-"""Pulling an image into the local engine. The password goes into the request only: no argument, no file, no log."""
+"""Pulling an image into the engine of this host, and saving it as a tar.
+
+A registry password is part of the request only: it is in no argument, file or log.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from orchestrator.container.image import EngineError, Image, short
-from orchestrator.container.local import find_image, split_reference, words
+from orchestrator.container.local import engine, find_image, reason, split_reference
+from orchestrator.container.store import StoredImage, check_room, save, stored
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from docker import DockerClient
+
+LOGIN_HINT = "orchestrator images pull ... --login USER --password-stdin <file-with-the-password"
+_REFUSED = ("denied", "unauthorized", "authentication", "auth credentials")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +33,58 @@ class Login:
         return f"Login({self.user!r}, ...)"
 
 
+@dataclass(frozen=True, slots=True)
+class PulledImage:
+    """An image on shared storage. `pulled` and `saved`: whether this call had to do that."""
+
+    kept: StoredImage
+    image: Image
+    pulled: bool
+    saved: bool
+
+
 def read_login(user: str, stdin: IO[str]) -> Login:
-    """Read the password of `user` from the first line of `stdin`. Raises UsageError when there is none."""
+    """Read the password of `user` from the first line of `stdin`. Raises UsageError if empty."""
     password = stdin.readline().rstrip("\r\n")
     if not password:
-        raise UsageError(
-            "--password-stdin: standard input is empty",
-            hint="orchestrator images pull ... --login USER --password-stdin <file-with-the-password",
-        )
+        raise UsageError("--password-stdin: standard input is empty", hint=LOGIN_HINT)
     return Login(user, password)
 
 
+def pull_and_save(
+    reference: str,
+    folder: Path,
+    *,
+    address: str,
+    login: Login | None,
+    always: bool,
+    timeout_s: float,
+    progress: Callable[[str], None],
+) -> PulledImage:
+    """Pull `reference` into the engine at `address` and save it as a tar in `folder`.
+
+    An image that the engine has is pulled only if `always`. `progress` receives lines of text.
+    Raises EngineError, or InputError if the tar cannot be written.
+    """
+    with engine(address, timeout_s=timeout_s) as client:
+        image = None if always else find_image(client, reference)
+        pulled = image is None
+        if image is None:
+            progress(f"pulling {reference}")
+            image = pull(client, reference, login, lambda text: progress(f"  {reference}: {text}"))
+        kept = stored(folder, reference)
+        if kept is not None and kept.image.same_as(image):
+            return PulledImage(kept, image, pulled, saved=False)
+        check_room(folder, image)
+        progress(f"saving {short(image.id)} ({image.size / 1e9:.1f} GB) into {folder}")
+        kept = save(folder, reference, image, client.api.get_image(reference))
+        return PulledImage(kept, image, pulled, saved=True)
+
+
 def pull(
-    client: DockerClient, reference: str, login: Login | None, tell: Callable[[str], None]
+    client: DockerClient, reference: str, login: Login | None, progress: Callable[[str], None]
 ) -> Image:
-    """Pull `reference` and return the image. `tell` gets a line now and then. Raises EngineError when it is refused."""
+    """Pull `reference` and return the image. Raises EngineError if the registry refuses."""
     from docker.errors import APIError
 
     name, tag = split_reference(reference)
@@ -47,36 +92,26 @@ def pull(
     layers: dict[str, bool] = {}
     try:
         lines = client.api.pull(name, tag=tag, stream=True, decode=True, auth_config=auth)
-    except (
-        APIError
-    ) as error:  # refused before the first layer, as a registry does that wants a login
-        raise _refused(reference, words(error)) from error
+    except APIError as error:  # a missing login is refused before the first layer
+        raise _refused(reference, reason(error)) from error
     for line in lines:
         if line.get("error"):
             raise _refused(reference, str(line["error"]))
-        done = line.get("status") in ("Pull complete", "Already exists")
-        if (
-            line.get("id")
-            and line.get("status") != f"Pulling from {name}"
-            and (done or line["id"] not in layers)
-        ):
-            layers[line["id"]] = done
-            tell(f"{sum(layers.values())} of {len(layers)} layers")
+        layer = line.get("id")
+        status = line.get("status")
+        if not layer or status == f"Pulling from {name}":
+            continue
+        done = status in ("Pull complete", "Already exists")
+        if done or layer not in layers:
+            layers[layer] = done
+            progress(f"{sum(layers.values())} of {len(layers)} layers")
     image = find_image(client, reference)
     if image is None:
         raise EngineError(f"{reference} was pulled, but the engine does not have it")
-    tell(f"pulled {short(image.id)}")
+    progress(f"pulled {short(image.id)}")
     return image
 
 
-def _refused(reference: str, why: str) -> EngineError:
-    login = any(
-        word in why.lower()
-        for word in ("denied", "unauthorized", "authentication", "auth credentials")
-    )
-    return EngineError(
-        f"pulling {reference}: {why}",
-        hint="orchestrator images pull ... --login USER --password-stdin <file-with-the-password"
-        if login
-        else "",
-    )
+def _refused(reference: str, text: str) -> EngineError:
+    needs_login = any(sign in text.lower() for sign in _REFUSED)
+    return EngineError(f"pulling {reference}: {text}", hint=LOGIN_HINT if needs_login else "")

@@ -1,35 +1,25 @@
-"""One image on many nodes: which node has what, and making all of them equal."""
+"""The same image on many nodes: compare the nodes, and load a tar on those that differ."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from orchestrator.container.image import Image, Look, common, short
+from orchestrator.container.engine import EngineReply, NodeEngine
+from orchestrator.container.image import Image, common, short, wanted_id
+from orchestrator.container.store import StoredImage, stored
+from orchestrator.errors import UsageError
 from orchestrator.nodes.fanout import each
-from orchestrator.nodes.names import NamedNode
 
 State = Literal["present", "missing", "other", "no answer"]
 
 
-class NodeEngine(Protocol):
-    """The image store of one node."""
-
-    def look(self, reference: str) -> Look: ...
-
-    def install(self, tar: Path, image: Image, reference: str) -> Look: ...
-
-
-Open = Callable[[NamedNode, threading.Event], NodeEngine]
-"""Gives the image store of a node; the event is set when nobody wants its answer any more."""
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The image that every node should have, and who says so."""
+    """The image that every node should have, and where that is defined."""
 
     image: Image
     why: str
@@ -37,7 +27,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class NodeImage:
-    """What one node has, compared with the wanted image."""
+    """The image of a node, compared with the wanted image."""
 
     node: str
     state: State
@@ -55,7 +45,7 @@ class NodeImage:
 
 @dataclass(frozen=True, slots=True)
 class SpreadReport:
-    """All nodes, in the order in which they were given. `wanted` is None when nothing tells which image is right."""
+    """The images of all nodes, in the given order. `wanted` is None if nothing defines it."""
 
     reference: str
     wanted: Wanted | None
@@ -71,8 +61,26 @@ class SpreadReport:
 
     @property
     def odd(self) -> list[str]:
-        """The nodes that answered and do not have the wanted image."""
+        """Nodes that answered and do not have the wanted image."""
         return [node.node for node in self.nodes if node.state in ("missing", "other")]
+
+    @property
+    def summary(self) -> str:
+        """Whether the nodes agree, and which nodes do not, on one line."""
+        no_answer = f"no answer from {', '.join(self.silent)}" if self.silent else ""
+        odd = ", ".join(self.odd)
+        if self.wanted is not None:
+            wanted = short(self.wanted.image.id)
+            if self.equal:
+                return f"all {len(self.nodes)} nodes have {wanted}"
+            parts = [f"not on {odd}" if odd else "", no_answer]
+            return f"{wanted} is wanted ({self.wanted.why}): {'; '.join(filter(None, parts))}"
+        reason = ""
+        if any(node.image for node in self.nodes):
+            reason = "the nodes differ, and nothing says which image is the right one"
+        elif odd:
+            reason = f"no image on {odd}"
+        return "; ".join(filter(None, [reason, no_answer]))
 
     def to_json(self) -> dict[str, Any]:
         wanted = {**self.wanted.image.to_json(), "why": self.wanted.why} if self.wanted else None
@@ -86,63 +94,120 @@ class SpreadReport:
         }
 
 
-def look_at(
-    nodes: Sequence[NamedNode], reference: str, open_engine: Open, *, limit: int
-) -> list[Look]:
-    """Ask every node which image `reference` means there; in the order of `nodes`."""
-    looks = dict(
-        each(nodes, lambda node, stopped: open_engine(node, stopped).look(reference), limit=limit)
-    )
-    return [looks[node] for node in nodes]
-
-
-def judge(reference: str, looks: Sequence[Look], wanted: Wanted | None) -> SpreadReport:
-    """Compare every node's image with `wanted`; without one, with the image that most nodes have."""
-    found = [look.image for look in looks if look.image]
-    if wanted is None and (most := common(found)):
-        count = sum(image.same_as(most) for image in found)
-        wanted = Wanted(most, f"{count} of {len(looks)} nodes have it")
-    return SpreadReport(reference, wanted, tuple(_judged(look, wanted) for look in looks))
-
-
-def _judged(look: Look, wanted: Wanted | None) -> NodeImage:
-    if look.problem:
-        return NodeImage(look.node, "no answer", None, look.problem)
-    if look.image is None:
-        return NodeImage(look.node, "missing", None)
-    right = wanted is not None and look.image.same_as(wanted.image)
-    return NodeImage(look.node, "present" if right else "other", look.image)
-
-
-def install_on(
-    nodes: Sequence[NamedNode],
-    tar: Path,
-    image: Image,
+def check(
+    engines: Sequence[NodeEngine],
     reference: str,
-    open_engine: Open,
+    *,
+    expected: str = "",
+    kept: StoredImage | None = None,
+    limit: int,
+) -> SpreadReport:
+    """Compare the nodes' images with id `expected`, else with the tar `kept`, else with most nodes.
+
+    `expected` may be the beginning of an id, `limit` is the number of nodes at a time. Raises
+    UsageError if `expected` is no id.
+    """
+    wanted = None
+    if expected:
+        wanted = Wanted(Image(wanted_id(expected)), "--expect")
+    elif kept is not None:
+        wanted = _as_stored(kept)
+    replies = _inspect(engines, reference, limit)
+    return judge(reference, replies, _completed(wanted, replies))
+
+
+def tar_to_distribute(folder: Path, reference: str, expected: str = "") -> StoredImage:
+    """Return the tar of `reference` in `folder`.
+
+    Raises UsageError for a reference with a digest, without a tar, and for another id than
+    `expected`.
+    """
+    if "@" in reference:
+        raise UsageError(
+            f"{reference}: a tar carries no repository digest, so this name cannot be given to "
+            "an image",
+            hint="name the image by its tag",
+        )
+    kept = stored(folder, reference)
+    if kept is None:
+        raise UsageError(
+            f"there is no tar of {reference} in {folder}",
+            hint=f"orchestrator images pull --image {reference} --tar {folder}",
+        )
+    if expected and not kept.image.id.startswith(wanted_id(expected)):
+        raise UsageError(f"{kept.tar} holds {kept.image.id}, which is not the one of --expect")
+    return kept
+
+
+def distribute(
+    engines: Sequence[NodeEngine],
+    kept: StoredImage,
     *,
     limit: int,
-) -> Iterator[Look]:
-    """Bring the image in `tar` onto every node, at most `limit` at a time; yield each node's new look as it is done."""
+    progress: Callable[[str], None],
+) -> SpreadReport:
+    """Load the tar `kept` on every node without its image, and check again.
+
+    `progress` receives lines of text.
+    """
+    reference = kept.reference
+    wanted = _as_stored(kept)
+    replies = {reply.node: reply for reply in _inspect(engines, reference, limit)}
+    before = judge(reference, list(replies.values()), wanted)
+    odd = [engine for engine in engines if engine.node.name in before.odd]
+    if odd:
+        size = f"{kept.bytes / 1e9:.1f} GB"
+        count = f"{len(odd)} of {len(engines)} nodes"
+        progress(f"loading {short(kept.image.id)} ({size}) on {count}")
+    start = time.monotonic()
     work = each(
-        nodes,
-        lambda node, stopped: open_engine(node, stopped).install(tar, image, reference),
+        odd,
+        lambda engine, stopped: engine.install(kept.tar, kept.image, reference, stopped),
         limit=limit,
     )
-    for _, look in work:
-        yield look
+    for number, (_, reply) in enumerate(work, 1):
+        replies[reply.node] = reply
+        seconds = time.monotonic() - start
+        outcome = reply.problem or "done"
+        progress(f"  {reply.node}: {outcome} ({number} of {len(odd)}, {seconds:.1f} s)")
+    return judge(reference, list(replies.values()), wanted)
 
 
-def sentence(report: SpreadReport) -> str:
-    """One line that says whether the nodes agree, and which do not."""
-    if report.equal and report.wanted:
-        return f"all {len(report.nodes)} nodes have {short(report.wanted.image.id)}"
-    parts = [f"no answer from {', '.join(report.silent)}"] if report.silent else []
-    if report.wanted is not None:
-        parts = [f"not on {', '.join(report.odd)}" if report.odd else "", *parts]
-        return f"{short(report.wanted.image.id)} is wanted ({report.wanted.why}): {'; '.join(filter(None, parts))}"
-    if any(node.image for node in report.nodes):
-        parts = ["the nodes differ, and nothing says which image is the right one", *parts]
-    elif report.odd:
-        parts = [f"no image on {', '.join(report.odd)}", *parts]
-    return "; ".join(parts)
+def judge(reference: str, replies: Sequence[EngineReply], wanted: Wanted | None) -> SpreadReport:
+    """Compare every node's image with `wanted`; None stands for the most frequent image."""
+    images = [reply.image for reply in replies if reply.image]
+    if wanted is None and (most := common(images)):
+        count = sum(image.same_as(most) for image in images)
+        wanted = Wanted(most, f"{count} of {len(replies)} nodes have it")
+    nodes = tuple(_judged(reply, wanted) for reply in replies)
+    return SpreadReport(reference, wanted, nodes)
+
+
+def _judged(reply: EngineReply, wanted: Wanted | None) -> NodeImage:
+    if reply.problem:
+        return NodeImage(reply.node, "no answer", None, reply.problem)
+    if reply.image is None:
+        return NodeImage(reply.node, "missing", None)
+    right = wanted is not None and reply.image.same_as(wanted.image)
+    return NodeImage(reply.node, "present" if right else "other", reply.image)
+
+
+def _inspect(engines: Sequence[NodeEngine], reference: str, limit: int) -> list[EngineReply]:
+    work = each(engines, lambda engine, stopped: engine.inspect(reference, stopped), limit=limit)
+    replies = {reply.node: reply for _, reply in work}
+    return [replies[engine.node.name] for engine in engines]
+
+
+def _as_stored(kept: StoredImage) -> Wanted:
+    return Wanted(kept.image, f"the tar {kept.tar}")
+
+
+def _completed(wanted: Wanted | None, replies: Sequence[EngineReply]) -> Wanted | None:
+    """Return `wanted` with the whole id, if it has the beginning of an id that a node has."""
+    if wanted is None:
+        return None
+    for reply in replies:
+        if reply.image and reply.image.id.startswith(wanted.image.id):
+            same = reply.image.id == wanted.image.id
+            return wanted if same else replace(wanted, image=reply.image)
+    return wanted

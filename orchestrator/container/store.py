@@ -1,6 +1,7 @@
-"""Images as tars on shared storage: `<name>_<tag>.<64 hex digits>.tar`, each with a small JSON file beside it.
+"""Images as tars on shared storage: `<name>_<tag>.<64 hex digits>.tar` and a JSON file for each.
 
-Both are written to a temporary name, synced and renamed; the JSON comes last, so a tar that has one is whole.
+Both are written to a temporary name, synced and renamed. The JSON file is written last: its tar is
+complete.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from orchestrator.errors import InputError, SetError, is_full
 from orchestrator.onnode.kernel.regular import parse, read_bytes
 
 CLOCK_SKEW_S = 3600
-"""How far ahead the clock of the host that wrote a tar may be."""
+"""Tolerated difference from the clock of the host that wrote a tar."""
 SPARE_BYTES = 1_000_000_000
-"""Left free on the file system besides the tar, so that others do not fail because of it."""
+"""Left free on the file system for its other users."""
+READABLE_CHARACTERS = 120
+"""Length of the readable part of a file name; with the digest it stays below 255 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """A whole tar on shared storage."""
+    """A complete tar on shared storage. `bytes` is its size, `created_ms` Unix milliseconds."""
 
     tar: Path
     reference: str
@@ -48,32 +51,31 @@ class StoredImage:
 
 
 def tar_name(reference: str, image: Image) -> str:
-    """Return the file name of an image's tar: readable, and with the whole digest."""
-    readable = re.sub(r"[^A-Za-z0-9.-]+", "_", reference)[:120].strip("_.")
+    """Return the file name of an image's tar: a readable part, and the whole digest."""
+    cleaned = re.sub(r"[^A-Za-z0-9.-]+", "_", reference)
+    readable = cleaned[:READABLE_CHARACTERS].strip("_.")
     return f"{readable}.{image.id.removeprefix('sha256:')}.tar"
 
 
 def stored(folder: Path, reference: str) -> StoredImage | None:
-    """Return the newest whole tar of `reference` in `folder`, or None; one of another user only where none is ours or root's."""
-    found = [
-        one
-        for path in sorted(folder.glob("*.tar.json"))
-        if (one := _read(path)) and one.reference == reference
-    ]
-    return max(
-        found, key=lambda one: (_owner(one.tar) in (os.getuid(), 0), one.created_ms), default=None
-    )
+    """Return the newest complete tar of `reference` in `folder`, or None.
+
+    Tars of this user and of root go before tars of other users.
+    """
+    tars = [_read(path) for path in sorted(folder.glob("*.tar.json"))]
+    matching = [tar for tar in tars if tar is not None and tar.reference == reference]
+    return max(matching, key=lambda tar: (_is_trusted(tar.tar), tar.created_ms), default=None)
 
 
-def _owner(path: Path) -> int:
+def _is_trusted(path: Path) -> bool:
     try:
-        return path.stat().st_uid
+        return path.stat().st_uid in (os.getuid(), 0)
     except OSError:
-        return -1
+        return False
 
 
 def _read(path: Path) -> StoredImage | None:
-    """Return what the JSON file says; None when it cannot be used or its tar is not as long as it says."""
+    """Return the content of a JSON file; None if it is unusable or its tar has another size."""
     try:
         data = parse(read_bytes(path))
         image = Image(
@@ -83,43 +85,44 @@ def _read(path: Path) -> StoredImage | None:
             int(data["image"]["bytes"]),
         )
         tar = path.with_suffix("")
-        known = StoredImage(
-            tar, data["reference"], image, int(data["bytes"]), int(data["created_ms"])
-        )
-        from_the_future = known.created_ms > (time.time() + CLOCK_SKEW_S) * 1000
-        return known if tar.stat().st_size == known.bytes and not from_the_future else None
+        size = int(data["bytes"])
+        created_ms = int(data["created_ms"])
+        in_future = created_ms > (time.time() + CLOCK_SKEW_S) * 1000
+        if in_future or tar.stat().st_size != size:
+            return None
+        return StoredImage(tar, data["reference"], image, size, created_ms)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def keep(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) -> StoredImage:
-    """Write the tar that the engine sends in `pieces` into `folder`.
+def save(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) -> StoredImage:
+    """Write the tar `pieces` from the engine into `folder`.
 
-    Raises InputError when there is no room or the folder cannot be written, EngineError when the tar does not hold
-    `image`. Nothing of it is left in either case.
+    Raises InputError if the folder has no room or is not writable, SetError if it fills up,
+    EngineError if the tar does not contain `image`. No file remains then.
     """
     path = folder / tar_name(reference, image)
     check_room(folder, image)
     try:
-        with _written(path) as file:
+        with _renamed_at_end(path) as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()
             _check_content(Path(file.name), image)
         size = path.stat().st_size
-        known = StoredImage(path, reference, image, size, time.time_ns() // 1_000_000)
-        with _written(path.with_name(path.name + ".json")) as file:
-            file.write(json.dumps(known.to_json(), indent=2).encode() + b"\n")
+        kept = StoredImage(path, reference, image, size, time.time_ns() // 1_000_000)
+        with _renamed_at_end(path.with_name(path.name + ".json")) as file:
+            file.write(json.dumps(kept.to_json(), indent=2).encode() + b"\n")
     except OSError as error:
         raise (SetError if is_full(error) else InputError)(
             f"{path}: cannot be written: {error.strerror or error}",
             hint=f"df -h {folder}, or another folder: --tar DIR",
         ) from error
-    return known
+    return kept
 
 
 def check_room(folder: Path, image: Image) -> None:
-    """Raise InputError when `folder` cannot be made or its file system has no room for `image`."""
+    """Make `folder`. Raises InputError if that fails or its file system has no room for `image`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
@@ -127,17 +130,18 @@ def check_room(folder: Path, image: Image) -> None:
         raise InputError(
             f"{folder}: {error.strerror or error}", hint="another folder: --tar DIR"
         ) from error
-    if free < image.size + SPARE_BYTES:
+    needed = image.size + SPARE_BYTES
+    if free < needed:
         raise InputError(
             f"{folder}: {free / 1e9:.1f} GB free, and the tar of {short(image.id)} needs about "
-            f"{(image.size + SPARE_BYTES) / 1e9:.1f} GB",
+            f"{needed / 1e9:.1f} GB",
             hint="another folder: --tar DIR",
         )
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when the block ends well, and is gone when it does not."""
+def _renamed_at_end(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file. It becomes `path` at the end of the block; an error removes it."""
     temporary = path.with_name(f".{path.name[-200:]}.tmp.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -150,16 +154,16 @@ def _written(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _check_content(path: Path, image: Image) -> None:
-    """Raise EngineError unless the saved tar names `image`: its configuration, or its manifest in newer engines."""
-    digits = image.id.removeprefix("sha256:")
+    """Raise EngineError unless the tar names `image`.
+
+    The id is that of its configuration, in newer engines that of its manifest.
+    """
+    digits = image.id.removeprefix("sha256:").encode()
     try:
         with tarfile.open(path) as tar:
-            texts = [
-                file.read()
-                for name in ("manifest.json", "index.json")
-                if name in tar.getnames() and (file := tar.extractfile(name))
-            ]
+            present = {"manifest.json", "index.json"} & set(tar.getnames())
+            texts = [file.read() for name in present if (file := tar.extractfile(name))]
     except (tarfile.TarError, EOFError) as error:
         raise EngineError(f"the engine's tar of {short(image.id)} is damaged: {error}") from error
-    if not any(digits.encode() in text for text in texts):
+    if not any(digits in text for text in texts):
         raise EngineError(f"the engine's tar does not hold the image {image.id}")

@@ -39,7 +39,7 @@ class NamedNode:
 
 
 def parse_nodes(text: str) -> list[NamedNode]:
-    """Return the nodes in `text`, in order. Raises UsageError for wrong, missing or repeated names."""
+    """Return the nodes in `text`. Raises UsageError for wrong, missing or repeated names."""
     nodes = [node for word in _words(text) for node in _nodes_of(word)]
     if not nodes:
         raise UsageError(
@@ -54,7 +54,7 @@ def parse_nodes(text: str) -> list[NamedNode]:
 
 
 def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
-    """Return `nodes`. Raises UsageError for the address of a container engine, which runs no commands."""
+    """Return `nodes`. Raises UsageError for an address that is not an SSH address."""
     for node in nodes:
         if node.address and not node.address.startswith("ssh://"):
             raise UsageError(
@@ -65,7 +65,7 @@ def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
 
 
 def expand(text: str) -> list[str]:
-    """Expand Slurm's short form: `n[1-3],m` gives n1 n2 n3 m. Raises UsageError for a malformed text."""
+    """Expand Slurm's short form: `n[1-3],m` gives n1 n2 n3 m. Raises UsageError if malformed."""
     return [name for word in _words(text) for name in _names_of(word)]
 
 

@@ -104,7 +104,7 @@ class Ssh:
         return _answer(node, outcome, time.monotonic() - start, deadline)
 
     def _connection(self, node: NamedNode, timeout_s: float) -> Connection:
-        """Return a connection of fabric, which applies the user, port, keys and jump hosts of ssh_config."""
+        """Return a connection of fabric, which applies ssh_config: user, port, keys, jump hosts."""
         from fabric import Connection
         from paramiko import RejectPolicy
 
@@ -135,7 +135,7 @@ class Ssh:
 
 
 def known_hosts_files(ssh_config: Any) -> list[Path]:
-    """Return the existing known_hosts files of the user and the machine, as ssh_config names them."""
+    """Return the existing known_hosts files that ssh_config names, the user's files first."""
     user = ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
     machine = ssh_config.get(
         "globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"

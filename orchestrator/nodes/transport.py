@@ -1,4 +1,4 @@
-"""Ways to run a command on a node: the protocol, the answers, and transports that are local processes.
+"""Ways to run a command on a node: on this host, with srun, and the protocol of all transports.
 
 SSH is in ssh.py, many nodes at a time in fanout.py.
 """
@@ -77,15 +77,15 @@ class Transport(Protocol):
         timeout_s: float,
         stopped: threading.Event,
     ) -> NodeAnswer:
-        """Run `argv` on `node` with `stdin` and return its answer. Failures of the node do not raise.
+        """Run `argv` on `node` with `stdin` and return its answer.
 
-        The command is ended after `timeout_s`, or as soon as `stopped` is set.
+        Failures of the node do not raise. The command is ended after `timeout_s`, or as soon as `stopped` is set.
         """
         ...
 
 
 class Deadline:
-    """The end of a wait: `timeout_s` and a grace period from now, or as soon as `stopped` is set."""
+    """The end of a wait: `timeout_s` and GRACE_S from now, or when `stopped` is set."""
 
     def __init__(self, timeout_s: float, stopped: threading.Event) -> None:
         self.timeout_s = timeout_s

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from until import now_ms
 
-from orchestrator.container.image import Image, Look, common, images_in, wanted_id
+from orchestrator.container.engine import EngineReply
+from orchestrator.container.image import Image, common, images_in, wanted_id
 from orchestrator.container.local import split_reference
-from orchestrator.container.spread import judge, sentence
-from orchestrator.container.store import keep, stored, tar_name
+from orchestrator.container.spread import judge
+from orchestrator.container.store import StoredImage, save, stored, tar_name
 from orchestrator.errors import OrchestratorError, UsageError
 
 REFERENCE = "orchestrator-test/tiny:1"
@@ -29,11 +30,11 @@ def an_image(digit: str, *digests: str) -> Image:
 
 def test_the_wanted_image_is_the_one_most_nodes_have() -> None:
     looks = [
-        Look("a", an_image("1")),
-        Look("b", an_image("2")),
-        Look("c", an_image("1")),
-        Look("d"),
-        Look("e", problem="no route"),
+        EngineReply("a", an_image("1")),
+        EngineReply("b", an_image("2")),
+        EngineReply("c", an_image("1")),
+        EngineReply("d"),
+        EngineReply("e", problem="no route"),
     ]
     report = judge(REFERENCE, looks, None)
     assert [node.state for node in report.nodes] == [
@@ -44,13 +45,15 @@ def test_the_wanted_image_is_the_one_most_nodes_have() -> None:
         "no answer",
     ]
     assert (report.odd, report.silent, report.equal) == (["b", "d"], ["e"], False)
-    assert "not on b, d" in sentence(report) and "no answer from e" in sentence(report)
+    assert "not on b, d" in report.summary and "no answer from e" in report.summary
 
 
 def test_a_tie_says_that_nothing_tells_which_is_right() -> None:
-    report = judge(REFERENCE, [Look("a", an_image("1")), Look("b", an_image("2"))], None)
+    report = judge(
+        REFERENCE, [EngineReply("a", an_image("1")), EngineReply("b", an_image("2"))], None
+    )
     assert report.wanted is None and not report.equal
-    assert "nothing says which" in sentence(report)
+    assert "nothing says which" in report.summary
 
 
 def test_images_with_a_common_repository_digest_are_the_same() -> None:
@@ -87,13 +90,13 @@ def test_an_answer_that_is_not_understood_is_an_error(text: str) -> None:
 
 def test_a_tar_that_does_not_hold_the_image_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(OrchestratorError):
-        keep(tmp_path, REFERENCE, an_image("1"), [b"this is no tar"])
+        save(tmp_path, REFERENCE, an_image("1"), [b"this is no tar"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tar_for_which_there_is_no_room_is_refused_before_it_is_written(tmp_path: Path) -> None:
     with pytest.raises(OrchestratorError, match="GB free"):
-        keep(tmp_path, REFERENCE, Image("sha256:" + "1" * 64, size=10**18), iter([]))
+        save(tmp_path, REFERENCE, Image("sha256:" + "1" * 64, size=10**18), iter([]))
 
 
 def test_the_tar_is_named_after_its_digest(tmp_path: Path) -> None:
@@ -125,6 +128,65 @@ def test_of_several_tars_ours_counts_and_none_from_the_future(tmp_path: Path) ->
         os.chown(found.tar, 12345, -1)
         found = stored(tmp_path, REFERENCE)
         assert found is not None and found.image.id == an_image("1").id
+
+
+# ---- with a stand-in for the engine's command line ----
+
+STAND_IN = """\
+#!{python}
+import json, pathlib, sys
+option, host, *words = sys.argv[1:]
+assert option == ("--url" if sys.argv[0].endswith("podman") else "--host")
+store = pathlib.Path(host.removeprefix("unix://"))
+if not store.exists():
+    sys.exit("Cannot connect to the engine")
+images = json.loads(store.read_text())
+match words:
+    case ["image", "inspect", name]:
+        if name not in images:
+            sys.exit("Error: No such image: " + name)
+        print(json.dumps([{{"Id": images[name]}}]))
+    case ["load", "--quiet", "--input", tar]:
+        loaded = pathlib.Path(tar).read_text()
+        store.write_text(json.dumps(images | {{loaded: loaded}}))
+    case ["tag", loaded, name]:
+        store.write_text(json.dumps(images | {{name: images[loaded]}}))
+    case _:
+        sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize("command", ["docker", "podman"])
+def test_nodes_with_a_socket_are_checked_and_made_equal(
+    tmp_path: Path, orchestrator: Run, command: str
+) -> None:
+    program = tmp_path / "bin" / command
+    program.parent.mkdir()
+    program.write_text(STAND_IN.format(python=sys.executable))
+    program.chmod(0o755)
+    image = an_image("a")
+    stores = {"n1": {}, "n2": {REFERENCE: an_image("b").id}, "n3": {image.id: image.id}}
+    for name, images in stores.items():
+        (tmp_path / name).write_text(json.dumps(images))
+    tar = tmp_path / tar_name(REFERENCE, image)
+    tar.write_text(image.id)
+    kept = StoredImage(tar, REFERENCE, image, len(image.id), now_ms())
+    tar.with_name(f"{tar.name}.json").write_text(json.dumps(kept.to_json()))
+    env = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+    def images(action: str, names: str) -> subprocess.CompletedProcess[str]:
+        addresses = ",".join(f"{name}=unix://{tmp_path}/{name}" for name in names.split())
+        options = ("--engine-command", command, "--image", REFERENCE, "--tar", tmp_path)
+        return orchestrator("images", action, *options, "--nodes", addresses, "--json", env=env)
+
+    before = images("check", "n1 n2 n3")
+    assert before.returncode == 1, before.stderr
+    assert states(before) == {"n1": "missing", "n2": "other", "n3": "missing"}
+    done = images("distribute", "n1 n2 n3 away")
+    assert done.returncode == 4, done.stderr
+    assert states(done) == {"n1": "present", "n2": "present", "n3": "present", "away": "no answer"}
+    assert "on 3 of 4 nodes" in done.stderr and "n2: done" in done.stderr
+    assert images("check", "n1 n2 n3").returncode == 0
 
 
 # ---- with engines ----

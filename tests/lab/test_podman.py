@@ -22,7 +22,7 @@ from run_sets import Set
 from test_set import SYSTEM, TOP, WORKLOAD, Bench, bench_at, minutes_by_hand
 from until import LIMIT_S, until
 
-from orchestrator.container.podman import reachable
+from orchestrator.container.local import reachable
 
 if TYPE_CHECKING:
     from labs import Lab

@@ -1,0 +1,121 @@
+"""The image store of a node, through the command line of its engine.
+
+The command line is the only interface that every node offers. The docker SDK reaches no node
+through srun, cannot run `sudo -n docker`, and accepts unknown host keys over SSH. The SDK is for
+the engine of this host (local.py): the command line would write a registry password to a file.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.container.image import EngineError, Image, images_in
+from orchestrator.nodes.fanout import choose_transport
+from orchestrator.nodes.names import NamedNode
+from orchestrator.nodes.ssh import Ssh
+from orchestrator.nodes.transport import NodeAnswer, ThisHost, Transport
+
+INSPECT_S = 60.0
+LOAD_S = 3600.0
+_ABSENT = ("no such image", "image not known", "unable to find image", "no such object")
+
+# One round trip: load a missing image, tag it, and inspect the result. All values are arguments.
+INSTALL = r"""
+tar=$1 id=$2 ref=$3; shift 3
+if ! "$@" image inspect "$id" >/dev/null 2>&1; then
+    [ -r "$tar" ] || {
+        echo "cannot read $tar on this node; is it on shared storage?" >&2
+        exit 66
+    }
+    "$@" load --quiet --input "$tar" >&2 || exit
+fi
+"$@" tag "$id" "$ref" && exec "$@" image inspect "$ref"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReply:
+    """The image in a node's engine, None if missing.
+
+    `problem` is the reason for a missing reply, else "".
+    """
+
+    node: str
+    image: Image | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class NodeEngine:
+    """The image store of `node`. `command` calls its engine, such as ("sudo", "-n", "docker")."""
+
+    node: NamedNode
+    transport: Transport
+    command: tuple[str, ...]
+    load_timeout_s: float = LOAD_S
+
+    @classmethod
+    def at_socket(
+        cls, node: NamedNode, command: Sequence[str], load_timeout_s: float = LOAD_S
+    ) -> NodeEngine:
+        """Return the engine at the node's address, which the command line on this host reaches."""
+        option = "--url" if os.path.basename(command[-1]) == "podman" else "--host"
+        remote = (*command, option, node.address)
+        return cls(node, ThisHost(), remote, load_timeout_s)
+
+    def inspect(self, reference: str, stopped: threading.Event) -> EngineReply:
+        """Return the image with the name `reference`. Failures of the node do not raise."""
+        argv = [*self.command, "image", "inspect", reference]
+        return self._reply(self.transport.run(self.node, argv, b"", INSPECT_S, stopped))
+
+    def install(
+        self, tar: Path, image: Image, reference: str, stopped: threading.Event
+    ) -> EngineReply:
+        """Load `tar` if `image` is missing, name it `reference`, and return the new state."""
+        argv = ["sh", "-c", INSTALL, "orchestrator", str(tar), image.id, reference, *self.command]
+        return self._reply(self.transport.run(self.node, argv, b"", self.load_timeout_s, stopped))
+
+    def _reply(self, answer: NodeAnswer) -> EngineReply:
+        name = self.node.name
+        if answer.ok:
+            try:
+                images = images_in(answer.text)
+            except EngineError as error:
+                return EngineReply(name, problem=error.message)
+            return EngineReply(name, images[0] if images else None)
+        complaint = "\n".join(answer.complaints).lower()
+        if answer.answered and any(text in complaint for text in _ABSENT):
+            return EngineReply(name)
+        return EngineReply(name, problem=self._problem(answer))
+
+    def _problem(self, answer: NodeAnswer) -> str:
+        if answer.answered and answer.returncode == 127:
+            return f"there is no `{self.command[0]}` on PATH"
+        # The engine's message is above srun's last line, which only repeats the exit code.
+        lines = [line for line in answer.complaints if not line.startswith("srun:")]
+        return lines[-1] if answer.answered and lines else answer.message
+
+
+def engines_of(
+    nodes: Sequence[NamedNode],
+    command: Sequence[str],
+    *,
+    ssh_config: str | None = None,
+    load_timeout_s: float = LOAD_S,
+) -> list[NodeEngine]:
+    """Return the engine of each node: at its socket, over SSH, or through srun in an allocation."""
+    default = choose_transport(ssh_config=ssh_config)
+    ssh = Ssh(config_file=ssh_config)
+    engines = []
+    for node in nodes:
+        if node.address.startswith(("unix:", "tcp:")):
+            engine = NodeEngine.at_socket(node, command, load_timeout_s)
+        else:
+            transport = ssh if node.address else default
+            engine = NodeEngine(node, transport, tuple(command), load_timeout_s)
+        engines.append(engine)
+    return engines
