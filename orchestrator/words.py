@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from math import isfinite
 
-TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator score`
+TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, TextIO

@@ -1,4 +1,4 @@
-"""When a scheduler is asked again: soon after something changed, and never more than 60 times within any hour."""
+"""When to ask a scheduler again: soon after a change, and at most 60 times within any hour."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from collections.abc import Callable
 HOUR_S = 3600.0
 FIRST_S, STEADY_S = 3.0, 90.0
 QUICK = 20
-"""So many questions within an hour may follow each other quickly; after them STEADY_S lie between two: 40 an hour more."""
+"""This many questions within an hour may follow each other quickly; then one every STEADY_S: 40
+an hour more."""
 
 
 def pause_s(asked: int, since: int) -> float:
-    """Return the least seconds from the last question to the next one.
+    """Return the least seconds from the last question to the next.
 
-    `asked`: questions within the last hour. `since`: those since something changed.
+    `asked`: questions within the last hour. `since`: those since the last change.
     """
     return STEADY_S if asked >= QUICK else min(FIRST_S * 1.5 ** max(0, since - 1), STEADY_S)
 
 
 class Asking:
-    """The questions to one scheduler, about all sets that are watched together. `clock` gives seconds."""
+    """The questions to one scheduler, about all watched sets together. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -38,17 +39,17 @@ class Asking:
         )
 
     def asked(self) -> None:
-        """A question was put now."""
+        """Count a question now."""
         self._asked.append(self._forget())
         self._since += 1
         self._late = random.uniform(1.0, 1.2)  # the watchers of a whole lab should not ask in step
 
     def changed(self) -> None:
-        """Something is as it was not before: the next question may come soon."""
+        """Note a change: the next question may come soon."""
         self._since = 0
 
     def _forget(self) -> float:
-        """Forget what was asked more than an hour ago; return the time."""
+        """Forget questions more than an hour old; return the time."""
         now = self.clock()
         while self._asked and self._asked[0] <= now - HOUR_S:
             self._asked.popleft()

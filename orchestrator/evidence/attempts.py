@@ -1,4 +1,4 @@
-"""One record per attempt at a run, and one per node of it: exit codes, times, who was late, what drifted."""
+"""One record per attempt at a run, and one per node of it: exit codes, times, lateness, drift."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from orchestrator.onnode.kernel.records import NodeRunRecord, RunRecord
 
 @dataclass(frozen=True, slots=True)
 class NodePart:
-    """One node's part of one attempt: exit code, seconds, and how many seconds after the others it began and ended.
+    """One node's part of one attempt: exit code, seconds, and its lateness at start and end, in
+    seconds.
 
-    `slow` is notably late at either end. `relative` is its time over the middle time of the other nodes'. What is None is
-    not known.
+    `slow`: notably late at either end. `relative` is its time over the median time of the other
+    nodes. Unknown values are None.
     """
 
     node: str
@@ -32,7 +33,7 @@ class NodePart:
 
 @dataclass(frozen=True, slots=True)
 class RunAttempt:
-    """One attempt at a run. Times are Unix milliseconds, 0 where they are not known."""
+    """One attempt at a run. Times are Unix milliseconds, 0 if unknown."""
 
     run: int
     attempt: int
@@ -50,13 +51,13 @@ class RunAttempt:
 
     @property
     def end_state(self) -> str:
-        """The outcome, and of an attempt without one its state."""
+        """Return the outcome, or the state of an attempt without one."""
         return self.outcome or self.state
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A knob that did not hold at the end of a run."""
+    """A host setting that did not hold at the end of a run."""
 
     run: int
     attempt: int
@@ -71,7 +72,7 @@ class Drift:
 
 
 def read_attempts(evidence: SetEvidence) -> tuple[RunAttempt, ...]:
-    """Return every attempt whose state can be read, by run and attempt."""
+    """Return every attempt with a readable state, by run and attempt."""
     found = []
     for run, number in evidence.tried:
         current, record = evidence.run(run), evidence.attempt(run, number)
@@ -101,7 +102,8 @@ def _attempt(
 
 
 def _parts(record: RunRecord, ends: dict[int, NodeRunRecord]) -> tuple[NodePart, ...]:
-    """Return one part per node, in rank order; a node that did not tell has the exit code that the loop noted."""
+    """Return one part per node, in rank order; without a node's own record, the exit code noted
+    by the loop."""
     told = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
     times = [_seconds(end) for end in told]
     begin, middle = (
@@ -136,7 +138,7 @@ def _relative(times: Sequence[float], own: float) -> float | None:
 
 
 def slow_nodes(attempts: Iterable[RunAttempt]) -> list[tuple[str, int, float]]:
-    """Return (node, attempts in which it was late, mean lateness in seconds then), the worst first."""
+    """Return (node, late attempts, their mean lateness in seconds), the worst first."""
     late: dict[str, list[float]] = {}
     for attempt in attempts:
         for part in attempt.nodes:
@@ -147,7 +149,7 @@ def slow_nodes(attempts: Iterable[RunAttempt]) -> list[tuple[str, int, float]]:
 
 
 def drifts(evidence: SetEvidence) -> list[Drift]:
-    """Return every knob that did not hold at the end of a run."""
+    """Return every host setting that did not hold at the end of a run."""
     return [
         Drift(
             run,

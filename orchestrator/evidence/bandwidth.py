@@ -1,4 +1,5 @@
-"""The deep step's measurements, preflight/deep-<job>.tsv: bus bandwidth of groups of nodes, and what that says of one."""
+"""The results of the bandwidth test, preflight/deep-<job>.tsv: bus bandwidth of groups of nodes,
+and of single nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ COLUMNS = ("round", "nodes", "way", "bytes", "seconds", "busbw_gbps", "wrong", "
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One all-reduce over `nodes`; `gbps` is GB/s, 0.0 where it failed, and then `note` says why."""
+    """One all-reduce over `nodes`; `gbps` is GB/s, 0.0 for a failure with its reason in `note`."""
 
     job: str
     round: str
@@ -30,7 +31,7 @@ def measurements(evidence: SetEvidence) -> list[Measurement]:
 
 
 def parse(text: str, job: str = "") -> list[Measurement]:
-    """Return the measurements in a table with COLUMNS; its header and torn lines are left out."""
+    """Return the measurements in a table with COLUMNS, without its header and torn lines."""
     found = []
     for line in text.splitlines():
         cells = line.split("\t")
@@ -45,14 +46,15 @@ def parse(text: str, job: str = "") -> list[Measurement]:
 
 
 def per_node(found: Iterable[Measurement]) -> dict[str, float]:
-    """Return the GB/s that each node is capable of, of `best_of_each`."""
+    """Return the GB/s of each node, by `best_of_each`."""
     return {node: one.gbps for node, one in best_of_each(found).items()}
 
 
 def best_of_each(found: Iterable[Measurement]) -> dict[str, Measurement]:
     """Return each node's best measurement among those with the fewest nodes.
 
-    A group is as fast as its slowest member, so one good group clears all of its nodes, and a slow node has none.
+    A group is as fast as its slowest member, so one good group clears all of its nodes, and a slow
+    node has none.
     """
     best: dict[str, Measurement] = {}
     for one in found:

@@ -1,4 +1,4 @@
-"""The bundle of a set: its files, where it sets each variable, who gave the value, and whether it was edited since."""
+"""The bundle of a set: its files, the place and source of each variable, and later edits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.regular import MAX_BYTES, read_bytes
 
 MOST_BYTES = 256 << 20
-"""What is taken of a bundle in all; ours have less than one MB beside the benchmark's code."""
+"""The most bytes read of a bundle; ours have less than one MB besides the benchmark's code."""
 _EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
 
 
 def files(evidence: SetEvidence) -> dict[str, bytes]:
-    """Return path in the bundle -> content, in order. Links, byte code and what is no file are no part of it, a bundle that is
-    a link out of the set is none, and of one larger than MOST_BYTES the rest is left out; all but byte code is a finding."""
+    """Return path in the bundle -> content, in order. Links, byte code, special files, and
+    content beyond MOST_BYTES are left out, and a bundle that is a link out of the set is empty.
+    All of that but byte code is a finding."""
     found: dict[str, bytes] = {}
     bundle, left = evidence.layout.bundle, MOST_BYTES
     if os.path.lexists(bundle) and not is_inside(bundle, evidence.layout.root):
@@ -44,7 +45,7 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
 
 
 def _scripts(evidence: SetEvidence) -> list[str]:
-    """Return the names of the files that set variables, in the order in which they do."""
+    """Return the names of the files that set variables, in their order."""
     names = evidence.findings.names(evidence.layout.bundle)
     return [name for name in names if name.startswith("config_") and name.endswith(".sh")] + [
         "rccl_env.sh"
@@ -63,7 +64,8 @@ def places(evidence: SetEvidence) -> dict[str, str]:
 
 
 def origins(evidence: SetEvidence) -> dict[str, str]:
-    """Return name -> `layer: file:line` of the document that gave the value; {} when the bundle has none on record."""
+    """Return name -> `layer: file:line` of the document with the value; {} without origins in
+    the bundle."""
     lines = evidence.findings.text(evidence.layout.bundle / "origins.tsv", LARGEST).splitlines()
     rows = [cells for line in lines[1:] if len(cells := line.split("\t")) == 5]
     return {
@@ -72,7 +74,7 @@ def origins(evidence: SetEvidence) -> dict[str, str]:
 
 
 def edited(evidence: SetEvidence) -> list[str]:
-    """Return the files that set variables and are no more what the manifest says."""
+    """Return the variable-setting files that differ from the manifest."""
     made = evidence.findings.json(evidence.layout.bundle / "manifest.json").get("outputs")
     known = made if isinstance(made, dict) else {}
     hashes = {name: _sha256(evidence, name) for name in _scripts(evidence) if name in known}
@@ -80,7 +82,7 @@ def edited(evidence: SetEvidence) -> list[str]:
 
 
 def _sha256(evidence: SetEvidence, name: str) -> str:
-    """Return the hash of a file, "" where `places` could not read it either, which is a finding."""
+    """Return the hash of a file, "" if `places` could not read it either, which is a finding."""
     try:
         return hashlib.sha256(read_bytes(evidence.layout.bundle / name)).hexdigest()
     except OSError:

@@ -1,4 +1,4 @@
-"""The tables of checks that preflight.sh and the jobs of a set wrote, and the verdicts in them."""
+"""The tables of checks by preflight.sh and by the jobs of a set, and their verdicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from orchestrator.onnode.policy.verdict import ORDER, NodeVerdict, Row, Verdicts
 
 
 def parse_table(text: str) -> list[Row]:
-    """Return the rows of a table with COLUMNS; its header, torn lines and lines with other verdicts are left out."""
+    """Return the rows of a table with COLUMNS, without its header, torn lines and unknown
+    verdicts."""
     rows = []
     for one in text.split("\n"):
         cells = one.rstrip("\r").split("\t")
@@ -30,7 +31,8 @@ def judge(
     problems: Mapping[str, str],
     untried: Mapping[str, str] | None = None,
 ) -> Verdicts:
-    """Return the verdicts on `nodes`: `problems` are words about those that did not answer, `untried` about those never asked."""
+    """Return the verdicts on `nodes`: `problems` explains missing answers, `untried` lists nodes
+    never asked."""
     told: dict[str, list[Row]] = {name: [] for name in nodes}
     together, left_out = [], untried or {}
     words = {**problems, **left_out}

@@ -1,4 +1,4 @@
-"""The environment of a set's runs as it was evaluated."""
+"""The evaluated environment of a set's runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ LARGEST = 1 << 20
 
 
 def evaluated(evidence: SetEvidence) -> dict[str, str]:
-    """Return the values in a set's environment.sh; {} when there is none."""
+    """Return the values in a set's environment.sh; {} without the file."""
     text = evidence.findings.text(evidence.layout.environment, LARGEST)
     return {name: shown(value) for name, value in declared(text).items()}

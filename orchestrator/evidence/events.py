@@ -1,6 +1,6 @@
-"""Why nodes were set aside, blamed or lost, and who has to pull the image: from the event files of the jobs.
+"""Excluded, blamed and lost nodes, and pending image pulls, from the event files of the jobs.
 
-For sets that are older than those, from jobs/<id>.json.
+Sets older than event files have them in jobs/<id>.json.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from orchestrator.onnode.kernel.records import LIMIT, JobRecord
 from orchestrator.onnode.kernel.regular import open_regular
 
 MOST_BYTES = 64 << 20
-"""What is read of one job's event file, from its beginning."""
+"""The most bytes read from the start of one job's event file."""
 MOST_REPLAYED, LONGEST_LINE = 1 << 30, 1 << 20
-"""What is read of it where every event counts, and of one line."""
+"""The most bytes read if every event counts, and of one line."""
 MOST_LINE = 8192
 MOST_TEXT = 300
 _PULLS = ("lacks", "pulling", "pulled", "failed")
@@ -36,7 +36,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A node that the loop stopped using: why, and during which run and attempt (0: before the first)."""
+    """An excluded node: the reason, and the run and attempt (0: before the first)."""
 
     node: str
     reason: str = ""
@@ -44,7 +44,8 @@ class SetAside:
     attempt: int = 0
     time_ms: int = 0
     kind: str = ""
-    """What was wrong: check, image, container, tunables, network, versions, deep, gate, silent, exit, hung or lost."""
+    """The kind of problem: check, image, container, tunables, network, versions, deep, gate,
+    silent, exit, hung or lost."""
 
     @property
     def when(self) -> str:
@@ -53,17 +54,19 @@ class SetAside:
 
 @dataclass(slots=True)
 class Told:
-    """What a set's jobs noted about nodes, each in order. `lost` is Slurm's word, its state as the reason."""
+    """The notes of a set's jobs about nodes, each in order. `lost` are nodes down by Slurm, with
+    its state as the reason."""
 
     aside: list[SetAside] = field(default_factory=list)
     blamed: list[SetAside] = field(default_factory=list)
     lost: list[SetAside] = field(default_factory=list)
     lacking: dict[str, str] = field(default_factory=dict)
-    """Of the last job: who has to pull the image yet, and how far it is ("": it waits for its turn)."""
+    """Of the last job: nodes that still have to pull the image, and their progress ("": waiting
+    for a turn)."""
 
 
 def read_told(evidence: SetEvidence) -> Told:
-    """Return what became of nodes, job by job."""
+    """Return the notes about nodes, job by job."""
     told = Told()
     for job in evidence.jobs:
         noted = {"aside": told.aside, "lost": told.lost, "blamed": told.blamed}
@@ -74,7 +77,7 @@ def read_told(evidence: SetEvidence) -> Told:
             elif (one := _noted(event)) is not None:
                 noted[event.word].append(one)
                 known.add((event.word, one.node, one.run, one.attempt))
-        # The record of the job says the same where there are events; it is all there is of sets made before them.
+        # With events the job's record repeats them; sets made before events have only the record.
         told.aside += [
             one
             for one in aside_of(job)
@@ -97,7 +100,7 @@ def _of_job(evidence: SetEvidence, job_id: str) -> Iterator[Event]:
 
 
 def event_files(evidence: SetEvidence, job_id: str) -> list[Path]:
-    """Return where the event files of a job are, one for each group of nodes."""
+    """Return the event files of a job, one for each group of nodes."""
     if not _plain(job_id):
         return []
     more = evidence.findings.numbers(evidence.layout.root, f"events-{job_id}.", ".tsv")
@@ -120,7 +123,7 @@ def _noted(event: Event) -> SetAside | None:
 
 
 def aside_of(job: JobRecord) -> list[SetAside]:
-    """Return what can be used of a job's own list of the nodes that it set aside."""
+    """Return the usable entries of a job's own list of excluded nodes."""
     return [one for item in job.set_aside if (one := _set_aside(item)) is not None]
 
 
@@ -139,7 +142,8 @@ def _set_aside(item: object) -> SetAside | None:
 
 
 def _events(path: Path, findings: Findings) -> Iterator[Event]:
-    """Yield the events with one of _WORDS, in order. A file has a line for every check of every node: only these are parsed."""
+    """Yield the events with one of _WORDS, in order. A file has a line for every check of every
+    node: only these are parsed."""
     try:
         with open_regular(path) as file:
             content = file.read(MOST_BYTES)
@@ -169,7 +173,7 @@ def _places(content: bytes, word: bytes) -> Iterator[tuple[int, int]]:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """Return the event in a whole line of an event file; None for anything else."""
+    """Return the event in a whole line of an event file; None for other lines."""
     if not line.endswith(b"\n"):
         return None
     cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
@@ -178,7 +182,8 @@ def parse_event(line: bytes) -> Event | None:
 
 
 def read_events(path: PathLike) -> Iterator[Event]:
-    """Yield the events of a file in order; lines that are none are left out. Raises OSError when it cannot be read."""
+    """Yield the events of a file in order, without damaged lines. Raises OSError if it is
+    unreadable."""
     with open_regular(path) as file:
         while (line := file.readline(LONGEST_LINE)) and file.tell() < MOST_REPLAYED:
             event = parse_event(line)

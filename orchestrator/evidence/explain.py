@@ -1,7 +1,8 @@
-"""Why a set is pending, slow, paused, hung or failed: one sentence, the lines that say so, what to type next. docs/explain.md
+"""Why a set is pending, slow, paused, hung or failed: one sentence, the lines that say so, what to
+type next. docs/explain.md
 
-The rules are data: onnode/policy/causes.py for what programs print, waits.py for what Slurm and the loop say. Of each log only
-its two ends are read.
+The rules are data: onnode/policy/causes.py for what programs print, waits.py for what Slurm and the
+loop say. Of each log only its two ends are read.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ _SILENT = {
 
 @dataclass(frozen=True)
 class Proof:
-    """A line that says so. `line` counts from 1, below 0 from the end of the file (-1: the last one), 0: no line of a file."""
+    """A line that says so. `line` counts from 1, below 0 from the end of the file (-1: the last
+    one), 0: no line of a file."""
 
     file: str
     line: int
@@ -80,7 +82,8 @@ class Proof:
 
 @dataclass
 class Explanation:
-    """`cause` is a name of docs/explain.md, the set's state where nothing is wrong, or `unknown`."""
+    """`cause` is a name of docs/explain.md, the set's state where nothing is wrong, or
+    `unknown`."""
 
     state: str
     cause: str
@@ -322,7 +325,8 @@ class _Set:
         return [Proof(self.named(log), 0, f"the last MLLOG key is {key}")] if key else []
 
     def words(self, at: RunRecord | None, deeper_than: int | None) -> Explanation | None:
-        """What Slurm, the job's output, the loop and its checks say of the end, where that is deeper than what the logs tell."""
+        """What Slurm, the job's output, the loop and its checks say of the end, where that is
+        deeper than what the logs tell."""
         for cause, text, proofs, node in self.said(at):
             if deeper_than is None or cause.grade < deeper_than:
                 return self.by(cause, text, proofs, node, at)
@@ -406,5 +410,6 @@ class _Set:
 
 
 def explain(files: SetEvidence, one: SetPicture) -> Explanation:
-    """Return why the set is in the state of its picture. Raises nothing: what cannot be read tells nothing."""
+    """Return why the set is in the state of its picture. Raises nothing: what cannot be read
+    tells nothing."""
     return _Set(files, one).explain()

@@ -1,6 +1,6 @@
-"""Reading what stands in a set folder: bounded, regular files only, and every trouble as a Finding.
+"""Bounded reading of the files in a set folder: regular files only, and every problem as a Finding.
 
-What is missing is no trouble: a set that has just begun has hardly any file.
+A missing file is no problem: a new set has hardly any file.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from orchestrator.onnode.kernel.records import Finding, R, numbers, read
 from orchestrator.onnode.kernel.regular import open_regular, parse, read_bytes
 
 TEXT_BYTES = 4 << 20
-"""What is read of a table or a text."""
+"""The most bytes read of a table or a text."""
 MOST_NAMES = 20_000
-"""What is read of a folder."""
+"""The most names read of a folder."""
 
 
 class Findings(list[Finding]):
-    """What could not be used, each thing once."""
+    """Unusable files, each once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Findings(list[Finding]):
             self.append(finding)
 
     def record(self, kind: type[R], path: Path | str) -> R | None:
-        """Return the record in a file; None when it is missing, or cannot be used, which is noted."""
+        """Return the record in a file; None if it is missing, or unusable, which is noted."""
         found = read(kind, path)
         if isinstance(found, Finding):
             self.put(found)
@@ -59,7 +59,7 @@ class Findings(list[Finding]):
         return value
 
     def text(self, path: Path | str, limit: int = TEXT_BYTES) -> str:
-        """Return a text file; of one that is longer than `limit` bytes the beginning."""
+        """Return a text file, or the first `limit` bytes of a longer one."""
         try:
             with open_regular(path) as file:
                 content = file.read(limit + 1)
@@ -73,7 +73,7 @@ class Findings(list[Finding]):
         return content[:limit].decode("utf-8", "replace")
 
     def names(self, folder: Path | str) -> list[str]:
-        """Return the names in a folder that are not hidden, in order; [] without one."""
+        """Return the visible names in a folder, in order; [] without the folder."""
         found: list[str] = []
         try:
             with os.scandir(folder) as entries:
@@ -90,16 +90,17 @@ class Findings(list[Finding]):
         return sorted(found)
 
     def numbers(self, folder: Path | str, prefix: str = "", suffix: str = "") -> list[int]:
-        """Return the numbers k of the files or folders `<prefix><k><suffix>` in a folder, rising."""
+        """Return the rising numbers k of the files or folders `<prefix><k><suffix>` in a folder."""
         return numbers(self.names(folder), suffix, prefix)
 
 
 def is_inside(path: Path | str, folder: Path) -> bool:
-    """Return whether what `path` leads to lies in `folder`, links followed."""
+    """Return whether `path` lies in `folder`, links followed."""
     real = os.path.realpath(folder)
     return os.path.realpath(path).startswith(f"{real}{os.sep}")
 
 
 def is_node_name(name: str) -> bool:
-    """Return whether `name` can be that of a node: it goes to terminals and into pages as it is."""
+    """Return whether `name` is a possible node name: it goes to terminals and into pages
+    unchanged."""
     return 0 < len(name) <= 255 and name.isprintable()

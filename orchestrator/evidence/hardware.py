@@ -1,4 +1,4 @@
-"""What the nodes of a set wrote about themselves: nodes/<node>/hardware.json."""
+"""The nodes' own hardware records: nodes/<node>/hardware.json."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.evidence.sets import SetEvidence
 
 
 def captured(evidence: SetEvidence, members: Collection[str]) -> dict[str, str]:
-    """Return those of `members` that all nodes which tell them tell alike, as text."""
+    """Return the values of `members` that are equal on all nodes with a value, as text."""
     answers: dict[str, set[str]] = {}
     for node in evidence.node_folders:
         for name, value in evidence.findings.json(

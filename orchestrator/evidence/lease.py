@@ -1,4 +1,4 @@
-"""Who holds a set, and what that means to whoever looks."""
+"""The holder of a set, as seen by a reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def held_by(
     layout: Layout, viewer: Holder, jobs: Mapping[str, Job], world: World = THIS
 ) -> tuple[Holder, HolderVerdict] | None:
-    """Return who holds the set and what has become of them, `jobs` being what the scheduler shows; None when nobody does."""
+    """Return the holder of the set and its verdict; None without a holder. `jobs` are those of
+    the scheduler."""
     try:
         return look(
             layout.loop_lock, viewer, lambda job: job in jobs and jobs[job].alive, world=world
@@ -30,7 +31,7 @@ def held_by(
 
 
 def submitter(asked: SubmissionRecord) -> Holder:
-    """Return who submitted, with the job, as far as the record says it."""
+    """Return the submitter, with the job, as far as recorded."""
     kinds = {item.name: int if item.type == "int" else str for item in fields(Holder)}
     known: dict[str, Any] = {
         name: value for name, value in asked.by.items() if type(value) is kinds.get(name)

@@ -1,4 +1,4 @@
-"""The ledger of a set against itself and against what is in the set: every record or file that is not as it was put on record."""
+"""The ledger of a set compared with itself and with the set: every record or file that differs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ CLOCK_STEP_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """What is wrong with a record (by its number, 0 for none) or a file (relative to the set, "" for none)."""
+    """A problem of a record (by its number, 0 for none) or a file (relative to the set, "" for
+    none)."""
 
     record: int
     file: str
@@ -37,10 +38,11 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class LedgerVerdict:
-    """`head` stands for all records; `torn`: the last line was never finished, and the next record will cover it.
+    """`head` covers all records; `torn`: the last line is unfinished, and the next record will
+    cover it.
 
-    `clock`: records whose time is long before that of the record before them. The chain proves their order, so a set is valid
-    with them.
+    `clock`: records with a time long before that of the previous record. The chain proves their
+    order, so the set stays valid.
     """
 
     head: str
@@ -55,7 +57,8 @@ class LedgerVerdict:
 
 
 def verify(root: Path) -> LedgerVerdict:
-    """Compare a set's ledger with itself and with the set. Raises nothing: what cannot be read is a problem."""
+    """Compare a set's ledger with itself and with the set. Never raises: an unreadable file is a
+    problem."""
     try:
         entries, torn = ledger.read(root)
     except OSError as error:
@@ -93,7 +96,7 @@ def head_of(root: Path) -> str:
 
 
 def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield where a line does not follow from the one before it."""
+    """Yield lines that do not follow from the previous line."""
     expected, before = 1, ""
     for index, one in enumerate(entries):
         if not one.kind:
@@ -127,7 +130,8 @@ def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
 
 
 def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield the records before which a clock was set back. Clocks of several hosts differ by less than CLOCK_STEP_MS."""
+    """Yield the records before which a clock was set back. Clocks of several hosts differ by
+    less than CLOCK_STEP_MS."""
     for before, one in pairwise(one for one in entries if one.kind):
         if one.time_ms < before.time_ms - CLOCK_STEP_MS:
             times = f"{_utc(one.time_ms)}, is before that of record {before.number}, {_utc(before.time_ms)}"
@@ -139,7 +143,7 @@ def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
 
 
 def _utc(time_ms: int) -> str:
-    """Return a time to the minute; as a number where no calendar has it."""
+    """Return a time to the minute; as a number outside any calendar."""
     try:
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(time_ms / 1000))
     except (OverflowError, ValueError, OSError):
@@ -147,7 +151,7 @@ def _utc(time_ms: int) -> str:
 
 
 def _anchors(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
-    """Yield records that are not those which other files of the set know."""
+    """Yield records that differ from those known to other files of the set."""
     hashes = {one.number: one.hash for one in entries}
     known = [(f"jobs/{job.job_id}.json", job.ledger) for job in evidence.jobs]
     known += [(f"submissions/{one.number}.json", one.ledger) for one in evidence.submissions]
@@ -169,7 +173,7 @@ def _of(entries: Iterable[LedgerRecord], kind: str) -> list[LedgerRecord]:
 
 
 def _repeated(entries: list[LedgerRecord], what: str, *members: str) -> Iterator[Mismatch]:
-    """Yield records about what another one is about already."""
+    """Yield records that repeat the subject of another record."""
     seen: Counter[tuple[str, ...]] = Counter()
     for one in entries:
         key = tuple(str(one.data.get(name)) for name in members)
@@ -251,7 +255,7 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
         was = asked.get(_number(one, "number"))
         if was is None or was.job_id != one.data.get(
             "job_id"
-        ):  # whoever cancelled may have been killed before it noted that
+        ):  # `cancel` may have been killed before it noted that
             yield Mismatch(
                 one.number,
                 "",
@@ -296,7 +300,7 @@ def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mi
 
 
 def _differing(data: Any, state: RunRecord) -> list[str]:
-    """Return the members in which an attempt is not as on record."""
+    """Return the members in which an attempt differs from its record."""
     record = checked(RunRecord, data) if isinstance(data, dict) else None
     if record is None:
         return ["all of it"]
@@ -351,7 +355,7 @@ def _number(one: LedgerRecord, name: str, otherwise: int = 0) -> int:
 
 
 def _sha256(path: Path) -> str:
-    """Return the hash of a file; "" where it cannot be read."""
+    """Return the hash of a file; "" if it is unreadable."""
     try:
         whole = hashlib.sha256()
         with open_regular(path) as file:

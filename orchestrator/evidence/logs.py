@@ -1,4 +1,4 @@
-"""Finding and following the logs of a set."""
+"""Find and follow the logs of a set."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ PAUSE_S = 0.5
 
 
 def newest_runs(evidence: SetEvidence, nexp: int) -> list[int]:
-    """Return the runs that the last job works on, or worked on last; without its word the last one with an attempt; or 0."""
+    """Return the current or last runs of the last job; without its record the last run with an
+    attempt; or 0."""
     runs = [run for run, _ in going(evidence.job)] if evidence.job is not None else []
     found = sorted({min(run, nexp) for run in runs if run and evidence.attempts_of(run)})
     return found or [max((run for run, _ in evidence.tried if run <= nexp), default=0)]
 
 
 def run_logs(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> list[Path]:
-    """Return the log of one node in one attempt, without a run those of all that go on. Raises UsageError with what there is.
+    """Return the log of one node in one attempt, without a run those of all active runs. Raises
+    UsageError with the choices.
 
-    `node` "": the one that logs for all.
+    `node` "": the node that logs for all.
     """
     evidence = SetEvidence(run_set.layout.root)
     runs = newest_runs(evidence, run_set.record.nexp) if run is None else [run]
@@ -62,7 +64,8 @@ def _run_log(
 
 
 def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
-    """Return the rank that `node`, a rank or a name, means in an attempt. Raises UsageError with the names there are."""
+    """Return the rank of `node`, a rank or a name, in an attempt. Raises UsageError with the
+    choices."""
     record = read(RunRecord, layout.attempt_state(run, attempt))
     names = record.nodes if isinstance(record, RunRecord) else []
     if node in names:
@@ -73,7 +76,7 @@ def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
 
 
 def job_log(layout: Layout) -> Path:
-    """Return the output of the newest job that printed something. Raises UsageError when none did."""
+    """Return the output of the newest job that printed something. Raises UsageError without any."""
     outputs = list(layout.root.glob("job_*.out"))
     if not outputs:
         raise UsageError(
@@ -86,7 +89,7 @@ def job_log(layout: Layout) -> Path:
 def _changed(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except OSError:  # a link to nowhere
+    except OSError:  # a broken link
         return 0.0
 
 
@@ -100,9 +103,9 @@ def follow(
     job: bool,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[Path, bytes]]:
-    """Yield (log, new bytes) until the run that was asked for is final, or without one until the set ends.
+    """Yield (log, new bytes) until the requested run is final, or without one until the set ends.
 
-    Of several runs that go on, each new piece in turn.
+    Of several active runs, each new piece in turn.
     """
     watch = Watch(run_set, scheduler, PAUSE_S)
     paths: list[Path] = []
@@ -110,7 +113,7 @@ def follow(
     while True:
         ended = not watch.look().live or (run is not None and _final(run_set.layout, run, attempt))
         wanted = _wanted(run_set, run, attempt, node, job)
-        for path in dict.fromkeys([*paths, *wanted]):  # last words before the next run's log
+        for path in dict.fromkeys([*paths, *wanted]):  # the last output before the next run's log
             for part in _rest(path, offsets.setdefault(path, 0)):
                 offsets[path] += len(part[1])
                 yield part
@@ -128,7 +131,7 @@ def _wanted(
     except UsageError:
         if run is not None and run > run_set.record.nexp:
             raise
-        return []  # nothing has started yet
+        return []  # nothing has started so far
 
 
 def _final(layout: Layout, run: int, attempt: int | None) -> bool:
@@ -147,7 +150,7 @@ def _rest(path: Path, offset: int) -> Iterator[tuple[Path, bytes]]:
 
 
 def content(path: Path, offset: int = 0) -> Iterator[bytes]:
-    """Yield a log from `offset` on, in pieces, as it is. Raises OSError."""
+    """Yield a log from `offset` on, in pieces, unchanged. Raises OSError."""
     with open_regular(path) as file:
         file.seek(offset)
         while chunk := file.read(CHUNK):

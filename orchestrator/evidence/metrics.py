@@ -1,4 +1,5 @@
-"""A log directory as metrics in the text format of Prometheus, version 0.0.4, for the textfile collector of its node exporter."""
+"""A log directory as Prometheus metrics (text format 0.0.4), for the textfile collector of its
+node exporter."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from orchestrator.onnode.kernel.records import REHEARSAL
 FAILURES = ("not_converged", "infrastructure", "interrupted")
 """Outcomes of attempts that are no success."""
 MOST = 80
-"""Characters of a label's value."""
+"""The most characters of a label's value."""
 Labels = tuple[tuple[str, str], ...]
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -29,12 +30,12 @@ class Family:
     samples: dict[Labels, float] = field(default_factory=dict)
 
     def add(self, value: float, **labels: str) -> None:
-        """Add `value` to the sample with these labels, which may be of anybody's files."""
+        """Add `value` to the sample with these labels, which may come from anybody's files."""
         key = tuple((name, clean(text, MOST)) for name, text in labels.items())
         self.samples[key] = self.samples.get(key, 0.0) + value
 
     def lines(self) -> list[str]:
-        """Return the family as text; nothing where it has no sample."""
+        """Return the family as text; nothing without a sample."""
         head = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} {self.kind}"]
         found = [
             f"{self.name}{_labels(labels)} {_number(value)}"
@@ -69,9 +70,10 @@ def exposition(found: Iterable[Family]) -> str:
 
 
 def families(sets: Iterable[tuple[SetEvidence, SetPicture]], now_s: float) -> list[Family]:
-    """Return the metrics of `sets`, newest first: what their files say, with what the scheduler said of them.
+    """Return the metrics of `sets`, newest first, from their files and the scheduler's answers.
 
-    Counts are gauges: what is removed from the log directory counts no more. Times are seconds, as Prometheus has them.
+    Counts are gauges: sets removed from the log directory no longer count. Times are seconds, by
+    Prometheus' convention.
     """
     found = {
         name: Family(f"orchestrator_{name}", "gauge", text) for name, text in _FAMILIES.items()

@@ -1,4 +1,5 @@
-"""What became of each node of a set: what it ran and how fast, its preflight, its bandwidth, whether it was set aside."""
+"""The history of each node of a set: its runs and their speed, its preflight, its bandwidth, its
+exclusion."""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ from orchestrator.onnode.policy.verdict import NodeVerdict, Row
 
 @dataclass(slots=True)
 class NodeHistory:
-    """One node. `minutes_with` is the mean time to train of the good runs that it took part in; `_without` of the others."""
+    """One node. `minutes_with` is the mean time to train of the good runs with it; `_without` of
+    the others."""
 
     node: str
     parts: list[tuple[RunAttempt, NodePart]] = field(default_factory=list)
     spare: bool = False
-    """It waited, or `waits` still, to take the place of another one."""
+    """It was a spare node; `waits`: it still is."""
     waits: bool = False
     minutes_with: float | None = None
     minutes_without: float | None = None
@@ -35,9 +37,9 @@ class NodeHistory:
     preflight: NodeVerdict | None = None
     set_aside: list[SetAside] = field(default_factory=list)
     blamed: list[SetAside] = field(default_factory=list)
-    """Of attempts that died: why it was held to be this node's fault."""
+    """Dead attempts blamed on this node, with the reason."""
     lost: list[SetAside] = field(default_factory=list)
-    """Slurm gave it up while a job had it; the reason is Slurm's word for its state."""
+    """Slurm marked it down during a job; the reason is Slurm's state."""
 
     @property
     def ranks(self) -> list[int]:
@@ -53,7 +55,8 @@ class NodeHistory:
 
     @property
     def exits(self) -> list[int]:
-        """Exit codes of its own other than 0, in order; 143 is that of a node that was ended because another one failed."""
+        """Return its own exit codes other than 0, in order; 143 is that of a node ended because
+        another failed."""
         return [
             part.exit
             for _, part in self.parts
@@ -71,7 +74,7 @@ class NodeHistory:
 
     @property
     def relative(self) -> float | None:
-        """Mean of its time over the others' in good attempts."""
+        """Return the mean of its time over the others' in good attempts."""
         found = [part.relative for part in self._good if part.relative is not None]
         return mean(found) if found else None
 
@@ -121,7 +124,8 @@ def _part_json(attempt: RunAttempt, part: NodePart) -> dict[str, Any]:
 def read_history(
     evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None
 ) -> list[NodeHistory]:
-    """Return every node that a job of the set had, those with ranks first. `attempts` are the set's where they were read."""
+    """Return every node of the set's jobs, those with ranks first. `attempts` are the set's if
+    already read."""
     found: dict[str, NodeHistory] = {}
     tried = list(read_attempts(evidence) if attempts is None else attempts)
 
@@ -169,7 +173,7 @@ def _add_minutes(
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that ran runs together, and the minutes to train of their good ones, by run."""
+    """Nodes that ran runs together, and the minutes to train of their good runs, by run."""
 
     nodes: tuple[str, ...]
     runs: tuple[int, ...]
@@ -191,7 +195,8 @@ class NodeGroup:
 def read_groups(
     evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None
 ) -> list[NodeGroup]:
-    """Return the groups of nodes that had good runs, by their first run; [] where all runs were on the same nodes."""
+    """Return the groups of nodes with good runs, by their first run; [] if all runs had the same
+    nodes."""
     found: dict[tuple[str, ...], list[tuple[int, float]]] = {}
     for one in read_attempts(evidence) if attempts is None else attempts:
         value = (
@@ -222,7 +227,7 @@ def verdicts(evidence: SetEvidence) -> dict[str, NodeVerdict]:
 
 
 def suspicions(history: Sequence[NodeHistory]) -> list[str]:
-    """Return sentences about nodes that look slow, each with what points at it."""
+    """Return sentences about nodes that look slow, each with its evidence."""
     return signs([_pace(one) for one in history])
 
 

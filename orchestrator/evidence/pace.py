@@ -1,7 +1,7 @@
 """Which node is slow: the one rule of `orchestrator nodes` and of the report.
 
-Bandwidth: where the deep step has judged a node, its word counts and nothing is concluded from the numbers again; elsewhere its
-rule does (onnode/policy/search.py). Time: notably later or longer, which is a second and 2 %.
+Bandwidth: the verdict of the bandwidth test on a node is final; without one its rule applies
+(onnode/policy/search.py). Time: notably later or longer, which is a second and 2 %.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from dataclasses import dataclass
 from orchestrator.onnode.policy.search import too_slow, upper_quartile
 
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
-"""How the deep step's words about a node begin that makes the others slow; other words are about all nodes, or about silence."""
+"""Starts of the bandwidth test's verdicts on a node that slows the others; other texts concern
+all nodes, or silence."""
 NOTABLE_S, NOTABLE_SHARE = 1.0, 0.02
 
 
 def notable(more_s: float, of_s: float) -> bool:
-    """Return whether so many seconds more than the `of_s` of others are more than chance."""
+    """Return whether `more_s` seconds more than the `of_s` of others are beyond chance."""
     return more_s > max(NOTABLE_S, NOTABLE_SHARE * of_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What is known of a node's speed; None is not known.
+    """The known speed of a node; unknown values are None.
 
-    `gbps` is its best bandwidth in the deep step, `judged` whether that step had a verdict on it, `deep` the words if it was not a
-    pass. `seconds` is the mean of its good attempts, `relative` that over the other nodes' time. `minutes_with` and `_without` are
-    the mean times to train of the good runs that it took part in, and of the others.
+    `gbps` is its best bandwidth, `judged` whether the bandwidth test had a verdict on it, `deep`
+    its text unless passed. `seconds` is the mean of its good attempts, `relative` that over the
+    other nodes' time. `minutes_with` and `_without` are the mean times to train of the good runs
+    with and without it.
     """
 
     node: str
@@ -42,7 +44,7 @@ class Pace:
 
 
 def signs(paces: Sequence[Pace]) -> list[str]:
-    """Return sentences about nodes that look slow, each with what points at it."""
+    """Return sentences about nodes that look slow, each with its evidence."""
     ways = {one.way for one in paces}
     good = {
         way: upper_quartile(one.gbps for one in paces if one.gbps and one.way == way)

@@ -1,7 +1,7 @@
-"""One picture of sets, from their files and one scheduler query for all of them.
+"""A picture of sets, from their files and one scheduler query for all of them.
 
-The files are the truth about runs; the scheduler adds why a job waits and whether a job that stopped writing is gone.
-When it does not answer, the picture is what the files say, and says so.
+The files are the truth about runs. The scheduler adds why a job waits, and whether a silent job has
+ended. If it does not answer, the picture has only the files, and says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunPicture:
-    """One run. `minutes` is the time-to-train of a good one; `seconds` the wall time of the last attempt."""
+    """One run. `minutes` is the time-to-train of a good run; `seconds` the wall time of the last
+    attempt."""
 
     run: int
     state: str
@@ -43,23 +44,24 @@ class RunPicture:
     """From the start of its script to run_start; from run_stop to the script's end."""
     shutdown_s: float | None = None
     cold: bool | None = None
-    """It was the first one in its container."""
+    """True for the first run in its container."""
     done: bool = False
     nodes: tuple[str, ...] = ()
     evaluation: Evaluation | None = None
-    """The last one, while the run goes on."""
+    """The last evaluation of an active run."""
     evaluations: tuple[float, ...] = ()
     rates: tuple[float, ...] = ()
-    """Samples per second as logged; both the last ones, while the run goes on."""
+    """Logged samples per second of an active run; both its last ones."""
     silent_s: float | None = None
-    """How long ago its log was written to, while the run goes on."""
+    """Seconds since the last write to the log of an active run."""
     silence: RunSilence | None = None
-    """As the loop recorded it last, while the run goes on; None for a loop that records none."""
+    """The loop's last record about an active run; None for a loop that records none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetPicture:
-    """One set. Times are Unix milliseconds, scores minutes; `current` is the run being worked on, 0 for none."""
+    """One set. Times are Unix milliseconds, scores minutes; `current` is the active run, 0
+    without one."""
 
     root: Path
     set_id: str
@@ -68,36 +70,37 @@ class SetPicture:
     record: SetRecord | None = None
     job_id: str = ""
     job_state: str = ""
-    """The scheduler's word; "" when it has none, "no answer" when it gave none."""
+    """The scheduler's state; "" without one, "no answer" without an answer."""
     job_reason: str = ""
-    """Why the scheduler lets the job wait, in its words."""
+    """The scheduler's reason for a waiting job."""
     runs: tuple[RunPicture, ...] = ()
     done: int = 0
     failed: int = 0
     current: int = 0
     attempt: int = 0
     going: tuple[RunPicture, ...] = ()
-    """The runs that go on; several where they do so side by side."""
+    """The active runs; several with runs side by side."""
     attempts: int = 0
     """All attempts so far, of all runs."""
     evaluation: Evaluation | None = None
     started_ms: int = 0
     ended_ms: int = 0
     score_so_far: float | None = None
-    """Mean of the finished runs as the score takes it (mllog/olympic.py), while or until the set is scored."""
+    """Mean of the finished runs as the score takes it (mllog/olympic.py), until the set is
+    scored."""
     findings: tuple[Finding, ...] = ()
     spares: tuple[str, ...] = ()
-    """Nodes that wait to take another one's place, while a job works on the set."""
+    """Waiting spare nodes, while a job works on the set."""
     set_aside: tuple[SetAside, ...] = ()
-    """Nodes that jobs of the set stopped using, in order."""
+    """Excluded nodes, in order."""
     warnings: tuple[str, ...] = ()
-    """Of the last job."""
+    """Warnings of the last job."""
     pulling: str = ""
-    """While a job starts: how many nodes have the image, and how far those are that pull it."""
+    """While a job starts: how many nodes have the image, and the progress of the others."""
 
     @property
     def rehearsed(self) -> bool:
-        """Whether nothing of the set ran: it was played in a simulation."""
+        """Return whether the set was simulated: nothing of it ran."""
         return self.record is not None and self.record.rehearsed
 
     @property
@@ -106,21 +109,22 @@ class SetPicture:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the first job started, until its end or now."""
+        """Return seconds since the first job started, until its end or now."""
         if not self.started_ms:
             return 0.0
         return max(0.0, ((self.ended_ms or time.time() * 1000) - self.started_ms) / 1000)
 
     @property
     def usual_s(self) -> float | None:
-        """Mean wall time of the runs that are done; None before the first one is."""
+        """Return the mean wall time of the finished runs; None without one."""
         ended = [run.seconds for run in self.runs if run.done and run.seconds is not None]
         return sum(ended) / len(ended) if ended else None
 
     def left_s(self, usual_s: float | None = None) -> float | None:
-        """Return the seconds until the last run of a running set ends; None where that cannot be told.
+        """Return the seconds until the last run of a running set ends; None if unknown.
 
-        The runs to come are taken to be as long as those so far; `usual_s` is for a set where none has ended.
+        Missing runs are assumed to take as long as those so far; `usual_s` is for a set without a
+        finished run.
         """
         usual = self.usual_s or usual_s
         if self.state != "running" or usual is None:
@@ -132,12 +136,12 @@ class SetPicture:
 
 
 def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job] | None:
-    """Return the jobs of all sets that are not settled, by id, with one query; None when there is no answer."""
+    """Return the jobs of all unsettled sets by id, with one query; None without an answer."""
     names, ids = [], []
     for files in sets:
         if files.settled or files.record is None or files.record.scheduler != scheduler.name:
             continue
-        if files.record.rehearsed:  # its jobs have the numbers of other people's jobs
+        if files.record.rehearsed:  # its jobs share numbers with other people's jobs
             continue
         if files.submission is not None:
             names.append(files.record.job_name)
@@ -204,7 +208,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
 
 
 def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:
-    """Return `pulling: 3 of 8 nodes have the image (n4: 12 of 40 layers)`, "" where none lacks it."""
+    """Return `pulling: 3 of 8 nodes have the image (n4: 12 of 40 layers)`, "" if all have it."""
     if not lacking:
         return ""
     nodes = len({*job.nodes, *job.spares, *lacking})
@@ -243,7 +247,7 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
 
 
 def _with_silences(files: SetEvidence, running: list[RunPicture]) -> list[RunPicture]:
-    """Return the runs with what the loop recorded of their silence."""
+    """Return the runs with the loop's records of their silence."""
     silences = read_silences(files) if running else {}
     return [replace(run, silence=silences.get((run.run, run.attempt))) for run in running]
 
@@ -266,7 +270,7 @@ def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPict
 
 
 def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
-    """Return the pictures of sets whose files were read already."""
+    """Return the pictures of sets whose files are already read."""
     answers = {scheduler.name: ask_all(sets, scheduler) for scheduler in schedulers}
     logs, drawn = Logs(brief=len(sets) > 1), _drawn if len(sets) == 1 else _drawn_among_others
     return [
@@ -277,14 +281,14 @@ def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPi
 
 def _drawn(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
     one = picture(files, jobs, logs)
-    # A job may close its set and end between our look at its files and the scheduler's answer.
+    # A job may close its set and end between our read of its files and the scheduler's answer.
     return picture(SetEvidence(files.layout.root), jobs, logs) if one.state == "lost" else one
 
 
 def _drawn_among_others(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
     try:
         return _drawn(files, jobs, logs)
-    except Exception as error:  # a defect of ours that one set brings out must not hide the others
+    except Exception as error:  # an internal error of one set must not hide the others
         root, why = files.layout.root, f"{type(error).__name__}: {error}"[:300]
         return SetPicture(
             root,
@@ -332,7 +336,7 @@ def as_json(one: SetPicture) -> dict[str, Any]:
 
 
 def _run_json(run: RunPicture) -> dict[str, Any]:
-    """The last rate for all of them: what the curves of `watch` are drawn from would make a stream of pictures long."""
+    """Only the last rate: all values of the curves would make a stream of pictures long."""
     members = asdict(run)
     del members["evaluations"], members["rates"], members["silence"]
     silence = run.silence.silence if run.silence else None

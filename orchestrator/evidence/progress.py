@@ -1,6 +1,7 @@
-"""What the logs of a set say about its progress while they grow, and what its score is going to be. Cheap at any size.
+"""The progress and likely score of a set, from its growing logs. Cheap at any size.
 
-For first impressions; what counts for a score is read by the referee (orchestrator/mllog/reader.py), byte by byte.
+For first impressions: the referee reads the logs that count for a score
+(orchestrator/mllog/reader.py), byte by byte.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from orchestrator.onnode.kernel.regular import open_regular
 
 EVALUATIONS = ("eval_accuracy", "eval_error")
 TAIL_BYTES = 64 * 1024
-"""Read at the end of a log at the first look; also what is kept of a line that has no end."""
+"""Read from the end of a log at first; also the most that is kept of an endless line."""
 WHOLE_BYTES = 1024 * 1024
-"""Logs up to this size are read as a whole for their times; of larger ones the first and the last TAIL_BYTES."""
+"""Logs up to this size are read completely for their times; of larger ones the first and the
+last TAIL_BYTES."""
 MOST_POINTS = 200
-"""Evaluations and rates that are kept of a growing log, for its curves."""
+"""Evaluations and rates kept of a growing log, for its curves."""
 _MOST = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One evaluation: its value, the samples seen by then (0 where the log does not say), Unix milliseconds."""
+    """One evaluation: its value, the samples so far (0 if not logged), Unix milliseconds."""
 
     value: float
     samples: int
@@ -40,11 +42,13 @@ class Evaluation:
 
 
 class Tail:
-    """What a log has said so far. Fed with its bytes as they come; or, made with a path, it looks at what was added.
+    """The content of a log so far. Fed with its bytes as they come; or, made with a path, it reads
+    new bytes itself.
 
-    `start_ms` is the last run_start before the first run_stop, `stop_ms` the first run_stop (0: none yet), as with the referee;
-    `status` is the last run_stop's. `rate` is the last throughput that was logged, in samples per second; `evaluations` and `rates`
-    are the last of each, at most MOST_POINTS. `first_bytes`: so much of the file's end is read at the first look.
+    `start_ms` is the last run_start before the first run_stop, `stop_ms` the first run_stop (0:
+    none so far), as with the referee; `status` is the last run_stop's. `rate` is the last logged
+    throughput, in samples per second; `evaluations` and `rates` are the last MOST_POINTS.
+    `first_bytes`: bytes of the file's end in the first read.
     """
 
     def __init__(self, path: PathLike = "", first_bytes: int = TAIL_BYTES) -> None:
@@ -62,12 +66,12 @@ class Tail:
 
     @property
     def minutes(self) -> float | None:
-        """Time to train; None until the run has ended with success."""
+        """Return the time to train; None until the run has ended with success."""
         known = self.start_ms and self.stop_ms and self.status == "success"
         return (self.stop_ms - self.start_ms) / 60_000 if known else None
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the log; a line counts when its end is there."""
+        """Parse the next bytes of the log; a line counts once its end is there."""
         whole, newline, rest = chunk.rpartition(b"\n")
         if not newline:
             self._rest = (self._rest + chunk)[-TAIL_BYTES:]
@@ -77,7 +81,8 @@ class Tail:
         self._rest = rest[-TAIL_BYTES:]
 
     def look(self) -> Evaluation | None:
-        """Read what was added to the file, at the first look or after a jump its last part; return the last evaluation."""
+        """Read the new bytes of the file, at first or after a jump its last part; return the
+        last evaluation."""
         most = TAIL_BYTES if self._offset >= 0 else self._first_bytes
         try:
             with open_regular(self.path) as file:
@@ -114,14 +119,14 @@ class Tail:
 
 
 def tail_of(chunk: bytes) -> Tail:
-    """Return what `chunk` says, its last line included."""
+    """Return the content of `chunk`, its last line included."""
     tail = Tail()
     tail.feed(chunk + b"\n")
     return tail
 
 
 def age_s(path: PathLike) -> float:
-    """Return how long ago a file was changed, in seconds; for ever where there is none."""
+    """Return the age of a file's last change in seconds; infinite without the file."""
     try:
         return max(0.0, time.time() - os.stat(path).st_mtime)
     except OSError:
@@ -129,7 +134,7 @@ def age_s(path: PathLike) -> float:
 
 
 def read_end(path: PathLike, limit: int = TAIL_BYTES) -> bytes:
-    """Return the last `limit` bytes of a file; b"" when it cannot be read."""
+    """Return the last `limit` bytes of a file; b"" if it is unreadable."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
@@ -139,7 +144,8 @@ def read_end(path: PathLike, limit: int = TAIL_BYTES) -> bytes:
 
 
 def read_ends(path: PathLike, edge: int = TAIL_BYTES) -> bytes:
-    """Return a small log, or the two ends of a large one, each of `edge` bytes; b"" when it cannot be read."""
+    """Return a small log, or the two ends of a large one, each of `edge` bytes; b"" if it is
+    unreadable."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -153,12 +159,13 @@ def read_ends(path: PathLike, edge: int = TAIL_BYTES) -> bytes:
 
 
 def minutes(path: PathLike) -> float | None:
-    """Return the time to train of a successful run in minutes, None when that cannot be seen at the two ends of its log."""
+    """Return the time to train of a successful run in minutes, None if the two ends of its log
+    do not show it."""
     return tail_of(read_ends(path)).minutes
 
 
 def _whole(value: Any) -> int:
-    """A whole number that can be counted with; 0 for anything else."""
+    """Return a whole number within limits; 0 for another value."""
     return value if type(value) is int and 0 <= value < _MOST else 0
 
 
@@ -169,14 +176,16 @@ def _finite(value: Any) -> float | None:
 
 
 def score_so_far(benchmark: str, times: list[float], misses: int) -> float | None:
-    """Return the mean that counts of the runs so far, in minutes as `times` are; None while nothing is left of them."""
+    """Return the mean of the runs so far, in minutes as `times` are; None if nothing is left of
+    them."""
     return olympic_mean(times, misses, dropped_per_side(benchmark))
 
 
 def time_left(usual_s: float, going_s: Sequence[float], waiting: int) -> float:
-    """Return the seconds until the last run ends, when each takes `usual_s`.
+    """Return the seconds until the last run ends, if each takes `usual_s`.
 
-    `going_s`: for how long each of those has gone on that do so side by side; `waiting` runs follow as places get free.
+    `going_s`: the seconds so far of each run side by side; `waiting` runs follow as places get
+    free.
     """
     free = [max(0.0, usual_s - spent) for spent in going_s] or [0.0]
     heapify(free)
@@ -189,13 +198,13 @@ T = TypeVar("T")
 
 
 class Logs:
-    """How a picture reads logs: each time anew. `brief`: only what a table of many sets shows."""
+    """Reads logs for a picture, each time anew. `brief`: only for a table of many sets."""
 
     def __init__(self, *, brief: bool = False) -> None:
         self.brief = brief
 
     def once(self, key: tuple[int, int], read: Callable[[], T]) -> T:
-        """Return what `read` gives about an attempt, (run, attempt), that has ended."""
+        """Return `read()` for an ended attempt, (run, attempt)."""
         return read()
 
     def minutes(self, result: Path) -> float | None:
@@ -203,14 +212,15 @@ class Logs:
         return minutes(result)
 
     def tail(self, log: Path) -> Tail:
-        """Return what a log that grows has said so far."""
+        """Return the content of a growing log so far."""
         tail = Tail(log)
         tail.look()
         return tail
 
 
 class KeptLogs(Logs):
-    """Remembers: a published result is read once, of a growing log only what is new (at first its last part)."""
+    """Remembers: a published result is read once, and of a growing log only new bytes (at first
+    its last part)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,10 +1,11 @@
-"""Make the decisions of a job again from its event file, and compare them with those on record.
+"""Repeat the decisions of a job from its event file, and compare them with those on record.
 
-The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
-of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), whether all died alike
-(`repeated`), what the checks mean (`judged`), who pulls the image (`pull`), how long a run may be silent (`pulse`), that it
-hangs (`hung`), goes over sockets (`sockets`), or could not end before the job's time limit (`late`), which run a group of nodes
-takes (`take`), that it takes no more (`stops`), what is worth telling people (`notify`), why the set is closed (`ending`).
+The same events give the same decisions: eligible nodes (`hold`), chosen nodes (`placed`) and their
+ranks (`ordered`), the outcome and blame of an attempt (`outcome`), whether it was free (`free`),
+whether all died alike (`repeated`), the meaning of the checks (`judged`), the next image pull
+(`pull`), the allowed silence of a run (`pulse`), a hang (`hung`), traffic over sockets (`sockets`),
+too little time before the job's limit (`late`), the next run of a group of nodes (`take`), its last
+run (`stops`), notifications (`notify`), why the set is closed (`ending`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from orchestrator.onnode.policy.queue import Queue, fits
 
 @dataclass(frozen=True)
 class Difference:
-    """A decision that comes out otherwise now."""
+    """A decision that differs now."""
 
     event: Event
     decided: object
@@ -39,7 +40,7 @@ class Difference:
 
 @dataclass
 class Replay:
-    """How many decisions were made again, and which differ."""
+    """The number of repeated decisions, and the differences."""
 
     decisions: int
     differences: list[Difference]
@@ -47,7 +48,7 @@ class Replay:
 
 @dataclass
 class _State:
-    """What the events so far come to."""
+    """The state after the events so far."""
 
     standing: place.Standing = field(default_factory=place.Standing)
     runs: Queue = field(default_factory=Queue)
@@ -55,9 +56,10 @@ class _State:
 
 
 def replay(events: Iterable[Event]) -> Replay:
-    """Fold `events` and make every decision among them again.
+    """Fold `events` and repeat every decision among them.
 
-    The last event before a `begin` may be half a line: of a job that was killed, and that Slurm has started again.
+    The last event before a `begin` may be half a line: of a job that was killed, and that Slurm has
+    started again.
     """
     state, found, last = _State(), Replay(0, []), None
     for event in events:
@@ -87,7 +89,8 @@ def replay(events: Iterable[Event]) -> Replay:
 
 
 def _settings(event: Event) -> Settings | None:
-    """Return the settings of the job. One of another version lacks some, and has others: nothing was decided by those."""
+    """Return the settings of the job; None from another version, whose decisions used other
+    settings."""
     values = event.data().get("settings")
     if not isinstance(values, dict):
         return None

@@ -1,4 +1,5 @@
-"""One set's folder: what stands at its top, and the walk over its runs and attempts, each file read at most once."""
+"""One set's folder: its top-level files, and the walk over its runs and attempts, each file read
+at most once."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ MOST_ATTEMPTS = 999
 
 @dataclass(frozen=True, slots=True)
 class RunSet:
-    """A set that exists: where it is and what it is."""
+    """An existing set: its place and its record."""
 
     layout: Layout
     record: SetRecord
@@ -38,9 +39,10 @@ class RunSet:
 
 
 class SetEvidence:
-    """What the folder of one set says. The top of it is read at once, runs and attempts when they are asked for.
+    """The content of a set's folder. Its top is read at once, runs and attempts on demand.
 
-    Raises nothing: what cannot be used is in `findings`. `jobs` are in order, the last one last; `submission` is the newest one.
+    Never raises: `findings` has the unusable files. `jobs` are in order, the last one last;
+    `submission` is the newest.
     """
 
     def __init__(self, root: Path) -> None:
@@ -61,14 +63,16 @@ class SetEvidence:
         return found
 
     def _jobs(self) -> list[JobRecord]:
-        # Not through Layout: a log directory can hold a thousand sets, and these two are read for most of them.
+        # Not through Layout: a log directory can hold a thousand sets, and these two are read for
+        # most of them.
         folder = f"{self.layout.root}/jobs"
         names = [name for name in self.findings.names(folder) if name.endswith(".json")]
         found = (self.findings.record(JobRecord, f"{folder}/{name}") for name in names)
         return sorted((job for job in found if job is not None), key=lambda job: job.started_ms)
 
     def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
-        """Put jobs that rise by their start in the order of their submissions: clocks of batch hosts may differ by hours."""
+        """Sort jobs, rising by start, into the order of their submissions: clocks of batch hosts
+        may differ by hours."""
         if len(jobs) < 2 or (
             self.submission is not None and self.submission.job_id == jobs[-1].job_id
         ):
@@ -89,7 +93,7 @@ class SetEvidence:
 
     @cached_property
     def submissions(self) -> list[SubmissionRecord]:
-        """The readable submissions, first to last."""
+        """Return the readable submissions, first to last."""
         numbers = self.findings.numbers(self.layout.submissions, suffix=".json")
         found = (
             self.findings.record(SubmissionRecord, self.layout.submission(number))
@@ -105,7 +109,7 @@ class SetEvidence:
 
     @property
     def awaited(self) -> bool:
-        """Whether there is a submission whose job has not written a state yet."""
+        """Return whether a submission's job has not written a state so far."""
         asked = self.submission
         if (
             asked is None
@@ -119,24 +123,25 @@ class SetEvidence:
 
     @property
     def job_id(self) -> str:
-        """The job in charge: the one that is awaited, or the last one that wrote a state; "" without one."""
+        """Return the job in charge: the awaited one, or the last with a state; "" without one."""
         if self.awaited and self.submission is not None:
             return self.submission.job_id
         return self.job.job_id if self.job else ""
 
     @property
     def is_one(self) -> bool:
-        """Whether the folder is a set, or what is left of one."""
+        """Return whether the folder is a set, or the remains of one."""
         return bool(self.record or self.findings or self.jobs or self.submission)
 
     @property
     def settled(self) -> bool:
-        """Whether the files alone tell the state: the job in charge closed the set, or there is none."""
+        """Return whether the files alone show the state: the job in charge closed the set, or
+        there is no job."""
         return not self.awaited and (self.job is None or self.job.final)
 
     @cached_property
     def copy_of(self) -> str:
-        """The set that this folder is a copy of, "" for what is none: its jobs are the other's."""
+        """Return the original of a copied set, else "": a copy's jobs are the original's."""
         try:
             from orchestrator.onnode.set import ledger
 
@@ -147,7 +152,7 @@ class SetEvidence:
     # ---- the walk ----
 
     def run(self, run: int) -> RunRecord | None:
-        """Return the state of a run, None when it is not known."""
+        """Return the state of a run, None if unknown."""
         if run not in self._runs:
             self._runs[run] = self.findings.record(
                 RunRecord, f"{self.layout.root}/runs/{run}/state.json"
@@ -155,21 +160,21 @@ class SetEvidence:
         return self._runs[run]
 
     def attempts_of(self, run: int) -> list[int]:
-        """Return the attempts of a run that left a folder, rising."""
+        """Return the rising attempts of a run that left a folder."""
         return self.findings.numbers(self.layout.run(run), "attempt_")[:MOST_ATTEMPTS]
 
     @cached_property
     def tried(self) -> list[tuple[int, int]]:
-        """(run, attempt) of every attempt that left a folder, in order."""
+        """Return (run, attempt) of every attempt that left a folder, in order."""
         runs = [run for run in self.findings.numbers(self.layout.runs) if run <= MOST_RUNS]
         return [(run, attempt) for run in runs for attempt in self.attempts_of(run)]
 
     def attempt(self, run: int, attempt: int) -> RunRecord | None:
-        """Return the state of an attempt, None when it is not known."""
+        """Return the state of an attempt, None if unknown."""
         return self.findings.record(RunRecord, self.layout.attempt_state(run, attempt))
 
     def ends(self, run: int, attempt: int) -> dict[int, NodeRunRecord]:
-        """Return what the nodes of an attempt said about its end, by rank."""
+        """Return the nodes' records of the end of an attempt, by rank."""
         key = (run, attempt)
         if key not in self._ends:
             ranks = self.findings.numbers(self.layout.attempt(run, attempt), "node_", ".json")
@@ -182,7 +187,7 @@ class SetEvidence:
 
     @cached_property
     def node_folders(self) -> list[str]:
-        """The nodes that have a folder of their own in the set."""
+        """Return the nodes with a folder in the set."""
         return list(self._node_folders())
 
     def _node_folders(self) -> Iterator[str]:
@@ -193,7 +198,8 @@ class SetEvidence:
                 yield name
 
     def job_tables(self, prefix: str = "") -> list[tuple[str, str]]:
-        """Return (job, content) of the files preflight/<prefix><job>.tsv, in the order in which the jobs began."""
+        """Return (job, content) of the files preflight/<prefix><job>.tsv, in the order of the
+        jobs' starts."""
         started = {job.job_id: job.started_ms for job in self.jobs}
         names = (
             name for name in self.findings.names(self.layout.preflight) if name.endswith(".tsv")
@@ -211,7 +217,7 @@ class SetEvidence:
 
 
 def going(job: JobRecord) -> list[tuple[int, int]]:
-    """Return (run, attempt) of each run that a job says to work on, or worked on last; (0, 0) before the first."""
+    """Return (run, attempt) of a job's active or last runs; (0, 0) before the first."""
     pairs = ((one.get("run"), one.get("attempt")) for one in job.groups if isinstance(one, dict))
     found = [
         (run, attempt)
@@ -222,7 +228,7 @@ def going(job: JobRecord) -> list[tuple[int, int]]:
 
 
 def read_set_record(layout: Layout) -> SetRecord | Finding | None:
-    """Return set.json; None without one, a Finding when it cannot be used."""
+    """Return set.json; None without one, a Finding if it is unusable."""
     path = f"{layout.root}/set.json"
     found = read(SetRecord, path)
     if not isinstance(found, SetRecord):
@@ -235,7 +241,7 @@ def read_set_record(layout: Layout) -> SetRecord | Finding | None:
 
 
 def _declared(layout: Layout) -> SetRecord | None:
-    """Return what the set was declared to be, where its set.json is lost."""
+    """Return the declared set, if its set.json is lost."""
     from orchestrator.onnode.set import ledger
 
     try:
@@ -245,14 +251,14 @@ def _declared(layout: Layout) -> SetRecord | None:
 
 
 def is_set(folder: Path) -> bool:
-    """Return whether a folder has what says which set it is."""
+    """Return whether a folder has a file that identifies its set."""
     from orchestrator.onnode.set.ledger import NAME
 
     return (folder / "set.json").exists() or (folder / NAME).exists()
 
 
 def open_set(root: Path) -> RunSet:
-    """Return the set in `root`. Raises SetError when there is none or its set.json cannot be used."""
+    """Return the set in `root`. Raises SetError without one or if its set.json is unusable."""
     layout = Layout(root)
     record = read_set_record(layout)
     if isinstance(record, SetRecord):
@@ -268,7 +274,7 @@ def open_set(root: Path) -> RunSet:
 
 
 def check_log_dir(log_dir: Path) -> None:
-    """Raise SetError where the log directory is not on this machine."""
+    """Raise SetError if the log directory is not on this machine."""
     if not log_dir.is_dir():
         raise SetError(
             f"the log directory {log_dir} does not exist here",
@@ -277,7 +283,8 @@ def check_log_dir(log_dir: Path) -> None:
 
 
 def set_folders(log_dir: Path) -> list[Path]:
-    """Return the folders below `log_dir`, newest first by the time stamp in a set's name; [] without the folder."""
+    """Return the folders below `log_dir`, newest first by the time stamp in a set's name; []
+    without the folder."""
     try:
         with os.scandir(log_dir) as entries:
             names = [
@@ -294,7 +301,8 @@ def _stamp(name: str) -> tuple[str, str]:
 
 
 def surely_settled(root: Path) -> bool:
-    """Return whether the jobs alone show that the set is settled: every submission has one, and all are closed.
+    """Return whether the jobs alone show that the set is settled: every submission has one, and all
+    are closed.
 
     One small file for most sets instead of three: a log directory can hold a thousand sets.
     """

@@ -1,4 +1,5 @@
-"""How long the runs of a set have been silent by their loop's own rule, and whether the loop writes.
+"""How long the runs of a set have been silent by their loop's own rule, and whether the loop
+writes.
 
 The rule is onnode/policy/during.py. The loop records the result about once a minute (`pulse`,
 docs/events.md) and ends a run that hangs by itself; this module only reads. Event files of older
@@ -21,11 +22,13 @@ from orchestrator.onnode.policy.during import Silence, recorded
 from orchestrator.onnode.policy.said import line
 
 CAUSES = ("loop_silent", "hung", "silent")
-"""As in docs/explain.md, the most urgent first: a loop that is stuck never ends what it found hung."""
+"""As in docs/explain.md, the most urgent first: a loop that is stuck never ends what it found
+hung."""
 LOOP_SILENT_S = 300.0
 """Five pulses: the loop records one a minute, and NFS may show it a minute late."""
 TAIL_BYTES = 256 * 1024
-"""Read at the end of an event file. A pulse has 60 bytes; a run's nodes send little while it runs."""
+"""Read at the end of an event file. A pulse has 60 bytes; a run's nodes send little while it
+runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,8 @@ def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
 
 
 def _running(path: Path) -> RunSilence | None:
-    """Return the run that is running by the end of an event file; None without one or without pulses."""
+    """Return the run that is running by the end of an event file; None without one or without
+    pulses."""
     running, silence, hung, wrote_ms, has_pulses = "", None, "", 0, False
     for event in _last_events(path):
         wrote_ms = event.ms

@@ -1,4 +1,5 @@
-"""Is a set one experiment? What its nodes were when each run began, what changed since, and the proof of cold caches.
+"""Is a set one experiment? The facts of its nodes at the start of each run, later changes, and the
+proof of cold caches.
 
 Reads runs/<i>/attempt_<k>/start.tsv (docs/tuning.md).
 """
@@ -18,7 +19,8 @@ _OF_NODE = ("ready_ms", "cache_before_kib", "cache_after_kib")
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One node's caches before a run: KiB that dropping could free, before and after; None where nobody asked."""
+    """One node's caches before a run: KiB that dropping could free, before and after; None if
+    not measured."""
 
     ready_ms: int
     before_kib: int | None = None
@@ -27,7 +29,8 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class FactDifference:
-    """A fact that is not what it is in most runs of the set. `node` is * when all nodes of the run have the value."""
+    """A fact that differs from most runs of the set. `node` is * if all nodes of the run have
+    the value."""
 
     field: str
     node: str
@@ -42,7 +45,8 @@ class FactDifference:
 
 @dataclass(slots=True)
 class AttemptStart:
-    """What an attempt's nodes were when it began: `facts[field][node]`, where node * is every node not named itself."""
+    """The facts of an attempt's nodes at its start: `facts[field][node]`; * stands for every
+    node without its own value."""
 
     run: int
     attempt: int
@@ -50,13 +54,14 @@ class AttemptStart:
     caches: dict[str, Cache] = field(default_factory=dict)
 
     def value(self, name: str, node: str) -> str:
-        """Return the value of a fact on a node, "-" where the node did not tell it."""
+        """Return the value of a fact on a node, "-" if it is missing."""
         values = self.facts.get(name, {})
         return values.get(node, values.get(ALL, "-"))
 
 
 def attempt_starts(evidence: SetEvidence) -> list[AttemptStart]:
-    """Return what is known of every attempt of the set that got ready, in the order of runs and attempts."""
+    """Return the facts of every attempt of the set that got ready, in the order of runs and
+    attempts."""
     texts = (
         (run, attempt, evidence.findings.text(evidence.layout.start_table(run, attempt)))
         for run, attempt in evidence.tried
@@ -65,7 +70,8 @@ def attempt_starts(evidence: SetEvidence) -> list[AttemptStart]:
 
 
 def differences(starts: Sequence[AttemptStart]) -> list[FactDifference]:
-    """Return every fact that differs between the nodes or the runs of a set: by field, node and run."""
+    """Return every fact that differs between the nodes or the runs of a set: by field, node and
+    run."""
     found = []
     for name in dict.fromkeys(name for start in starts for name in start.facts):
         times = Counter(start.value(name, ALL) for start in starts)

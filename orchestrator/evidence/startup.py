@@ -1,7 +1,8 @@
-"""What a run costs around itself: from the start of its script to run_start, and from run_stop to the end of its script.
+"""The overhead of a run: from the start of its script to run_start, and from run_stop to the end of
+its script.
 
-The times of the script are those of the node that logs for all (node_<rank>.json), run_start and run_stop those of its log: one
-clock. The first run in a new container is cold: it compiles what the others find.
+The script's times are those of the logging node (node_<rank>.json), run_start and run_stop those of
+its log: one clock. The first run in a new container is cold: it compiles for the others.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from orchestrator.onnode.kernel.mllog_tail import telling_log
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """One attempt, in seconds; None where the log or the node does not tell.
+    """One attempt, in seconds; None if neither log nor node has the time.
 
-    `cold`: it was the first one in its container. `cache`: cold or warm, what the node's kept compile caches were ("": none).
+    `cold`: the first in its container. `cache`: cold or warm, for the node's kept compile caches
+    ("": none).
     """
 
     run: int
@@ -34,7 +36,7 @@ class StartUp:
 
 
 def read_startup(evidence: SetEvidence, run: int, attempt: int) -> StartUp | None:
-    """Return the times of one attempt; None before its script has ended where it logs."""
+    """Return the times of one attempt; None before its script has ended on the logging node."""
     log = telling_log(evidence.layout, run, attempt)
     end = next(
         (
@@ -65,13 +67,14 @@ def _between(begin_ms: int, end_ms: int) -> float | None:
 
 
 def startups(evidence: SetEvidence) -> list[StartUp]:
-    """Return every attempt of the set that came to run_start."""
+    """Return every attempt of the set that reached run_start."""
     found = (read_startup(evidence, run, attempt) for run, attempt in evidence.tried)
     return [one for one in found if one is not None and one.startup_s is not None]
 
 
 def as_json(found: Sequence[StartUp]) -> dict[str, Any]:
-    """Return the times of all attempts, and what they come to: cold ones each, of the others median, smallest and largest."""
+    """Return the times of all attempts and their summary: each cold one, and median, smallest
+    and largest of the others."""
     warm = sorted(one.startup_s for one in found if one.startup_s is not None and one.cold is False)
     ends = [one.shutdown_s for one in found if one.shutdown_s is not None]
     return {

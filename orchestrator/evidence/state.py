@@ -1,4 +1,4 @@
-"""The state of a set in one word, from what its files say and what the scheduler says."""
+"""The state of a set in one word, from its files and the scheduler."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ STATES = {
 """Every state of a set, in words."""
 
 LIVE = frozenset({"unknown", "pending", "held", "suspended", "starting", "running", "ending"})
-"""States that change by themselves, or by somebody else's word."""
+"""States that still change."""
 
 GRACE_S = 120
-"""After so long without a trace of the job, an answering scheduler's "no such job" counts. slurmctld takes a request
-within MessageTimeout (10 s by default, 100 s at most) or drops it."""
+"""After this time without a trace of the job, an answering scheduler's "no such job" counts.
+slurmctld takes a request within MessageTimeout (10 s by default, 100 s at most) or drops it."""
 
 NEVER = "no job of this name ever appeared"
 QUEUED = frozenset({"pending", "held"})
-"""States of a set whose job waits in the scheduler's queue, which says why."""
+"""States of a set whose job waits in the scheduler's queue, which has the reason."""
 
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held")
 _RELEASE = "it starts after: scontrol release {0} (or `orchestrator cancel`, then `resume`)"
@@ -65,7 +65,8 @@ _ODD = {
         "the processes of job {0} are stopped; they go on after: scancel --signal=CONT {0}",
     ),
 }
-"""States of a job in which it waits for something else than nodes: the set's state, in words, and the way out."""
+"""States of a job that waits for something other than nodes: the set's state, in words, and the
+way out."""
 _END = {
     "CANCELLED": ("cancelled", "was cancelled"),
     "TIMEOUT": ("time_limit", "was ended by its time limit"),
@@ -82,11 +83,13 @@ _END = {
     ),
     "REVOKED": ("lost", "was taken over by another cluster of the federation"),
 }
-"""How Slurm ended a job that did not close its set: the set's state, in words, and what to do before `resume`."""
+"""Ends of a job by Slurm, without closing its set: the set's state, in words, and what to do
+before `resume`."""
 
 
 def appears_within_s(asked: SubmissionRecord, world: World = THIS) -> float:
-    """Return for how many seconds more a submission without an outcome may make a job; at most 0 when it never did."""
+    """Return for how many more seconds a submission without an outcome may make a job; at most 0
+    if it never did."""
     return GRACE_S - (world.wall_ms() - asked.requested_ms) / 1000
 
 
@@ -108,14 +111,16 @@ def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Jo
 
 
 def _in_words(text: str) -> str:
-    """What Slurm says, with what it means. The table of its reasons is loaded for a set that has one: most are settled."""
+    """Return Slurm's text with its meaning. The table of its reasons is loaded only if needed:
+    most sets are settled."""
     from orchestrator.evidence.waits import words_of
 
     return words_of(text)
 
 
 def _unseen(files: SetEvidence, asked: SubmissionRecord) -> str:
-    """Why the job of a submission may be there without being shown here; "" when it would be shown."""
+    """Return why the job of a submission may exist but not be shown here; "" if it would be
+    shown."""
     from orchestrator.evidence.lease import submitter
     from orchestrator.onnode.policy.lease import unseen
 
@@ -141,7 +146,8 @@ def _judge_awaited(
 def _judge_unsettled(
     files: SetEvidence, asked: SubmissionRecord, *, answered: bool
 ) -> tuple[str, str]:
-    """Say of a submission without an outcome, and without a job, what `resume` would find: it settles it, `status` does not."""
+    """Describe a submission without an outcome and a job, as `resume` would find it: it settles
+    it, `status` does not."""
     words = asked.error or "the submission was interrupted"
     if not answered:
         return "unknown", f"{words}; the scheduler does not answer now"
@@ -156,7 +162,7 @@ def _judge_unsettled(
 
 
 def _last_words(files: SetEvidence, job_id: str) -> str:
-    """Return the last line that the job printed, which is why it ended before it had a state."""
+    """Return the last line of the job's output, which explains its end before it had a state."""
     lines = read_end(files.layout.job_output(job_id), 2048).decode("utf-8", "replace").split("\n")
     words = [line.strip() for line in lines if line.strip()]
     return (
@@ -203,7 +209,7 @@ def _judge_working(
 
 
 def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
-    """Why a job that is not shown here may be at work all the same; "" when it is gone."""
+    """Return why a job that is not shown here may still be running; "" if it has ended."""
     from orchestrator.evidence.lease import held_by
 
     viewer = THIS.holder(cluster=_cluster(files))
@@ -236,7 +242,7 @@ def _judge_queued(known: Job) -> tuple[str, str]:
 
 
 def queue_words(known: Job) -> str:
-    """Return why a job waits in Slurm's words, with its state where that is not just PENDING."""
+    """Return why a job waits in Slurm's words, with its state unless that is just PENDING."""
     if known.state == "PENDING":
         return known.reason
     return f"{known.state}: {known.reason}" if known.reason else known.state

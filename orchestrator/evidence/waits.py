@@ -1,6 +1,8 @@
-"""Why Slurm lets a job wait, refuses it or has ended it, as data: its reasons (squeue's %r), sbatch's errors and its job states.
+"""Why Slurm delays, refuses or has ended a job, as data: its reasons (squeue's %r), sbatch's errors
+and its job states.
 
-From Slurm's pages "Job Reason Codes" and "Job State Codes", and the texts of slurm_errno.c; at the end what the loop says itself.
+From Slurm's pages "Job Reason Codes" and "Job State Codes", and the texts of slurm_errno.c; at the
+end the loop's own reasons.
 """
 
 from __future__ import annotations
@@ -181,16 +183,17 @@ OWN_WORDS: tuple[Cause, ...] = (
           "make room on the shared storage, or mount it again",
           "cannot write to "),
 )  # fmt: skip
-"""What the loop says itself of an attempt or a job that ended, in its reasons."""
+"""The loop's own reasons for the end of an attempt or a job."""
 
 
 UNFIT = Cause(
     "node_unfit", PROGRAM, LEAVE_OUT, "a node failed a check", "mend it, or leave the node out", ""
 )
-"""A check of ours failed there; it says itself what is wrong."""
+"""One of our checks failed there, and has the details."""
 
 
 def words_of(text: str) -> str:
-    """Return Slurm's `text` with what it means before it: `jobs with a higher priority come first (Priority)`."""
+    """Return Slurm's `text` after its meaning: `jobs with a higher priority come first
+    (Priority)`."""
     cause = cause_in(text, WAITS) if text else None
     return f"{cause.sentence} ({text})" if cause else text

@@ -1,4 +1,5 @@
-"""Looking at sets again and again, cheaply: their small files, of logs only what is new, the scheduler rarely."""
+"""Repeated, cheap reads of sets: their small files, only new bytes of logs, the scheduler
+rarely."""
 
 from __future__ import annotations
 
@@ -31,11 +32,13 @@ QUIET_S = 60.0
 """A job whose log grew within this time is alive; Slurm is not asked then."""
 
 LOST_S = 15.0
-"""A job can be gone before its last files are seen here: NFS clients keep attributes for some seconds (acregmax)."""
+"""A job can end before its last files are visible here: NFS clients keep attributes for some
+seconds (acregmax)."""
 
 
 class Watch:
-    """Repeated looks at one set. `interval_s` None adapts to the length of the runs; `asking` is of all that are watched."""
+    """Repeated reads of one set. `interval_s` None adapts to the length of the runs; all watched
+    sets share `asking`."""
 
     def __init__(
         self,
@@ -54,19 +57,20 @@ class Watch:
         self._lost_since = 0.0
 
     def look(self) -> SetPicture:
-        """Return the set as it is now."""
+        """Return the current set."""
         files = SetEvidence(self.run_set.layout.root)
         if self.due(files):
             self.asking.asked()
             self.take(ask_all([files], self.scheduler))
-        return self.draw()  # from files that are newer than the answer
+        return self.draw()  # from files newer than the answer
 
     def draw(self) -> SetPicture:
-        """Return the set as its files are now, with what the scheduler said last."""
+        """Return the set from its current files, with the scheduler's last answer."""
         return picture(SetEvidence(self.run_set.layout.root), self._answer, self.logs)
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[SetPicture]:
-        """Yield looks until the set no longer changes by itself; the last one is its final state."""
+        """Yield pictures until the set no longer changes by itself; the last one is its final
+        state."""
         while True:
             one = self.look()
             yield one
@@ -75,19 +79,19 @@ class Watch:
             pause(self.pause_s(one))
 
     def due(self, files: SetEvidence) -> bool:
-        """Return whether the scheduler has to be asked about the set now."""
+        """Return whether to ask the scheduler about the set now."""
         if files.settled:
             return False
         if self.scheduler.name == "local":  # a look at /proc
             return True
         about = (files.job_id, files.awaited)
         if about != self._about:
-            self._about, self._answer = about, None  # nothing was said of this job yet
+            self._about, self._answer = about, None  # no answer about this job so far
             self.asking.changed()
         return self.asking.due and (self._answer is None or not self._growing(files))
 
     def take(self, answer: dict[str, Job] | None) -> None:
-        """Take the scheduler's answer."""
+        """Apply the scheduler's answer."""
         self._answer = answer
 
     def _growing(self, files: SetEvidence) -> bool:
@@ -116,7 +120,7 @@ class Watch:
 
 
 class WatchAll:
-    """Repeated looks at every set of a log directory that goes on, or did at an earlier look."""
+    """Repeated reads of every set of a log directory that is or was active."""
 
     def __init__(
         self,
@@ -131,7 +135,7 @@ class WatchAll:
         self._over: set[Path] = set()
 
     def look(self) -> list[SetPicture]:
-        """Return the sets as they are now, newest first, with at most one question to each scheduler."""
+        """Return the current sets, newest first, with at most one question to each scheduler."""
         fresh = self._find()
         files = {root: SetEvidence(root) for root in self._watches}
         by_scheduler: dict[str, list[Path]] = {}
@@ -147,12 +151,12 @@ class WatchAll:
         for root in [root for root in fresh if not found[root].live]:
             one = found.pop(root)
             del self._watches[root]
-            if one.state != "new":  # which may be submitted yet
+            if one.state != "new":  # it may still be submitted
                 self._over.add(root)
         return list(found.values())
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[list[SetPicture]]:
-        """Yield looks until none of the sets goes on any more."""
+        """Yield pictures until no set is active."""
         while True:
             found = self.look()
             yield found
@@ -161,7 +165,7 @@ class WatchAll:
             pause(min(self._watches[one.root].pause_s(one) for one in found if one.live))
 
     def _find(self) -> list[Path]:
-        """Take up the sets that may go on and are not known yet; return them."""
+        """Add and return newly active sets."""
         fresh = []
         for root in set_folders(self.log_dir):
             if root in self._over or root in self._watches:

@@ -1,4 +1,5 @@
-"""A log's bytes in blocks that end at a line end, in constant memory, for files of any size and any content.
+"""A log's bytes in blocks that end at a line end, in constant memory, for files of any size and
+content.
 
 Line ends are those of the referee's text mode: a line feed, a carriage return, or both.
 """
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 from orchestrator.onnode.kernel.regular import open_regular
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gzip import GzipFile
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 TOKEN = b":::MLLOG "
 BLOCK = 1 << 20
 LONGEST_LINE = 4 << 20
-"""A line without a line end for longer than this is cut: what stands before its last record is dropped, and a
-record longer than this is damage."""
+"""A longer line is cut: text before its last record is dropped, and a longer record is damage."""
 
 
 def open_log(path: str) -> Stream:
-    """Open a log for reading, through gzip when its name ends in .gz. Raises OSError: also for what is no regular file."""
+    """Open a log for reading, through gzip if its name ends in .gz. Raises OSError, also for
+    other kinds of files."""
     if path.endswith(".gz"):
         import gzip
 
@@ -36,9 +37,10 @@ def open_log(path: str) -> Stream:
 
 
 def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield (file offset of data[0], data, start, end): data[start:end] are whole lines; the last may lack its end.
+    """Yield (file offset of data[0], data, start, end): data[start:end] are whole lines; the last
+    may lack its end.
 
-    The lines that a read cuts in two come as small blocks of their own, so that big blocks are never copied.
+    Lines cut by a read come as small blocks of their own, so that big blocks are never copied.
     """
     offset, carry = 0, b""
     while data := stream.read(size):
@@ -62,7 +64,7 @@ def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int,
 
 
 def _first_end(data: bytes, carry: bytes) -> int:
-    """Return where the line that began in `carry` ends in `data`, which holds a line end."""
+    """Return the end in `data` of the line that began in `carry`."""
     if carry.endswith(b"\r") and not data.startswith(b"\n"):
         return 0
     feed = data.find(b"\n")
@@ -73,12 +75,14 @@ def _first_end(data: bytes, carry: bytes) -> int:
 
 
 def _essential(line: bytes) -> bytes:
-    """Return the end of an unfinished line that still matters: from its last token on, or what could begin one."""
+    """Return the end of an unfinished line that still matters: from its last token on, or a
+    possible start of one."""
     start = line.rfind(TOKEN)
     if start < 0:
         return line[-len(TOKEN) :]
     if len(line) - start > LONGEST_LINE:
-        # Still damage when the line ends, but no longer growing: half a record stays half a record.
+        # Still damage at the end of the line, but no longer growing: half a record stays half a
+        # record.
         return TOKEN + b'{"longer than": "%d bytes' % LONGEST_LINE
     return line[start:]
 
@@ -91,7 +95,8 @@ def count_lines(data: bytes) -> int:
 
 
 def line_numbers(path: str, offsets: list[int]) -> dict[int, int]:
-    """Return the numbers (from 1) of the lines that hold these bytes. Reads the file again: only for messages."""
+    """Return the numbers (from 1) of the lines with these bytes. Reads the file again: only for
+    messages."""
     wanted, numbers, lines = sorted(set(offsets), reverse=True), {}, 0
     with open_log(path) as stream:
         for base, data, start, end in blocks(stream):

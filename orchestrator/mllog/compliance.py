@@ -1,9 +1,9 @@
-"""What the referee's compliance checker says about one log, with the line and the words a person needs.
+"""The verdict of the referee's compliance checker on one log, with lines and explanations.
 
-The order of things is the referee's (mlperf_logging/compliance_checker/mlp_compliance): the config `common` first, then
-`<division>_common`, then `<division>_<benchmark>`, each one pass over all records with a state of its own. A config
-that defines a key again withdraws what an earlier one found about that key: that is how a benchmark's rules override
-the common ones, and it decides submissions.
+The order is the referee's (mlperf_logging/compliance_checker/mlp_compliance): the config `common`
+first, then `<division>_common`, then `<division>_<benchmark>`, each one pass over all records with
+its own state. A config that redefines a key withdraws earlier findings about that key: so a
+benchmark's rules override the common ones, and that decides submissions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from orchestrator.mllog import words
 from orchestrator.mllog.reader import Damage, Log, Record
 from orchestrator.mllog.rules import Condition, Config, Context, KeyRule, Rules
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -25,12 +25,12 @@ FATAL = "fatal"
 """The referee stops with a traceback at such a file: it scores nothing in that folder."""
 
 MOST_PER_RULE = 10
-"""Findings kept for one rule of one key in one file; the last of them says that there are more."""
+"""The most findings for one rule of one key in one file; the last of them counts the others."""
 MORE = " (and in more lines)"
 
 
 class LogFinding:
-    """One thing wrong in a file. `line` is 0 when the finding is about the whole file."""
+    """One problem in a file. `line` is 0 if the finding is about the whole file."""
 
     __slots__ = ("file", "key", "line", "message", "rule", "severity")
 
@@ -70,7 +70,7 @@ class Compliance:
 
 
 def check_log(log: Log, rules: Rules, *, name: str = "") -> Compliance:
-    """Check one log against a round's rules. `name` stands for the file in the findings (default: its path)."""
+    """Check one log against a round's rules. `name` replaces the file's path in the findings."""
     return _Check(log, rules, name or log.path).run()
 
 
@@ -96,7 +96,8 @@ class _Check:
         self.lasting: list[LogFinding] = []
         self.warnings: list[LogFinding] = []
         self.places: dict[LogFinding, Record | Damage] = {}
-        """Where the findings are. Their line numbers are found at the end, all in one pass over the file."""
+        """The places of the findings. Their line numbers are found at the end, in one pass over
+        the file."""
 
     def run(self) -> Compliance:
         self._report_damage(self.log.damage)
@@ -139,7 +140,7 @@ class _Check:
             finding.line = line
 
     def _report_damage(self, damage: list[Damage]) -> None:
-        """Report the first ones, and the first that the referee stops at."""
+        """Report the first damaged lines, and the first that stops the referee."""
         fatal = next((entry for entry in damage if entry.fatal), None)
         for entry in damage[:MOST_PER_RULE] + [
             entry for entry in damage[MOST_PER_RULE:] if entry is fatal
@@ -167,7 +168,7 @@ class _Check:
                 statement(context, self.records, self.queue)
         except (
             Exception
-        ) as error:  # a procedure of the rules on arbitrary log content: the referee ends here too
+        ) as error:  # a procedure of the rules on arbitrary log content: the referee ends here, too
             raise _Fatal(f"the evaluations cannot be put together: {error!r}") from error
         for key in config.keys:
             self.keyed.pop(key, None)
@@ -179,14 +180,15 @@ class _Check:
         self._count(config, seen)
 
     def _announcing(self, config: str) -> tuple[Record | None, str]:
-        """Return the record that asked for a config, and its key."""
+        """Return the record that requested a config, and its key."""
         key = "submission_division" if config.endswith("_common") else "submission_benchmark"
         return self.log.first(key), key
 
     def _walk(
         self, config: Config, context: Context, seen: dict[str, list[Record]]
     ) -> dict[str, int]:
-        """Apply the rules to the records in file order; how often each key's "at least one" rule was met."""
+        """Apply the rules to the records in file order; return how often each key's "at least
+        one" rule was met."""
         met: dict[str, int] = {}
         rules = config.keys
         for record in self.records:

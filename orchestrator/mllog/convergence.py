@@ -1,8 +1,8 @@
-"""What the referee's RCP test reads from one log, which is not what its compliance checker reads.
+"""The referee's RCP test reads one log differently from its compliance checker.
 
-Source: rcp_checker.read_submission_file. It searches the text of each record for words, in file order, so a record
-counts as an evaluation when `eval_accuracy` stands anywhere in it, and the benchmark must be logged before the
-evaluations. Where it would end with a traceback, `refused` says why.
+Source: rcp_checker.read_submission_file. It searches the text of each record in file order, so a
+record counts as an evaluation if `eval_accuracy` appears anywhere in it, and the benchmark must be
+logged before the evaluations. If it would end with a traceback, `refused` has the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.mllog.reader import (
     Record,
 )
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -41,7 +41,8 @@ _UNSET = object()
 
 
 class Convergence:
-    """`samples` to converge (epochs for the older benchmarks), FAILED when the run did not converge."""
+    """`samples` to converge (epochs for the older benchmarks), FAILED if the run did not
+    converge."""
 
     __slots__ = ("_last", "_metrics", "batch_size", "benchmark", "converged", "refused", "samples")
 
@@ -95,7 +96,8 @@ def _take(state: Convergence, entry: Record | Damage) -> None:
 
 
 def _member(entry: Record | Damage, name: str) -> Any:
-    """Return a member of the record; of a damaged one (its time is no number) only what is asked for must be there."""
+    """Return a member of the record; of a damaged record (its time is no number) only the
+    requested members must exist."""
     return getattr(entry, name) if isinstance(entry, Record) else entry.json[name]
 
 
@@ -117,7 +119,7 @@ def _stop(state: Convergence, metadata: Any) -> None:
     if not state.converged:
         return
     if state.benchmark == "stable_diffusion":
-        # The first evaluation that meets both targets counts, not the last one.
+        # The first evaluation that meets both targets counts, not the last.
         state._last = min(
             step
             for step, value in state._metrics.items()

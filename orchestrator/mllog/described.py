@@ -1,8 +1,8 @@
-"""Is what ran what was described? The logs of a set against the environment that it was given and its descriptor.
+"""The logs of a set compared with its environment and its descriptor.
 
-The bundle's `workload.json` says which key of the log comes from which variable and from which fact of the descriptor;
-`environment.sh` has the variables' values. A difference does not change a score: the rules know neither. It means that
-the code did not take a value as it was given, or that somebody gave another one than the descriptor says.
+The bundle's `workload.json` maps keys of the log to variables and facts of the descriptor;
+`environment.sh` has the variables' values. A difference does not change a score: the rules know
+neither. Either the code did not take a value, or somebody gave another than the descriptor's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from orchestrator.mllog.compliance import LogFinding
 from orchestrator.onnode.kernel.settings import declared, shown
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -25,14 +25,15 @@ DIFFERS = "differs"
 """The severity of such a finding."""
 
 SEED = "SEED"
-"""The variable whose value each run has of its own."""
+"""The variable with a different value in each run."""
 
 LARGEST = 1 << 20
-"""Bytes of environment.sh that are read."""
+"""The most bytes read of environment.sh."""
 
 
 class Expected:
-    """What a log should say under one key; `variable` and `fact` are "" where it is compared with none."""
+    """The expected value of one key; `variable` and `fact` are "" if it is compared with
+    neither."""
 
     __slots__ = ("fact", "form", "key", "value", "variable")
 
@@ -43,7 +44,8 @@ class Expected:
 
 
 def differences(source: Source, logs: list[tuple[RunFile, Log]]) -> list[LogFinding]:
-    """Return what the logs say otherwise, one finding for all runs that say the same; [] where nothing is on record."""
+    """Return the differences, one finding for all runs with the same value; [] without an
+    environment."""
     entries = source.workload.get("logged")
     expected = (
         [Expected(one) for one in entries if isinstance(one, dict)]
@@ -71,7 +73,7 @@ def _finding(
 
 
 def _compare(one: Expected, log: Log, given: dict[str, str]) -> list[tuple[Record, str]]:
-    """Return the record of the key, where the log has it, with each difference in words."""
+    """Return the record of the key, if the log has it, with each difference in words."""
     record = log.last(one.key)
     if record is None:
         return []
@@ -102,7 +104,7 @@ def _short(value: Any) -> str:
 
 
 def _same(logged: Any, wanted: str) -> bool:
-    """Whether a logged value is what was wanted: as numbers where both are, else as text."""
+    """Return whether a logged value is the expected one: as numbers if both are, else as text."""
     try:
         return math.isclose(float(logged), float(wanted), rel_tol=1e-9)
     except (TypeError, ValueError, OverflowError):
@@ -110,9 +112,9 @@ def _same(logged: Any, wanted: str) -> bool:
 
 
 def _environment(path: str) -> dict[str, str]:
-    """Return the variables that the runs were given; {} where they are not on record."""
+    """Return the variables of the runs; {} if they are not on record."""
     try:
-        # A pipe is waited for when it is opened, and a large file fills the memory.
+        # Opening a pipe would wait, and a large file would fill the memory.
         if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:
             return {}
         with open(path, encoding="utf-8", errors="surrogateescape") as file:

@@ -1,10 +1,11 @@
-"""What an unfinished set can still become: the range of its score, its chance to pass RCP, what it may still lose.
+"""The outlook of an unfinished set: the range of its score, its chance to pass RCP, and failures it
+can afford.
 
-The runs to come are drawn 1,000 times, each from what is known: with a weight of four runs from the reference's own
-sample counts (scaled to this batch size), and else from the runs seen so far, those drawn included (a Pólya urn: few
-runs seen leave much open, many little). The time of a run is its samples times the time per sample of a run seen, with
-half a percent of spread, a common drift, and sometimes a slow node's. The draws are seeded: the same
-runs give the same forecast.
+The missing runs are drawn 1,000 times. With a weight of four runs they come from the reference's
+own sample counts (scaled to this batch size), else from the runs so far, drawn ones included (a
+Pólya urn: a few runs leave much open, many little). The time of a run is its samples times the time
+per sample of a finished run, with half a percent of spread, a common drift, and sometimes a slow
+node's. The draws are seeded: the same runs give the same forecast.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import pairwise
 from orchestrator.mllog.olympic import olympic_mean
 from orchestrator.mllog.rcp import FAILED, RcpTable, table
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -27,16 +28,18 @@ DRAWS = 1000
 REFERENCE_WEIGHT = 4.0
 SPREAD = 0.005
 DRIFT = 0.012
-"""Relative spread of what all runs to come have in common against those seen: another day, other nodes, other load."""
+"""Relative spread that all missing runs share: another day, other nodes, other load."""
 SLOW_SHARE = 0.03
-"""How often a run to come is one on a slower node or network, by up to SLOW_BY."""
+"""The share of missing runs on a slower node or network, by up to SLOW_BY."""
 SLOW_BY = 0.15
 FALLBACK_SPREAD = 0.12
-"""Relative spread of the samples to converge where there is no reference: about that of the published tables."""
+"""Relative spread of the samples to converge without a reference: about that of the published
+tables."""
 
 
 def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
-    """Return the outlook of a set with fewer runs than it needs. Its `text` is a list of sentences."""
+    """Return the outlook of a set with fewer runs than it needs. Its `text` is a list of
+    sentences."""
     good = [run for run in score.runs if run.use != "bad" and run.minutes is not None]
     failed = len(score.runs) - len(good)
     missing = score.runs_required - len(score.runs)
@@ -62,7 +65,7 @@ def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
 
 
 def _dead(score: Score, failed: int) -> list[str]:
-    """Return what no further run can mend."""
+    """Return the problems that no further run can fix."""
     reasons = []
     if failed > score.dropped:
         reasons.append(f"{failed} runs are bad, {score.dropped} allowed")
@@ -77,7 +80,7 @@ def _dead(score: Score, failed: int) -> list[str]:
 
 
 class _Urn:
-    """What the runs to come are drawn from."""
+    """The distribution of the missing runs."""
 
     def __init__(self, score: Score, good: list[RunScore]) -> None:
         self.counts = [
@@ -88,7 +91,7 @@ class _Urn:
         ]
         counted = all(math.isfinite(count) for count in self.counts)
         if not counted:
-            # No sample counts: the times themselves are drawn, as samples at one minute each.
+            # Without sample counts the times themselves are drawn, as samples at one minute each.
             self.counts = [float(run.minutes or 0.0) for run in good]
         self.rates = [
             (run.minutes or 0.0) / count
@@ -97,14 +100,15 @@ class _Urn:
         ] or [1.0]
         self.table = _table(score) if counted else None
         self.reference = _reference(score.batch_size, self.table) or _spread_around(self.counts)
-        # A submission's own mean may differ from the reference's; the runs seen say by how much.
+        # A submission's own mean may differ from the reference's; the finished runs show by how
+        # much.
         centre = sum(self.reference) / len(self.reference)
         shift = sum(self.counts) / len(self.counts) / centre
         weight = len(self.counts) / (len(self.counts) + REFERENCE_WEIGHT)
         self.reference = [count * (1 + weight * (shift - 1)) for count in self.reference]
 
     def draw(self, number: int, chance: random.Random) -> tuple[list[float], list[float]]:
-        """Return (samples, minutes) of `number` runs to come."""
+        """Return (samples, minutes) of `number` missing runs."""
         counts, minutes, drift = list(self.counts), [], 1 + chance.gauss(0, DRIFT)
         for _ in range(number):
             own = chance.random() * (len(counts) + REFERENCE_WEIGHT) < len(counts)
@@ -123,7 +127,7 @@ def _table(score: Score) -> RcpTable | None:
 
 
 def _reference(batch_size: Any, points: RcpTable | None) -> list[float]:
-    """Return the reference's sample counts at the set's batch size; empty where there are none."""
+    """Return the reference's sample counts at the set's batch size; [] without any."""
     try:
         point = points.point(batch_size)[0] if points else None
     except TypeError:
@@ -166,7 +170,7 @@ def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict
     seen = [float(run.minutes or 0.0) for run in good]
     seen_samples = [FAILED if run.samples is None else run.samples for run in score.runs]
     outcomes, passes = [], 0
-    # One in forty runs fails, a bit more where runs have failed.
+    # One in forty runs fails, a bit more if runs have failed.
     risk = (failed + 0.25) / (len(score.runs) + 10)
     valid = 0
     for _ in range(DRAWS):
@@ -209,13 +213,14 @@ def _rcp(score: Score, urn: _Urn, samples: list[Any], failed: int) -> tuple[floa
 def _fit(
     score: Score, good: list[RunScore], missing: int, minutes_left: float | None
 ) -> dict[str, Any]:
-    """Return how long the runs to come take, with the time between runs, and whether that fits."""
+    """Return the duration of the missing runs, with the time between runs, and whether that
+    fits."""
     if not good:
         return {}
     begins = sorted(run.start for run in good if run.start is not None)
     each = sum(run.minutes or 0.0 for run in good) / len(good)
     gaps = sorted((later - earlier) / 60000 for earlier, later in pairwise(begins))
-    # From start to start holds the time between runs, too; the median leaves out the pauses of days.
+    # From start to start includes the time between runs; the median ignores pauses of days.
     cycle = max(each, gaps[len(gaps) // 2]) if gaps else each
     needed = -(-missing // _at_once(good)) * cycle
     answer: dict[str, Any] = {"minutes_per_run": each, "minutes_needed": needed}
@@ -225,7 +230,7 @@ def _fit(
 
 
 def _at_once(good: list[RunScore]) -> int:
-    """Return how many of the runs went on at the same time, on nodes of their own."""
+    """Return how many of the runs were active at the same time, on nodes of their own."""
     spans = [
         (run.start, run.stop) for run in good if run.start is not None and run.stop is not None
     ]

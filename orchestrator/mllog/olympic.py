@@ -1,4 +1,5 @@
-"""Olympic means, as the referee takes them; mean and median, which Python's `statistics` loads fractions and decimals for."""
+"""Olympic means, as the referee takes them; mean and median, for which Python's `statistics`
+loads fractions and decimals."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ def mean(values: Collection[float]) -> float:
 
 
 def median(values: Collection[float]) -> float:
-    """Return the middle one of `values`, at least one; the mean of the two in the middle of an even number."""
+    """Return the median of at least one value."""
     ordered, middle = sorted(values), len(values) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
@@ -24,16 +25,18 @@ def dropped_per_side(benchmark: object) -> int:
 
 
 def kept(values: list[float], failed: int = 0, dropped: int = 1) -> list[float]:
-    """Return `values` in order without the `dropped` smallest and largest; each failed run stands for a largest one."""
+    """Return sorted `values` without the `dropped` smallest and largest; each failed run counts
+    as a largest one."""
     return sorted(values)[dropped : len(values) - max(0, dropped - failed)]
 
 
 def olympic_mean(times: list[float], failed: int = 0, dropped: int = 1) -> float | None:
-    """Return the mean of `times` without the `dropped` fastest and slowest; a failed run takes a slowest one's place.
+    """Return the mean of `times` without the `dropped` fastest and slowest; a failed run counts as
+    a slowest.
 
-    For any number of runs, so it serves as the projection of an unfinished set, too. None when nothing is left (below
-    three runs with one dropped on each side) or more runs failed than can be dropped. Source: result_summarizer,
-    _compute_olympic_average.
+    For any number of runs, so also the projection of an unfinished set. None if nothing is left
+    (below three runs with one dropped on each side) or more runs failed than can be dropped.
+    Source: result_summarizer, _compute_olympic_average.
     """
     if failed > dropped:
         return None

@@ -1,8 +1,9 @@
-"""Scoring by a workload's own rules: what its document says, for a workload that is no MLPerf benchmark.
+"""Scoring by a workload's own rules, for a workload that is no MLPerf benchmark.
 
-A run counts when its log says when it began and ended, `run_stop` says success, and an evaluation reached the target.
-Every run logs a seed, no two the same. The score is the olympic mean of the runs, one bad run allowed. There is no RCP
-test and no compliance check, and nothing of it can be handed in.
+A run counts if its log has a start and an end, `run_stop` with success, and an evaluation that
+reached the target. Every run logs a seed, all different. The score is the olympic mean of the runs,
+one bad run allowed. There is no RCP test and no compliance check, and such a set cannot be
+submitted to MLPerf.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from orchestrator.mllog.compliance import ERROR, WARNING, Compliance, LogFinding
 from orchestrator.mllog.rcp import FAILED
 from orchestrator.mllog.reader import Log, Record
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +28,12 @@ OWN = "own"
 NO_RULES = "scored by the workload's own rules: no RCP test, no compliance check, nothing that can be handed in to MLPerf"
 
 FEWEST_RUNS = 3
-"""Below that an olympic mean has nothing left to average."""
+"""With fewer runs an olympic mean has nothing left to average."""
 
 
 class OwnRules:
-    """What a workload's document says about its score. `target` None: success is what `run_stop` says it is."""
+    """The scoring part of a workload's document. `target` None: `run_stop` alone decides
+    success."""
 
     __slots__ = ("benchmark", "metric", "runs_required", "smaller", "target")
 
@@ -53,7 +55,8 @@ class OwnRules:
 
     @classmethod
     def of_set(cls, source: Source) -> OwnRules:
-        """Return what a set folder has on record; for a plain folder the rules without a target."""
+        """Return the rules recorded in a set folder; for a plain folder the rules without a
+        target."""
         described = source.described
         needed, target = source.workload.get("runs_required"), described.get("target")
         return cls(
@@ -66,7 +69,7 @@ class OwnRules:
 
     @property
     def goal(self) -> str:
-        """The target in words; "" without one."""
+        """Return the target in words; "" without one."""
         return (
             ""
             if self.target is None
@@ -74,7 +77,7 @@ class OwnRules:
         )
 
     def reached(self, value: Any) -> bool:
-        """Whether an evaluation meets the target."""
+        """Return whether an evaluation meets the target."""
         if self.target is None or not _finite(value):
             return False
         return bool(value <= self.target if self.smaller else value >= self.target)
@@ -98,7 +101,8 @@ def _finite(value: Any) -> bool:
 
 
 class OwnReading:
-    """What one log says about its convergence: as `convergence` of the RCP test does, by the evaluations alone."""
+    """The convergence of one log, as from `convergence` of the RCP test, by the evaluations
+    alone."""
 
     __slots__ = ("batch_size", "benchmark", "converged", "refused", "samples")
 
@@ -115,7 +119,8 @@ class OwnReading:
 
 
 def _evaluations(log: Log) -> list[tuple[Any, Any]]:
-    """(samples or epochs, value) of the evaluations up to the end of the run; what was logged after it does not count."""
+    """Return (samples or epochs, value) of the evaluations up to the end of the run; later ones
+    do not count."""
     stop = log.start_stop[1]
     return [
         (count, value) for time, count, value in log.evaluations if stop is None or time <= stop
@@ -163,7 +168,8 @@ def _best(log: Log, rules: OwnRules) -> str:
 
 
 def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
-    """Return findings over the seeds of a set, (file, seed) each: every run logs one, no two runs the same."""
+    """Return findings over the seeds of a set, (file, seed) each: every run logs one, all
+    different."""
     found: list[LogFinding] = []
     taken: dict[str, str] = {}
     for file, seed in seeds:
@@ -180,5 +186,6 @@ def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
 
 
 def own_runs_required(rules: OwnRules, runs: int, planned: Any) -> int:
-    """Return how many runs make a set: all that were planned and all that there are, and at least what is required."""
+    """Return how many runs make a set: all planned and all existing ones, and at least the
+    required number."""
     return max(rules.runs_required, runs, planned if isinstance(planned, int) else 0)

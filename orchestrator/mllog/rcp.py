@@ -1,8 +1,8 @@
 """Reference convergence points: does a set need as many samples as the reference needs?
 
-Source of every rule: mlperf_logging/rcp_checker/rcp_checker.py. Where its code and the written rules disagree, the code
-decides submissions, so this follows the code: the standard deviation is taken over the whole list of reference runs,
-the mean over the list without its smallest and largest.
+Source of every rule: mlperf_logging/rcp_checker/rcp_checker.py. If its code and the written rules
+disagree, the code decides submissions, so this follows the code: the standard deviation is taken
+over the whole list of reference runs, the mean over the list without its smallest and largest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from orchestrator.mllog.olympic import dropped_per_side, kept
 from orchestrator.mllog.rules import DATA, ROUNDS
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -33,7 +33,8 @@ BELOW_ALL = "RCP not found but slower convergence on smaller batch size"
 
 
 class Point:
-    """A reference convergence point, tabulated or interpolated. `limit` is the smallest acceptable mean."""
+    """A reference convergence point, tabulated or interpolated. `limit` is the smallest
+    acceptable mean."""
 
     __slots__ = ("batch_size", "limit", "mean", "stdev")
 
@@ -45,8 +46,9 @@ class Point:
 
 
 class RcpResult:
-    """Outcome of the test. `point` is what the set was compared with, `factor` the referee's normalisation factor
-    (it applies to a passing set only). `refused`: the referee ends with a traceback instead of an answer."""
+    """Outcome of the test. `point` is the reference of the set, `factor` the referee's
+    normalisation factor (for a passing set only). `refused`: the referee ends with a traceback
+    instead of an answer."""
 
     __slots__ = ("factor", "message", "passed", "point", "refused", "submission_mean")
 
@@ -80,7 +82,8 @@ class RcpResult:
 
 
 class RcpTable:
-    """The reference points of one benchmark in one round, all of them and those left after pruning."""
+    """The reference points of one benchmark in one round, all of them and those left after
+    pruning."""
 
     def __init__(
         self, benchmark: str, raw: list[list[Any]], runs: int, t95: dict[str, float]
@@ -101,10 +104,12 @@ class RcpTable:
         return Point(batch_size, mean, stdev, self._limit(mean, stdev, len(kept)))
 
     def _limit(self, mean: float, stdev: float, reference_runs: int) -> float:
-        """Return the smallest mean that a one-sided t-test at 0.05 does not tell from the reference's.
+        """Return the smallest mean that a one-sided t-test at 0.05 does not distinguish from the
+        reference's.
 
-        The referee bisects from (0, mean) down to a width of 1e-4; the same bisection with the closed form of its
-        test gives the same number, and so the same verdict for a set right at the limit.
+        The referee bisects from (0, mean) down to a width of 1e-4; the same bisection with the
+        closed form of its test gives the same number, and so the same verdict for a set right at
+        the limit.
         """
         if stdev == 0:
             return mean
@@ -128,7 +133,8 @@ class RcpTable:
         return Point(batch_size, mean, stdev, self._limit(mean, stdev, self.runs * 2))
 
     def _prune(self, points: list[Point]) -> list[Point]:
-        """Drop what is smaller than the fastest converging batch size, then points above their neighbours' line."""
+        """Drop points below the fastest converging batch size, then points above their
+        neighbours' line."""
         fastest = min(points, key=lambda point: point.mean)
         kept = [point for point in points if point.batch_size >= fastest.batch_size]
         index = 1
@@ -138,15 +144,17 @@ class RcpTable:
                 point.batch_size, low.batch_size, low.mean, high.batch_size, high.mean
             )
             if point.mean > line:
-                # The referee looks at the same position again, and never at an earlier one: not quite a convex hull.
+                # The referee checks the same position again, and never an earlier one: not quite a
+                # convex hull.
                 del kept[index]
             else:
                 index += 1
         return kept
 
     def check(self, batch_size: Any, samples: list[Any] | None) -> RcpResult:
-        """Test a set: its batch size, and each run's samples to converge (FAILED for a failed one); None when more
-        runs failed than may. Never raises: what the referee cannot handle is `refused`."""
+        """Test a set: its batch size, and each run's samples to converge (FAILED for a failed
+        run); None if more runs failed than may. Never raises: `refused` covers the referee's own
+        failures."""
         if batch_size == -1:
             return RcpResult(False, "Could not detect global_batch_size")
         if samples is None:
@@ -170,7 +178,8 @@ class RcpTable:
         return result
 
     def point(self, batch_size: Any) -> tuple[Point | None, str]:
-        """Return the point that a batch size is compared with, and the referee's message. TypeError for no number."""
+        """Return the reference point of a batch size, and the referee's message. TypeError for
+        no number."""
         same = next((point for point in self.pruned if point.batch_size == batch_size), None)
         if same:
             return same, "RCP found"

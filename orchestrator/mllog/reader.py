@@ -1,9 +1,9 @@
-"""One pass over the bytes of a log: every record that matters, in file order, and what is damaged.
+"""One pass over the bytes of a log: every relevant record, in file order, and all damage.
 
-The rules of a record are the referee's (mlperf_logging/compliance_checker/mlp_parser): the token `:::MLLOG ` may stand
-anywhere in a line, the LAST one of a line counts, what follows it is stripped of white space and must be one JSON
-value. Text is Latin-1, so no byte can fail. `read_log` never raises on any content; only a file that cannot be opened
-or read raises.
+The rules of a record are the referee's (mlperf_logging/compliance_checker/mlp_parser): the token
+`:::MLLOG ` may appear anywhere in a line, the LAST one of a line counts, and the text behind it,
+stripped of white space, must be one JSON value. Text is Latin-1, so no byte can fail. `read_log`
+never raises on any content; only a file that cannot be opened or read raises.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from orchestrator.mllog.blocks import TOKEN, blocks, count_lines, line_numbers, 
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 DENSE = 1024
-"""A block whose first 16 KiB hold a record per this many bytes is cut at the tokens; others are searched for them."""
+"""A block whose first 16 KiB hold a record per this many bytes is cut at the tokens; others are
+searched for them."""
 MANY = 400
 """A dense block with this many records is worth learning the shapes of its statistics."""
 
 EVALUATIONS = ("eval_accuracy", "eval_error")
 
-# The RCP test of the referee searches the text of every record for these words, whatever its key is.
+# The RCP test of the referee searches the text of every record for these words, whatever its key
+# is.
 EVALUATION, RUN_STOP, BATCH_SIZE, BENCHMARK = 1, 2, 4, 8
 _WORDS = (
     (b"eval_accuracy", EVALUATION),
@@ -38,16 +40,17 @@ _WORDS = (
     (b"submission_benchmark", BENCHMARK),
 )
 
-# What runs measure never comes twice.
+# Measured values never repeat.
 _MEASURED = ("eval_accuracy", "eval_error", "seed", "tracked_stats", "train_loss")
 
-# Stands between the records when a block's records are parsed as one JSON array. A text that closes the array early
-# or runs into the next record cannot keep the separators where they belong, which is checked.
+# Separates the records when a block's records are parsed as one JSON array. A text that closes the
+# array early or runs into the next record cannot keep the separators in place, which is checked.
 _SEPARATOR = ',"<record boundary 7c41b6>",'
 
 
 class Record:
-    """One MLLOG record. `time` is in Unix milliseconds; `words` the RCP test's words in its text (EVALUATION, ...)."""
+    """One MLLOG record. `time` is in Unix milliseconds; `words` the RCP test's words in its text
+    (EVALUATION, ...)."""
 
     __slots__ = ("key", "lines", "metadata", "offset", "time", "value", "words")
 
@@ -71,7 +74,8 @@ class Record:
 
 
 class Damage:
-    """A line with the token that is not a record. `fatal`: the referee does not report it but stops there."""
+    """A line with the token but without a record. `fatal`: the referee does not report it but
+    stops there."""
 
     __slots__ = ("fatal", "json", "lines", "message", "offset", "words")
 
@@ -84,22 +88,23 @@ class Damage:
         self.offset = offset
         self.lines = lines
         self.json = json
-        """The object, where the line holds one: the RCP test reads it whatever else is wrong with it."""
+        """The object, if the line holds one: the RCP test reads it despite other damage."""
 
 
 class Log:
-    """What one file says. Times are Unix milliseconds; a member is None where the file does not say it."""
+    """The content of one file. Times are Unix milliseconds; a missing member is None."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.entries: list[Record | Damage] = []
-        """Records and damaged lines in file order, without the statistics that no rule looks at."""
+        """Records and damaged lines in file order, without the statistics that no rule reads."""
         self.records: list[Record] = []
         self.by_key: dict[Any, list[Record]] = {}
         """The records of each key that is a text."""
         self.damage: list[Damage] = []
         self.statistics: list[Record] = []
-        """`tracked_stats` and `train_loss`: those with a throughput; all others too with `read_log(..., full=True)`."""
+        """`tracked_stats` and `train_loss`: those with a throughput; all others too with
+        `read_log(..., full=True)`."""
 
     def line(self, entry: Record | Damage) -> int:
         """Return the line number of an entry, from 1. Reads the file again."""
@@ -136,7 +141,7 @@ class Log:
 
     @property
     def batch_size(self) -> Any:
-        """The last `global_batch_size`."""
+        """Return the last `global_batch_size`."""
         return self._last("global_batch_size")
 
     @property
@@ -145,7 +150,7 @@ class Log:
 
     @property
     def seeds(self) -> list[tuple[Any, Any, Any]]:
-        """(metadata.file, metadata.lineno, value) of every `seed`."""
+        """Return (metadata.file, metadata.lineno, value) of every `seed`."""
         found = []
         for record in self.with_key("seed"):
             metadata = record.metadata if isinstance(record.metadata, dict) else {}
@@ -154,7 +159,7 @@ class Log:
 
     @property
     def evaluations(self) -> list[tuple[float, Any, Any]]:
-        """(time, samples_count or epoch_num, value) of every evaluation, in file order."""
+        """Return (time, samples_count or epoch_num, value) of every evaluation, in file order."""
         found = []
         wanted = self.with_key("eval_accuracy")
         if "eval_error" in self.by_key:
@@ -173,7 +178,7 @@ class Log:
 
     @property
     def throughput(self) -> list[tuple[float, float]]:
-        """(time, samples per second) where the run logged it."""
+        """Return (time, samples per second) of the logged throughputs."""
         found = []
         for record in self.statistics:
             rate = record.value.get("throughput") if isinstance(record.value, dict) else None
@@ -183,7 +188,8 @@ class Log:
 
     @property
     def start_stop(self) -> tuple[float | None, float | None]:
-        """`run_start` and `run_stop` times as the referee takes them: it walks the records until it holds both."""
+        """Return the times of `run_start` and `run_stop` as the referee takes them: it walks the
+        records until it holds both."""
         starts, stops = self.with_key("run_start"), self.with_key("run_stop")
         if len(starts) <= 1 and len(stops) <= 1:
             return starts[0].time if starts else None, stops[0].time if stops else None
@@ -199,25 +205,27 @@ class Log:
 
     @property
     def minutes(self) -> float | None:
-        """Time to train in minutes."""
+        """Return the time to train in minutes."""
         start, stop = self.start_stop
         return None if start is None or stop is None else (stop - start) / 60 / 1000
 
     @property
     def status(self) -> Any:
-        """`metadata.status` of the last `run_stop`."""
+        """Return `metadata.status` of the last `run_stop`."""
         stop = self.last("run_stop")
         return stop.metadata.get("status") if stop and isinstance(stop.metadata, dict) else None
 
 
 def read_log(path: str, *, shapes: Shapes | None = None, full: bool = False) -> Log:
-    """Read one log (plain or .gz). `shapes`, shared between the logs of a set, saves learning them again.
+    """Read one log (plain or .gz). `shapes`, shared between the logs of a set, saves learning them
+    again.
 
-    `full` keeps all training statistics (for charts) instead of skipping them. Raises OSError, and EOFError or
-    zlib.error for a damaged .gz file.
+    `full` keeps all training statistics (for charts) instead of skipping them. Raises OSError, and
+    EOFError or zlib.error for a damaged .gz file.
     """
     collecting = gc.isenabled()
-    # Half of the time of a big parse goes into collecting garbage that cannot exist: records make no cycles.
+    # Half of the time of a big parse goes into collecting garbage that cannot exist: records make
+    # no cycles.
     gc.disable()
     try:
         return _read(path, shapes or Shapes(), full)
@@ -259,7 +267,8 @@ def _read_dense(log: Log, block: bytes, offset: int, shapes: Shapes, full: bool)
             lone = piece.find(b"\r", 0, end if end >= 0 else len(piece))
             end = lone if lone >= 0 else end
         if blanked:
-            # Offsets inside a blanked block mean nothing: keep the block's offset and count the lines in it.
+            # Offsets inside a blanked block mean nothing: keep the block's offset and count the
+            # lines in it.
             lines += count_lines(pieces[index - 1])
         if end >= 0:
             texts.append(piece[:end])
@@ -291,7 +300,7 @@ def _read_sparse(
 
 
 def _line_rest(data: bytes, position: int, limit: int) -> tuple[bytes, int, int]:
-    """Return (text after the line's last token, that token's position, where the line ends)"""
+    """Return (text after the line's last token, that token's position, the end of the line)."""
     end = data.find(b"\n", position, limit)
     end = limit if end < 0 else end
     lone = data.find(b"\r", position, end)
@@ -303,7 +312,7 @@ def _line_rest(data: bytes, position: int, limit: int) -> tuple[bytes, int, int]
 def _add(
     log: Log, texts: list[bytes], places: list[tuple[int, int]], repeats: Repeats, full: bool
 ) -> None:
-    """Append what the texts hold to the log, in their order."""
+    """Append the records of the texts to the log, in their order."""
     find = repeats.find
     known = [find(text) for text in texts]
     new = [index for index, found in enumerate(known) if found is None]
@@ -361,7 +370,8 @@ def _entry(value: Any, words: int, offset: int, lines: int) -> Record | Damage:
 
 
 def _words(texts: list[bytes]) -> dict[int, int]:
-    """Return which texts hold words of the RCP test: index -> the words' bits. One search of all texts per word."""
+    """Return the texts with words of the RCP test: index -> the words' bits. One search of all
+    texts per word."""
     told: dict[int, int] = {}
     together = b"\n".join(texts)
     ends = list(accumulate(map(len, texts)))
@@ -380,12 +390,13 @@ def _words(texts: list[bytes]) -> dict[int, int]:
 
 
 def _parse(texts: list[bytes]) -> list[Any]:
-    """Return the JSON value of each text; the exception where there is none."""
+    """Return the JSON value of each text, or its exception."""
     return _parse_together(texts) or [_parse_one(text) for text in texts]
 
 
 def _parse_together(texts: list[bytes]) -> list[Any] | None:
-    """Return all texts as one JSON array, which is half the price; None if any is not exactly one JSON value."""
+    """Return all texts as one JSON array, at half the price; None if any is not exactly one JSON
+    value."""
     joined = _SEPARATOR.encode().join(texts).decode("latin-1")
     if joined.count(_SEPARATOR) != len(texts) - 1:
         return None
@@ -402,14 +413,15 @@ def _parse_together(texts: list[bytes]) -> list[Any] | None:
 
 def _parse_one(text: bytes) -> Any:
     try:
-        # The referee strips the line with the token before it: only the end of the text loses what JSON calls no space.
+        # The referee strips the line with the token before it: only the end of the text loses space
+        # unknown to JSON.
         return json.loads(text.decode("latin-1").rstrip())
     except (ValueError, RecursionError) as error:
         return error
 
 
 def _damage(error: Exception, value: Any, words: int, offset: int, lines: int) -> Damage:
-    """Return what the referee reports (not fatal) or stops at (fatal)."""
+    """Return damage that the referee reports (not fatal) or stops at (fatal)."""
     message, fatal, json_value = "", True, None
     if isinstance(value, RecursionError):
         message = "the JSON is nested too deeply"
@@ -422,7 +434,8 @@ def _damage(error: Exception, value: Any, words: int, offset: int, lines: int) -
     elif isinstance(error, KeyError):
         message = f"the record has no {error.args[0]!r}"
     else:
-        # A text that is no number is reported; a null, a list or a number beyond all floats ends the referee.
+        # A text that is no number is reported; a null, a list or a number beyond all floats ends
+        # the referee.
         message, fatal = (
             f"`time_ms` is not a number: {str(value['time_ms'])[:40]}",
             not isinstance(error, ValueError),

@@ -1,6 +1,7 @@
-"""The decisions over the runs of a set: which count, the RCP test, and every reason why there is no score.
+"""The decisions over the runs of a set: which count, the RCP test, and every reason against a
+score.
 
-They are the referee's; what differs by a workload's own rules stands in `orchestrator.mllog.own`.
+They are the referee's; `orchestrator.mllog.own` has those of a workload's own rules.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
 from orchestrator.mllog.source import REHEARSAL, REHEARSED
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +86,7 @@ def score_runs(
     ruleset_from: str = "",
     source: Source | None = None,
 ) -> Score:
-    """Return the score of a list of runs, in the order given; its runs say what became of each."""
+    """Return the score of a list of runs, in the order given, with the use of each run."""
     described = source.described if source else {}
     benchmark = next(
         (run.benchmark for run in runs if run.benchmark is not None), described.get("benchmark")
@@ -130,7 +131,7 @@ def _runs_required(
 
 
 def mark_uses(runs: Sequence[RunScore], dropped: int) -> tuple[RunScore, ...]:
-    """Return the runs with what becomes of each in their olympic mean, which drops `dropped` on each side."""
+    """Return the runs with their use in the olympic mean, which drops `dropped` on each side."""
     ordered = sorted(
         (index for index, run in enumerate(runs) if run.good),
         key=lambda index: runs[index].minutes or 0.0,
@@ -166,7 +167,8 @@ def rcp_test(score: Score) -> RcpResult:
 
 
 def _mixed(score: Score) -> str:
-    """Say which batch sizes or benchmarks differ in one set, which the referee refuses; "" when none do."""
+    """Return which batch sizes or benchmarks differ in one set, which the referee refuses; "" if
+    none do."""
     for what, name in (("batch sizes", "batch_size"), ("benchmarks", "benchmark")):
         first = getattr(score.runs[0], name) if score.runs else None
         for run in score.runs:
@@ -176,7 +178,7 @@ def _mixed(score: Score) -> str:
 
 
 def reasons(score: Score, round_rules: Rules | OwnRules) -> list[str]:
-    """Return why there is no valid score; empty when there is one."""
+    """Return the reasons against a valid score."""
     return [
         *_of_the_set(score, round_rules),
         *_of_the_runs(score),

@@ -1,12 +1,14 @@
-"""Records that were parsed before. The settings of a set are the same in all its logs; only their time differs.
+"""Records parsed before. The settings of a set are the same in all its logs; only their time
+differs.
 
-A record in the form that MLCommons' logging library writes begins with its time. Everything behind the time is the key
-here; what it was parsed to is taken again. Values and metadata of such records are shared: nobody may change them.
+A record in the form of MLCommons' logging library starts with its time. The text behind the time is
+the key here; its parsed value is used again. Values and metadata of such records are shared: nobody
+may change them.
 """
 
 from __future__ import annotations
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -22,13 +24,13 @@ MOST = 2048
 
 
 class Repeats:
-    """What records were parsed to, by their text behind the time; one instance serves all logs of a set."""
+    """Parsed records, by their text behind the time; one instance serves all logs of a set."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Parsed] = {}
 
     def find(self, text: bytes) -> tuple[float, Parsed] | None:
-        """Return (time, what the record was parsed to), None if no equal one is known."""
+        """Return (time, parsed record), None if no equal one is known."""
         parsed = self._known.get(text[_REST])
         if parsed is None or text[_BEGIN] != BEGIN:
             return None
@@ -37,7 +39,7 @@ class Repeats:
         return (float(time), parsed) if time.isdigit() and time[0] != 48 else None
 
     def keep(self, text: bytes, time: float, parsed: Parsed) -> None:
-        """Remember a record, if its time is where `find` reads it and nowhere else."""
+        """Remember a record, if its time is only at the place expected by `find`."""
         rest = text[_REST]
         if (
             len(self._known) < MOST

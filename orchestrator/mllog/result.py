@@ -1,4 +1,4 @@
-"""What a run and a set come to: values, built once and never changed, that the other modules fill and read."""
+"""The results of a run and a set: immutable values for the other modules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.mllog.compliance import WARNING, LogFinding
 from orchestrator.mllog.olympic import dropped_per_side
 from orchestrator.words import train_time
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self, dataclass_transform
@@ -24,7 +24,8 @@ else:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Frozen:
-    """An object whose fields, the annotations of its class, are given by name when it is made, and stay.
+    """An object whose fields, the annotations of its class, are given by name when it is made, and
+    stay.
 
     Not a dataclass: importing `dataclasses` would be a third of a cold `orchestrator score`.
     """
@@ -43,7 +44,8 @@ class Frozen:
 
 
 class RunScore(Frozen):
-    """One run of a set. Times are Unix milliseconds; `samples` is None for a run that did not converge."""
+    """One run of a set. Times are Unix milliseconds; `samples` is None for a run that did not
+    converge."""
 
     file: str
     path: str
@@ -60,7 +62,7 @@ class RunScore(Frozen):
     benchmark: Any
     division: Any
     refused: str
-    """Why the RCP test cannot use the log; empty when it can."""
+    """Why the RCP test cannot use the log; "" if it can."""
     seed: Any
     seeds: RunSeeds
     evaluations: list[tuple[float, Any, Any]]
@@ -72,14 +74,14 @@ class RunScore(Frozen):
     org: Any = None
     """`submission_org`."""
     rehearsed: bool = False
-    """No training ran: the log was made by a simulation."""
+    """True for a simulated log: no training ran."""
     use: str = ""
-    """What became of the run: `counted`, `fastest`, `slowest` (dropped), `bad` (takes the place of the slowest),
-    `outside` (of the median window)."""
+    """The use of the run: `counted`, `fastest`, `slowest` (dropped), `bad` (takes the place of
+    the slowest), `outside` (of the median window)."""
 
     @property
     def good(self) -> bool:
-        """The run's time counts for the score."""
+        """Return whether the run's time counts for the score."""
         return self.compliant and self.minutes is not None and math.isfinite(self.minutes)
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +99,8 @@ class RunScore(Frozen):
 
 
 class Score(Frozen):
-    """The score of a set. `valid` decides the exit code; `reasons` says why there is no valid score."""
+    """The score of a set. `valid` decides the exit code; `reasons` are those against a valid
+    score."""
 
     directory: str
     runs: tuple[RunScore, ...]
@@ -110,26 +113,27 @@ class Score(Frozen):
     olympic_mean: float | None
     seed_findings: tuple[LogFinding, ...]
     unscored: list[dict[str, Any]]
-    """Attempts that the infrastructure ended."""
+    """Attempts ended by the infrastructure."""
     pending: list[int]
-    """Runs of a set folder that have no result yet."""
+    """Runs of a set folder without a result so far."""
     rcp: RcpResult | None = None
-    """None where the RCP test does not apply."""
+    """None if the RCP test does not apply."""
     own: OwnRules | None = None
-    """The workload's own rules, where it was scored by them: then it is no MLPerf score."""
+    """The workload's own rules, if they were used: then it is no MLPerf score."""
     differences: tuple[LogFinding, ...] = ()
-    """Where the logs say otherwise than the environment that was given, or the descriptor. No reason against a score."""
+    """Differences of the logs from the given environment, or the descriptor. No reason against a
+    score."""
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     forecast: dict[str, Any] | None = None
     window: dict[str, Any] | None = None
     rehearsed: bool = False
-    """No training ran: the set, or one of its logs, was made by a simulation."""
+    """True if the set, or one of its logs, was simulated: no training ran."""
     why: tuple[dict[str, Any], ...] = ()
 
     @property
     def rules_text(self) -> str:
-        """By which rules, in words."""
+        """Return the rules in words."""
         name = "the workload's own rules, not MLPerf's" if self.own else f"round {self.ruleset}"
         return f"{name} ({self.ruleset_from})"
 
@@ -147,12 +151,14 @@ class Score(Frozen):
 
     @property
     def compliant(self) -> bool:
-        """All runs are compliant. (One bad run is allowed, so a valid score may have False here.)"""
+        """Return whether all runs are compliant. (One bad run is allowed, so a valid score may
+        have False here.)"""
         return all(run.compliant for run in self.runs)
 
     @property
     def findings(self) -> list[LogFinding]:
-        """What the rules say of the runs, then of their seeds, then where the logs are not what was described."""
+        """Return the findings of the rules on the runs, on their seeds, then the differences
+        from the description."""
         return [
             *(finding for run in self.runs for finding in run.findings),
             *self.seed_findings,
@@ -165,19 +171,20 @@ class Score(Frozen):
 
     @property
     def factor(self) -> float | None:
-        """The referee's normalisation factor; None where the RCP test does not apply. Applied to passing sets only."""
+        """Return the referee's normalisation factor; None if the RCP test does not apply.
+        Applied to passing sets only."""
         return self.rcp.factor if self.rcp and not self.rcp.refused else None
 
     @property
     def minutes(self) -> float | None:
-        """The score in minutes, None when there is no valid one."""
+        """Return the score in minutes, None without a valid one."""
         if not self.valid or self.olympic_mean is None:
             return None
         return self.olympic_mean * (self.factor if self.factor is not None else 1.0)
 
     @property
     def verdict(self) -> str:
-        """The result in one line. Of a rehearsal it says so first."""
+        """Return the result in one line. A rehearsal's starts with that fact."""
         return f"rehearsal, no training ran: {self._verdict}" if self.rehearsed else self._verdict
 
     @property
@@ -227,7 +234,7 @@ class Score(Frozen):
 
 
 def plain(value: Any) -> Any:
-    """Return `value` with what JSON cannot say (NaN, infinity) as None, and tuples as lists."""
+    """Return `value` with NaN and infinity, unknown to JSON, as None, and tuples as lists."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Which round's rules a set is scored by, when nobody says so."""
+"""The round whose rules score a set, if the user names none."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from orchestrator.errors import InputError
 from orchestrator.mllog.own import OWN
 from orchestrator.mllog.rules import ROUNDS, rules
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 DEFAULT = "6.0.0"
 
-# Unix milliseconds: until when runs belong to a round. 5.0 was handed in in May 2025, 5.1 in October 2025.
+# Unix milliseconds: the last run times of a round. 5.0 was submitted in May 2025, 5.1 in October
+# 2025.
 _UNTIL = ((1_751_328_000_000, "5.0.0"), (1_767_225_600_000, "5.1.0"))
 
 
 def chosen_round(text: str) -> str:
-    """Return a round as users write it (`6.0.0`, `6.0`, `v6.0`). Raises InputError for one without rules here."""
+    """Return a round as users write it (`6.0.0`, `6.0`, `v6.0`). Raises InputError for a round
+    without rules here."""
     version = text.removeprefix("v")
     version = f"{version}.0" if version.count(".") == 1 else version
     if version not in ROUNDS:

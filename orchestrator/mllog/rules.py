@@ -1,8 +1,10 @@
-"""The rules of a round: data made by tools/build_rule_data.py, and the evaluation of their small vocabulary.
+"""The rules of a round: data made by tools/build_rule_data.py, and the evaluation of their small
+vocabulary.
 
-An expression is a constant or a list `[operation, operand, ...]`; it is turned once into a chain of Python functions.
-Operands are evaluated with Python's own operators, because the referee's rules are Python expressions and their
-corner cases (a substring test on a text metadata, true == 1) decide submissions.
+An expression is a constant or a list `[operation, operand, ...]`; it is turned once into a chain of
+Python functions. Operands are evaluated with Python's own operators, because the referee's rules
+are Python expressions and their corner cases (a substring test on a text metadata, true == 1)
+decide submissions.
 
     ["value"] ["metadata"] ["record"] ["time"]     of the record at hand
     ["state", name] ["state.get", name]            variables of the running config
@@ -11,8 +13,8 @@ corner cases (a substring test on a text metadata, true == 1) decide submissions
     ["+", a, b] ... ["|", a, b]                    arithmetic
     ["call", name, ...]                            is_integer, abs, int, max, min, math.ceil, math.floor
 
-Statements: ["set", name, expr] ["update", {name: expr}] ["when", expr, [statements]] ["config", "closed_{}"]
-["aggregate_eval_accuracy"].
+Statements: ["set", name, expr] ["update", {name: expr}] ["when", expr, [statements]] ["config",
+"closed_{}"] ["aggregate_eval_accuracy"].
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import math
 import operator
 import os
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +41,8 @@ DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
 
 class Context:
-    """What an expression can see: the state of one config's pass over a log, and the record at hand."""
+    """The names available to an expression: the state of one config's pass over a log, and the
+    current record."""
 
     __slots__ = ("record", "state")
 
@@ -85,7 +88,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def expression(node: Any) -> Expression:
-    """Return the function that evaluates `node`. Raises what the referee's expression would raise, when called."""
+    """Return the function that evaluates `node`. It raises as the referee's expression would."""
     if not isinstance(node, list):
         return lambda context: node
     operation, *operands = node
@@ -215,7 +218,7 @@ _BUILDERS: dict[str, Callable[[list[Any]], Expression]] = {
 
 
 def statement(node: list[Any]) -> Statement:
-    """Return the function that runs a statement. Raises what the referee's code would raise, when called."""
+    """Return the function that runs a statement. It raises as the referee's code would."""
     match node:
         case ["set", name, value]:
             return _set(name, expression(value))
@@ -267,7 +270,7 @@ class Condition:
 
 
 class KeyRule:
-    """What one config asks of one key."""
+    """One config's demands on one key."""
 
     __slots__ = (
         "acts",
@@ -300,7 +303,7 @@ class KeyRule:
         self.first = Condition(*raw["first"]) if "first" in raw else None
         self.any = Condition(*raw["any"]) if "any" in raw else None
         self.acts = bool(self.before or self.checks or self.after)
-        # The referee looks at the first of these records only.
+        # The referee checks the first of these records only.
         self.once = "submission_" in name
 
 
@@ -316,7 +319,8 @@ class Config:
 
 
 class Rules:
-    """All rules of one round. `benchmarks` maps each benchmark of the round to its number of runs."""
+    """All rules of one round. `benchmarks` maps each benchmark of the round to its number of
+    runs."""
 
     def __init__(self, ruleset: str) -> None:
         with open(os.path.join(DATA, f"rules-{ruleset}.json"), encoding="utf-8") as file:
@@ -340,7 +344,8 @@ _LOADED: dict[str, Rules] = {}
 
 
 def rules(ruleset: str) -> Rules:
-    """Return the rules of a round such as `6.0.0`. Raises KeyError for a round without rules here."""
+    """Return the rules of a round such as `6.0.0`. Raises KeyError for a round without rules
+    here."""
     if ruleset not in ROUNDS:
         raise KeyError(ruleset)
     if ruleset not in _LOADED:
@@ -349,7 +354,8 @@ def rules(ruleset: str) -> Rules:
 
 
 def _aggregate_eval_accuracy(records: list[Record]) -> None:
-    """Add one extra record per samples_count with all metrics measured there (stable_diffusion, 5.0.0)."""
+    """Add one extra record per samples_count with all metrics measured there (stable_diffusion,
+    5.0.0)."""
     from orchestrator.mllog.reader import Record
 
     together: dict[Any, Record] = {}

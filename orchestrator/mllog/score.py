@@ -1,11 +1,11 @@
-"""From the logs of a set to its score, the way the referee gets there, with every reason on record.
+"""From the logs of a set to its score, in the referee's way, with every reason on record.
 
     source = find_source(directory) ; score = score_source(source, ruleset)      or, in one call,
     score = score_dir(directory, ruleset="6.0.0") ; score.valid ; score.to_json()
 
-The referee is two programs that notice different things: the package checker (number of files, compliance, seeds, RCP)
-and the result summarizer (the mean of the compliant runs, times the RCP's normalisation factor). A score is valid when
-both would accept the folder.
+The referee is two programs that notice different things: the package checker (number of files,
+compliance, seeds, RCP) and the result summarizer (the mean of the compliant runs, times the RCP's
+normalisation factor). A score is valid if both would accept the folder.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ def score_dir(
     minutes_left: float | None = None,
     own: OwnRules | None = None,
 ) -> Score:
-    """Score the set in `directory` by the rules of `ruleset` (guessed when empty), or by a workload's `own` rules.
+    """Score the set in `directory` by the rules of `ruleset` (guessed if empty), or by a workload's
+    `own` rules.
 
     `ruleset` "own" takes the workload's own rules from the set.
 
-    `window` applies the median-window rule to a folder with more runs than a submission has (a set folder always gets
-    it); `minutes_left` is the time that an unfinished set still has. Raises InputError.
+    `window` applies the median-window rule to a folder with more runs than a submission has (a set
+    folder always gets it); `minutes_left` is the remaining time of an unfinished set. Raises
+    InputError.
     """
     source = find_source(directory)
     return score_source(source, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own)
@@ -54,7 +56,7 @@ def score_source(
     minutes_left: float | None = None,
     own: OwnRules | None = None,
 ) -> Score:
-    """Score as `score_dir` does, for logs that were found already."""
+    """Score as `score_dir` does, for logs already found."""
     logs = read_logs(source)
     round_rules, why = (own, "--workload") if own else _rules(ruleset, source, logs)
     runs = [score_run(run, log, round_rules) for run, log in logs]
@@ -70,7 +72,7 @@ def score_source(
 
 
 def read_logs(source: Source) -> list[tuple[RunFile, Log]]:
-    """Read all logs of a set. Raises InputError for a file that cannot be read."""
+    """Read all logs of a set. Raises InputError for an unreadable file."""
     shapes = Shapes()
     logs = []
     for run in source.files:
@@ -87,7 +89,7 @@ def read_logs(source: Source) -> list[tuple[RunFile, Log]]:
 def _rules(
     wanted: str, source: Source, logs: list[tuple[RunFile, Log]]
 ) -> tuple[Rules | OwnRules, str]:
-    """Return (the rules that count, why these)."""
+    """Return (the applicable rules, why these)."""
     named = wanted or str(source.described.get("ruleset") or "")
     if named:
         why = "--ruleset" if wanted else "set.json"

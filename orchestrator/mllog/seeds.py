@@ -1,24 +1,27 @@
-"""Seeds: every run logs one, and no two the same from the same line. Source: package_checker/seed_checker."""
+"""Seeds: every run logs one, all different for the same line. Source:
+package_checker/seed_checker."""
 
 from __future__ import annotations
 
 from orchestrator.mllog.compliance import ERROR, FATAL, WARNING, LogFinding
 from orchestrator.mllog.reader import Damage, Log, Record
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     SeedKey = tuple[object, object, int]
 
 
 class RunSeeds:
-    """The seeds of one run: (record, (metadata.file, metadata.lineno, value)), or why they cannot be read."""
+    """The seeds of one run: (record, (metadata.file, metadata.lineno, value)), or why they are
+    unreadable."""
 
     __slots__ = ("damage", "log", "name", "seeds", "unreadable")
 
     def __init__(self, name: str, log: Log) -> None:
         self.name = name
-        # A log without its records is little more than its path: what messages need to find a line.
+        # A log without its records is little more than its path: enough for messages to find a
+        # line.
         self.log = Log(log.path)
         self.damage: Damage | None = log.damage[0] if log.damage else None
         self.seeds: list[tuple[Record, SeedKey]] = []

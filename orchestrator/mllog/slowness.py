@@ -1,7 +1,7 @@
-"""Why a set is slow: is it the samples it needs or the time per sample, which run, which evaluation, what lies between.
+"""Why a set is slow: its samples or its time per sample, which run, which evaluation, which pause.
 
-Each finding is a dictionary with `kind`, `text` and the numbers behind the text. Nothing is reported below the
-thresholds, so a sound set gets two lines: its convergence and its throughput.
+Each finding is a dictionary with `kind`, `text` and the numbers behind the text. Nothing is
+reported below the thresholds, so a sound set gets two lines: its convergence and its throughput.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 from orchestrator.mllog.olympic import median
 from orchestrator.words import duration
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -24,12 +24,12 @@ SLOW_INTERVAL = 1.10
 """The same for one stretch between two evaluations against the median stretch of its run."""
 LONG_GAP = 3.0
 LONG_GAP_MINUTES = 5.0
-"""A pause between runs is named when it is longer than this, and this many times the median pause."""
+"""A pause between runs is named if it is longer than this, and this many times the median pause."""
 SLOW_INIT = 1.5
 
 
 def explain(score: Score) -> list[dict[str, Any]]:
-    """Return findings about where the time of a set goes, the weightiest kind first."""
+    """Return findings about the time of a set, the weightiest kind first."""
     runs = [run for run in score.runs if _positive(run.minutes) and run.converged]
     if not runs:
         return []
@@ -74,7 +74,8 @@ def _convergence(score: Score) -> list[dict[str, Any]]:
 
 
 def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return samples per second of each run from its evaluations; runs well below the median are named."""
+    """Return samples per second of each run from its evaluations; runs well below the median are
+    named."""
     rates = {
         run.file: run.samples / (run.minutes * 60)
         for run in runs
@@ -117,7 +118,7 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 
 def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return the slowest stretch between two evaluations of each run, where it stands out."""
+    """Return the slowest stretch between two evaluations of each run, if it stands out."""
     found = []
     for run in runs:
         stretches = []
@@ -146,7 +147,8 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 
 def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return the time from a run's end to the next one's start, in launch order. Overlapping runs have no gaps."""
+    """Return the time from a run's end to the next one's start, in launch order. Overlapping
+    runs have no gaps."""
     ordered = sorted(
         (run for run in runs if run.start is not None and run.stop is not None),
         key=lambda run: run.start or 0.0,

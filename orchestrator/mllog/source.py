@@ -1,4 +1,4 @@
-"""The logs of a set: in a folder of anybody's result files, or in a set folder of ours (docs/set-folder.md)."""
+"""The logs of a set: in any folder of result files, or in a set folder (docs/set-folder.md)."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import os
 from orchestrator.errors import InputError
 from orchestrator.onnode.kernel.regular import parse, read_bytes
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 REHEARSAL = "rehearsal"
-"""`created_by` of a set that was played in a simulation, and `metadata.file` of the records in its logs."""
+"""`created_by` of a simulated set, and `metadata.file` of the records in its logs."""
 REHEARSED = "rehearsal: no training ran; all times are simulated"
 
 
 class RunFile:
-    """One log that counts as a run. `name` is what messages call it.
+    """One log that counts as a run. `name` is its name in messages.
 
-    `number` is the run's number in a set folder, `seed` the seed that it was given there; None for other logs.
+    `number` is the run's number in a set folder, `seed` its given seed; None for other logs.
     """
 
     __slots__ = ("name", "number", "path", "seed")
@@ -35,7 +35,7 @@ class RunFile:
 
 
 class Source:
-    """What a folder holds. `described` is set.json of a set folder ({} for a plain folder)."""
+    """The content of a folder. `described` is set.json of a set folder ({} for a plain folder)."""
 
     __slots__ = (
         "_workload",
@@ -57,11 +57,11 @@ class Source:
         self.unscored: list[dict[str, Any]] = []
         """Attempts that failed for reasons of the infrastructure: on record, not scored."""
         self.pending: list[int] = []
-        """Runs of a set folder that have no result yet."""
+        """Runs of a set folder without a result so far."""
         self.refused: list[str] = []
-        """Why no score of the set can be valid, whatever its logs say."""
+        """Why no score of the set can be valid, whatever its logs contain."""
         self.told: list[str] = []
-        """What else its records tell."""
+        """Further remarks in its records."""
 
         self._workload: dict[str, Any] | None = None
 
@@ -71,12 +71,13 @@ class Source:
 
     @property
     def rehearsed(self) -> bool:
-        """Whether nothing of the set ran: it was played in a simulation."""
+        """Return whether the set was simulated: nothing of it ran."""
         return self.described.get("created_by") == REHEARSAL
 
     @property
     def workload(self) -> dict[str, Any]:
-        """What the workload's document says about scores and logs (bundle/workload.json); {} without it."""
+        """Return the part of the workload's document about scores and logs
+        (bundle/workload.json); {} without it."""
         if self._workload is None:
             self._workload = (
                 read_json(os.path.join(self.directory, "bundle", "workload.json"))
@@ -87,7 +88,7 @@ class Source:
 
 
 def find_source(directory: str) -> Source:
-    """Find the logs in `directory`. Raises InputError when there is none."""
+    """Find the logs in `directory`. Raises InputError without any."""
     directory = os.path.abspath(directory)
     if not os.path.isdir(directory):
         raise InputError(
@@ -132,7 +133,7 @@ def _where_else(directory: str, names: list[str]) -> str:
 
 
 def natural(name: str) -> tuple[str, int, str]:
-    """Sort key that puts result_10 after result_9."""
+    """Return the sort key that puts result_10 after result_9."""
     stem = name.split(".", 1)[0]
     digits = stem[len(stem.rstrip("0123456789")) :]
     return stem.rstrip("0123456789"), int(digits[:18] or -1), name
@@ -163,7 +164,8 @@ def _set_folder(directory: str) -> Source:
 
 
 def _on_record(directory: str) -> dict[str, Any]:
-    """Return what the set was declared to be (`set`) and how many runs were begun (`runs`), by its ledger; {} without one."""
+    """Return the set's declaration (`set`) and the number of started runs (`runs`) from its
+    ledger; {} without one."""
     if not os.path.isfile(os.path.join(directory, "ledger.jsonl")):
         return {}
     from pathlib import Path
@@ -214,7 +216,7 @@ def _add_run(source: Source, folder: str, number: int) -> None:
 
 
 def _attempts(folder: str, number: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the attempts that were lost, and the numbers of those that have a result."""
+    """Return the lost attempts, and the numbers of those with a result."""
     found, done = [], []
     names = (
         sorted((name for name in os.listdir(folder) if name.startswith("attempt_")), key=natural)
@@ -238,7 +240,7 @@ def _attempts(folder: str, number: int) -> tuple[list[dict[str, Any]], list[int]
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """Return a JSON object from a file; {} when it is missing, too large or is not one (a reader may meet anything)."""
+    """Return a JSON object from a file; {} if it is missing, too large or no object."""
     try:
         value = parse(read_bytes(path))
     except (OSError, ValueError):

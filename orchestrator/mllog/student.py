@@ -1,4 +1,4 @@
-"""Student's t distribution, in the standard library's terms: the quantile that a confidence interval needs."""
+"""Student's t distribution with the standard library: the quantile for a confidence interval."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 
 
 def cdf(t: float, df: float) -> float:
-    """Return P(T <= t) with `df` degrees of freedom, by the regularised incomplete beta function."""
+    """Return P(T <= t) with `df` degrees of freedom, by the regularised incomplete beta
+    function."""
     tail = 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + t * t))
     return 1 - tail if t > 0 else tail
 
@@ -36,7 +37,8 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """Return Lentz's continued fraction of the incomplete beta function (Numerical Recipes, 6.4)."""
+    """Return Lentz's continued fraction of the incomplete beta function (Numerical Recipes,
+    6.4)."""
     tiny, c = 1e-300, 1.0
     d = 1 / _not_zero(1 - (a + b) * x / (a + 1), tiny)
     result = d

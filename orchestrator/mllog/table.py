@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.words import PIPE, Screen, TextTable, cell, train_time
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ _USE = {
 
 
 def number(value: Any, digits: int = 0) -> str:
-    """Return a number for a table; a dash when there is none."""
+    """Return a number for a table; a dash for None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-" if value is None else str(value)
     return (
@@ -38,7 +38,8 @@ def number(value: Any, digits: int = 0) -> str:
 
 
 def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) -> str:
-    """Return the whole report of one set: the verdict, what stands `beside` it, and how it came about."""
+    """Return the whole report of one set: the verdict, the lines `beside` it, and its
+    derivation."""
     batch = number(None if score.batch_size == -1 else score.batch_size)
     what = [
         str(score.benchmark),

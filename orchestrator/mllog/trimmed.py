@@ -1,9 +1,10 @@
 """How sure the difference of two olympic means is.
 
-An olympic mean is a trimmed mean: of ten runs the fastest and the slowest are dropped. The spread of the eight kept
-runs alone would promise too much, because what was dropped is what spread most. Yuen's test is Welch's t for trimmed
-means: it takes the variance of the winsorised sample (the dropped values replaced by their nearest kept ones) and
-h - 1 degrees of freedom for h kept runs. Source: K. K. Yuen, Biometrika 61 (1974) 165-170.
+An olympic mean is a trimmed mean: of ten runs the fastest and the slowest are dropped. The spread
+of the eight kept runs alone would promise too much, because the dropped ones spread most. Yuen's
+test is Welch's t for trimmed means: it takes the variance of the winsorised sample (the dropped
+values replaced by their nearest kept ones) and h - 1 degrees of freedom for h kept runs. Source: K.
+K. Yuen, Biometrika 61 (1974) 165-170.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 METHOD = "Welch t interval for trimmed means (Yuen 1974), 95 %"
 MOST_RUNS = 1000
-"""As many more runs are thought of to settle a comparison."""
+"""The most additional runs considered to settle a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,11 @@ class Trimmed:
     kept: int
 
     def around(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the interval that holds the mean: Student's t with one degree of freedom less than values kept.
+        """Return the interval that holds the mean: Student's t with one degree of freedom less than
+        values kept.
 
-        Like interval() on the logarithm, so that a time never reaches below 0. Raises ValueError for a mean not above 0.
+        Like interval() on the logarithm, so that a time never reaches below 0. Raises ValueError
+        for a mean not above 0.
         """
         if not self.mean > 0:
             raise ValueError(f"a mean of {self.mean} has no logarithm")
@@ -50,7 +53,8 @@ class Trimmed:
 
 
 def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimmed | None:
-    """Return the trimmed mean of good runs' `values`, where `failed` bad runs stand at the slow end.
+    """Return the trimmed mean of good runs' `values`, where `failed` bad runs stand at the slow
+    end.
 
     None when fewer than two values are left, or more runs failed than are dropped.
     """
@@ -65,7 +69,8 @@ def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimm
 
 
 def scale_of(score: Score) -> float:
-    """Return what makes minutes of the score of a run's minutes: the factor is a number of the set, not of a run."""
+    """Return the factor from a run's minutes to minutes of the score: it belongs to the set, not
+    to a run."""
     return score.factor if score.valid and score.factor is not None else 1.0
 
 
@@ -82,7 +87,7 @@ def trimmed_score(score: Score) -> Trimmed | None:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The ratio b/a of two trimmed means: the interval that holds it with 95 %, and the chance of a difference this
+    """The ratio b/a of two trimmed means: its 95 % interval, and the chance of a difference this
     large between equal sides."""
 
     ratio: float
@@ -93,9 +98,10 @@ class Interval:
 
 
 def interval(a: Trimmed, b: Trimmed, confidence: float = 0.95) -> Interval | None:
-    """Return the interval of mean(b) / mean(a): Welch's on the logarithms, whose standard errors are the relative ones.
+    """Return the interval of mean(b) / mean(a): Welch's on the logarithms, whose standard errors
+    are the relative ones.
 
-    None when a mean is not above 0.
+    None if a mean is not above 0.
     """
     if not (a.mean > 0 and b.mean > 0):
         return None
@@ -113,10 +119,11 @@ def interval(a: Trimmed, b: Trimmed, confidence: float = 0.95) -> Interval | Non
 
 
 def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | None:
-    """Return how many more runs of b (of each side where `both`) put the whole interval inside or outside 1 +- `near`.
+    """Return how many more runs of b (of each side with `both`) put the whole interval inside or
+    outside 1 +- `near`.
 
-    0 when it lies so already; None when a thousand do not. The runs to come are taken to spread as those so far, with one
-    dropped at each end.
+    0 if it is there already; None if a thousand do not suffice. The missing runs are assumed to
+    spread as the present ones, with one dropped at each end.
     """
 
     def settled(more: int) -> bool:

@@ -1,10 +1,11 @@
-"""What is wrong, in the words of the person who has to mend the log. Used for messages only, never for a verdict."""
+"""Explanations of findings for whoever fixes the log. Used for messages only, never for a
+verdict."""
 
 from __future__ import annotations
 
 from orchestrator.mllog.rules import Condition, Context, KeyRule, Rules, expression
 
-# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -38,9 +39,7 @@ def broken(node: Any, context: Context) -> str:
     """Return why the condition `node` does not hold for the record in `context`."""
     try:
         return _broken(node, context)
-    except (
-        Exception
-    ) as error:  # a message about arbitrary log content must never be the thing that fails
+    except Exception as error:  # a message about arbitrary log content must never fail itself
         return f"the rule does not hold for {shown(context.record.value)} ({error})"
 
 
@@ -119,7 +118,8 @@ def _operand(node: Any, context: Context | None) -> str:
 
 
 def not_applicable(condition: Condition, context: Context, error: Exception) -> str:
-    """Say that a rule's expression failed: mostly a value of the wrong type, or a variable of an earlier record."""
+    """Return that a rule's expression failed: usually a value of the wrong type, or a variable
+    of an earlier record."""
     if isinstance(error, KeyError) and error.args and error.args[0] not in context.state:
         return f"the rule `{formula(condition.node)}` needs `{error.args[0]}`, which is not logged before this record"
     return f"the rule `{formula(condition.node)}` cannot be applied to {shown(context.record.value)}: {error}"
@@ -147,7 +147,7 @@ def different_values(log: Log, found: list[Record]) -> str:
 
 
 def no_rules(config: str, rules: Rules) -> str:
-    """Say that the round has no such division or benchmark."""
+    """Return that the round has no such division or benchmark."""
     division, _, benchmark = config.partition("_")
     if benchmark == "common":
         return f"the division is `{division}`; it must be `closed` or `open` (mlperf-logging stops here)"

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 
-TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator score`
+TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Union
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from .files import HERE, Files
 from .system import ask, first_line, process_start
 
-TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator score`
+TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from pathlib import Path
 
