@@ -1,13 +1,12 @@
-"""Prepare a workload's data with the published steps, in the workload's container; or check the
-data.
+"""Prepare a workload's data with the published steps in its container; or check the data.
 
 Finished steps are skipped and dead ones run again, on any machine. Before any download the free
 space is compared with the published sizes. If the published scripts would delete existing files,
 these are named and nothing starts. The Hugging Face token (llama2_70b_lora of 5.1 and 6.0) comes
 from --hf-token-file or from HF_TOKEN; it goes to the step through standard input and is in no
-argument, log or file of ours. Exit code: 0 all data are there, 1 a step failed or a part is
-missing, 2 unusable input, 3 the engine did not answer, 5 another process is preparing the same
-data, here or on another machine.
+argument, log or file of ours.
+Exit code: 0 all data are there, 1 a step failed or a part is missing, 2 unusable input, 3 the
+engine did not answer, 5 another process is preparing the same data, here or on another machine.
 
 example:
   orchestrator prepare llama2_70b_lora --site site.yaml --hf-token-file ~/.hf_token
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.prepare.plan import Plan
+    from orchestrator.prepare.sizes import TreePart
 
 PARTS = TextTable(
     "PATH", "STATE", "SIZE", "PUBLISHED", "WHAT", right=("SIZE", "PUBLISHED"), below=("WHAT",)
@@ -100,12 +100,14 @@ def run(args: Namespace) -> int:
         return _prepare(plan, args, address)
 
 
-def _check(plan: Plan, args: Namespace) -> int:
-    from orchestrator.prepare.space import gigabytes
-    from orchestrator.prepare.tree import check_tree
+# ---- --check ----
 
-    found = check_tree(plan)
-    wrong = [one for one in found if one.state != "ok"]
+
+def _check(plan: Plan, args: Namespace) -> int:
+    from orchestrator.prepare.sizes import check_tree
+
+    parts = check_tree(plan)
+    wrong = [part for part in parts if part.state != "ok"]
     if args.json:
         print_json(
             "prepare-check",
@@ -114,40 +116,40 @@ def _check(plan: Plan, args: Namespace) -> int:
                 "round": plan.round,
                 "complete": not wrong,
                 "folders": {name: str(path) for name, path in plan.folders.items()},
-                "parts": [one.to_json() for one in found],
+                "parts": [part.to_json() for part in parts],
             },
         )
     else:
-        rows = [
-            (
-                str(one.full),
-                one.state,
-                gigabytes(one.bytes) if one.bytes >= 0 else "-",
-                gigabytes(one.expected) if one.expected else "-",
-                one.what,
-            )
-            for one in found
-        ]
-        print_table(PARTS, rows)
-        print(
-            f"{plan.workload} {plan.round}: "
-            + (
-                f"{len(wrong)} of {len(found)} parts are not as published"
-                if wrong
-                else f"all {len(found)} parts are there"
-            )
-        )
+        print_table(PARTS, [_part_row(part) for part in parts])
+        summary = f"all {len(parts)} parts are there"
+        if wrong:
+            summary = f"{len(wrong)} of {len(parts)} parts are not as published"
+        print(f"{plan.workload} {plan.round}: {summary}")
         if wrong:
             note(f"hint: orchestrator prepare {plan.workload} downloads what is missing")
     return ExitCode.NO_SCORE if wrong else ExitCode.OK
 
 
-def _show(plan: Plan, args: Namespace) -> int:
-    from orchestrator.prepare.space import gigabytes, spaces
-    from orchestrator.prepare.step import command_line
-    from orchestrator.prepare.work import outlook
+def _part_row(tree_part: TreePart) -> tuple[str, ...]:
+    from orchestrator.prepare.sizes import gigabytes
 
-    reports, room = outlook(plan), spaces(plan)
+    expected = tree_part.part.bytes
+    size = gigabytes(tree_part.bytes) if tree_part.bytes >= 0 else "-"
+    published = gigabytes(expected) if expected else "-"
+    return str(tree_part.path), tree_part.state, size, published, tree_part.part.what
+
+
+# ---- --dry-run ----
+
+
+def _show(plan: Plan, args: Namespace) -> int:
+    from orchestrator.prepare.sizes import gigabytes, spaces
+    from orchestrator.prepare.state import outlook
+    from orchestrator.prepare.step import command_line
+
+    reports = outlook(plan)
+    commands = [command_line(plan, report.step, again=report.again) for report in reports]
+    file_systems = spaces(plan)
     if args.json:
         print_json(
             "prepare-plan",
@@ -156,42 +158,45 @@ def _show(plan: Plan, args: Namespace) -> int:
                 "round": plan.round,
                 "image": plan.image,
                 "source": plan.part.source,
-                "space": [one.to_json() for one in room],
+                "space": [space.to_json() for space in file_systems],
                 "steps": [
-                    {**report.to_json(), "command": command_line(plan, step, again=report.again)}
-                    for report, step in zip(reports, plan.steps, strict=True)
+                    {**report.to_json(), "command": command}
+                    for report, command in zip(reports, commands, strict=True)
                 ],
             },
         )
         return ExitCode.OK
     print(f"# {plan.workload} {plan.round}, from: {plan.part.source}")
-    for one in room:
-        print(f"# {one}{'' if one.enough else ' (not enough)'}")
-    for report, step in zip(reports, plan.steps, strict=True):
-        print(f"\n# {step.name}: {step.what} ({report.why if report.due else 'done, is skipped'})")
+    for space in file_systems:
+        print(f"# {space}{'' if space.enough else ' (not enough)'}")
+    for report, command in zip(reports, commands, strict=True):
+        reason = report.why if report.due else "done, is skipped"
+        print(f"\n# {report.step.name}: {report.step.what} ({reason})")
         for path in report.in_the_way:
             print(f"# refused while this is there: {path}")
-        print(command_line(plan, step, again=report.again))
-    note(
-        f"needs {gigabytes(sum(part.bytes for part in plan.part.space))} in all; nothing was changed"
-    )
+        print(command)
+    total = sum(part.bytes for part in plan.part.space)
+    note(f"needs {gigabytes(total)} in all; nothing was changed")
     return ExitCode.OK
+
+
+# ---- the preparation ----
 
 
 def _prepare(plan: Plan, args: Namespace, address: str) -> int:
     from orchestrator.prepare.secret import read_secret
+    from orchestrator.prepare.state import outlook
     from orchestrator.prepare.step import secrets_needed
-    from orchestrator.prepare.work import outlook, prepare, refuse_in_the_way
+    from orchestrator.prepare.work import prepare, refuse_in_the_way
 
-    reports = outlook(plan)
-    refuse_in_the_way(reports)
-    due = [step for step, report in zip(plan.steps, reports, strict=True) if report.due]
-    secrets = {name: read_secret(name, args.hf_token_file) for name in secrets_needed(due, {})}
+    before = outlook(plan)
+    refuse_in_the_way(before)
+    due = [report.step for report in before if report.due]
+    secrets = {name: read_secret(name, args.hf_token_file) for name in secrets_needed(due)}
     if due:
         _check_space(plan, force=args.force_space)
-    reports = prepare(
-        plan, secrets, address=address, tell=note, output=_shown() if args.verbose else _hidden
-    )
+    output = _print_output() if args.verbose else _ignore_output
+    reports = prepare(plan, secrets, address=address, progress=note, output=output)
     failed = [report for report in reports if report.due]
     if args.json:
         print_json(
@@ -205,17 +210,17 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
             },
         )
     elif failed:
-        print(f"{plan.workload}: {failed[0].name} is not done: {failed[0].why}")
-        note(
-            f"hint: look at {plan.state_folder / failed[0].name}.log; the same command goes on from there"
-        )
+        first = failed[0]
+        print(f"{plan.workload}: {first.step.name} is not done: {first.why}")
+        log = plan.log_file(first.step)
+        note(f"hint: look at {log}; the same command goes on from there")
     else:
         print(f"{plan.workload}: all {len(reports)} steps are done")
         note(f"hint: orchestrator prepare {plan.workload} --check compares with the published tree")
     return ExitCode.NO_SCORE if failed else ExitCode.OK
 
 
-def _shown() -> Callable[[bytes], None]:
+def _print_output() -> Callable[[bytes], None]:
     shown = Shown()
 
     def show(piece: bytes) -> None:
@@ -225,21 +230,22 @@ def _shown() -> Callable[[bytes], None]:
     return show
 
 
-def _hidden(piece: bytes) -> None:
-    """Drop it: the log has it."""
+def _ignore_output(piece: bytes) -> None:
+    """Ignore a step's output: it is in the log."""
 
 
 def _check_space(plan: Plan, *, force: bool) -> None:
-    from orchestrator.prepare.space import spaces
+    from orchestrator.prepare.sizes import spaces
 
-    small = [one for one in spaces(plan) if not one.enough]
+    small = [space for space in spaces(plan) if not space.enough]
     if small and not force:
         raise InputError(
             "not enough space: " + "; ".join(map(str, small)),
-            hint="name a larger file system in the site's data section; --force-space tries all the same",
+            hint="name a larger file system in the site's data section; "
+            "--force-space tries all the same",
         )
-    for one in small:
-        note(f"warning: {one}")
+    for space in small:
+        note(f"warning: {space}")
 
 
 COMMAND = Command(

@@ -1,2 +1,1 @@
-"""Prepare a workload's data: the published steps in its container, resumable, and a check of the
-result."""
+"""A workload's data: the published steps in its container, and the expected tree."""

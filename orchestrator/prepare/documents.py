@@ -1,8 +1,8 @@
-"""The documents in workloads/preparations/: one per workload, with the published steps of each
-round."""
+"""The documents in workloads/preparations/: the published steps of a workload, by round."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -39,8 +39,7 @@ class PathPart(DocumentPart):
 
 
 class CleanPart(DocumentPart):
-    """Remains of a half-done step, deleted before its next try. Files from before the first try
-    belong to others."""
+    """Remains of a failed try, deleted before the next. It must be missing before the first."""
 
     variable: Variable
     path: Annotated[RelativePath, AfterValidator(_below)]
@@ -66,13 +65,11 @@ class SpacePart(DocumentPart):
 
 
 class StepPart(DocumentPart):
-    """One step: bash text that runs in a container of its own, in `workdir`, and ends at its first
-    failing command.
+    """Bash text that runs in a container of its own, in `workdir`, until its first failing command.
 
-    `secret` names a hidden variable of the step. `leaves` must exist and not be empty afterwards:
-    the published `bash <(curl ...)` succeeds even if curl fails. An `optional` step runs on request
-    only. `mounts` replace those of the round. Nothing in `clean` and `overwrites` may exist before
-    the first try.
+    `secret` names a hidden variable. `leaves` must exist and not be empty afterwards: the published
+    `bash <(curl ...)` succeeds even if curl fails. An `optional` step runs on request only.
+    `mounts` replace those of the round.
     """
 
     name: Name
@@ -85,6 +82,9 @@ class StepPart(DocumentPart):
     clean: list[CleanPart] = []
     overwrites: list[OverwritePart] = []
     optional: bool = False
+
+
+Use = SpacePart | DataPart | PathPart | CleanPart | OverwritePart | MountPart
 
 
 class PreparationRound(DocumentPart):
@@ -118,11 +118,8 @@ def load_preparation(name: str) -> tuple[Document, Preparation]:
 
     Raises UsageError if it is missing, DescriptorError with every problem of a document.
     """
-    path = (
-        Path(name)
-        if "/" in name or name.endswith(".yaml")
-        else data_dir("workloads/preparations") / f"{name}.yaml"
-    )
+    is_file = "/" in name or name.endswith(".yaml")
+    path = Path(name) if is_file else data_dir("workloads/preparations") / f"{name}.yaml"
     if "/" not in name and not path.is_file():
         raise UsageError(
             f"no preparation is published for {name!r}; there is one for: {', '.join(names())}"
@@ -138,29 +135,23 @@ def load_preparation(name: str) -> tuple[Document, Preparation]:
 def _check(document: Document, key: str, part: PreparationRound) -> None:
     """Report problems between values: variables without a mount, and steps of the same name."""
     known = {mount.variable for mount in part.mounts}
-    used: list[tuple[tuple[str | int, ...], str]] = [
-        (("space", at), one.variable) for at, one in enumerate(part.space)
-    ]
-    used += [(("tree", at), one.variable) for at, one in enumerate(part.tree)]
-    for position, step in enumerate(part.steps):
-        used += [
-            (("steps", position, "leaves", at), one.variable) for at, one in enumerate(step.leaves)
-        ]
-        used += [
-            (("steps", position, "clean", at), one.variable) for at, one in enumerate(step.clean)
-        ]
-        used += [
-            (("steps", position, "overwrites", at), one.variable)
-            for at, one in enumerate(step.overwrites)
-        ]
-        used += [
-            (("steps", position, "mounts", at), one.variable) for at, one in enumerate(step.mounts)
-        ]
-        if step.name in [other.name for other in part.steps[:position]]:
-            document.add(("rounds", key, "steps", position, "name"), f"{step.name} stands twice")
-    for where, variable in used:
-        if variable not in known:
-            document.add(
-                ("rounds", key, *where),
-                f"{variable} is not mounted; mounted: {', '.join(sorted(known))}",
-            )
+    for keys, uses in _uses(part):
+        for number, use in enumerate(uses):
+            if use.variable not in known:
+                problem = f"{use.variable} is not mounted; mounted: {', '.join(sorted(known))}"
+                document.add(("rounds", key, *keys, number), problem)
+    names = [step.name for step in part.steps]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            document.add(("rounds", key, "steps", number, "name"), f"{name} stands twice")
+
+
+def _uses(part: PreparationRound) -> Iterator[tuple[tuple[str | int, ...], Sequence[Use]]]:
+    """Yield each list of the round whose members name a variable, with its keys."""
+    yield ("space",), part.space
+    yield ("tree",), part.tree
+    for number, step in enumerate(part.steps):
+        yield ("steps", number, "leaves"), step.leaves
+        yield ("steps", number, "clean"), step.clean
+        yield ("steps", number, "overwrites"), step.overwrites
+        yield ("steps", number, "mounts"), step.mounts

@@ -41,17 +41,19 @@ class Plan:
 
     @property
     def own_folder(self) -> Path:
-        """Return the folder of this tool's records. It is in the data folder, outside the data, so
-        that any machine can continue.
+        """The folder of locks, states and logs, on the data's storage: any machine can continue.
 
-        All rounds share it, as they may want the same folders.
+        All rounds share it, because they may use the same folders.
         """
         return self.folders[self.part.mounts[0].variable] / STATE_FOLDER / self.workload
 
     @property
     def state_folder(self) -> Path:
-        """Return the folder of the states and logs of the round's steps."""
+        """The folder of the states and logs of the round."""
         return self.own_folder / self.round
+
+    def log_file(self, step: StepPart) -> Path:
+        return self.state_folder / f"{step.name}.log"
 
     @property
     def lock_file(self) -> Path:
@@ -72,12 +74,11 @@ class Plan:
 
     def container_path(self, step: StepPart, part: CleanPart) -> str:
         """Return the path in the step's container. Raises UsageError without a mount for it."""
+        path = Path(part.path)
         for mount in self.mounts(step):
-            inside = Path(part.path).is_relative_to(mount.subpath) if mount.subpath else True
-            if mount.variable == part.variable and inside:
-                return str(
-                    Path(mount.container) / (Path(part.path).relative_to(mount.subpath or "."))
-                )
+            top = mount.subpath or "."
+            if mount.variable == part.variable and path.is_relative_to(top):
+                return str(Path(mount.container) / path.relative_to(top))
         raise UsageError(f"{part.variable}/{part.path} is in no mount of the preparation")
 
     def workdir(self, step: StepPart) -> str:
@@ -85,18 +86,19 @@ class Plan:
 
     def text(self, step: StepPart, *, again: bool) -> str:
         """Return the bash text of `step`; `again`: first delete the remains of an earlier try."""
-        removed = [self.container_path(step, one) for one in step.clean] if again else []
-        return (f"rm -rf -- {shlex.join(removed)}\n" if removed else "") + step.run
+        if not again or not step.clean:
+            return step.run
+        remains = [self.container_path(step, part) for part in step.clean]
+        return f"rm -rf -- {shlex.join(remains)}\n{step.run}"
 
     def fingerprint(self, step: StepPart) -> str:
-        """Return a hash of the step's definition: a step done under another hash is done again."""
+        """Return a hash of the step's definition. A step with another hash is done again."""
         mounts = [
             f"{mount.variable}/{mount.subpath or ''}:{mount.container}"
             for mount in self.mounts(step)
         ]
-        return hashlib.sha256(
-            "\0".join([self.workdir(step), *mounts, step.run]).encode()
-        ).hexdigest()
+        definition = "\0".join([self.workdir(step), *mounts, step.run])
+        return hashlib.sha256(definition.encode()).hexdigest()
 
 
 def make_plan(
@@ -108,15 +110,15 @@ def make_plan(
     extra: Sequence[str] = (),
     systems_dirs: Sequence[Path] = (),
 ) -> Plan:
-    """Return the plan for `workload`: a name, or a preparation file. `round` None takes the newest.
+    """Return the plan for `workload`, a name or a preparation file.
 
-    `extra` names the requested optional steps. Raises UsageError or DescriptorError.
+    `round` None is the newest, `extra` names optional steps. Raises UsageError or DescriptorError.
     """
     from orchestrator.model import Catalogue
     from orchestrator.prepare.documents import load_preparation
 
     _, preparation = load_preparation(workload)
-    chosen = round or max(preparation.rounds, key=lambda one: tuple(map(int, one.split("."))))
+    chosen = round or max(preparation.rounds, key=_version)
     if chosen not in preparation.rounds:
         raise UsageError(
             f"no preparation of {preparation.name} is published for round {chosen}; "
@@ -135,28 +137,30 @@ def make_plan(
     if not image:
         raise UsageError(f"{preparation.name} has no image for round {chosen}", hint="--image REF")
     steps = tuple(step for step in part.steps if not step.optional or step.name in extra)
-    command = tuple(
-        site.container.command or ["podman" if site.container.engine == "podman" else "docker"]
-    )
+    engine = "podman" if site.container.engine == "podman" else "docker"
     return Plan(
-        preparation.name,
-        chosen,
-        image,
-        part,
-        _folders(preparation.name, part, site),
-        steps,
-        command,
+        workload=preparation.name,
+        round=chosen,
+        image=image,
+        part=part,
+        folders=_folders(preparation.name, part, site),
+        steps=steps,
+        engine_command=tuple(site.container.command or [engine]),
     )
+
+
+def _version(round: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in round.split("."))
 
 
 def _folders(workload: str, part: PreparationRound, site: Site) -> dict[str, Path]:
-    given = site.data.get(workload, {})
+    folders = site.data.get(workload, {})
     wanted = list(dict.fromkeys(mount.variable for mount in part.mounts))
-    missing = [variable for variable in wanted if variable not in given]
+    missing = [variable for variable in wanted if variable not in folders]
     if missing:
         shown = ", ".join(f"{variable}: /shared/data/{workload}" for variable in missing)
         raise UsageError(
             f"the site file does not say where {' and '.join(missing)} of {workload} is",
             hint=f"add to it: data: {{{workload}: {{{shown}}}}}",
         )
-    return {variable: Path(given[variable]) for variable in wanted}
+    return {variable: Path(folders[variable]) for variable in wanted}

@@ -1,4 +1,4 @@
-"""A token's way to a step: from a file or the environment to the step's standard input only."""
+"""A secret token: read from a file or the environment, hidden in output."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from orchestrator.errors import UsageError
 from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.resources import user_path
 
+MIN_BYTES = 8
 MAX_BYTES = 4096
 HIDDEN = b"[hidden]"
 
 
 class Secret:
-    """A value that never appears by accident."""
+    """A value that its text form hides."""
 
     def __init__(self, name: str, value: str) -> None:
-        if (
-            not 8 <= len(value) <= MAX_BYTES
-            or not value.isascii()
-            or not value.isprintable()
-            or " " in value
-        ):
+        printable = value.isascii() and value.isprintable() and " " not in value
+        if not printable or not MIN_BYTES <= len(value) <= MAX_BYTES:
             raise UsageError(
-                f"{name}: this is no token (one line of at least 8 printable characters, without blanks)"
+                f"{name}: this is no token "
+                f"(one line of at least {MIN_BYTES} printable characters, without blanks)"
             )
         self.name = name
         self._value = value
@@ -39,10 +37,9 @@ class Secret:
 
 
 def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = None) -> Secret:
-    """Return the secret `name` from `file`, else from the environment. Raises UsageError if it is
-    missing.
+    """Return the secret `name` from `file`, else from the environment.
 
-    A file that others may read is refused.
+    Raises UsageError if it is missing, or others may read the file.
     """
     if file:
         return Secret(name, _content(user_path(file)))
@@ -58,7 +55,7 @@ def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = Non
 def _content(path: Path) -> str:
     try:
         with open_regular(path) as file:
-            # Of the open file: nobody can replace it in between.
+            # Of the open file, which nobody can replace in between.
             _check_mode(path, os.fstat(file.fileno()))
             return file.read(MAX_BYTES + 1).decode("ascii").strip()
     except OSError as error:
@@ -69,10 +66,10 @@ def _content(path: Path) -> str:
         ) from error
 
 
-def _check_mode(path: Path, found: os.stat_result) -> None:
-    if found.st_mode & 0o077:
+def _check_mode(path: Path, stat_result: os.stat_result) -> None:
+    if stat_result.st_mode & 0o077:
         raise UsageError(
-            f"{path}: others may read this file (mode {stat.S_IMODE(found.st_mode):o})",
+            f"{path}: others may read this file (mode {stat.S_IMODE(stat_result.st_mode):o})",
             hint=f"chmod 600 {path}; a token that others could read should be replaced",
         )
 
@@ -89,18 +86,19 @@ class Redactor:
         if not self._value:
             return piece
         text = (self._held + piece).replace(self._value, HIDDEN)
-        held = next(
-            (
-                count
-                for count in range(min(len(self._value) - 1, len(text)), 0, -1)
-                if text.endswith(self._value[:count])
-            ),
-            0,
-        )
-        self._held = text[len(text) - held :]
-        return text[: len(text) - held]
+        count = self._held_back(text)
+        self._held = text[len(text) - count :]
+        return text[: len(text) - count]
+
+    def _held_back(self, text: bytes) -> int:
+        """Return the length of the longest start of the secret at the end of `text`."""
+        for count in range(min(len(self._value) - 1, len(text)), 0, -1):
+            if text.endswith(self._value[:count]):
+                return count
+        return 0
 
     def rest(self) -> bytes:
         """Return the bytes held back, at the end of the stream."""
-        held, self._held = self._held, b""
+        held = self._held
+        self._held = b""
         return held

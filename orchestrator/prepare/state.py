@@ -1,26 +1,32 @@
-"""The state of each step: one small JSON file in the data folder, written atomically.
+"""The state of each step: a JSON file in the data folder, and the steps that are due.
 
-The writer holds the lock: a step that is `running` while the lock is free has died.
+Only the holder of the lock writes. A step that is `running` while the lock is free has died.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.errors import InputError, SetError, is_full
+from orchestrator.onnode.kernel import records
 from orchestrator.onnode.kernel.regular import parse, read_bytes
+from orchestrator.prepare.sizes import has_content
+
+if TYPE_CHECKING:
+    from orchestrator.prepare.documents import StepPart
+    from orchestrator.prepare.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """The state of a step. Times are Unix milliseconds; `ended_ms` 0 and `exit_code` -1 while it
-    runs."""
+    """The state of a step. Times are Unix milliseconds.
+
+    While it runs, `ended_ms` is 0 and `exit_code` -1.
+    """
 
     step: str
     state: Literal["running", "done", "failed"]
@@ -38,12 +44,32 @@ class StepState:
         return asdict(self)
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """A step with its state, and the reason why it is due or done."""
+
+    step: StepPart
+    due: bool
+    why: str
+    state: StepState | None
+    again: bool
+    """An earlier try of the same commands ran: its remains may be deleted."""
+    in_the_way: tuple[Path, ...]
+    """Files from elsewhere that the step would delete or mix with its own."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self.step.name,
+            "what": self.step.what,
+            "due": self.due,
+            "why": self.why,
+            "state": self.state.to_json() if self.state else None,
+            "in_the_way": [str(path) for path in self.in_the_way],
+        }
 
 
 def read_state(folder: Path, step: str) -> StepState | None:
-    """Return the step's state; None without a readable one, so the step must run."""
+    """Return the state of `step`; None if it is missing or unreadable: the step is due then."""
     try:
         return StepState(**parse(read_bytes(folder / f"{step}.json")))
     except (OSError, ValueError, TypeError):
@@ -51,21 +77,75 @@ def read_state(folder: Path, step: str) -> StepState | None:
 
 
 def write_state(folder: Path, state: StepState) -> None:
-    """Write the step's state. Raises InputError if the folder is not writable."""
+    """Write `state`. Raises InputError if the folder is not writable, SetError if it is full."""
     path = folder / f"{state.step}.json"
-    temporary = folder / f".{path.name}.tmp.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w") as file:
-            json.dump(state.to_json(), file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        records.replace(path, json.dumps(state.to_json(), indent=2).encode() + b"\n")
     except OSError as error:
         raise (SetError if is_full(error) else InputError)(
             f"{path}: cannot be written: {error.strerror or error}", hint=f"ls -ld {folder.parent}"
         ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+
+
+def outlook(plan: Plan) -> list[StepReport]:
+    """Return every step of the plan with its state. Writes nothing."""
+    return [_report(plan, step) for step in plan.steps]
+
+
+def _report(plan: Plan, step: StepPart) -> StepReport:
+    state = read_state(plan.state_folder, step.name)
+    reason = _reason_due(plan, step, state)
+    # Results of other commands are somebody's data: they are kept, and in the way.
+    same_commands = state is not None and state.fingerprint == plan.fingerprint(step)
+    again = state is not None and (state.state != "done" or same_commands)
+    obstacles = _in_the_way(plan, step, again=again) if reason else ()
+    return StepReport(step, bool(reason), reason or "done", state, again, obstacles)
+
+
+def _reason_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
+    """Return why the step is due, "" if it is done."""
+    if state is None:
+        return "not done yet"
+    if state.state == "running":
+        return "it died or was interrupted"
+    if state.state == "failed":
+        return f"it failed: {state.reason}"
+    if state.fingerprint != plan.fingerprint(step):
+        return "it was done with other commands"
+    # An optional step, such as deleting downloads, removes results of others on purpose.
+    missing = [] if _optional_step_done(plan) else missing_after(plan, step)
+    return f"what it leaves is gone: {', '.join(map(str, missing))}" if missing else ""
+
+
+def missing_after(plan: Plan, step: StepPart) -> list[Path]:
+    """Return the results of the step that are missing or empty."""
+    return [path for path in map(plan.host_path, step.leaves) if not has_content(path)]
+
+
+def _optional_step_done(plan: Plan) -> bool:
+    states = (read_state(plan.state_folder, step.name) for step in plan.part.steps if step.optional)
+    return any(state is not None and state.state == "done" for state in states)
+
+
+def _in_the_way(plan: Plan, step: StepPart, *, again: bool) -> tuple[Path, ...]:
+    paths: list[Path] = []
+    if not again:
+        for remains in step.clean:
+            paths += _content(plan.host_path(remains))
+    for folder in step.overwrites:
+        allowed = folder.makes if again else []
+        for path in _content(plan.host_path(folder)):
+            if not any(fnmatch(path.name, pattern) for pattern in allowed):
+                paths.append(path)
+    return tuple(paths)
+
+
+def _content(path: Path) -> list[Path]:
+    """Return the sorted content of a folder; a file or an unreadable folder is its own content."""
+    try:
+        return sorted(path.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError:
+        return [path]

@@ -1,15 +1,15 @@
-"""Run one step in a container of its own, whose life ends with ours.
+"""A step in a container of its own, which ends together with this process.
 
-The secret goes through the container's standard input: it is in no argument, in no output of
-`docker inspect`, and in no file. The engine keeps no log of the container (log driver `none`). Our
-log hides the secret.
+The secret is sent to the container's standard input: it is in no argument, in no output of
+`docker inspect` and in no file. The engine keeps no log (log driver `none`); ours hides the secret.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from orchestrator.prepare.documents import StepPart
     from orchestrator.prepare.plan import Plan
 
-STDOUT, STDERR = 1, 2
-"""The engine's numbers of a container's output streams."""
+STDOUT = 1
+STDERR = 2
+"""The engine's numbers of the output streams."""
 
-# $1 is the step's text, $2 the name of the variable on the first line of standard input ("" without
-# a secret). Standard input stays open while the container's owner lives; at its end everything in
-# the container is killed.
+# $1 is the step's text, $2 the variable for the first line of standard input, "" without a secret.
+# Standard input stays open while this process lives; at its end everything in the container is
+# killed.
 LIFELINE = r"""
 exec 3<&0 </dev/null
 if [ -n "$2" ]; then IFS= read -r "$2" <&3 || exit 1; export "$2"; fi
@@ -39,45 +40,105 @@ exec bash -euo pipefail -c "$1"
 
 
 def container_name(plan: Plan) -> str:
-    """Return one name per data folder: the engine then refuses a second preparation of the same
-    data."""
-    where = hashlib.sha256(str(plan.own_folder).encode()).hexdigest()[:12]
-    return f"orchestrator-prepare-{plan.workload}-{where}"
+    """Return a name for the data folder: the engine refuses a second container of that name."""
+    digest = hashlib.sha256(str(plan.own_folder).encode()).hexdigest()[:12]
+    return f"orchestrator-prepare-{plan.workload}-{digest}"
 
 
-def run_step(
-    client: DockerClient,
-    image_id: str,
-    plan: Plan,
-    step: StepPart,
-    text: str,
-    secret: Secret | None,
-    log: Path,
-    tell: Callable[[bytes], None],
-) -> int:
-    """Run `text` and return its exit code. Its output goes to `log` and to `tell`, with the secret
-    hidden.
+@dataclass(frozen=True)
+class StepRunner:
+    """Runs steps of `plan` with the image `image_id`. `output` receives their output."""
 
-    Raises EngineError if the container cannot run, InputError if the log cannot be written.
-    """
-    # One per stream: output of the other stream must not part a secret from its start.
-    redactors = {STDOUT: Redactor(secret), STDERR: Redactor(secret)}
-    made = _create(client, image_id, plan, step, text)
-    try:
-        with StepLog(log) as file:
-            for stream, piece in _attached(client, made, secret):
-                shown = redactors[stream].feed(piece)
-                file.write(shown)
-                tell(shown)
-            for redactor in redactors.values():
-                file.write(redactor.rest())
-        return int(client.api.wait(made, timeout=60)["StatusCode"])
-    finally:
-        client.api.remove_container(made, force=True, v=True)
+    client: DockerClient
+    image_id: str
+    plan: Plan
+    output: Callable[[bytes], None]
+
+    def run(self, step: StepPart, text: str, secret: Secret | None) -> int:
+        """Run `text` for `step` and return its exit code. Its log and output hide the secret.
+
+        Raises EngineError if the container cannot run, InputError if the log cannot be written.
+        """
+        # One for each stream: output of the other stream must not part a secret.
+        redactors = {STDOUT: Redactor(secret), STDERR: Redactor(secret)}
+        container = self._create(step, text)
+        try:
+            with StepLog(self.plan.log_file(step)) as log:
+                for stream, piece in self._attached(container, secret):
+                    shown = redactors[stream].feed(piece)
+                    log.write(shown)
+                    self.output(shown)
+                for redactor in redactors.values():
+                    log.write(redactor.rest())
+            return int(self.client.api.wait(container, timeout=60)["StatusCode"])
+        finally:
+            self.client.api.remove_container(container, force=True, v=True)
+
+    def _create(self, step: StepPart, text: str) -> str:
+        from docker.types import LogConfig
+
+        plan = self.plan
+        api = self.client.api
+        host = api.create_host_config(
+            binds=[f"{folder}:{inside}" for folder, inside in plan.binds(step).items()],
+            network_mode="host",
+            ipc_mode="host",
+            devices=[f"{device}:{device}:rwm" for device in present_devices(plan)],
+            init=True,
+            security_opt=list(plan.part.security_opt),
+            log_config=LogConfig(type="none"),
+        )
+        name = container_name(plan)
+        self._remove_leftover(name)
+        container = api.create_container(
+            self.image_id,
+            entrypoint=["bash"],
+            command=["-c", LIFELINE, "prepare", text, step.secret or ""],
+            stdin_open=True,
+            working_dir=plan.workdir(step),
+            name=name,
+            host_config=host,
+            labels={"orchestrator": "prepare", "orchestrator.workload": plan.workload},
+        )
+        return str(container["Id"])
+
+    def _remove_leftover(self, name: str) -> None:
+        """Remove the container of a dead preparation. Raises EngineError if it is running."""
+        from docker.errors import NotFound
+
+        try:
+            container = self.client.api.inspect_container(name)
+        except NotFound:
+            return
+        if container["State"]["Running"]:
+            remove = f"{shlex.join(self.plan.engine_command)} rm --force {name}"
+            raise EngineError(
+                f"another process prepares the same data: container {name} runs",
+                hint=f"wait for it, or end it: {remove}",
+            )
+        self.client.api.remove_container(container["Id"], force=True, v=True)
+
+    def _attached(self, container: str, secret: Secret | None) -> Iterator[tuple[int, bytes]]:
+        """Start the container, send the secret, and yield (stream, bytes) until it ends."""
+        from docker.utils.socket import frames_iter
+
+        streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        connection = self.client.api.attach_socket(container, params=streams)
+        # The SDK's wrapper only reads; the socket inside it can also write.
+        raw = getattr(connection, "_sock", connection)
+        try:
+            self.client.api.start(container)
+            if secret is not None:
+                raw.sendall(secret.reveal() + b"\n")
+            raw.settimeout(None)
+            yield from frames_iter(connection, tty=False)
+        finally:
+            connection.close()
+            raw.close()
 
 
 class StepLog:
-    """A step's log. The SDK's network errors are OSErrors too; this class tells them apart."""
+    """The log of a step. It raises InputError, because errors of the SDK are OSErrors too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,84 +168,14 @@ class StepLog:
         )
 
 
-def _create(client: DockerClient, image_id: str, plan: Plan, step: StepPart, text: str) -> str:
-    from docker.types import LogConfig
-
-    api = client.api
-    host = api.create_host_config(
-        binds=[f"{folder}:{inside}" for folder, inside in plan.binds(step).items()],
-        network_mode="host",
-        ipc_mode="host",
-        devices=[f"{device}:{device}:rwm" for device in present_devices(plan)],
-        init=True,
-        security_opt=list(plan.part.security_opt),
-        log_config=LogConfig(type="none"),
-    )
-    name = container_name(plan)
-    remove_leftover(client, name, plan.engine_command)
-    command = ["-c", LIFELINE, "prepare", text, step.secret or ""]
-    made = api.create_container(
-        image_id,
-        entrypoint=["bash"],
-        command=command,
-        stdin_open=True,
-        working_dir=plan.workdir(step),
-        name=name,
-        host_config=host,
-        labels={"orchestrator": "prepare", "orchestrator.workload": plan.workload},
-    )
-    return str(made["Id"])
-
-
 def present_devices(plan: Plan) -> list[str]:
-    """Return the published devices of this machine. A login node has no GPU, and most steps need
-    none."""
+    """Return the published devices of this machine: a login node has no GPU."""
     return [device for device in plan.part.devices if Path(device).exists()]
 
 
-def remove_leftover(client: DockerClient, name: str, command: Sequence[str] = ("docker",)) -> None:
-    """Remove the container of a dead preparation. Raises EngineError if it still runs."""
-    from docker.errors import NotFound
-
-    try:
-        found = client.api.inspect_container(name)
-    except NotFound:
-        return
-    if found["State"]["Running"]:
-        raise EngineError(
-            f"another process prepares the same data: container {name} runs",
-            hint=f"wait for it, or end it: {shlex.join(command)} rm --force {name}",
-        )
-    client.api.remove_container(found["Id"], force=True, v=True)
-
-
-def _attached(
-    client: DockerClient, made: str, secret: Secret | None
-) -> Iterator[tuple[int, bytes]]:
-    """Start the container, send it the secret, and yield its output until it ends: stream number
-    and bytes."""
-    from docker.utils.socket import frames_iter
-
-    connection = client.api.attach_socket(
-        made, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-    )
-    # The SDK's wrapper only reads; the socket below it can write.
-    raw = getattr(connection, "_sock", connection)
-    try:
-        client.api.start(made)
-        if secret is not None:
-            raw.sendall(secret.reveal() + b"\n")
-        raw.settimeout(None)
-        yield from frames_iter(connection, tty=False)
-    finally:
-        connection.close()
-        raw.close()
-
-
 def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
-    """Return the step as a command to read or type here; it does the same, but outlives our
-    process."""
-    words = [
+    """Return a shell command for the step, for people. It does not end with this process."""
+    engine = [
         *plan.engine_command,
         "run",
         "--rm",
@@ -192,30 +183,20 @@ def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
         "--init",
         "--network=host",
         "--ipc=host",
+        "--log-driver=none",
+        *(f"--device={device}" for device in present_devices(plan)),
+        *(f"--security-opt={option}" for option in plan.part.security_opt),
+        *(f"--volume={folder}:{inside}" for folder, inside in plan.binds(step).items()),
+        f"--workdir={plan.workdir(step)}",
+        "--entrypoint=bash",
+        plan.image,
     ]
-    words += ["--log-driver=none"]
-    words += [f"--device={device}" for device in present_devices(plan)]
-    words += [f"--security-opt={option}" for option in plan.part.security_opt]
-    words += [f"--volume={folder}:{inside}" for folder, inside in plan.binds(step).items()]
-    words += [f"--workdir={plan.workdir(step)}", "--entrypoint=bash", plan.image]
-    before = f"IFS= read -r {step.secret}; export {step.secret}\n" if step.secret else ""
-    line = (
-        f"{shlex.join(words)} -euo pipefail -c {shlex.quote(before + plan.text(step, again=again))}"
-    )
-    return line + (f" <{step.secret.lower()}_file" if step.secret else "")
+    read_secret = f"IFS= read -r {step.secret}; export {step.secret}\n" if step.secret else ""
+    text = shlex.quote(read_secret + plan.text(step, again=again))
+    stdin = f" <{step.secret.lower()}_file" if step.secret else ""
+    return f"{shlex.join(engine)} -euo pipefail -c {text}{stdin}"
 
 
-def missing_after(plan: Plan, step: StepPart) -> list[Path]:
-    """Return the missing results of the step."""
-    from orchestrator.prepare.tree import holds_something
-
-    return [path for path in map(plan.host_path, step.leaves) if not holds_something(path)]
-
-
-def secrets_needed(steps: Sequence[StepPart], found: Mapping[str, Secret]) -> list[str]:
-    """Return the names of the secrets that `steps` need and nobody gave yet."""
-    return [
-        name
-        for name in dict.fromkeys(step.secret for step in steps if step.secret)
-        if name not in found
-    ]
+def secrets_needed(steps: Sequence[StepPart]) -> list[str]:
+    """Return the names of the secrets that `steps` need."""
+    return list(dict.fromkeys(step.secret for step in steps if step.secret))

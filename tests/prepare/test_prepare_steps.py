@@ -17,7 +17,7 @@ from until import make_older
 from orchestrator.errors import DescriptorError
 from orchestrator.model import Catalogue
 from orchestrator.prepare.documents import load_preparation, names
-from orchestrator.prepare.tree import _look, holds_something
+from orchestrator.prepare.sizes import check_part, has_content
 
 WORKLOADS = ("flux1", "llama2_70b_lora", "llama31_8b")
 
@@ -75,50 +75,17 @@ def test_the_dry_run_prints_the_published_commands_and_changes_nothing(folders: 
     assert not folders.folder("").exists()
 
 
+STEP: dict[str, object] = {"name": "a", "what": "b", "run": "c"}
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (
-            {
-                "steps": [
-                    {
-                        "name": "a",
-                        "what": "b",
-                        "run": "c",
-                        "leaves": [{"variable": "OTHER", "path": "x"}],
-                    }
-                ]
-            },
-            "is not mounted",
-        ),
-        (
-            {
-                "steps": [
-                    {
-                        "name": "a",
-                        "what": "b",
-                        "run": "c",
-                        "clean": [{"variable": "D", "path": "."}],
-                    }
-                ]
-            },
-            "never deleted",
-        ),
-        ({"steps": [{"name": "a", "what": "b", "run": "c"}] * 2}, "stands twice"),
+        ({"steps": [STEP | {"leaves": [{"variable": "OTHER", "path": "x"}]}]}, "is not mounted"),
+        ({"steps": [STEP | {"clean": [{"variable": "D", "path": "."}]}]}, "never deleted"),
+        ({"steps": [STEP | {"clean": [{"variable": "D", "path": "../x"}]}]}, "without '..'"),
+        ({"steps": [STEP, STEP]}, "stands twice"),
         ({"stepps": []}, "unknown key"),
-        (
-            {
-                "steps": [
-                    {
-                        "name": "a",
-                        "what": "b",
-                        "run": "c",
-                        "clean": [{"variable": "D", "path": "../x"}],
-                    }
-                ]
-            },
-            "without '..'",
-        ),
     ],
 )
 def test_a_wrong_document_is_refused_with_file_and_line(
@@ -128,14 +95,13 @@ def test_a_wrong_document_is_refused_with_file_and_line(
         "source": "s",
         "mounts": [{"variable": "D", "container": "/d"}],
         "workdir": "/d",
-        "steps": [{"name": "a", "what": "b", "run": "c"}],
+        "steps": [STEP],
         "tree": [{"variable": "D", "path": "x"}],
         **change,
     }
     path = tmp_path / "own.yaml"
-    path.write_text(
-        json.dumps({"kind": "preparation", "name": "own", "rounds": {"6.0": part}})
-    )  # JSON is YAML
+    document = {"kind": "preparation", "name": "own", "rounds": {"6.0": part}}
+    path.write_text(json.dumps(document))  # JSON is YAML
     with pytest.raises(DescriptorError, match=r"own.yaml:\d+: ") as caught:
         load_preparation(str(path))
     assert says in str(caught.value)
@@ -147,9 +113,8 @@ def test_what_only_root_may_look_into_is_not_called_missing(tmp_path: Path) -> N
     (tmp_path / "closed").mkdir(mode=0o700)
     os.seteuid(65534)
     try:
-        assert holds_something(tmp_path / "closed/iter_0000000") and _look(
-            tmp_path / "closed", 0
-        ) == ("unreadable", -1)
+        assert has_content(tmp_path / "closed/iter_0000000")
+        assert check_part(tmp_path / "closed", 0) == ("unreadable", -1)
     finally:
         os.seteuid(0)
 

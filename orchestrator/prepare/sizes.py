@@ -1,0 +1,151 @@
+"""Published sizes: the free space before a preparation, the expected tree after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from orchestrator.model.documents import DataPart
+    from orchestrator.prepare.plan import Plan
+
+LEAST = 0.85
+MOST = 1.25
+"""The guides round sizes ("~64 GB"): 85 % to 125 % of a size counts as agreement."""
+
+PartState = Literal["ok", "missing", "unreadable", "empty", "too small", "too large"]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Data folders on one file system, in bytes. `have` is free space plus the folders' content."""
+
+    folders: tuple[Path, ...]
+    need: int
+    have: int
+
+    @property
+    def enough(self) -> bool:
+        return self.have >= self.need
+
+    def __str__(self) -> str:
+        folders = " and ".join(str(folder) for folder in self.folders)
+        have = gigabytes(self.have)
+        return f"{folders}: {have} can be used there, and {gigabytes(self.need)} are needed"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "folders": [str(folder) for folder in self.folders],
+            "need_bytes": self.need,
+            "have_bytes": self.have,
+            "enough": self.enough,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TreePart:
+    """An expected file or folder. `bytes` is -1 if not measured."""
+
+    part: DataPart
+    path: Path
+    state: PartState
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "variable": self.part.variable,
+            "path": self.part.path,
+            "full_path": str(self.path),
+            "what": self.part.what,
+            "state": self.state,
+            "bytes": self.bytes if self.bytes >= 0 else None,
+            "expected_bytes": self.part.bytes or None,
+        }
+
+
+def spaces(plan: Plan) -> list[Space]:
+    """Return the space on each file system of the plan. Its folders need not exist."""
+    needs: dict[int, list[tuple[Path, int]]] = {}
+    for part in plan.part.space:
+        folder = plan.folders[part.variable]
+        device = os.stat(_existing(folder)).st_dev
+        needs.setdefault(device, []).append((folder, part.bytes))
+    return [_space(group) for group in needs.values()]
+
+
+def _space(needs: list[tuple[Path, int]]) -> Space:
+    folders = [folder for folder, _ in needs]
+    need = sum(size for _, size in needs)
+    have = shutil.disk_usage(_existing(folders[0])).free
+    if have < need:  # only then: a walk through millions of files takes long
+        have += sum(_size_of(folder) for folder in folders if not _is_inside(folder, folders))
+    return Space(tuple(folders), need, have)
+
+
+def _is_inside(folder: Path, others: list[Path]) -> bool:
+    return any(other in folder.parents for other in others)
+
+
+def _existing(path: Path) -> Path:
+    """Return `path`, or the nearest existing folder above it."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder. Unreadable files count 0."""
+    if not path.is_dir():
+        return path.stat().st_size if path.exists() else 0
+    total = 0
+    for folder, _, files in os.walk(path):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue  # deleted meanwhile
+    return total
+
+
+def check_tree(plan: Plan) -> list[TreePart]:
+    """Check every expected part. Does not raise for files that only root may read."""
+    parts = []
+    for part in plan.part.tree:
+        path = plan.folders[part.variable] / part.path
+        state, size = check_part(path, part.bytes)
+        parts.append(TreePart(part, path, state, size))
+    return parts
+
+
+def check_part(path: Path, expected: int) -> tuple[PartState, int]:
+    """Return the state and the bytes of a part; `expected` 0: its size is not published."""
+    try:
+        if not path.exists():
+            return "missing", -1
+        has_content = any(path.iterdir()) if path.is_dir() else path.stat().st_size
+        if not has_content:
+            return "empty", 0
+        if path.is_dir() and not expected:
+            return "ok", -1
+    except OSError:
+        return "unreadable", -1
+    size = _size_of(path)
+    if expected and size < expected * LEAST:
+        return "too small", size
+    if expected and size > expected * MOST:
+        return "too large", size
+    return "ok", size
+
+
+def has_content(path: Path) -> bool:
+    """Return whether `path` is a non-empty file or folder, or a folder that only root may read."""
+    return check_part(path, 0)[0] in ("ok", "unreadable")
+
+
+def gigabytes(size: int) -> str:
+    """Return bytes in the notation of the guides: `270 GB`, `6 TB`, `64.3 GB`, `12 bytes`."""
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{size} bytes"
