@@ -1,6 +1,7 @@
 """The YAML documents as typed models, and their composition into an `Entry`.
 
-Importing this package is cheap: pydantic and yaml are imported with the first document that is read.
+Importing this package is cheap: pydantic and yaml are imported with the first document that is
+read.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its module the first time it is asked for."""
+    """Import a public name from its module on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

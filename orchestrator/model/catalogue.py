@@ -1,4 +1,4 @@
-"""The catalogue: which systems and workloads exist, and reading them by name or by path."""
+"""The catalogue: the existing systems and workloads, read by name or by path."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ _FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
 
 
 class Catalogue:
-    """Systems and workloads from the package and from further folders; earlier folders win over the package.
+    """Systems and workloads from the package and from further folders; earlier folders win over the
+    package.
 
-    A folder holds systems as `*.yaml` and may have `shared/accelerators.yaml` and so on, and `workloads/*.yaml`.
+    A folder holds systems as `*.yaml` and may have `shared/accelerators.yaml` and so on, and
+    `workloads/*.yaml`.
     """
 
     def __init__(self, dirs: Sequence[Path | str] = ()) -> None:
@@ -61,18 +63,19 @@ class Catalogue:
         return sorted(self._workload_files)
 
     def systems(self) -> list[System]:
-        """Return every system, by name. Raises DescriptorError when one is wrong."""
+        """Return every system, by name. Raises DescriptorError for a wrong document."""
         return [self.system(name)[1] for name in self.system_names()]
 
     def workloads(self) -> list[Workload]:
-        """Return every workload, by name. Raises DescriptorError when one is wrong."""
+        """Return every workload, by name. Raises DescriptorError for a wrong document."""
         return [self.workload(name)[1] for name in self.workload_names()]
 
     def system(self, name: str) -> tuple[Document, System]:
-        """Return the system `name` (or the only one that begins so, or in the file `name`) with its document.
+        """Return the system `name` (or its only completion, or that in the file `name`) with its
+        document.
 
-        The workloads beside a file are known from then on, behind all others: the file may be about one of them.
-        Raises UsageError when there is none, DescriptorError when it is wrong.
+        The workloads next to a file are known afterwards, behind all others: the file may refer to
+        them. Raises UsageError for an unknown name, DescriptorError for a wrong document.
         """
         path = _find(name, self._system_files, "system", "orchestrator systems lists the catalogue")
         if (
@@ -92,7 +95,8 @@ class Catalogue:
         return self._systems[path]
 
     def workload(self, name: str) -> tuple[Document, Workload]:
-        """Return the workload `name` (or in the file `name`) with its document. Raises as `system` does."""
+        """Return the workload `name` (or that in the file `name`) with its document. Raises as
+        `system` does."""
         path = _find(
             name, self._workload_files, "workload", f"there are: {', '.join(self.workload_names())}"
         )
@@ -108,7 +112,8 @@ class Catalogue:
     def shared(
         self, kind: str
     ) -> tuple[dict[str, Any], dict[str, tuple[Document, tuple[str, str]]]]:
-        """Return the shared facts of `kind` ("accelerators", "hosts", "fabrics") and where each stands."""
+        """Return the shared facts of `kind` ("accelerators", "hosts", "fabrics") and their
+        places."""
         facts, homes = self._shared_cache.get(kind, (None, None))
         if facts is None or homes is None:
             facts, homes = {}, {}
@@ -127,7 +132,7 @@ class Catalogue:
         return {}
 
     def fact(self, kind: str, given: Any) -> Any:
-        """Return the fact itself for a name or an inline fact of a checked system; None for no fact."""
+        """Return the fact for a name or an inline fact of a checked system; None for no fact."""
         return self.shared(kind)[0][given] if isinstance(given, str) else given
 
     def _check_names(self, document: Document, system: System) -> None:

@@ -1,4 +1,5 @@
-"""Checks that go over several keys: of a system its name, its batch, its stack; of a workload its number of runs."""
+"""Checks across several keys: of a system its name, its batch, its stack; of a workload its
+number of runs."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from orchestrator.model.fields import OWN
 from orchestrator.model.shared_documents import Accelerator
 from orchestrator.model.source import Document, Key
 
-# <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], nodes and GPUs may be padded with zeros; a site's word may stand
-# before the numbers (MI350X_akash_4x8x1). Names without this shape are accepted and say nothing.
+# <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], nodes and GPUs may be padded with zeros; a
+# site's word may precede the numbers (MI350X_akash_4x8x1). Names without this shape are accepted
+# and mean nothing.
 _SHAPE = re.compile(
     r"(MI[0-9]+[A-Z]*)_(?:[A-Za-z]+_)*0*([0-9]+)x0*([0-9]+)(?:x0*([0-9]+))?(?:_.*)?"
 )
@@ -21,7 +23,7 @@ FEWEST_RUNS = 3
 
 
 def check_system(document: Document, system: System) -> None:
-    """Note every disagreement inside `system` in its document."""
+    """Report every contradiction inside `system` in its document."""
     _check_name(document, system)
     for workload, rounds in system.workloads.items():
         for name, one in rounds.items():
@@ -29,7 +31,7 @@ def check_system(document: Document, system: System) -> None:
 
 
 def check_workload(document: Document, workload: Workload) -> None:
-    """Note what the rounds of `workload` want together with the rest of it."""
+    """Report contradictions between the rounds of `workload` and the rest of it."""
     own = [name for name, one in workload.rounds.items() if one.ruleset == OWN]
     if own and workload.runs_required < FEWEST_RUNS:
         document.add(
@@ -72,7 +74,8 @@ def launch_problem(
     round_name: str,
     code: Collection[str] = (),
 ) -> str:
-    """Return why the command of the round cannot start so many nodes, or "". `code`: workloads with code of the site."""
+    """Return why the command of the round cannot start so many nodes, or "". `code`: workloads
+    with code of the site."""
     stack = one.stack or round_name
     rules = workload.rounds.get(stack)
     most = None if rules is None else one.launch_over(rules).most_nodes
@@ -86,9 +89,9 @@ def launch_problem(
 
 
 def label_warning(system: System, one: SystemRound, workload: str, round_name: str) -> str:
-    """Return a warning when the third field of the name is not the micro batch, or "".
+    """Return a warning if the third field of the name is not the micro batch, or "".
 
-    The field is a label and is never read for a value: published names exist where it disagrees.
+    The field is a label and is never read for a value: in some published names it differs.
     """
     found = _SHAPE.fullmatch(system.name)
     if not found or not found[4] or one.micro_batch is None or int(found[4]) == one.micro_batch:

@@ -1,4 +1,4 @@
-"""What differs between two entries: two systems, or two rounds of one."""
+"""The differences between two entries: two systems, or two rounds of one system."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTAINER = (
 
 @dataclass(frozen=True, slots=True)
 class EntryDifference:
-    """One thing that differs. `kind` is `fact`, `container` or `env`; "" means that one side does not have it."""
+    """A difference. `kind` is `fact`, `container` or `env`; "" on the side without a value."""
 
     kind: str
     name: str
@@ -30,7 +30,7 @@ class EntryDifference:
 
 
 def differences(left: Entry, right: Entry) -> list[EntryDifference]:
-    """Return everything that differs, facts first, then container options, then variables by name."""
+    """Return all differences, facts first, then container options, then variables by name."""
     theirs_of = right.facts(lambda fact: fact.compared)
     pairs = [
         ("fact", name, mine, theirs_of[name])

@@ -1,7 +1,7 @@
 """Composition: system x workload x round x site -> Entry.
 
-Environment, later wins: workload round < system's workload round < fabric < site < command line. A value null takes a
-variable away that an earlier layer set.
+Environment, later wins: workload round < system's workload round < fabric < site < command line. A
+value null removes a variable of an earlier layer.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ def load_entry(
     env: Mapping[str, str] | None = None,
     systems_dirs: Sequence[Path] = (),
 ) -> Entry:
-    """Compose the entry of `system` and `workload`, both names in the catalogue or paths to YAML files.
+    """Compose the entry of `system` and `workload`, both names in the catalogue or paths to YAML
+    files.
 
-    `round` None takes the newest round that the system has for the workload. `env` are the user's last words.
-    `systems_dirs` are searched before the site's `systems_dirs`, and these before the package.
-    Raises UsageError for names that do not exist, DescriptorError with every problem of a wrong document.
+    `round` None takes the newest round that the system has for the workload. `env` wins over all
+    documents. `systems_dirs` are searched before the site's `systems_dirs`, and these before the
+    package. Raises UsageError for unknown names, DescriptorError with every problem of a document.
     """
     site_document, folders = None, [*systems_dirs]
     if isinstance(site, (str, Path)):
@@ -102,7 +103,8 @@ def _choose(
 
 
 def _check_rounds(document: Document, workload: Workload, wanted: set[str], key: Key) -> None:
-    # Only a workload given as a file can lack one: those of the catalogue were checked with the system.
+    # Only a workload given as a file can lack a round: those of the catalogue were checked with the
+    # system.
     for one in sorted(wanted - set(workload.rounds)):
         has = ", ".join(sorted(workload.rounds))
         document.add(("workloads", *key), f"{workload.name} has no round {one}; it has: {has}")
@@ -134,7 +136,7 @@ def newest(rounds: Mapping[str, object]) -> str:
 
 @dataclass
 class _Composition:
-    """Puts the layers of one entry together."""
+    """Combines the layers of one entry."""
 
     chosen: EntryDocuments
     site: Site
@@ -245,7 +247,7 @@ class _Composition:
         self.origins[name] = origin
         self.removed.pop(name, None)
         if layer in _NETWORK_LAYERS:
-            # It stays there when the site's `env` or the command line has another value for it.
+            # It stays there if the site's `env` or the command line has another value for it.
             self.network.add(name)
 
     def _command_line(self) -> None:
@@ -340,7 +342,8 @@ class _Composition:
         )
         caps, ulimits = dict.fromkeys(part.caps or []), dict(part.ulimits or {})
         if rdma:
-            # Memory that a NIC reads and writes must be locked; without this registration fails or RCCL uses TCP.
+            # Memory that a NIC reads and writes must be locked; without this registration fails or
+            # RCCL uses TCP.
             caps["IPC_LOCK"] = None
             ulimits.setdefault("memlock", "-1:-1")
         return Container(

@@ -1,4 +1,5 @@
-"""The documents as typed models: system and workload. (shared_documents.py has what systems share, site_documents.py sites.)
+"""The documents as typed models: system and workload (shared_documents.py: facts that systems
+share; site_documents.py: sites).
 
 Unknown keys are errors, types are exact (a number is not text), and every default is written here.
 """
@@ -41,14 +42,14 @@ from orchestrator.model.values import (
 
 
 class ContainerPart(DocumentPart):
-    """Container options of a workload round; a system's round may replace single ones."""
+    """Container options of a workload round; a system's round may replace single options."""
 
     devices: list[AbsolutePath] | None = None
     """Devices of the host in the container."""
     groups: list[Name] | None = None
     """Further groups of its processes."""
     caps: list[Name] | None = None
-    """Capabilities that are added, such as IPC_LOCK."""
+    """Added capabilities, such as IPC_LOCK."""
     security_opt: list[Line] | None = None
     """As for `docker run --security-opt`."""
     ulimits: dict[Name, Line] | None = None
@@ -56,11 +57,11 @@ class ContainerPart(DocumentPart):
     shm_size: Line | None = None
     """Size of /dev/shm, such as 64g."""
     network: Literal["host", "bridge"] | None = None
-    """The host's network, or one of its own; default: host."""
+    """The host's network, or a private one; default: host."""
     ipc: Literal["host", "private"] | None = None
-    """The host's shared memory, or one of its own; default: host."""
+    """The host's shared memory, or a private one; default: host."""
     uts: Literal["host", "private"] | None = None
-    """The host's name, or one of its own; default: host."""
+    """The host's name, or a private one; default: host."""
 
 
 def _run_text(text: str) -> str:
@@ -82,26 +83,27 @@ RunText = Annotated[Line, AfterValidator(_run_text)]
 
 
 class LaunchPart(DocumentPart):
-    """How runs are started, of a workload round; a system's round may replace single keys."""
+    """How to start runs, of a workload round; a system's round may replace single keys."""
 
     command: Annotated[list[RunText], Field(min_length=1)] | None = None
-    """What is started; default: the command of the workload."""
+    """The command; default: that of the workload."""
     code_dir: AbsolutePath | None = None
-    """Where it is started; default: that of the workload."""
+    """Its working folder; default: that of the workload."""
     ranks: Literal["node", "gpu"] | None = None
-    """The command is a launcher, started once per node, or the program itself, started once per GPU as Slurm's tasks are."""
+    """The command is a launcher, started once per node, or the program itself, started once per
+    GPU as Slurm's tasks are."""
     most_nodes: Count | None = None
-    """The command can start no more nodes than these."""
+    """The most nodes that the command can start."""
     master: Literal["name", "address"] | None = None
-    """What MASTER_ADDR is of the first node of several: its name, or its IPv4 address."""
+    """MASTER_ADDR of several nodes: the first node's name, or its IPv4 address."""
     hosts: bool | None = None
-    """Have all nodes in /etc/hosts of the containers."""
+    """List all nodes in /etc/hosts of the containers."""
     shared: list[AbsolutePath] = []
-    """Folders of the containers that are the same one on all nodes of a run."""
+    """Folders of the containers shared by all nodes of a run."""
     env: dict[Annotated[Variable, AfterValidator(_no_secret)], RunText] = {}
     """Further variables of every run, over all others."""
     unset: list[Variable] = []
-    """Variables that the program must not have."""
+    """Variables removed from the program's environment."""
 
 
 def _logged_variable(text: str) -> str:
@@ -117,14 +119,15 @@ def _fact(text: str) -> str:
 
 
 class LoggedPart(DocumentPart):
-    """Where a value in the log comes from: a variable of the runs' environment, a fact of the descriptor, or both."""
+    """The source of a value in the log: a variable of the runs' environment, a fact of the
+    descriptor, or both."""
 
     env: Annotated[str, AfterValidator(_logged_variable)] | None = None
     """`SEED` is the seed of the run."""
     ref: Annotated[str, AfterValidator(_fact)] | None = None
     """A fact of the descriptor, such as nodes."""
     form: Form = "{}"
-    """How the log writes the value, which stands at {}: "{nodes}x{}"."""
+    """The log's form of the value, which replaces {}: "{nodes}x{}"."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -134,12 +137,13 @@ class LoggedPart(DocumentPart):
 
 
 class SystemRound(DocumentPart):
-    """What a system does differently for one workload in one round."""
+    """A system's own values for one workload in one round."""
 
     micro_batch: Size | None = None
     """Samples per GPU and step."""
     global_batch: Size | None = None
-    """Samples per step of the optimizer: micro x nodes x GPUs x accumulation / (TP x PP x CP), checked."""
+    """Samples per step of the optimizer: micro x nodes x GPUs x accumulation / (TP x PP x CP),
+    checked."""
     accumulation: Size | None = None
     """Steps of gradient accumulation."""
     tensor_parallel: Count = 1
@@ -151,46 +155,46 @@ class SystemRound(DocumentPart):
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Expected minutes of a run; default: those of the workload's round."""
     stack: Round | None = None
-    """An earlier round whose image, environment and container is run under this round's rules."""
+    """An earlier round whose image, environment and container run under this round's rules."""
     published_as: Name | None = None
-    """The name that the published config had, where it is not this system's; what {ref: system} gives."""
+    """The published config's name, if it is not this system's; the value of {ref: system}."""
     image: Image | None = None
-    """Replaces that of the workload's round."""
+    """Replaces the image of the workload's round."""
     container: ContainerPart = ContainerPart.model_construct()
     """Replaces single options of the workload's round."""
     launch: LaunchPart = LaunchPart.model_construct()
-    """How runs are started, where not as the workload's round says."""
+    """How to start runs, if not as in the workload's round."""
     logged: dict[Name, LoggedPart | None] = {}
-    """Over the workload's own, key by key; null takes one away."""
+    """Over the workload's own, key by key; null removes a key."""
     env: Env = {}
     """Variables that differ from those of the workload's round."""
     whole_env: bool = False
-    """`env` stands here in full: nothing is taken from the workload's round."""
+    """`env` is complete here: it takes no variable from the workload's round."""
     env_from: Literal["config", "logs", "assumed"] = "config"
-    """What `env` was taken from: the config that was published; what the published logs show, with the round's values for
-    the rest; nothing of this entry."""
+    """The source of `env`: the published config; the published logs, with the round's values for
+    the rest; or assumptions."""
     submitter: Line | None = None
     """Who published it."""
     submitted: TrueFalseUnknown = False
     """Whether results were published with it."""
     source: str = ""
-    """Where the facts are from."""
+    """The source of the facts."""
     note: str = ""
-    """What is assumed, or worth knowing."""
+    """Assumptions and remarks."""
 
     def launch_over(self, stack: WorkloadRound) -> LaunchPart:
-        """Return how runs are started: the round's way with what the system replaces of it."""
+        """Return how to start runs: the round's way with the system's own keys."""
         mine = self.launch.model_dump(exclude_none=True, exclude_unset=True)
-        if "command" in mine:  # the limit is of the round's own command
+        if "command" in mine:  # the limit belongs to the round's own command
             mine.setdefault("most_nodes", None)
         return stack.launch.model_copy(update=mine)
 
 
 class System(DocumentPart):
-    """One system: a machine, and what it runs."""
+    """One system: a machine, and its workloads."""
 
     kind: Literal["system"]
-    """What the document is."""
+    """The kind of the document."""
     name: Name
     """Name of its file; a name like MI325X_08x08x32 must agree with accelerator, nodes and GPUs."""
     title: str = ""
@@ -205,18 +209,18 @@ class System(DocumentPart):
     workloads: dict[Name, Annotated[dict[Round, SystemRound], Field(min_length=1)]] = Field(
         min_length=1
     )
-    """What it runs: by workload, and by round in quotes."""
+    """Its workloads, and their rounds in quotes."""
 
 
 class MountPart(DocumentPart):
     """A host folder in the container: `$variable/subpath` at `container`."""
 
     variable: Variable
-    """The variable that holds the folder on the host."""
+    """The variable of the folder on the host."""
     subpath: RelativePath | None = None
     """Folder below it."""
     container: AbsolutePath
-    """Where it is in the container."""
+    """Its place in the container."""
     read_only: bool = False
     """The container cannot write there."""
 
@@ -225,47 +229,48 @@ class DataPart(DocumentPart):
     """A file or folder that must exist below `$variable`."""
 
     variable: Variable
-    """The variable that holds the folder on the host."""
+    """The variable of the folder on the host."""
     path: RelativePath
     """File or folder below it that must exist."""
     bytes: int = Field(default=0, ge=0)
-    """Its published size; 0: not known."""
+    """Its published size; 0: unknown."""
     what: str = ""
     """For people."""
 
 
 class RequiresPart(DocumentPart):
-    """What the round's image needs of a host; versions are the lowest that will do."""
+    """The image's requirements of a host; versions are minimums."""
 
     driver: Line | None = None
-    """amdgpu, as /sys/module/amdgpu/version has it."""
+    """amdgpu, as in /sys/module/amdgpu/version."""
     rocm: Line | None = None
-    """On the host, where it is installed there."""
+    """On the host, if installed there."""
     nic_firmware: dict[FabricKind, Line] = {}
     """By kind of the fabric, of systems with several nodes."""
     gfx: Lines = []
-    """The ISAs that the image was built for; empty: not known."""
+    """The ISAs for which the image was built; empty: unknown."""
 
 
 class WorkloadRound(DocumentPart):
     """A workload in one round of MLPerf Training, or in a version of its own."""
 
     ruleset: Ruleset
-    """The round whose rules count, or `own`: no MLPerf benchmark."""
+    """The round of the applicable rules, or `own`: no MLPerf benchmark."""
     image: Image | None = None
-    """None: it was run without a container; the site gives the code, and the container engine is `none`."""
+    """None: it was run without a container; the site gives the code, and the container engine is
+    `none`."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
     """Expected minutes of a run, for the time limit of the job."""
     env: Env = {}
-    """Variables that all systems of the round share."""
+    """Variables shared by all systems of the round."""
     reference: dict[Batch, Env] = {}
-    """By global batch, in quotes: the variables that go with it, with the values of the reference convergence points."""
+    """Variables by global batch, in quotes, with the values of the reference convergence points."""
     container: ContainerPart = ContainerPart.model_construct()
     """Options of the container."""
     launch: LaunchPart = LaunchPart.model_construct()
-    """How runs are started."""
+    """How to start runs."""
     requires: RequiresPart = RequiresPart.model_construct()
-    """What the image needs of a host."""
+    """The image's requirements of a host."""
     command: list[str] | None = Field(default=None, min_length=1)
     """Replaces that of the workload."""
     mounts: list[MountPart] | None = None
@@ -273,18 +278,18 @@ class WorkloadRound(DocumentPart):
     data_tree: list[DataPart] | None = None
     """Replaces that of the workload."""
     logged: dict[Name, LoggedPart | None] = {}
-    """Over the workload's own, key by key; null takes one away."""
+    """Over the workload's own, key by key; null removes a key."""
     source: str = ""
-    """Where the facts are from."""
+    """The source of the facts."""
     note: str = ""
-    """What is assumed, or worth knowing."""
+    """Assumptions and remarks."""
 
 
 class Workload(DocumentPart):
-    """A benchmark: its code, data, target, and the environment that all systems of a round share."""
+    """A benchmark: its code, data, target, and the environment shared by all systems of a round."""
 
     kind: Literal["workload"]
-    """What the document is."""
+    """The kind of the document."""
     name: Name
     """Name of its file."""
     title: str = ""
@@ -292,22 +297,22 @@ class Workload(DocumentPart):
     benchmark: Name
     """Its name in the logs."""
     metric: Line
-    """What is evaluated."""
+    """The evaluated metric."""
     target: float | None = None
-    """The value that ends a run; null: there is none."""
+    """The value that ends a run; null: no target."""
     target_is_upper_bound: bool = True
     """Smaller is better."""
     runs_required: Annotated[int, Field(ge=1, le=100)]
-    """Runs of a valid set, and of a new one."""
+    """Runs of a valid set, and of a new set."""
     code_dir: AbsolutePath
-    """The benchmark's code in the container: where the command is started."""
+    """The benchmark's code in the container: the command's working folder."""
     command: list[str] = Field(min_length=1)
-    """What is started, in words."""
+    """The command, as a list of arguments."""
     mounts: list[MountPart] = []
     """Folders of the host in the container."""
     data_tree: list[DataPart] = []
-    """What must exist in the folders of its data."""
+    """Files that must exist in the folders of its data."""
     logged: dict[Name, LoggedPart] = {}
-    """Key in the log -> what its value was given by: what is compared with what ran."""
+    """Key in the log -> source of its value: compared with the logs."""
     rounds: dict[Round, WorkloadRound] = Field(min_length=1)
     """By round, in quotes: image, environment, time and rules."""

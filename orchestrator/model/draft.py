@@ -1,4 +1,4 @@
-"""Writing a new system descriptor with comments, for a person to go on with."""
+"""Write a new system descriptor with comments, as a start for its author."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ workloads:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A descriptor's text, and what its author has to decide before it is used."""
+    """A descriptor's text, and its author's open decisions."""
 
     text: str
     warnings: tuple[str, ...]
@@ -45,7 +45,8 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Variables for the new descriptor, in words where they are from, and whether they are only a stopgap."""
+    """Variables for the new descriptor, their source in words, and whether they are only a
+    stopgap."""
 
     env: Mapping[str, object]
     words: str
@@ -67,10 +68,11 @@ def draft_system(
 ) -> Draft:
     """Return a new descriptor for `name`.
 
-    What goes with the global batch is taken from a published system with the same GPU and batch, else from the reference
-    convergence point of the batch; all other variables from the system of the same GPU with the nearest number of nodes.
-    `fabric` None: the one of the nearest system with several nodes. The text says what is from where. Raises UsageError
-    for a name that cannot be one, and for a workload, round, GPU or fabric that does not exist.
+    The values for the global batch come from a published system with the same GPU and batch, else
+    from the reference convergence point of the batch. All other variables come from the system of
+    the same GPU with the nearest number of nodes. `fabric` None: that of the nearest system with
+    several nodes. The text names each source. Raises UsageError for an invalid name, and for an
+    unknown workload, round, GPU or fabric.
     """
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a name; accepted: letters, digits, '.', '_' and '-'")
@@ -127,7 +129,7 @@ def _known(catalogue: Catalogue, kind: str, name: str) -> None:
 def _fabric(
     catalogue: Catalogue, accelerator: str, nodes: int, workload: str, given: str | None
 ) -> tuple[str, str]:
-    """The fabric's name, and in words where it is from."""
+    """Return the fabric's name, and its source in words."""
     if given is not None:
         _known(catalogue, "fabric", given)
         return given, "from systems/shared/fabrics.yaml"
@@ -161,7 +163,7 @@ def _schedule(
     rules: WorkloadRound,
     batch: int,
 ) -> _Layer:
-    """The variables that go with the global batch."""
+    """Return the variables for the global batch."""
     names = list(dict.fromkeys(name for env in rules.reference.values() for name in env))
     if not names:
         return _Layer({}, "")
@@ -193,7 +195,7 @@ def _nearest(
     rules: WorkloadRound,
     which: str,
 ) -> _Layer:
-    """All other variables; `which` says so."""
+    """Return all other variables; `which` names them."""
     candidates = [
         (system, part)
         for system, part in _parts(_of_gpu(catalogue, accelerator), workload, round_name)
@@ -228,7 +230,7 @@ def _of_gpu(catalogue: Catalogue, accelerator: str) -> list[System]:
 def _parts(
     systems: Iterable[System], workload: str, round_name: str
 ) -> list[tuple[System, SystemRound]]:
-    """What each system has for the round: those with results first, AMD's before others."""
+    """Return each system's part of the round: those with results first, AMD's before others."""
     found = [
         (system, system.workloads[workload][round_name])
         for system in systems

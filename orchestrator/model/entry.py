@@ -1,4 +1,4 @@
-"""What composition gives: everything the renderer needs to know about one system, workload, round and site."""
+"""The result of a composition: one system, workload, round and site, ready for rendering."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class NamedWarning(str):
-    """A warning in words. A site that lists its `name` in `acknowledged` is not told it again."""
+    """A warning in words. A site that lists its `name` in `acknowledged` does not see it."""
 
     name: str
 
@@ -39,7 +39,8 @@ class NamedWarning(str):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value comes from. `line` is 0 for the command line; `source` is the published source of the fact."""
+    """The source of a value. `line` is 0 for the command line; `source` is the published source
+    of the fact."""
 
     layer: str
     """`workload`, `system`, `fabric`, `site` or `command line`."""
@@ -53,9 +54,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What a log should say under `key`: the value of a variable, a fact of the descriptor, or both; "" for neither.
+    """The expected log value of `key`: that of a variable, a fact of the descriptor, or both; ""
+    for neither.
 
-    `form` has {} where the variable's value stands; `value` is the fact in that form, "" where it is not given.
+    `form` has {} in place of the variable's value; `value` is the fact in that form, "" if it is
+    missing.
     """
 
     key: str
@@ -69,8 +72,8 @@ class Logged:
 class Mount:
     """A host folder in the container.
 
-    `host` is the complete host path, None when no site gives it: then it is `$variable/subpath` of whoever starts
-    the bundle (no slash when `subpath` is "").
+    `host` is the complete host path, None without one from the site: then it is `$variable/subpath`
+    of whoever starts the bundle (no slash if `subpath` is "").
     """
 
     variable: str
@@ -82,7 +85,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Options of the container; `privileged` only where the site asks for it."""
+    """Options of the container; `privileged` only on the site's request."""
 
     engine: str
     command: tuple[str, ...]
@@ -100,12 +103,12 @@ class Container:
     uts: str
     pull: str
     options: tuple[str, ...] = ()
-    """Further options of the engine's `run`, of the site."""
+    """Further options of the engine's `run`, from the site."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryDocuments:
-    """The documents of one entry, found and checked, each with the parts of it that hold for this entry."""
+    """The checked documents of one entry, each with its parts for this entry."""
 
     system: System
     workload: Workload
@@ -115,7 +118,7 @@ class EntryDocuments:
     rules: WorkloadRound
     """The workload's part of the round."""
     stack: WorkloadRound
-    """The workload's part of the round whose image and environment is used; nearly always `rules`."""
+    """The workload's part of the round with the image and environment; nearly always `rules`."""
     stack_key: Key
     accelerator: Accelerator
     host: Host | None
@@ -127,18 +130,20 @@ class EntryDocuments:
 
     @property
     def launch(self) -> LaunchPart:
-        """How runs are started: the round's part with what the system replaces of it."""
+        """Return how to start runs: the round's part with the system's own keys."""
         return self.mine.launch_over(self.stack)
 
     @property
     def accelerator_name(self) -> str:
-        """The name in systems/shared/, or the title of an accelerator that is described in the system itself."""
+        """Return the name in systems/shared/, or the title of an accelerator described in the
+        system itself."""
         given = self.system.accelerator
         return given if isinstance(given, str) else self.accelerator.title
 
 
 class Fact(Generic[T]):
-    """One fact of an entry: where its documents say it, and whether `systems show` and `systems diff` have it."""
+    """One fact of an entry: its place in the documents, and whether `systems show` and `systems
+    diff` have it."""
 
     def __init__(
         self, read: Callable[[EntryDocuments], T], *, shown: bool = True, compared: bool = False
@@ -157,9 +162,9 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of one entry, in the order in which they are shown; `values.REFS` says which an `env` may refer to.
+    """The facts of one entry, in display order; `values.REFS` lists those available to an `env`.
 
-    Times are minutes. Batch is 0 where the descriptor does not give it.
+    Times are minutes. Batch is 0 if the descriptor lacks it.
     """
 
     documents: EntryDocuments
@@ -171,7 +176,7 @@ class Facts:
     round = Fact(lambda of: of.round)
     ruleset = Fact(lambda of: of.rules.ruleset, compared=True)
     published_as = Fact(lambda of: of.mine.published_as or of.system.name, shown=False)
-    """The name the published config had; the value of {ref: system}."""
+    """The published config's name; the value of {ref: system}."""
     config_file = Fact(
         lambda of: f"config_{of.mine.published_as or of.system.name}.sh", shown=False
     )
@@ -220,38 +225,39 @@ _BRACED = re.compile(r"\{(\w+)\}")
 
 
 def fact_of(facts: Facts, name: str) -> str:
-    """Return the fact that documents call `name` (`values.REFS`); "" where it is not given."""
+    """Return the fact with this name in documents (`values.REFS`); "" if it is missing."""
     return str(getattr(facts, _FACT_OF_REF.get(name, name)) or "")
 
 
 @dataclass(frozen=True)
 class Entry(Facts):
-    """One system with one workload of one round on one site, ready to be rendered.
+    """One system with one workload of one round on one site, ready for rendering.
 
-    `env` and `rccl_env` are disjoint and together the whole environment; `rccl_env` holds what belongs to the fabric
-    and to the site's network.
+    `env` and `rccl_env` are disjoint and together the whole environment; `rccl_env` belongs to the
+    fabric and the site's network.
     """
 
     env: Mapping[str, EnvValue]
     rccl_env: Mapping[str, EnvValue]
     origins: Mapping[str, Origin]
     removed: Mapping[str, Origin]
-    """Variables that an earlier layer set and a later one took away with null."""
+    """Variables of an earlier layer that a later layer removed with null."""
     mounts: tuple[Mount, ...]
     container: Container
     site: Site
     warnings: tuple[NamedWarning, ...] = field(default=())
     files: tuple[str, ...] = field(default=())
-    """Every document that was read, for the manifest."""
+    """Every document of the entry, for the manifest."""
 
     @property
     def whole_env(self) -> dict[str, EnvValue]:
-        """`env` and `rccl_env` together."""
+        """Return `env` and `rccl_env` together."""
         return {**self.env, **self.rccl_env}
 
     @property
     def requires(self) -> dict[str, str]:
-        """What the image needs of a host: driver, rocm, nic_firmware (versions, at least), gfx. Another image: nothing is known."""
+        """Return the image's requirements of a host: driver, rocm, nic_firmware (minimal
+        versions), gfx. {} for another image."""
         needs = self.documents.stack.requires
         firmware = needs.nic_firmware.get(self.documents.fabric.kind) if self.nodes > 1 else None
         told = {
@@ -268,28 +274,29 @@ class Entry(Facts):
 
     @property
     def ranks(self) -> int:
-        """GPUs of all nodes together."""
+        """Return the number of GPUs of all nodes."""
         return self.nodes * self.gpus_per_node
 
     @property
     def code_path(self) -> str | None:
-        """Host folder to mount over `code_dir`, where the site gives one."""
+        """Return the site's host folder to mount over `code_dir`, if any."""
         return self.site.code.get(self.workload)
 
     @property
     def pass_env(self) -> tuple[str, ...]:
-        """Names whose values come from the environment of whoever starts the set (secrets); never written anywhere."""
+        """Return names of variables taken from the submitter's environment (secrets); their
+        values are never written."""
         return tuple(self.site.pass_env)
 
     @property
     def data_tree(self) -> tuple[DataPart, ...]:
-        """Files and folders that must exist."""
+        """Return files and folders that must exist."""
         own = self.documents.stack.data_tree
         return tuple(own if own is not None else self.documents.workload.data_tree)
 
     @property
     def logged(self) -> tuple[Logged, ...]:
-        """What the logs of this entry should say, by the documents."""
+        """Return the expected log values of this entry, by the documents."""
         parts = {
             **self.documents.workload.logged,
             **self.documents.stack.logged,
@@ -305,7 +312,7 @@ class Entry(Facts):
         )
 
     def facts(self, want: Callable[[Fact[Any]], bool]) -> dict[str, Any]:
-        """Return the facts that `want` accepts, by name, in the order of `Facts`."""
+        """Return the facts accepted by `want`, by name, in the order of `Facts`."""
         return {
             name: getattr(self, name)
             for name, fact in vars(Facts).items()
@@ -313,10 +320,11 @@ class Entry(Facts):
         }
 
     def with_document(self, name: str, **values: Any) -> Entry:
-        """Return the entry with other `values` in the document that is called `name` there; they are not checked."""
+        """Return the entry with other, unchecked `values` in the document called `name`."""
         changed = getattr(self.documents, name).model_copy(update=values)
         return replace(self, documents=replace(self.documents, **{name: changed}))
 
     def job_minutes(self, nexp: int) -> int:
-        """Return the job's time limit for `nexp` runs one after the other, as published: 5 + NEXP x (minutes_per_run + 5)."""
+        """Return the job's time limit for `nexp` consecutive runs, as published: 5 + NEXP x
+        (minutes_per_run + 5)."""
         return 5 + nexp * (self.minutes_per_run + 5)

@@ -1,4 +1,5 @@
-"""Types of single fields in the documents: each accepts one shape and says in words what it wants."""
+"""Types of single fields in the documents: each accepts one shape and describes it in its
+errors."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ _BRACED = re.compile(r"\{(\w+)\}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _TIME = re.compile(r"[0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]{1,2}(:[0-5]?[0-9]){0,2}")
 OWN = "own"
-"""The ruleset of a workload that is no MLPerf benchmark: it is scored by what its own document says."""
+"""The ruleset of a workload that is no MLPerf benchmark: its own document has the rules."""
 
 _SBATCH_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)")
 
-# The job's name, output, shape and signal are part of how sets work; a site cannot change them.
+# Sets depend on the job's name, output, shape and signal; a site cannot change them.
 _SBATCH_OWNED = (
     "--job-name",
     "-J",
@@ -43,7 +44,8 @@ _SBATCH_OWNED = (
 )
 
 
-# A container lives as long as its input is open, is found by its name and labels, and is removed when it ends.
+# A container lives as long as its input is open, is found by its name and labels, and is removed at
+# its end.
 _RUN_OWNED = (
     "--name",
     "--detach",
@@ -59,7 +61,7 @@ _RUN_FLAGS = ("--privileged", "--read-only", "--oom-kill-disable", "--no-healthc
 
 
 def refuse(what: str) -> PydanticCustomError:
-    """Return the error for a value that is not accepted; braces in `what` are text."""
+    """Return the error for a rejected value; braces in `what` are text."""
     return PydanticCustomError("refused", "{what}", {"what": what})
 
 
@@ -173,7 +175,8 @@ def _passed(text: str) -> str:
 
 
 def _run_option(text: str) -> str:
-    """An option of the engine's `run` in one word. What ties a container to its job cannot be changed."""
+    """Parse an option of the engine's `run` in one word. Options that tie a container to its job
+    are refused."""
     _line(text)
     option = re.match(r"--?[A-Za-z][A-Za-z-]*", text)
     if not option:
@@ -236,7 +239,7 @@ def _sbatch(text: str) -> str:
 
 
 def sbatch_problem(text: str) -> str:
-    """Say what is wrong with a further option for sbatch; "" when nothing is."""
+    """Return the problem of a further option for sbatch, or ""."""
     try:
         _sbatch(text)
     except PydanticCustomError as error:
@@ -313,7 +316,7 @@ Size = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 def _only(**keys: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a mapping that has exactly these keys."""
+    """Return the schema of a mapping with exactly these keys."""
     return {
         "type": "object",
         "properties": keys,

@@ -1,7 +1,8 @@
-"""The list of systems: what one line of `orchestrator systems` says, and the lines of the shipped catalogue, made beforehand.
+"""The list of systems: the lines of `orchestrator systems`, prepared for the shipped catalogue.
 
-To read and check every document takes ten times as long as to print the list. generated/systems.json (`make reference`) has
-the lines and a digest of the documents that they were made from; where these differ, the documents are read.
+Reading and checking every document takes ten times as long as printing the list.
+generated/systems.json (`make reference`) has the lines and a digest of their documents; if that
+differs, the documents are read.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from orchestrator.model.documents import System
 
 INDEX = "systems.json"
-"""In systems/: {"documents": digest, "systems": [line, ...]}."""
+"""In generated/: {"documents": digest, "systems": [line, ...]}."""
 
 
 def line(system: System) -> dict[str, Any]:
-    """Return what the list says of `system`: names of its facts, rounds and who submitted each; plain data for JSON."""
+    """Return the line of `system`: names of its facts, rounds and their submitters; plain data
+    for JSON."""
     from orchestrator.model.compose import round_order
 
     def name(fact: Any) -> str | None:
@@ -47,7 +49,8 @@ def line(system: System) -> dict[str, Any]:
 
 
 def shipped() -> list[dict[str, Any]] | None:
-    """Return the lines of the shipped catalogue, by name; None when its documents are not those of the index."""
+    """Return the lines of the shipped catalogue, by name; None if its documents differ from the
+    index."""
     try:
         with open(generated_file(INDEX), encoding="utf-8") as file:
             index = json.load(file)
@@ -57,7 +60,8 @@ def shipped() -> list[dict[str, Any]] | None:
 
 
 def digest() -> str:
-    """Return the SHA-256 of the names and contents of every shipped document that a system is made of or checked with."""
+    """Return the SHA-256 of the names and contents of every shipped document that affects a
+    system."""
     whole = hashlib.sha256()
     systems = str(data_dir("systems"))
     for folder in (systems, os.path.join(systems, "shared"), str(data_dir("workloads"))):
@@ -71,7 +75,7 @@ def digest() -> str:
 
 
 def index_text() -> str:
-    """Return the text of generated/systems.json. Raises DescriptorError when a document is wrong."""
+    """Return the text of generated/systems.json. Raises DescriptorError for a wrong document."""
     from orchestrator.model.catalogue import Catalogue
 
     lines = [json.dumps(line(system), ensure_ascii=False) for system in Catalogue().systems()]

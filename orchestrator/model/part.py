@@ -1,4 +1,5 @@
-"""What all documents are made of, apart from the documents themselves: who reads another kind need not load these."""
+"""The base of all documents, apart from the documents: readers of one kind need not load the
+others."""
 
 from __future__ import annotations
 
@@ -15,6 +16,6 @@ class DocumentPart(BaseModel):
 
 @dataclass(frozen=True)
 class NameOr:
-    """Marks a field that is the name of a shared fact, or the fact itself written in place."""
+    """Marks a field with the name of a shared fact, or the fact itself."""
 
     model: type[DocumentPart]

@@ -1,4 +1,5 @@
-"""From pydantic's errors to one line each: what is wrong, what is accepted, what was probably meant."""
+"""From pydantic's errors to one line each: the problem, the accepted values, the likely
+intention."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ P = TypeVar("P", bound=DocumentPart)
 
 
 def validate(document: Document, model: type[P]) -> P | None:
-    """Turn a document into `model`; on errors note all of them in the document and return None."""
+    """Turn a document into `model`; on errors report all of them in the document and return
+    None."""
     if _other_kind(document, model):
         return None
     try:
@@ -27,7 +29,8 @@ def validate(document: Document, model: type[P]) -> P | None:
 
 
 def checked(document: Document, built: P | None) -> P:
-    """Return what `validate` built. Raises DescriptorError with every problem that the document has by then."""
+    """Return the result of `validate`. Raises DescriptorError with every problem so far in the
+    document."""
     document.check()
     if built is None:
         raise AssertionError("a document without problems was not built")
@@ -139,7 +142,8 @@ def _step(annotation: Any, part: str | int) -> Any:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    """Return the annotation and what a union or Annotated in its place is made of; not what a dict or a list holds."""
+    """Return the annotation and the members of a union or Annotated; not those of a dict or a
+    list."""
     return (
         (annotation,)
         if get_origin(annotation) in (dict, list)

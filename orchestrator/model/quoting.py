@@ -1,7 +1,8 @@
-"""The only way for a value into a shell script.
+"""The only way of a value into a shell script.
 
-Templates print nothing but `Shell` text and whole numbers: `only_quoted` is the environment's `finalize` hook and
-refuses everything else, so a template that forgets a filter fails in the first test that renders it.
+Templates print nothing but `Shell` text and whole numbers: `only_quoted` is the environment's
+`finalize` hook and refuses everything else, so a template without a filter fails in the first test
+that renders it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from orchestrator.model.values import NAME, EnvValue, Minutes, Text, Unique
 
 
 class Shell(str):
-    """Text that is safe where the template puts it."""
+    """Text that is safe at its place in the template."""
 
 
 def quote(value: object) -> Shell:
-    """Return `value` as one bash word that expands to exactly its text, whatever characters are in it.
+    """Return `value` as one bash word that expands to exactly its text, for any characters.
 
     Raises RenderError for a NUL character, which no shell word and no environment can hold.
     """
@@ -47,7 +48,8 @@ def env_value(value: EnvValue) -> Shell:
 
 
 def sbatch_value(value: object) -> Shell:
-    """Return an option for a `#SBATCH` line. Slurm splits the line like a shell, but a comment cannot span lines.
+    """Return an option for a `#SBATCH` line. Slurm splits the line like a shell, but a comment
+    cannot span lines.
 
     Raises RenderError for line ends and other control characters.
     """
@@ -63,14 +65,15 @@ def comment(value: object) -> Shell:
 
 
 def only_quoted(value: object) -> object:
-    """Jinja's `finalize`: let through what a filter of this module made, and whole numbers."""
+    """Let through results of this module's filters and whole numbers, as Jinja's `finalize`."""
     if isinstance(value, Shell) or type(value) is int:
         return value
     raise RenderError(f"a template prints a value that went through no quoting filter: {value!r}")
 
 
 def name(value: object) -> Shell:
-    """Return a variable name; RenderError when it is none. Names are checked in the models, this is the last look."""
+    """Return a variable name; RenderError for an invalid one. The models check names; this is
+    the last check."""
     text = str(value)
     if not NAME.fullmatch(text):
         raise RenderError(f"not a variable name: {text!r}")

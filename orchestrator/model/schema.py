@@ -1,4 +1,4 @@
-"""JSON Schema of the documents, for editors; and what the texts below the keys of a model say, for all who describe them."""
+"""JSON Schema of the documents, for editors; and the texts below the keys of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCUMENTS: dict[str, type[DocumentPart]] = {"system": System, "workload": Worklo
 
 
 def json_schema(kind: str) -> dict[str, Any]:
-    """Return the JSON Schema of `kind`, a key of DOCUMENTS: with the description of every key that has one."""
+    """Return the JSON Schema of `kind`, a key of DOCUMENTS, with the descriptions of its keys."""
     model = DOCUMENTS[kind]
     schema = model.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
@@ -27,7 +27,7 @@ def json_schema(kind: str) -> dict[str, Any]:
     if model is Site:
         schema["required"] = [
             "log_dir"
-        ]  # as sites.site_of() has it: None is for sites that are made without a file
+        ]  # as in sites.site_of(): None is for sites made without a file
         schema["properties"]["log_dir"] = {
             "type": "string",
             "pattern": "^/",
@@ -53,7 +53,8 @@ def descriptions(model: type[DocumentPart]) -> dict[str, str]:
 
 @cache
 def _texts(module: Any) -> dict[str, dict[str, str]]:
-    """Return class -> key -> text. Read from the source when somebody asks: it would cost every command that reads a document."""
+    """Return class -> key -> text. Read from the source on demand: it would slow every command
+    that reads a document."""
     found: dict[str, dict[str, str]] = {}
     for one in ast.parse(inspect.getsource(module)).body:
         if isinstance(one, ast.ClassDef):

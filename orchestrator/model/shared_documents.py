@@ -1,4 +1,5 @@
-"""The facts that systems share, by name: systems/shared/*.yaml. A system names them, or has them in place."""
+"""The facts that systems share, by name: systems/shared/*.yaml. A system names them, or includes
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from orchestrator.model.part import DocumentPart, NameOr
 
 
 class Accelerator(DocumentPart):
-    """A GPU model. `gfx` is the ISA name; "" where there is no GPU."""
+    """A GPU model. `gfx` is the ISA name; "" without a GPU."""
 
     title: Line
     gfx: str = ""
@@ -22,7 +23,7 @@ class Accelerator(DocumentPart):
 
 
 class Host(DocumentPart):
-    """A server model, as far as runs and submissions care."""
+    """A server model, as far as runs and submissions need it."""
 
     title: Line
     cpu: str = ""
@@ -39,10 +40,10 @@ FabricKind = Literal["none", "ethernet", "broadcom", "mellanox", "pollara", "gpu
 
 
 class Fabric(DocumentPart):
-    """A kind of network between the nodes, with the RCCL settings that go with the kind.
+    """A kind of network between the nodes, with its RCCL settings.
 
-    Names of interfaces and devices are facts of a site and do not stand here. By which driver or name a node knows the
-    RDMA devices of the kind is a fact of the kind.
+    Names of interfaces and devices are facts of a site and do not belong here. The drivers and
+    names by which a node recognises its RDMA devices belong to the kind.
     """
 
     title: Line
@@ -51,12 +52,12 @@ class Fabric(DocumentPart):
     drivers: Lines = []
     """Patterns of the kernel driver's name; empty: any device is of the kind."""
     names: Lines = []
-    """Patterns of device names, for nodes that do not tell the driver."""
+    """Patterns of device names, for nodes without a known driver."""
     link_layer: Literal["", "Ethernet", "InfiniBand"] = ""
     gbps: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Rate of one device in Gb/s; 0: not known."""
+    """Rate of one device in Gb/s; 0: unknown."""
     nics_per_gpu: Annotated[int, Field(ge=0, le=64)] = 0
-    """RDMA devices that a node has for each GPU; 0: not known, so none is asked for."""
+    """RDMA devices per GPU; 0: unknown, so none is required."""
     env: Env = {}
     source: str = ""
     note: str = ""

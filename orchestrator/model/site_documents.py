@@ -1,6 +1,6 @@
-"""The site document: where things are on one cluster. The text below a key is its description in the schema, in
-docs/descriptors.md and in what `orchestrator init` writes; `examples` are values for keys without a default.
-"""
+"""The site document: the facts of one cluster. The text below a key is its description in the
+schema, in docs/descriptors.md and in the file of `orchestrator init`; `examples` are values for
+keys without a default."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from orchestrator.model.part import DocumentPart
 
 
 class SiteNetwork(DocumentPart):
-    """Names of interfaces and devices on the site's nodes. Without them each node detects its own (docs/network.md).
+    """Names of interfaces and devices on the site's nodes. Without them each node detects its own
+    (docs/network.md).
 
     They apply to systems with a fabric; a single node without one exports none.
     """
@@ -40,55 +41,64 @@ class SiteNetwork(DocumentPart):
     gid_index: int | None = Field(default=None, ge=0, le=255, examples=[3])
     """NCCL_IB_GID_INDEX: the row of the devices' RoCE v2 address over IPv4."""
     rdma: Literal["required", "preferred", "off"] = "preferred"
-    """When no node has RDMA devices: `required` stops the set, `preferred` warns, `off` wants TCP sockets."""
+    """If no node has RDMA devices: `required` stops the set, `preferred` warns, `off` wants TCP
+    sockets."""
     allow_differences: bool = False
-    """Start a set on nodes whose networks differ; what differs becomes a warning."""
+    """Start a set on nodes with different networks; each difference becomes a warning."""
     env: Env = {}
-    """Further variables that go with the fabric."""
+    """Further variables for the fabric."""
 
 
 class SiteMount(DocumentPart):
-    """A file or folder of the nodes that every container of the site sees, such as the host's RDMA libraries."""
+    """A file or folder of the nodes in every container of the site, such as the host's RDMA
+    libraries."""
 
     host: AbsolutePath
-    """Where it is on the nodes."""
+    """Its path on the nodes."""
     container: AbsolutePath | None = None
-    """Where it is in the container; null: at the same path."""
+    """Its path in the container; null: the same path."""
     read_only: bool = True
     """false: runs may write there."""
 
 
 class SiteContainer(DocumentPart):
-    """How containers are started on the site."""
+    """How to start containers on the site."""
 
     engine: Literal["docker", "podman", "none"] = "docker"
-    """Who starts containers (docs/images-and-data.md); `none`: runs start on the host, without one."""
+    """The container engine (docs/images-and-data.md); `none`: runs start on the host, without a
+    container."""
     command: Lines | None = Field(default=None, min_length=1, examples=[["sudo", "-n", "docker"]])
-    """How to call the engine, where its name is not enough; nothing is tried."""
+    """How to call the engine, if its name is not enough; no other way is tried."""
     privileged: bool = False
     """Start containers with --privileged."""
     devices: list[AbsolutePath] = []
     """Further devices of the nodes for every container."""
     mounts: list[SiteMount] = Field(default=[], examples=[[{"host": "/usr/lib/libibverbs"}]])
-    """Files and folders of the nodes in every container: `{host: ..., container: ..., read_only: true}`."""
+    """Files and folders of the nodes in every container: `{host: ..., container: ..., read_only:
+    true}`."""
     options: list[RunOption] = Field(default=[], examples=[["--ulimit=core=0"]])
-    """Further options of the engine's `run`, each in one word; not those that tie a container to its job."""
+    """Further options of the engine's `run`, each in one word; not those that tie a container to
+    its job."""
     env_files: list[AbsolutePath] = []
-    """Files of the nodes with NAME=VALUE lines that the engine reads; the values of the config win."""
+    """Files of the nodes with NAME=VALUE lines for the engine; the values of the config win."""
     scratch: AbsolutePath | None = Field(default=None, examples=["/mnt/localdisk"])
-    """An existing local folder of the nodes for TMPDIR and the compile caches of the runs (docs/set-folder.md)."""
+    """An existing local folder of the nodes for TMPDIR and the compile caches of the runs
+    (docs/set-folder.md)."""
     keep_caches: bool = False
-    """The compile caches there stay for the next job of the same user, with the same image and GPU."""
+    """Keep the compile caches there for the next job of the same user, with the same image and
+    GPU."""
     results: Literal["shared", "local"] = "shared"
-    """`local`: /results of a running container is on the node until the run is over, for storage on which root is nobody."""
+    """`local`: /results of a running container is on the node until the run is over, for storage
+    that maps root to nobody."""
     channel_dir: AbsolutePath = "/tmp"
-    """A local folder in which a node and its container meet; another one where /tmp is private to jobs."""
+    """A local folder in which a node and its container meet; choose another if /tmp is private
+    to jobs."""
     pull: Literal["never", "missing"] = "missing"
-    """`never`: an image that a node lacks is an error, and nothing is pulled."""
+    """`never`: a missing image is an error, and nothing is pulled."""
     pull_minutes: Annotated[int, Field(ge=1, le=10_000)] = 120
-    """How long one pull may take."""
+    """The longest duration of a pull."""
     pull_at_once: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """So many nodes pull at the same time: they share one registry, and the way to it."""
+    """How many nodes pull at the same time: they share one registry, and the network to it."""
 
 
 class SiteLimits(DocumentPart):
@@ -99,32 +109,34 @@ class SiteLimits(DocumentPart):
     run_timeout_minutes: Annotated[float, Field(ge=0.05, le=100_000)] | None = Field(
         default=None, examples=[240]
     )
-    """A run that takes longer is ended as hung; null: the descriptor's `minutes_per_run`."""
+    """A longer run is ended as hung; null: the descriptor's `minutes_per_run`."""
     container_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
-    """How long a container may take to start."""
+    """The longest start of a container."""
     end_grace_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
-    """When a node has ended its run, how long the others may take to end theirs."""
+    """After a node has ended its run: how long the others may take to end theirs."""
     node_silence_seconds: Annotated[int, Field(ge=1, le=86_400)] = 120
-    """A node without any word for so long during a run counts as lost."""
+    """A node that is silent for so long during a run counts as lost."""
     hang_multiple: Annotated[int, Field(ge=0, le=1000)] = 3
-    """A run without output for so many times its own evaluation interval is ended as hung (docs/set-folder.md); 0: never."""
+    """A run without output for this many times its own evaluation interval is ended as hung
+    (docs/set-folder.md); 0: never."""
     hang_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1200
-    """What counts as that interval as long as the log of the run shows none."""
+    """The assumed interval while the log of the run shows none."""
     hang_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 5400
-    """How long nothing may be printed before `run_start` (compilation)."""
+    """The longest silence before `run_start` (compilation)."""
     storage_wait_minutes: Annotated[int, Field(ge=0, le=100_000)] = 60
     """How long a job waits for storage that is full, read-only or away; 0: it pauses at once."""
 
 
 class SiteTuning(DocumentPart):
-    """How nodes are tuned (docs/tuning.md)."""
+    """Host settings of the nodes (docs/tuning.md)."""
 
     profile: Name | AbsolutePath | None = Field(default=None, examples=["mi325x"])
-    """A tuning profile: a name, or the absolute path of your own; null: what goes with the workload and round."""
+    """A profile of host settings: a name, or the absolute path of your own; null: that of the
+    workload and round."""
     lease_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
-    """How long host settings may outlive a job that was killed."""
+    """How long host settings may outlive a killed job."""
     allow_differences: bool = False
-    """Start on nodes that differ in what can move time or convergence."""
+    """Start on nodes with differences that can change time or convergence."""
 
 
 NodeCheck = Literal[
@@ -146,58 +158,62 @@ NodeCheck = Literal[
     "versions",
     "deep",
 ]
-"""What is checked on every node before a set uses it, in the order of the tables (docs/preflight.md)."""
+"""The checks of every node before a set uses it, in the order of the tables (docs/preflight.md)."""
 
 
 class SitePreflight(DocumentPart):
-    """How nodes are checked before they are used (docs/preflight.md)."""
+    """Checks of nodes before their use (docs/preflight.md)."""
 
     run: bool = True
-    """Every set checks its nodes before it uses them."""
+    """Every set checks its nodes before their use."""
     check_seconds: Annotated[int, Field(ge=1, le=600)] = 10
-    """The longest that one check may take; one without an answer by then has failed."""
+    """The longest duration of one check; a check without an answer by then has failed."""
     skip: list[NodeCheck] = []
     """Checks that do not run."""
     warn: list[NodeCheck] = []
-    """Checks whose failure is only told."""
+    """Checks whose failure is only a warning."""
     free_gb: Annotated[int, Field(ge=0, le=1_000_000)] = 1
-    """Room in GB that the folders of the set must have."""
+    """Free space in GB required in the folders of the set."""
     clock_seconds: Annotated[int, Field(ge=1, le=3600)] = 2
-    """Seconds that the nodes' clocks may differ by."""
+    """The largest difference between the nodes' clocks, in seconds."""
     deep: bool = False
     """Measure the bandwidth between the nodes before the first run (docs/deep.md)."""
     deep_gbps: Annotated[float, Field(ge=0.01, le=100_000)] | None = Field(
         default=None, examples=[300]
     )
-    """Bus bandwidth in GB/s that the nodes should reach; null: what the fabric's rate lets expect."""
+    """The expected bus bandwidth of the nodes in GB/s; null: derived from the fabric's rate."""
 
 
 NotifyEvent = Literal["complete", "paused", "failed", "score"]
 
 
 class SiteNotify(DocumentPart):
-    """Who is told how a set goes. The job tells it: nothing of ours needs to run elsewhere (docs/notify.md)."""
+    """Notifications about a set, sent by its job: nothing of ours needs to run elsewhere
+    (docs/notify.md)."""
 
     events: list[NotifyEvent] = ["complete", "paused", "failed", "score"]
-    """What is told; `score`: for the first time enough runs are there for a score."""
+    """The events; `score`: the first time that enough runs for a score are done."""
     command: Lines = Field(default=[], examples=[["/shared/bin/tell-me"]])
-    """A program of the batch host and its words; it gets the message as JSON on its standard input."""
+    """A program of the batch host and its arguments; it gets the message as JSON on its standard
+    input."""
     mail: Lines = Field(default=[], examples=[["me@example.com"]])
-    """Addresses that get a mail, through the batch host's sendmail."""
+    """Addresses for a mail, sent through the batch host's sendmail."""
     webhook: PassedName | None = Field(default=None, examples=["ORCHESTRATOR_WEBHOOK"])
-    """Name of the variable, in the environment of whoever submits, that holds the address which gets the message as JSON."""
+    """Name of a variable in the submitter's environment, with the address that gets the message
+    as JSON."""
     seconds: Annotated[int, Field(ge=1, le=60)] = 10
-    """How long each of them may take; what takes longer is given up, and the set goes on."""
+    """The longest duration of each notification; a longer one is given up, and the set
+    continues."""
 
 
 EntryWarning = Literal[
     "label", "launch", "fabric", "network.socket_ifname", "network.ib_hca", "data"
 ]
-"""What composing an entry warns of, by the names that stand behind the warnings."""
+"""The warnings of a composed entry, by name."""
 
 
 class Site(DocumentPart):
-    """Where things are on one cluster."""
+    """The facts of one cluster."""
 
     kind: Literal["site"] = "site"
     """May be left out in a site file."""
@@ -216,20 +232,23 @@ class Site(DocumentPart):
     constraint: Line | None = Field(default=None, examples=["mi325x"])
     """As for sbatch."""
     exclude: Lines = Field(default=[], examples=[["node[7-8]"]])
-    """Nodes not to use."""
+    """Nodes to avoid."""
     nodelist: Lines = Field(default=[], examples=[["node[1-8]"]])
     """Nodes to use."""
     time_limit: TimeLimit | None = Field(default=None, examples=["2-00:00:00"])
-    """The job's limit: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS; without it what the runs need. Where the
-    partition allows less: as long as it allows, and `resume` for the runs that are left."""
+    """The job's limit: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS; by default the
+    time that the runs need. If the partition allows less: as much as it allows, and `resume` for
+    the remaining runs."""
     exclusive: bool = True
-    """Ask for whole nodes with all their memory (--exclusive --mem=0): a set tunes its nodes and drops their caches."""
+    """Ask for whole nodes with all their memory (--exclusive --mem=0): a set changes host
+    settings and drops caches."""
     gpu_request: Literal["gres", "gpus-per-node", "none"] = "gres"
-    """How sbatch is asked for GPUs; `none`: where the partition gives whole nodes and knows no GPUs."""
+    """How to ask sbatch for GPUs; `none`: for a partition of whole nodes without GPUs in Slurm."""
     log_dir: LogDir | None = Field(default=None, examples=["/shared/results"])
-    """Required: the folder for the sets, on storage that all nodes see."""
+    """Required: the folder for the sets, on storage visible to all nodes."""
     shared_group: Name | None = Field(default=None, examples=["mlperf"])
-    """A Unix group whose members may go on with the sets of one another (docs/howto/several-people.md); null: only their owner."""
+    """A Unix group whose members may continue each other's sets (docs/howto/several-people.md);
+    null: only their owner."""
     systems_dirs: list[AbsolutePath] = []
     """Folders with descriptors of your own."""
     data: dict[Name, DataFolders] = Field(
@@ -237,36 +256,42 @@ class Site(DocumentPart):
     )
     """Per workload: the folders of its data, by the variables of its mounts."""
     code: dict[Name, AbsolutePath] = Field(default={}, examples=[{"flux1": "/shared/code/flux1"}])
-    """Per workload: a folder of the nodes that is mounted over the code in the image."""
+    """Per workload: a folder of the nodes, mounted over the code in the image."""
     network: SiteNetwork = SiteNetwork.model_construct()
-    """Names of interfaces and devices on the nodes; without them each node detects its own (docs/network.md)."""
+    """Names of interfaces and devices on the nodes; without them each node detects its own
+    (docs/network.md)."""
     container: SiteContainer = SiteContainer.model_construct()
-    """How containers are started."""
+    """How to start containers."""
     sudo: Lines = Field(default=[], examples=[["sudo", "-n"]])
-    """Prefix for what needs root on a node: tuning, dropping caches. None where jobs run as root."""
+    """Prefix for commands that need root on a node: host settings, dropping caches. Empty if
+    jobs run as root."""
     python: Line = "python3"
-    """The interpreter on the nodes and the batch host: Python 3.9 or newer, a name or an absolute path."""
+    """The interpreter on the nodes and the batch host: Python 3.9 or newer, a name or an
+    absolute path."""
     sbatch: list[SbatchLine] = Field(default=[], examples=[["--comment=mlperf"]])
-    """Further options for sbatch; not those that make a set what it is (--nodes, --job-name, --output, --signal, ...)."""
+    """Further options for sbatch; not those that define a set (--nodes, --job-name, --output,
+    --signal, ...)."""
     env: Env = {}
     """Further variables of the runs."""
     pass_env: list[PassedName] = Field(default=[], examples=[["HF_TOKEN"]])
-    """Names of variables that runs get from the environment of whoever submits; their values are written nowhere."""
+    """Names of variables that runs get from the submitter's environment; their values are never
+    written."""
     notify: SiteNotify = SiteNotify.model_construct()
-    """Who is told when a set is complete, paused, failed, or has a score (docs/notify.md)."""
+    """Notifications when a set is complete, paused, failed, or has a score (docs/notify.md)."""
     limits: SiteLimits = SiteLimits.model_construct()
     """Limits per run."""
     tunables: Literal["apply", "off"] = "apply"
-    """`off`: nothing of the hosts is changed."""
+    """`off`: the hosts stay unchanged."""
     tuning: SiteTuning = SiteTuning.model_construct()
-    """How nodes are tuned."""
+    """Host settings of the nodes."""
     clear_caches: bool = True
     """Drop the page cache before every run."""
     preflight: SitePreflight = SitePreflight.model_construct()
-    """How nodes are checked before they are used."""
+    """Checks of nodes before their use."""
     spares: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Nodes that a job asks for beyond those of the system: one takes the place of a node that fails; `--spares K` wins."""
+    """Extra nodes of a job that replace failing ones; `--spares K` wins."""
     side_by_side: Annotated[int, Field(ge=1, le=999)] = 1
-    """Runs of a set that go on at once, each on nodes of its own (docs/preflight.md); `--side-by-side K` wins."""
+    """Runs of a set at the same time, each on nodes of its own (docs/preflight.md);
+    `--side-by-side K` wins."""
     acknowledged: list[EntryWarning] = []
-    """Warnings that are known here and not told again."""
+    """Warnings known here and not shown again."""

@@ -1,4 +1,4 @@
-"""Reading site files."""
+"""Read site files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from orchestrator.model.source import Document, read
 def load_site(path: Path | str, workloads: Iterable[str] = ()) -> Site:
     """Read the site file at `path`. Raises DescriptorError with every problem found.
 
-    `workloads`: the names that exist, to find site data for a workload that does not; not checked when empty.
+    `workloads`: the existing names, to find site data for an unknown workload; not checked if
+    empty.
     """
     document = read(Path(path))
     return site_of(document, list(workloads))
@@ -41,7 +42,8 @@ def site_of(document: Document, workloads: list[str]) -> Site:
 
 
 def sets_folder(site: Site, error: type[OrchestratorError] = UsageError) -> Path:
-    """Return the folder on shared storage for the sets. Raises `error` for a site that was made without one."""
+    """Return the folder on shared storage for the sets. Raises `error` for a site made without
+    one."""
     if not site.log_dir:
         raise error(
             "the site file gives no log_dir, the folder on shared storage for the sets",
@@ -51,7 +53,7 @@ def sets_folder(site: Site, error: type[OrchestratorError] = UsageError) -> Path
 
 
 def check_data_variables(document: Document, site: Site, workload: Workload) -> None:
-    """Note every folder of `data` that no mount of `workload` uses, in any round."""
+    """Report every folder of `data` that no mount of `workload` uses, in any round."""
     known = {mount.variable for mount in workload.mounts}
     for one in workload.rounds.values():
         known |= {mount.variable for mount in one.mounts or []}

@@ -1,8 +1,9 @@
-"""Reading YAML so that every later message can name file and line.
+"""Read YAML with the file and line of every value, for later messages.
 
-Only the plain part of YAML is accepted: mappings, lists and scalars. Anchors, aliases, merge keys and tags are refused
-(shared values have their place in the workload's rounds and in systems/shared/), and so is a key that stands twice.
-Scalars follow YAML 1.2: `off` and `no` are text, `60:00:00` is text and not a number in base 60.
+Only the plain part of YAML is accepted: mappings, lists and scalars. Anchors, aliases, merge keys,
+tags and repeated keys are refused (shared values belong in the workload's rounds and in
+systems/shared/). Scalars follow YAML 1.2: `off` and `no` are text, `60:00:00` is text and not a
+number in base 60.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _WORDS = {
 
 
 class Problem(NamedTuple):
-    """What is wrong at one place of a document. `key` is as `key_text` writes it; "" is the document itself."""
+    """A problem at one place of a document. `key` is as `key_text` writes it; "" is the document
+    itself."""
 
     path: str
     line: int
@@ -65,23 +67,23 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def line(self, key: Key) -> int:
-        """Return the line of `key`, or of the nearest enclosing key that exists."""
+        """Return the line of `key`, or of its nearest existing parent."""
         while key and key not in self.lines:
             key = key[:-1]
         return self.lines.get(key, 1)
 
     def add(self, key: Key, what: str) -> None:
-        """Note a problem at `key`."""
+        """Report a problem at `key`."""
         self.problems.append(Problem(shown(self.path), self.line(key), key_text(key), what))
 
     def check(self, hint: str = "") -> None:
-        """Raise DescriptorError with every problem noted so far, in the order of their lines."""
+        """Raise DescriptorError with every problem so far, in the order of their lines."""
         if self.problems:
             raise DescriptorError(sorted(set(self.problems)), hint=hint)
 
 
 def shown(path: Path) -> str:
-    """Return `path` as people like to read it: relative when it lies below the current folder."""
+    """Return `path` for people: relative if it lies below the current folder."""
     try:
         return str(Path(os.path.realpath(path)).relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -109,7 +111,7 @@ def _printable(part: str) -> str:
 def read(path: Path) -> Document:
     """Read the mapping in the YAML file `path`.
 
-    Raises DescriptorError when the file cannot be read, is no YAML, or is not one mapping.
+    Raises DescriptorError if the file is unreadable, no YAML, or not one mapping.
     """
     document = Document(path)
     text = _text(document)
@@ -121,7 +123,7 @@ def read(path: Path) -> Document:
 
 
 def folders_in(document: Document) -> list[Path]:
-    """Return the `systems_dirs` of a read site document, before it is checked, as far as they are paths."""
+    """Return the `systems_dirs` of an unchecked site document, as far as they are paths."""
     given = document.data.get("systems_dirs")
     return [Path(one) for one in given if isinstance(one, str)] if isinstance(given, list) else []
 
@@ -135,7 +137,7 @@ def _not_a_mapping(data: object) -> str:
 
 
 def kind_of(data: object) -> str:
-    """Return what `data` is, in words."""
+    """Return the kind of `data` in words."""
     if data is None:
         return "nothing"
     names = {
@@ -207,7 +209,7 @@ def _syntax(error: Any, text: str, line: int) -> str:
 
 
 class _Refused(Exception):
-    """The document uses a part of YAML that is not accepted; the problem is noted."""
+    """The document uses a rejected part of YAML; the problem is reported."""
 
 
 class _Builder:
@@ -218,7 +220,7 @@ class _Builder:
         self.events = events
 
     def run(self) -> None:
-        """Build the first document; note a problem when there is a second one."""
+        """Build the first document; report a second one as a problem."""
         from yaml.events import DocumentStartEvent
 
         documents = 0

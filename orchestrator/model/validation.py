@@ -1,4 +1,4 @@
-"""Checking a user's own documents of any kind, without composing anything."""
+"""Check a user's own documents of any kind, without composing anything."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _KINDS = ("system", "workload", "site", *_SHARED)
 
 
 def validate_file(catalogue: Catalogue, path: Path) -> tuple[str, list[str]]:
-    """Check the document at `path`; return its kind and warnings. Raises DescriptorError with every problem."""
+    """Check the document at `path`; return its kind and warnings. Raises DescriptorError with
+    every problem."""
     document = read(path)
     kind = document.data.get("kind")
     if kind is None and "log_dir" in document.data:
-        kind = "site"  # where a site file is expected its kind may be left out, and no other kind has this key
+        kind = "site"  # a site file may omit its kind, and no other kind has this key
     if kind not in _KINDS:
         document.add(
             ("kind",),

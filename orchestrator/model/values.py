@@ -1,9 +1,9 @@
 """Values of environment variables, and which names and values are allowed.
 
-Text("32")                      exported exactly as it stands
-Minutes(fixed=5, per_run=205)   fixed + NEXP x per_run, computed when the config is sourced
-Unique("flux-train-")           the text and a time stamp in nanoseconds, made when the config is sourced
-Ref("nodes")                    only inside documents; composition replaces it by a Text
+Text("32") exported exactly as it stands Minutes(fixed=5, per_run=205) fixed + NEXP x per_run,
+computed when the config is sourced Unique("flux-train-") the text and a time stamp in nanoseconds,
+made when the config is sourced Ref("nodes") only inside documents; composition replaces it by a
+Text
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A fact of the system that composition fills in, see `REFS`."""
+    """A fact of the system, filled in by composition; see `REFS`."""
 
     name: str
 
@@ -69,7 +69,8 @@ REFS = (
 )
 
 RUN_REFS = ("node_rank", "nodes", "gpus_per_node", "world_size", "master", "port")
-"""What stands in braces in a `launch` and is known when a run starts. `world_size`: GPUs of all nodes together."""
+"""Names in braces of a `launch`, known at the start of a run. `world_size`: GPUs of all nodes
+together."""
 
 NETWORK_NAMES = (
     "NCCL_IB_HCA",
@@ -78,16 +79,17 @@ NETWORK_NAMES = (
     "GLOO_SOCKET_IFNAME",
     "NCCL_IB_DISABLE",
 )
-"""What differs between sites and nodes: given by the user or the site, or detected on the node. Never empty: RCCL takes
-an empty NCCL_IB_HCA for a list that names no device."""
+"""Variables that differ between sites and nodes: set by the user or the site, or detected on the
+node. Never empty: RCCL takes an empty NCCL_IB_HCA for a list without devices."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)$", re.IGNORECASE
 )
 
-# What the loop over the runs sets itself, per set or per run. MASTER_ADDR, MASTER_PORT and NODE_RANK are not among
-# them: published single-node configs export defaults for them, and the loop overrides those per run.
+# Variables set by the loop over the runs, per set or per run. MASTER_ADDR, MASTER_PORT and
+# NODE_RANK are not among them: published single-node configs export defaults for them, and the loop
+# overrides those per run.
 OWNED_BY_THE_LOOP = {
     "NEXP": "the number of runs is given with --nexp (NEXP in the environment of a bundle)",
     "SEED": "every run and attempt gets its own seed from the set's root seed",
@@ -97,7 +99,7 @@ OWNED_BY_THE_LOOP = {
 
 
 def name_problem(name: str) -> str:
-    """Return what is wrong with the variable name, or ""."""
+    """Return the problem of a variable name, or ""."""
     if not NAME.fullmatch(name):
         return f"{name!r} is not a variable name; accepted: letters, digits and _, not starting with a digit"
     if name in OWNED_BY_THE_LOOP:
@@ -116,19 +118,19 @@ def secret_problem(name: str) -> str:
 
 
 def value_problem(text: str) -> str:
-    """Return what is wrong with a literal value, or ""."""
+    """Return the problem of a literal value, or ""."""
     return "the value contains a NUL byte, which no environment can hold" if "\0" in text else ""
 
 
 def empty_problem(name: str, value: object) -> str:
-    """Return what is wrong with an empty value of a network variable, or ""."""
+    """Return the problem of an empty value of a network variable, or ""."""
     if name not in NETWORK_NAMES or str(value):
         return ""
     return f"{name} is empty, which RCCL does not take for unset; leave it out, or write null in a document to remove it"
 
 
 def parse_value(raw: object) -> tuple[DocumentValue, str]:
-    """Read one value of an `env` mapping; return it and a problem ("" when there is none)."""
+    """Parse one value of an `env` mapping; return it and a problem, or ""."""
     if raw is None:
         return None, ""
     if isinstance(raw, str):

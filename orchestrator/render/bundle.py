@@ -43,7 +43,8 @@ _RENDERED = (
 def render_bundle(entry: Entry, *, nexp: int) -> Files:
     """Return the bundle as {relative path: bytes}. The same entry and nexp give the same bytes.
 
-    Raises RenderError when the site gives no log directory, or a value cannot be written into a script.
+    Raises RenderError without a log directory of the site, or if a value cannot be written into a
+    script.
     """
     from orchestrator.model.checks import launch_problem
     from orchestrator.model.sites import sets_folder
@@ -77,7 +78,8 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
 
 
 def manifest_hash(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 of the manifest, which holds the hash of every other file: the identity of the bundle."""
+    """Return the SHA-256 of the manifest, which has the hash of every other file: the identity
+    of the bundle."""
     return hashlib.sha256(files[MANIFEST]).hexdigest()
 
 
@@ -108,7 +110,7 @@ def _render(environment: Environment, template: str, values: Mapping[str, Any]) 
     except UndefinedError as error:
         raise RenderError(f"templates/{template}: {error.message}") from error
     try:
-        # surrogateescape gives back the exact bytes of a command line argument that was not UTF-8.
+        # surrogateescape restores the exact bytes of a command line argument that was not UTF-8.
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise RenderError(
@@ -196,9 +198,11 @@ def _site_mount(mount: SiteMount) -> str:
 
 
 def _package(entry: Entry) -> Files:
-    """Return lib/: what runs on the nodes and the batch host, the package `orchestrator.onnode` as it is.
+    """Return lib/: the programs of nodes and batch host, the package `orchestrator.onnode` as it
+    is.
 
-    Without what this entry cannot use: runs are in a container or on the host itself, and few sites measure bandwidth.
+    Files that this entry cannot use are left out: runs use either a container or the host, and few
+    sites measure bandwidth.
     """
     from orchestrator import onnode
     from orchestrator.onnode.kernel.parts import is_carried, needs
@@ -212,7 +216,7 @@ def _package(entry: Entry) -> Files:
 
 
 def _code(workload: str) -> Files:
-    """Return the workload's own code, where the project ships it: what runs without an image."""
+    """Return the workload's own code, if the project ships it: it runs without an image."""
     folder = data_dir("workloads") / workload
     if not folder.is_dir():
         return {}
@@ -224,7 +228,8 @@ def _code(workload: str) -> Files:
 
 
 def _workload(entry: Entry) -> bytes:
-    """Return `workload.json`: what the workload's document says that scores and checks of the set's logs need."""
+    """Return `workload.json`: the part of the workload's document for scores and checks of the
+    set's logs."""
     described = {
         "schema": 1,
         "workload": entry.workload,
@@ -237,7 +242,8 @@ def _workload(entry: Entry) -> bytes:
 def _manifest(
     entry: Entry, nexp: int, files: Files, templates: Path, names: Mapping[str, str]
 ) -> bytes:
-    """Return versions, and the hash of every input and output; no time, host or absolute path: it is reproducible."""
+    """Return versions, and the hash of every input and output; reproducible, without a time,
+    host or absolute path."""
     inputs = {
         f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())
         for path in templates.rglob("*.j2")
@@ -257,7 +263,7 @@ def _manifest(
 
 
 def _input_names(entry: Entry) -> dict[str, str]:
-    """Return what every document of the entry is called in the bundle, by its path."""
+    """Return the bundle's names of the entry's documents, by path."""
     names: dict[str, str] = {}
     for path in entry.files:
         names[path] = _input_name(Path(path), names.values())
@@ -265,7 +271,7 @@ def _input_names(entry: Entry) -> dict[str, str]:
 
 
 def _input_name(path: Path, taken: Collection[str]) -> str:
-    """Name a document by its place in the catalogue; one from elsewhere by its file name alone."""
+    """Return a document's place in the catalogue; for another document its file name alone."""
     for kind in ("systems", "workloads"):
         if path.resolve().is_relative_to(data_dir(kind)):
             return f"{kind}/{path.resolve().relative_to(data_dir(kind)).as_posix()}"

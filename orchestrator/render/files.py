@@ -14,7 +14,7 @@ from orchestrator.onnode.kernel.regular import read_bytes
 from orchestrator.onnode.set.bundle import changed, hashes
 
 LARGEST_DIFF = 256 << 10
-"""Bytes of a file whose lines are compared; the time for that grows with their square."""
+"""Larger files are not compared by lines; the time grows with the square of their size."""
 _MANIFEST = "manifest.json"
 
 
@@ -23,8 +23,9 @@ def write_bundle(
 ) -> None:
     """Write `files` below `directory`; a reader sees the old bundle or the new one.
 
-    An existing bundle is replaced; anything else in that place is not. Raises RenderError when the folder holds
-    something else, when somebody edited the bundle (unless `replace_edited`), or when it cannot be written.
+    An existing bundle is replaced, other folders are not. Raises RenderError if the folder holds
+    something else, if somebody edited the bundle (unless `replace_edited`), or if it cannot be
+    written.
     """
     directory = Path(os.path.realpath(directory))
     _check_place(directory, replace_edited)
@@ -51,7 +52,7 @@ def _fill(files: Mapping[str, bytes], folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        # Scripts that a person starts are executable; what is sourced is not.
+        # Scripts for people are executable; sourced ones are not.
         if content.startswith(b"#!"):
             path.chmod(0o777 & ~umask)
 
@@ -78,7 +79,7 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
             f"{directory} is a file; the bundle is a folder", hint="give another path with -o"
         )
     if directory == Path.cwd():
-        # The new folder takes the name; whoever stands in the old one would stand in a deleted folder.
+        # The new folder takes the name; a shell in the old one would be in a deleted folder.
         raise RenderError(
             f"{directory} is the current folder",
             hint=f"give another one with -o, such as {directory / 'bundle'}",
@@ -99,12 +100,14 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
 
 
 def edited_files(directory: Path) -> list[str]:
-    """Return the files of the bundle in `directory` that are not as its manifest says (changed, missing or added)."""
+    """Return the files of the bundle in `directory` that differ from its manifest (changed,
+    missing or added)."""
     return list(changed(hashes(directory), directory))
 
 
 def read_bundle(directory: Path) -> dict[str, bytes]:
-    """Return every file below `directory` as {relative path: bytes}. Raises OSError: also for one that is far too large."""
+    """Return every file below `directory` as {relative path: bytes}. Raises OSError, also for
+    far too large ones."""
     return {
         path.relative_to(directory).as_posix(): read_bytes(path)
         for path in sorted(directory.rglob("*"))
@@ -113,7 +116,8 @@ def read_bundle(directory: Path) -> dict[str, bytes]:
 
 
 def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
-    """Yield the lines of a unified diff from the bundle in `directory` to `files`; nothing when they are equal."""
+    """Yield the lines of a unified diff from the bundle in `directory` to `files`; nothing if
+    they are equal."""
     old = read_bundle(directory)
     for name in sorted({*old, *files}):
         if old.get(name) == files.get(name):

@@ -1,4 +1,5 @@
-"""What the nodes need to know to complete the network's environment: the fabric's facts, and who set which variable."""
+"""Facts for the nodes to complete the network's environment: those of the fabric, and the source
+of each variable."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _ORIGINS = {"command line": "user", "site": "site", "site network": "site"}
 def network_values(entry: Entry) -> dict[str, Any]:
     """Return the template's `fabric`, `network_origins` and `network_removed`.
 
-    An origin is a line "NAME<tab>user|site|descriptor<tab>value". The value is how a node notices an edited bundle.
+    An origin is a line "NAME<tab>user|site|descriptor<tab>value". By the value a node notices an
+    edited bundle.
     """
     return {
         "fabric": entry.documents.fabric,

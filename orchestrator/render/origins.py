@@ -1,4 +1,4 @@
-"""Who set which variable of the runs' environment, written into the bundle while it is known."""
+"""The source of each variable of the runs' environment, for the bundle."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ COLUMNS = ("variable", "layer", "file", "line", "source")
 def origins_table(entry: Entry, names: Mapping[str, str]) -> bytes:
     """Return `origins.tsv`: one line per variable, tab separated, below a line with COLUMNS.
 
-    `names` is what the manifest calls each of the entry's documents, by path. `layer` is as in `Origin`; `file` and
-    `line` are empty for the command line, `line` for a site that is no file.
+    `names` are the manifest's names of the entry's documents, by path. `layer` is as in `Origin`;
+    `file` and `line` are empty for the command line, `line` for a site without a file.
     """
     called = {shown(Path(path)): name for path, name in names.items()}
     rows = [COLUMNS]

@@ -1,4 +1,4 @@
-"""What the bundle's README shows of a run: the container's command and the training's, as they will be executed."""
+"""The commands in the bundle's README: the container's and the training's, as executed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
 
 _FROM_CALLER = re.compile(r"type=bind,source=\$[A-Z_]+[,/][\w=,./-]*$")
-"""A folder that the environment of whoever starts the bundle names; the shell puts it in."""
+"""A folder from the environment of whoever starts the bundle, inserted by the shell."""
 _LABELS = {"set": "SET", "job": "JOB", "node": "NODE"}
 
 
 def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return `container`, `code_dir` and `command`. SET, JOB, NODE stand for names, $NAME for folders that are not known yet."""
+    """Return `container`, `code_dir` and `command`. SET, JOB, NODE stand for names, $NAME for
+    folders unknown so far."""
     from orchestrator.onnode.agent.container import bind, client_argv
     from orchestrator.onnode.kernel.settings import folders, shared_folders
 
@@ -57,7 +58,8 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _run_word(entry: Entry, word: str) -> str:
-    """Return a word of the training's command, with the variable of the run in place of what is not known yet."""
+    """Return a word of the training's command, with the run's variable in place of an unknown
+    value."""
     known = {"nodes": entry.nodes, "gpus_per_node": entry.gpus_per_node, "world_size": entry.ranks}
     for name, value in known.items():
         word = word.replace("{" + name + "}", str(value))

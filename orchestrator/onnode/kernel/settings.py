@@ -1,7 +1,7 @@
-"""The values of a bundle: settings.sh evaluated once by bash, where the caller's environment may
+"""The settings of a bundle: settings.sh, evaluated once by bash; the caller's environment may
 override them.
 
-The environment of the runs likewise, as `declare -px` prints it, and reading that without a shell.
+Also the environment of the runs in the form of `declare -px`, and its reader without a shell.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from .events import clean, number
 from .parts import PARTS, SITE, needs
 
-# Prints every value as NAME, how many, and the values, each ended by NUL; `@` names are arrays. %s
-# puts in the names.
+# Prints every value as NAME, count, and the values, each ended by NUL; `@` names are arrays. %s
+# stands for the names.
 _TELL = r"""
 . "$1/settings.sh" || exit 1
 for one in %s; do
@@ -34,13 +34,13 @@ done
 
 
 class SettingsError(Exception):
-    """settings.sh cannot be used; the message says which value."""
+    """settings.sh is unusable; the message names the value."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The values of settings.sh under their names in small letters; arrays are tuples. What each
-    means stands there."""
+    """The values of settings.sh under their names in lower case; arrays are tuples. settings.sh
+    describes each."""
 
     system: str
     workload: str
@@ -123,7 +123,7 @@ class Settings:
     side_by_side: int = 1
     shared_group: str = ""
     data: dict[str, str] = field(default_factory=dict)
-    """The folders of MOUNTS by the variable that names them."""
+    """The folders of MOUNTS by their variable."""
 
 
 _LIMITS = {
@@ -140,11 +140,11 @@ _LIMITS = {
     "pull_at_once": 9999,
     "side_by_side": 999,
 }
-"""Numbers that the caller's environment may give, from 1 to these."""
+"""Numbers that the caller's environment may set, from 1 to these."""
 
 
 def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of `bundle`. Raises SettingsError with what is wrong with which value."""
+    """Return the settings of `bundle`. Raises SettingsError with the wrong value."""
     kinds = {item.name: str(item.type) for item in fields(Settings) if item.name != "data"}
     script = _TELL % " ".join(kinds).upper()
     file = f"{bundle}/settings.sh"
@@ -174,8 +174,7 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
 
 
 def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
-    """Raise SettingsError for a bundle that was rendered without a part of lib/ that is needed
-    now."""
+    """Raise SettingsError for a bundle rendered without a part of lib/ that is needed now."""
     wanted = needs(settings.engine, deep=deep)
     for part in PARTS:
         if wanted[part.need] and not (bundle / "lib" / part.path).exists():
@@ -213,8 +212,8 @@ def evaluate_config(
     """Return the environment of the runs: the config evaluated once, in an empty environment, as
     `declare -x` lines.
 
-    `timeless`: with nothing in place of each time stamp, for `unique_names`. Raises SettingsError
-    with bash's own words.
+    `timeless`: with empty time stamps, for `unique_names`. Raises SettingsError with bash's own
+    message.
     """
     script = 'set -eu; NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
     script = "date() { :; }; " * timeless + script
@@ -222,8 +221,8 @@ def evaluate_config(
 
 
 def config(bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
-    """Return the environment of the runs, and the variables in it that are new in each job.
-    Raises SettingsError."""
+    """Return the environment of the runs, and its variables that are new in each job. Raises
+    SettingsError."""
     text = evaluate_config(bundle, settings, nexp)
     return text, unique_names(text, evaluate_config(bundle, settings, nexp, timeless=True))
 
@@ -231,7 +230,7 @@ def config(bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozense
 def _bash(
     script: str, words: Sequence[str], environment: Mapping[str, str] | None, file: str
 ) -> bytes:
-    """Return what a script that evaluates `file` prints. Raises SettingsError."""
+    """Return the output of a script that evaluates `file`. Raises SettingsError."""
     argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", *words]
     try:
         done = subprocess.run(
@@ -258,16 +257,16 @@ def _number(name: str, text: str) -> int:
 
 
 def rehearsed(name: str, default: str, node: str) -> str:
-    """Return a folder that stands for one of the host's in rehearsals (ORCH_SYS_ROOT and the
-    like); %n is the node's name."""
+    """Return a folder in place of one of the host's in rehearsals (ORCH_SYS_ROOT and the like);
+    %n is the node's name."""
     return os.environ.get(name, default).replace("%n", node)
 
 
 # ---- the environment of the runs ----
 
 _WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''
-# Arrays cannot be exported; bash prints them all the same, and what looks like a line in one of
-# their values is none.
+# Arrays cannot be exported, but bash prints them; a similar line in one of their values is no
+# variable.
 _DECLARED = re.compile(
     rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$"
     % (_WORDS, _WORDS)
@@ -278,12 +277,11 @@ _LETTERS = dict(zip(b"abeEfnrtv", b"\a\b\x1b\x1b\f\n\r\t\v"))
 
 
 def declared(text: str) -> dict[str, str]:
-    """Return the variables of `declare -x` lines by name, byte for byte; what is no such line is
-    passed over.
+    """Return the variables of `declare -x` lines by name, byte for byte; other lines are skipped.
 
     Bytes that are no UTF-8 are surrogates, in `text` and in values (errors="surrogateescape"); see
-    `shown`. A variable that is exported without a value, and an array, is not in the environment of
-    any process, and not here.
+    `shown`. Variables exported without a value, and arrays, are in no process's environment, and
+    not here.
     """
     found = {}
     for flags, name, word in _DECLARED.findall(text.encode("utf-8", "surrogateescape")):
@@ -298,15 +296,15 @@ def declared(text: str) -> dict[str, str]:
 
 
 def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:
-    """Return the variables that are new in each job: a time stamp is part of them (`{unique:
-    ...}` in a document)."""
+    """Return the variables that are new in each job: they contain a time stamp (`{unique: ...}`
+    in a document)."""
     values, constant = _declared(environment), _declared(timeless)
     return frozenset(name for name, value in values.items() if value != constant.get(name))
 
 
 def fingerprint(environment: bytes, unique: Collection[str]) -> str:
-    """Return the SHA-256 of the variables that are not `unique`: equal in all jobs of a set that
-    nobody edited."""
+    """Return the SHA-256 of the variables that are not `unique`: equal in all jobs of an
+    unedited set."""
     values = sorted(_declared(environment).items())
     text = "".join(f"{name}={value}\0" for name, value in values if name not in unique)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
@@ -324,5 +322,5 @@ def _ansi(match: re.Match[bytes]) -> bytes:
 
 
 def shown(value: str) -> str:
-    """Return a value with what is no UTF-8 replaced, so that it can be printed and written."""
+    """Return a value with invalid UTF-8 replaced, for printing and writing."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
