@@ -398,6 +398,29 @@ def test_the_rooms_of_a_bundle_know_only_what_is_below(room: str) -> None:
     assert wrong == []
 
 
+SLURM_TEXT = re.compile(r"\b(srun|scontrol|squeue|sinfo|slurmd|slurmstepd|SLURMD?_\w+)\b")
+"""Slurm's programs and variables. `sbatch` and `scancel` are words for people."""
+NAMES_SLURM = {
+    "kernel/system.py",  # asks for the state of a job
+    "kernel/events.py",  # why lines are short
+    "kernel/beat.py",  # why a node needs a sign of life
+    "loop/slurm.py",
+    *(f"policy/{name}.py" for name in ("causes", "engine_causes", "host_causes", "lines")),
+}
+
+
+def test_slurm_is_named_in_its_own_modules_alone() -> None:
+    folder = PACKAGE / "onnode"
+    wrong = [
+        f"{name}: {match.group()}"
+        for room in ("kernel", "policy", "set", "loop")
+        for path in sorted((folder / room).glob("*.py"))
+        for match in SLURM_TEXT.finditer(path.read_text())
+        if (name := str(path.relative_to(folder))) not in NAMES_SLURM
+    ]
+    assert wrong == []
+
+
 # ---- the world ----
 
 # The rest of these modules asks its world alone; docs/architecture.md says why.

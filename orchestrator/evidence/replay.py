@@ -16,14 +16,13 @@ from typing import Any
 
 from orchestrator.onnode.kernel.events import Event, NetworkUse, Pulse, number
 from orchestrator.onnode.kernel.settings import Settings
+from orchestrator.onnode.loop.slurm import job_end
 from orchestrator.onnode.policy import place, queue
 from orchestrator.onnode.policy.during import hung, recorded, silence, unwanted_sockets
-from orchestrator.onnode.policy.ending import ending
+from orchestrator.onnode.policy.job_state import SetCounts, due, ending, fits
 from orchestrator.onnode.policy.judge import judge_checks
-from orchestrator.onnode.policy.notice import SetCounts, due
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
-from orchestrator.onnode.policy.pull import next_to_pull
-from orchestrator.onnode.policy.queue import Queue, fits
+from orchestrator.onnode.policy.queue import Queue
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def _repeated(state: _State, event: Event) -> tuple[Any, Any]:
 
 
 def _pull(state: _State, event: Event) -> tuple[Any, Any]:
-    return event.node, next(iter(next_to_pull(state.standing, number(event.detail) or 0)), "")
+    return event.node, next(iter(place.next_to_pull(state.standing, number(event.detail) or 0)), "")
 
 
 def _pulse(state: _State, event: Event) -> tuple[Any, Any]:
@@ -189,7 +188,7 @@ def _notify(state: _State, event: Event) -> tuple[Any, Any]:
 
 def _ending(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    return (about["state"], about["reason"]), ending(about["signals"], about["told"])
+    return (about["state"], about["reason"]), ending(about["signals"], job_end(about["told"]))
 
 
 def _take(state: _State, event: Event) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.world import World, stamp
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
-from orchestrator.onnode.loop.senders import Senders, Take
+from orchestrator.onnode.loop.slurm import Senders, Take
 from orchestrator.simulation.deep import MeasuringAgent
 from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
 from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun

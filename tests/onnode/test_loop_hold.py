@@ -109,11 +109,13 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
 def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(
     group: Group, tmp_path: Path
 ) -> None:
+    group.step.hear_all(["n0"])
+    since = time.monotonic()
     for line in (b"left\tn0\t", b"left\tn0\t", b"pong\tn0\t1", b"failed\tn0\tstorage\x1fdisk full"):
         group.step.take("n1", line)
     assert group.standing.failed == {"n1": ("protocol", "it sends lines in the name of node n0")}
     assert group.record.is_gone("n1") and not group.record.is_gone("n0")
-    assert not group.step.has_heard("n0"), "its pong is no sign of life of n0"
+    assert group.step.silent(["n0"], since) == ["n0"], "its pong is no sign of life of n0"
     group.step.take("n1", b"ready\tn1\tsha256:1")
     assert group.standing.reports["n1"].image == "", "nothing more of it counts"
     assert [(one.word, one.node) for one in read_events(tmp_path / "events")][2:] == [
@@ -122,13 +124,12 @@ def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(
 
 
 def test_a_line_that_comes_from_nobody_is_not_believed(group: Group) -> None:
+    group.step.hear_all(["n0"])
+    since = time.monotonic()
     group.step.take("", b"left\tn0\t")
     group.step.take("", b"pong\tn0\t1")
-    assert (
-        not group.record.is_gone("n0")
-        and not group.step.has_heard("n0")
-        and group.standing.failed == {}
-    )
+    assert not group.record.is_gone("n0") and group.standing.failed == {}
+    assert group.step.silent(["n0"], since) == ["n0"]
 
 
 def test_what_a_node_complains_of_is_believed_of_itself_alone(group: Group) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.onnode.loop.senders import MOST_HELD, Senders, labelled
+from orchestrator.onnode.loop.slurm import MOST_HELD, Senders, labelled
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from orchestrator.onnode.kernel.flow import Flow
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.loop.hold import Group
 from orchestrator.onnode.loop.host import BatchHost
-from orchestrator.onnode.loop.nodes import SlurmNodes
+from orchestrator.onnode.loop.slurm import SlurmNodes
 from orchestrator.onnode.loop.work import Work
 
 NODES = ["n1", "n2", "n3"]

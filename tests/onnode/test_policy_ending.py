@@ -1,85 +1,61 @@
-"""Whether a job is ended, and why."""
+"""Why a job ends: from its signals and Slurm's account of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from orchestrator.onnode.policy.ending import (
+from orchestrator.onnode.loop.slurm import job_end
+from orchestrator.onnode.policy.job_state import (
     CANCELLED,
     PREEMPTED,
     TIME_LIMIT,
+    JobEnd,
     ending,
-    is_ended,
-    job_fields,
 )
 
 SHOWN = (
-    "JobId=7 JobName=x UserId=me(1000) Priority=1 JobState=%s Reason=None Restarts=0 EndTime=2026-11-22T10:00:00 "
-    "PreemptEligibleTime=2026-11-22T09:00:00 PreemptTime=%s SuspendTime=None"
+    "JobId=7 JobName=x UserId=me(1000) Priority=1 JobState=%s Reason=%s Restarts=0 "
+    "EndTime=2026-11-22T10:00:00 PreemptEligibleTime=2026-11-22T09:00:00 PreemptTime=%s "
+    "SuspendTime=None"
 )
+PREEMPT_TIME = "2026-11-22T09:59:00"
+FORGOTTEN = "slurm_load_jobs error: Invalid job id specified"
+NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 
 
 @pytest.mark.parametrize(
-    ("state", "time", "decided"),
+    ("state", "reason", "time", "is_ended", "decision"),
     [
-        ("RUNNING", "None", CANCELLED),
-        ("CANCELLED", "None", CANCELLED),
-        ("RUNNING", "2026-11-22T09:59:00", PREEMPTED),  # in its grace time
-        ("COMPLETING", "2026-11-22T09:59:00", PREEMPTED),
-        ("PREEMPTED", "None", PREEMPTED),
-        ("TIMEOUT", "None", TIME_LIMIT),
+        ("RUNNING", "None", "None", False, CANCELLED),
+        ("SUSPENDED", "None", "None", False, CANCELLED),
+        ("STOPPED", "None", "N/A", False, CANCELLED),
+        ("CANCELLED", "None", "None", True, CANCELLED),
+        ("COMPLETING", "None", "None", True, CANCELLED),
+        ("NODE_FAIL", "None", "None", True, CANCELLED),
+        ("RUNNING", "None", PREEMPT_TIME, True, PREEMPTED),  # in its grace time
+        ("COMPLETING", "None", PREEMPT_TIME, True, PREEMPTED),
+        ("PREEMPTED", "None", "None", True, PREEMPTED),
+        ("TIMEOUT", "None", "None", True, TIME_LIMIT),
+        ("COMPLETING", "TimeLimit", "None", True, TIME_LIMIT),  # Slurm could not warn it
     ],
 )
-def test_who_is_pre_empted_is_not_cancelled(
-    state: str, time: str, decided: tuple[str, str]
+def test_slurms_account_of_a_job(
+    state: str, reason: str, time: str, is_ended: bool, decision: tuple[str, str]
 ) -> None:
-    fields = job_fields(SHOWN % (state, time))
-    assert fields == f"JobState={state} Reason=None PreemptTime={time}"
-    assert ending(["SIGTERM"], fields) == decided
+    end = job_end(SHOWN % (state, reason, time))
+    assert end.text == f"JobState={state} Reason={reason} PreemptTime={time}"
+    assert end.is_ended is is_ended
+    assert ending(["SIGTERM"], end) == decision
+    assert job_end(end.text) == end, "the record is enough to decide again"
 
 
-@pytest.mark.parametrize(
-    ("state", "time", "ends"),
-    [
-        ("RUNNING", "None", False),
-        ("SUSPENDED", "None", False),
-        ("STOPPED", "N/A", False),
-        ("RUNNING", "2026-11-22T09:59:00", True),
-        ("COMPLETING", "None", True),
-        ("CANCELLED", "None", True),
-        ("NODE_FAIL", "None", True),
-    ],
-)
-def test_slurm_knows_the_end_of_a_job_before_its_processes_do(
-    state: str, time: str, ends: bool
-) -> None:
-    assert is_ended(job_fields(SHOWN % (state, time))) is ends
+def test_a_forgotten_job_has_ended_and_an_unknown_one_continues() -> None:
+    assert job_end(FORGOTTEN).is_ended and job_end(job_end(FORGOTTEN).text).is_ended
+    assert ending(["SIGTERM"], job_end(FORGOTTEN)) == CANCELLED
+    assert job_end(NO_ANSWER) == JobEnd()
 
 
-def test_a_job_of_which_nothing_is_told_goes_on_and_one_that_is_forgotten_has_ended() -> None:
-    assert not is_ended(
-        job_fields("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
-    )
-    assert is_ended(job_fields("slurm_load_jobs error: Invalid job id specified"))
-
-
-def test_without_a_word_it_is_cancelled() -> None:
-    assert (
-        ending(["SIGTERM"], job_fields("slurm_load_jobs error: Invalid job id specified"))
-        == CANCELLED
-    )
-    assert ending(["SIGTERM"], "") == CANCELLED
-    assert ending(["SIGUSR1", "SIGTERM"], "") == CANCELLED
-
-
-def test_a_job_at_its_limit_that_slurm_could_not_warn() -> None:
-    assert (
-        ending(
-            ["SIGTERM"], job_fields("JobId=7 JobState=COMPLETING Reason=TimeLimit PreemptTime=None")
-        )
-        == TIME_LIMIT
-    )
-
-
-def test_the_warning_of_the_time_limit() -> None:
-    assert ending(["SIGUSR1"], "PreemptTime=2026-11-22T09:59:00") == TIME_LIMIT
+def test_without_an_answer_signals_decide() -> None:
+    assert ending(["SIGTERM"], JobEnd()) == CANCELLED
+    assert ending(["SIGUSR1", "SIGTERM"], JobEnd()) == CANCELLED
+    assert ending(["SIGUSR1"], job_end(f"PreemptTime={PREEMPT_TIME}")) == TIME_LIMIT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.onnode.policy.notice import SetCounts, due, has_score
+from orchestrator.onnode.policy.job_state import SetCounts, due, has_score
 
 
 @pytest.mark.parametrize(

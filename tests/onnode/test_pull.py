@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.onnode.agent.pull import Progress, pause_s
 from orchestrator.onnode.kernel.events import Event
-from orchestrator.onnode.policy.place import Standing, apply
-from orchestrator.onnode.policy.pull import lacking, next_to_pull
+from orchestrator.onnode.policy.place import Standing, apply, lacking, next_to_pull
 
 NODES = tuple(f"n{k}" for k in range(6))
 

@@ -15,15 +15,15 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS, SWEEP = (
 EVENTS, FLOW, SYSTEM = (
     f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "flow", "system")
 )
-ATTEMPT, COMPLAINTS, GATE, HANG, HOLD, JOB, LATE, NODES, STEP, STORAGE, WORK = (
+ATTEMPT, COMPLAINTS, GATE, HANG, HOLD, JOB, SLURM, STEP, STORAGE, WORK = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "complaints", "gate", "hang", "hold", "job", "late", "nodes", "step", "storage", "work",
+        "attempt", "complaints", "gate", "hang", "hold", "job", "slurm", "step", "storage", "work",
     )
 )  # fmt: skip
-JUDGE_LEASE, PLACE, OUTCOME, QUEUE, ENDING, SILENCE = (
+JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
     f"orchestrator/onnode/policy/{name}.py"
-    for name in ("lease", "place", "outcome", "queue", "ending", "during")
+    for name in ("lease", "place", "outcome", "queue", "job_state", "during")
 )
 SUBMIT, CANCEL = "orchestrator/runset/submit.py", "orchestrator/runset/cancel.py"
 SETS, SCORE_LEDGER = "orchestrator/evidence/sets.py", "orchestrator/evidence/ledger.py"
@@ -609,8 +609,8 @@ DEFECTS = [
         "late-for-ever",
         "a clock that stepped in the only run with a result kept all later jobs from beginning another run",
         "42238c3",
-        LATE,
-        ('    if not job.diary.run:\n        return ""\n'),
+        JOB,
+        ('        if not self.diary.run:\n            return ""\n'),
         "",
         likely=("loop is stopped|clock of node 1", "limit='0:15|resumed"),
     ),
@@ -618,7 +618,7 @@ DEFECTS = [
         "too-late-begun",
         "a run was begun that the job's time limit could not hold",
         "b08e39a",
-        QUEUE,
+        JOB_STATE,
         "    return left_s - CLOSE_S >= needs_s\n",
         "    return True\n",
         likely=("limit='0:15",),
@@ -645,9 +645,9 @@ DEFECTS = [
         "pre-empted-is-cancelled",
         "a pre-empted job said that somebody had cancelled it",
         "92aa371",
-        ENDING,
-        "    return PREEMPTED if _preempted(about) else CANCELLED\n",
-        "    return CANCELLED\n",
+        SLURM,
+        '    elif is_preempted or state == "PREEMPTED":\n',
+        "    elif False:\n",
         likely=("pre-empted",),
     ),
     one(
@@ -684,8 +684,8 @@ DEFECTS = [
         "a node that srun names was taken for ended before its own last words had come",
         "9c92af3",
         COMPLAINTS,
-        '                self._ended.setdefault(node, (self._now() + BEHIND_S, f"its step ended: {text}"))\n',
-        '                self._ended.setdefault(node, (0.0, f"its step ended: {text}"))\n',
+        "                self._ended[node] = due, reason\n",
+        "                self._ended[node] = (due if message.is_cause else 0.0), reason\n",
         likely=("container of node|agent of node . is killed",),
     ),
     one(
@@ -693,7 +693,7 @@ DEFECTS = [
         "when a node could not be reached, srun ended the step on all others, and these were blamed",
         "347fead",
         COMPLAINTS,
-        "        if self._cancelled:  # srun ends all the others then, and names them\n            return\n",
+        "        if self._cancelled:\n            return\n",
         "",
         likely=("tasks do not start on",),
     ),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.onnode.policy.ending import ending, job_fields
+from orchestrator.onnode.loop.slurm import job_end
+from orchestrator.onnode.policy.job_state import ending
 from orchestrator.scheduler import Job
 from orchestrator.scheduler import slurm as client
 from orchestrator.scheduler.command import Answer
@@ -398,7 +399,7 @@ def test_pre_emption(site: Site, grace_s: float) -> None:
     assert times[-1] - times[0] <= 0.05
     assert site.state(job_id) == ("RUNNING" if grace_s else "COMPLETING")
     text = site.ask("scontrol", "--oneliner", "show", "job", job_id).out
-    assert ending(["SIGTERM"], job_fields(text))[0] == "paused"
+    assert ending(["SIGTERM"], job_end(text))[0] == "paused"
     site.wait(100)
     assert site.state(job_id) == "PREEMPTED"
 

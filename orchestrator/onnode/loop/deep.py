@@ -34,7 +34,7 @@ class DeepStep:
             "ORCH_JOB_ID": job.job_id,
             "MASTER_ADDR": nodes[0],
         }
-        own["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.name == "slurm" else ""
+        own["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.spans_hosts else ""
         argv, environment = (
             node_command(job.settings.python, job.bundle, "deep"),
             {**job.environment, **own},

@@ -34,6 +34,10 @@ class Diary:
         """Take note of the attempt that begins."""
         self.run, self.attempt = run, attempt
 
+    def complete(self, run: int) -> None:
+        """Take note that every run, up to `run`, has a result."""
+        self.run = run
+
     def warn(self, text: str) -> bool:
         """Take in a warning; whether it is a new one."""
         is_new = text not in self.warnings

@@ -82,7 +82,7 @@ class Group:
                 for node in silent:
                     self.record.fail(node, "silent", f"no word within {limit_s} s")
             elif not self.step.is_alive:
-                last = self.step.complaints.last_words
+                last = self.step.complaints.last_lines
                 words = f"the step ended without a word from {' '.join(silent)}: {last}"
                 self.problem = place.tell_failed(self.standing, nodes) or words
                 return False
@@ -134,9 +134,9 @@ class Group:
         lost = self.job.scheduler.lost(standing.allocated)
         for node in standing.allocated:
             if node in lost and standing.lost.get(node) != lost[node]:
-                self.record.note("lost", node, lost[node], "slurm")
+                self.record.note("lost", node, lost[node], self.job.scheduler.name)
             elif node in standing.lost and node not in lost:
-                self.record.note("back", node, source="slurm")
+                self.record.note("back", node, source=self.job.scheduler.name)
 
     def _reinforce(self) -> None:
         """Take nodes that are left for all groups, as long as there are too few here."""
@@ -169,7 +169,7 @@ class Group:
         job, ranks = self.job, self.standing.workers or list(nodes)
         master = job.scheduler.master(ranks)
         # The first node has no way to itself; it looks at the way to the second.
-        peer = ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master
+        peer = ranks[1] if job.scheduler.spans_hosts and len(ranks) > 1 else master
         own = {
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,

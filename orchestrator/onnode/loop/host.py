@@ -22,7 +22,7 @@ from ..kernel.settings import Settings
 from ..kernel.waiting import Lines, Waiting, end_session
 from ..kernel.world import World, log
 from ..set.sharing import umask_for
-from .senders import Senders, Take, labelled
+from .slurm import Senders, Take, labelled
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class JobStep(Protocol):
 
 
 class NodeStep:
-    """A JobStep of real processes: one process for each of `nodes`, or one srun (see Senders).
+    """A JobStep of real processes: one process for each of `nodes`, or one command for all (see Senders).
 
     `take` gets each line that a node writes, `complain` each that a node, or the step itself (""), writes to standard error.
     """
@@ -95,7 +95,7 @@ class NodeStep:
         self.processes: list[subprocess.Popen[bytes]] = []
         self._outputs: list[Lines] = []
         for command, more in commands:
-            # Standard error of a process alone is srun's, too.
+            # A single process: its standard error is also that of the step.
             takes: tuple[Callable[[bytes], object], ...] = (
                 self._senders.receive_labelled,
                 self._from_label(complain),
@@ -282,7 +282,7 @@ class BatchHost(World):
         return self.environment.pop(name, "")
 
     def interrupt(self) -> None:
-        """End this process as scancel does."""
+        """End this process as if its job were cancelled."""
         os.kill(os.getpid(), signal.SIGTERM)
 
     def log(self, text: str) -> None:

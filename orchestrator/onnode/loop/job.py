@@ -9,11 +9,11 @@ from typing import Any
 from ..kernel.events import EventLog
 from ..kernel.flow import UNTIL_WOKEN, Flow, together
 from ..kernel.layout import group_name
-from ..kernel.settings import Settings, SettingsError, check_parts
+from ..kernel.settings import SettingsError, check_parts
 from ..policy import place
-from ..policy import queue as runs
+from ..policy.job_state import fits
 from ..policy.outcome import Outcome
-from ..policy.queue import IN_A_ROW, Queue
+from ..policy.queue import IN_A_ROW, Queue, apply, is_to_stop, next_run
 from ..policy.said import NodeReport
 from ..set.folder import NO_ROOM, Folder, FolderError
 from ..set.opening import open_folder
@@ -21,9 +21,8 @@ from ..set.settle import settle
 from .attempt import Attempt
 from .hold import Group
 from .host import BatchHost
-from .late import too_late
-from .nodes import LocalNodes, Nodes, SlurmNodes
 from .notice import Notices
+from .slurm import job_nodes
 from .storage import patiently, write_last
 from .work import SetWork
 
@@ -44,7 +43,7 @@ def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
         settings = world.settings(bundle)
         world.share(settings.shared_group)
         check_parts(bundle, settings, deep=settings.preflight_deep == 1)
-        scheduler = _scheduler(kind, settings, world)
+        scheduler = job_nodes(kind, settings, world, world.environment)
         folder = open_folder(bundle, settings, scheduler, world.environment, world)
         gone = yield from folder.taking(scheduler, lambda: _lost(folder, world))
     except (SettingsError, LookupError, FolderError) as error:
@@ -61,26 +60,6 @@ def _lost(folder: Folder, world: BatchHost) -> None:
     )
     world.log(f"error: {folder.layout.loop_lock} {words}")
     world.interrupt()
-
-
-def _scheduler(kind: str, settings: Settings, world: BatchHost) -> Nodes:
-    environment = world.environment
-    wanted, at_once = settings.nnodes * settings.side_by_side, settings.side_by_side
-    alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
-    if kind == "local" and not alone and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
-        more = f", and {at_once} runs go on side by side" if at_once > 1 else ""
-        hint = "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
-        raise LookupError(
-            f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}"
-        )
-    count = wanted + settings.spares if wanted > 1 else 1
-    scheduler = (
-        SlurmNodes(environment, world) if kind == "slurm" else LocalNodes(environment, count, world)
-    )
-    if (found := len(scheduler.allocated)) < settings.nnodes:
-        words = f"needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
-        raise LookupError(f"{settings.system} {words}")
-    return scheduler
 
 
 class SetJob(SetWork):
@@ -171,7 +150,7 @@ class SetJob(SetWork):
             self.ask_why()
             return self.ending, self.ending_reason
         if not self.queue.missing:
-            self.diary.begin(self.folder.record.nexp, self.diary.attempt)
+            self.diary.complete(self.folder.record.nexp)
             return "complete", ""
         if self.out_of_time:
             return "time_limit", self.out_of_time
@@ -203,9 +182,7 @@ class SetJob(SetWork):
         used = False
         while run := (yield from self._next(group)):
             # Not before there is something to run: a set that is done needs no nodes any more.
-            self.out_of_time = (
-                too_late(self, group, len(self.queue.missing) + 1) or self.out_of_time
-            )
+            self.out_of_time = self._too_late(group) or self.out_of_time
             if self.out_of_time:
                 self._give_back(group, run, "back")
                 return self.out_of_time
@@ -225,6 +202,34 @@ class SetJob(SetWork):
                 return problem
         return ""
 
+    def _too_late(self, group: Group) -> str:
+        """Return why no run is started any more; "" if one can end before the job's time limit.
+
+        The length of a run is unknown until it has ended: only the shortest so far is certain to be
+        too long. A job always starts its first run: after a clock step or a stalled loop the only
+        known length may be far too long, and then no job would ever start another run.
+        """
+        if not self.diary.run:
+            return ""
+        nexp = self.folder.record.nexp
+        runs = [self.folder.run_state(run) for run in range(1, nexp + 1)]
+        took_ms = [
+            run.end_ms - run.start_ms
+            for run in runs
+            if run is not None and run.done and run.start_ms
+        ]
+        left_s = self.scheduler.seconds_left() if took_ms else None
+        needs_s = min(took_ms, default=0) / 1000
+        if left_s is None or fits(left_s, needs_s):
+            return ""
+        group.record.note("late", detail={"left_s": left_s, "needs_s": needs_s})
+        left = len(self.queue.missing) + 1
+        return (
+            f"{left} of {nexp} runs are left; a run takes {needs_s / 60:.0f} min at least, "
+            f"and the job's time limit leaves {left_s / 60:.0f}; "
+            f"`{self.resume_command}` does them in another job"
+        )
+
     def _died(self, group: Group, run: int, outcome: Outcome, *, hopeless: bool) -> str:
         """Take note of an attempt that died; why the group cannot go on, or ""."""
         self.log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
@@ -236,7 +241,7 @@ class SetJob(SetWork):
             self._give_back(group, run, "back")
             return outcome.reason
         self._give_back(group, run, "free" if free else "died")
-        if runs.is_to_stop(self.queue, group.number):
+        if is_to_stop(self.queue, group.number):
             self._turn("stops", group=group.number)
             return f"{IN_A_ROW} attempts in a row died there, the last one of run {run}: {outcome.reason}"
         if run not in self.queue.missing and self.queue.missing and group.repeats():
@@ -247,7 +252,7 @@ class SetJob(SetWork):
         """The next run for a group; 0 when nothing is left to run, or the set is ending."""
         waits = False
         while not self.is_ending():
-            if run := runs.next_run(self.queue, group.number):
+            if run := next_run(self.queue, group.number):
                 self._turn("take", group=group.number, run=run)
                 return run
             if not self.queue.in_hand:
@@ -263,7 +268,7 @@ class SetJob(SetWork):
 
     def _turn(self, word: str, **about: object) -> None:
         """Put on record what becomes of the queue, and let it count."""
-        runs.apply(self.queue, self.groups[0].record.note(word, detail=about))
+        apply(self.queue, self.groups[0].record.note(word, detail=about))
 
     def _renew(self, group: Group) -> Flow:
         """New containers on all nodes; what a dead run left behind in the old ones is gone with them."""

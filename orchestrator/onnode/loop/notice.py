@@ -15,7 +15,7 @@ from ..kernel.events import clean
 from ..kernel.files import Files
 from ..kernel.regular import parse
 from ..kernel.settings import Settings
-from ..policy.notice import SetCounts, due
+from ..policy.job_state import SetCounts, due
 from ..set.folder import Folder
 from .host import BatchHost, Program
 

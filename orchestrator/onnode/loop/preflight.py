@@ -20,8 +20,7 @@ from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
 from .hold import Group
 from .host import BatchHost
-from .nodes import LocalNodes, SlurmNodes
-from .senders import named_node
+from .slurm import allocation_or_host, named_node
 from .work import Work
 
 FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
@@ -163,16 +162,11 @@ class Preflight(Work):
 
     def _nodes(self) -> list[str]:
         """Return the nodes to ask; the others that were given are in `untried`."""
-        settings, one_host = (
-            self.settings,
-            self.settings.engine != "none" or self.settings.nnodes == 1,
-        )
-        if self.environment.get("SLURM_JOB_ID"):
-            self.scheduler = SlurmNodes(self.environment, self.world)
-        else:  # one host is one node, whatever the system has
-            self.scheduler = LocalNodes(
-                self.environment, 1 if one_host else settings.nnodes + settings.spares, self.world
-            )
+        settings = self.settings
+        # One host is one node, whatever the system has.
+        one_host = settings.engine != "none" or settings.nnodes == 1
+        count = 1 if one_host else settings.nnodes + settings.spares
+        self.scheduler = allocation_or_host(self.environment, count, self.world)
         self.job_id = self.scheduler.job_id
         allocated = self.scheduler.allocated
         self.given = self.words.nodes or list(allocated)

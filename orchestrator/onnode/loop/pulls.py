@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..policy.pull import lacking, next_to_pull
+from ..policy.place import lacking, next_to_pull
 from .record import GroupRecord
 from .step import GroupStep
 from .work import Work

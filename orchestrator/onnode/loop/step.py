@@ -218,7 +218,7 @@ class GroupStep:
 
     def look_for_ended(self) -> None:
         """Put on record which nodes have ended without `left`."""
-        words = self.complaints.last_words or "without a word"
+        words = self.complaints.last_lines or "without a word"
         for node in self.process.ended_nodes() if self.process else ():
             self._record.lose(node, f"its step ended: {words}")
         is_over = self.process is not None and not self.process.alive
@@ -241,9 +241,6 @@ class GroupStep:
     def silent(self, nodes: Iterable[str], since: float) -> list[str]:
         """Return those of `nodes` from which nothing has come `since` (World.now)."""
         return [node for node in nodes if self._heard[node] < since]
-
-    def has_heard(self, node: str) -> bool:
-        return node in self._heard
 
 
 def stalled_s(until: float, now: float) -> float:

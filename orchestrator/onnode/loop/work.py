@@ -15,7 +15,7 @@ from ..kernel.flow import Flow
 from ..kernel.layout import Layout
 from ..kernel.records import JobRecord
 from ..kernel.settings import Settings
-from ..policy.ending import ending, is_ended
+from ..policy.job_state import JobEnd, ending
 from ..policy.place import Standing, waiting_now
 from ..policy.said import Check, NodeReport
 from ..set.folder import Folder
@@ -215,7 +215,7 @@ class SetWork(Work):
         if self.reactor.signals and not self.ending:
             self.unexplained = [signal.Signals(one).name for one in self.reactor.signals]
             # On record before Slurm is asked, should there be no time for an answer.
-            self._end_as(*ending(self.unexplained, ""))
+            self._end_as(*ending(self.unexplained, JobEnd()))
             self.ask_why()
 
     def learns_of_end(self) -> bool:
@@ -224,27 +224,27 @@ class SetWork(Work):
         No answer is not a no, so it is asked again, three times in all.
         """
         if not self.is_ending():
-            answers = (self.scheduler.job_fields() for _ in range(3))
-            fields = next((fields for fields in answers if fields is not None), "")
-            if is_ended(fields):
-                self._explain([], fields)
+            answers = (self.scheduler.job_end() for _ in range(3))
+            end = next((end for end in answers if end is not None), JobEnd())
+            if end.is_ended:
+                self._explain([], end)
         return bool(self.ending)
 
     def ask_why(self) -> None:
         """Ask Slurm why the job is ended, unless it has answered."""
         if not self.unexplained:
             return
-        fields = self.scheduler.job_fields()
-        self._explain(self.unexplained, fields or "")
-        if fields is not None:
+        end = self.scheduler.job_end()
+        self._explain(self.unexplained, end or JobEnd())
+        if end is not None:
             self.unexplained = []
 
-    def _explain(self, signals: list[str], fields: str) -> None:
-        decided = ending(signals, fields)
+    def _explain(self, signals: list[str], end: JobEnd) -> None:
+        decided = ending(signals, end)
         if decided != (self.ending, self.ending_reason):
             self._end_as(*decided)
         self.note_ending(
-            {"signals": signals, "told": fields, "state": decided[0], "reason": decided[1]}
+            {"signals": signals, "told": end.text, "state": decided[0], "reason": decided[1]}
         )
 
     def note_ending(self, decided: dict[str, Any]) -> None:

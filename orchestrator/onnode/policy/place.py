@@ -253,6 +253,22 @@ def is_repeated(standing: Standing, attempts: int) -> bool:
     )
 
 
+def lacking(standing: Standing) -> list[str]:
+    """Return the nodes that still have to get the image, those with a rank first."""
+    lack = {node for node, report in standing.reports.items() if report.lacks}
+    if not lack:
+        return []
+    out = standing.failed.keys() | standing.silent
+    return [node for node in standing.by_rank if node in lack and node not in out]
+
+
+def next_to_pull(standing: Standing, at_once: int) -> list[str]:
+    """Return the nodes that may start to pull the image now; `at_once` may pull at a time."""
+    lack = lacking(standing)
+    free = at_once - sum(node in standing.pulling for node in lack)
+    return [node for node in lack if node not in standing.pulling][: max(free, 0)]
+
+
 def tell_failed(standing: Standing, nodes: Sequence[str]) -> str:
     """Return what is wrong with which node, in the order of `nodes`; what several nodes say alike is said once."""
     rank_of = {node: rank for rank, node in enumerate(standing.ranks)}

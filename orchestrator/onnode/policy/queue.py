@@ -17,8 +17,6 @@ IN_A_ROW = 3
 
 Whatever these runs were: other groups do better, or worse.
 """
-CLOSE_S = 120
-"""Seconds: so long before the time limit Slurm's warning closes the set (--signal of job.sh)."""
 
 
 @dataclass
@@ -105,11 +103,3 @@ def _is_kept_for_others(queue: Queue, run: int) -> bool:
 def is_to_stop(queue: Queue, group: int) -> bool:
     """Whether so many attempts died in `group` that it takes no more runs; the last one goes on."""
     return queue.dead[group] >= IN_A_ROW and len(queue.groups) > 1
-
-
-def fits(left_s: float, needs_s: float) -> bool:
-    """Whether a run can end before the job's time limit.
-
-    The shortest that is known took `needs_s`, 0 where none is.
-    """
-    return left_s - CLOSE_S >= needs_s

@@ -1,0 +1,339 @@
+"""Slurm for the loop: the nodes of its allocation, srun's output, the end of the job.
+
+No other module of loop/ or policy/ names Slurm's programs, variables or messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..kernel.events import number
+from ..kernel.settings import Settings
+from ..kernel.system import ENDED_STATES, UNKNOWN_JOB
+from ..kernel.world import World
+from ..policy.job_state import PREEMPTED, TIME_LIMIT, JobEnd
+from .nodes import LocalNodes, Nodes
+
+ANSWER_S = 4.0
+"""How long scontrol may take to explain the end of the job: it is part of the remaining time."""
+MOST_HELD = 100
+"""Lines of a task held back until its node is known. A node sends fewer before its first run."""
+_NOT_OURS = (
+    "SLURM_UMASK",  # srun prefers it, the umask of the submission, to its own
+    "SLURM_CPU_BIND",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_EXPORT_ENV",
+    "SLURM_DISTRIBUTION",
+    "SLURM_HOSTFILE",
+    "SLURM_LABELIO",
+    "SLURM_UNBUFFEREDIO",
+    "ORCH_NODE",  # each node has a name of its own
+)
+"""Variables of the batch script that must not shape the steps: each step states its needs."""
+_FORGOTTEN = "FORGOTTEN"
+"""Our state of a job that Slurm has forgotten: it ended some minutes ago (MinJobAge)."""
+_FIELDS = re.compile(r"\b(?:JobState|Reason|PreemptTime)=\S+")
+_NO_PYTHON = re.compile(
+    r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python"
+)
+_OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
+# Not `Node failure on n1`: only its slurmd is silent, and the run may still be well. A dead node
+# does not answer pings.
+_ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ")
+
+
+# ---- the nodes of the job ----
+
+
+def job_nodes(kind: str, settings: Settings, world: World, environment: dict[str, str]) -> Nodes:
+    """Return the nodes of a job of `kind` slurm or local.
+
+    Raises LookupError when they are too few.
+    """
+    at_once = settings.side_by_side
+    wanted = settings.nnodes * at_once
+    alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
+    if kind == "local" and not alone and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
+        more = f", and {at_once} runs go on side by side" if at_once > 1 else ""
+        hint = "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
+        raise LookupError(
+            f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}"
+        )
+    nodes: Nodes
+    if kind == "slurm":
+        nodes = SlurmNodes(environment, world)
+    else:
+        count = wanted + settings.spares if wanted > 1 else 1
+        nodes = _host_nodes(environment, count, world)
+    count = len(nodes.allocated)
+    if count < settings.nnodes:
+        need = f"needs {settings.nnodes} nodes, the allocation has {count} (--nodes of job.sh)"
+        raise LookupError(f"{settings.system} {need}")
+    return nodes
+
+
+def allocation_or_host(environment: dict[str, str], count: int, world: World) -> Nodes:
+    """Return the nodes of the surrounding allocation; outside of one, `count` on this host."""
+    if environment.get("SLURM_JOB_ID"):
+        return SlurmNodes(environment, world)
+    return _host_nodes(environment, count, world)
+
+
+def _host_nodes(environment: dict[str, str], count: int, world: World) -> LocalNodes:
+    """Return `count` nodes on this host; runs in an allocation's shell get their own variables."""
+    for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID", "SLURMD_NODENAME"):
+        environment.pop(name, None)
+    return LocalNodes(environment, count, world)
+
+
+class SlurmNodes(Nodes):
+    """The nodes of the allocation around this process."""
+
+    name = "slurm"
+    spans_hosts = True
+
+    def __init__(self, environment: dict[str, str], world: World) -> None:
+        """Raises LookupError outside of an allocation."""
+        self.world = world
+        if not environment.get("SLURM_JOB_ID"):
+            raise LookupError(
+                "this is not inside a Slurm allocation; "
+                "use: sbatch job.sh (or run_with_docker.sh on one node)"
+            )
+        self.job_id = environment["SLURM_JOB_ID"]
+        self.cluster = environment.get("SLURM_CLUSTER_NAME", "")
+        self.restart = number(environment.get("SLURM_RESTART_COUNT", ""), 6) or 0
+        node_list = environment.get("SLURM_JOB_NODELIST", "")
+        status, names = world.ask(["scontrol", "show", "hostnames", node_list], 60)
+        if status < 0 or status == 127:
+            raise LookupError(f"scontrol show hostnames: {names or 'no answer within 60 s'}")
+        self.allocated = names.split()
+        for name in _NOT_OURS:
+            environment.pop(name, None)
+        if environment.get("SLURM_CPUS_PER_TASK"):
+            environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]
+
+    def in_step(self, nodes: Sequence[str]) -> list[str]:
+        """Return `nodes` in the order of the allocation, the task order at most sites.
+
+        Senders handles the others.
+        """
+        wanted = frozenset(nodes)
+        return [node for node in self.allocated if node in wanted]
+
+    def commands(
+        self, nodes: Sequence[str], argv: Sequence[str]
+    ) -> list[tuple[list[str], dict[str, str]]]:
+        """Return the one srun that starts `argv` on each of `nodes`; a lost one ends no other.
+
+        With several nodes srun labels each line with its task (see Senders). A token repeated by
+        the node would not do: all nodes of a step share environment and input, so none can have a
+        secret.
+        """
+        count = len(nodes)
+        srun = ["srun", "--overlap", "--export=ALL", "--mpi=none", "--cpu-bind=none", "--quiet"]
+        srun += ["--kill-on-bad-exit=0", "--no-kill"]
+        if count > 1:
+            srun.append("--label")
+        srun += [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
+        srun.append(f"--nodelist={','.join(nodes)}")
+        return [([*srun, *argv], {})]
+
+    def lost(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Return the nodes that Slurm has lost, with their state; {} without an answer."""
+        argv = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
+        status, text = self.world.ask(argv, 20)
+        if status < 0:
+            return {}
+        rows = (line.split() for line in text.splitlines())
+        states = {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in nodes}
+        bad = ("down", "fail", "unknown", "power")
+        return {
+            node: state
+            for node, state in states.items()
+            if state.startswith(bad) or state.endswith("*")
+        }
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the job's time limit; None without a limit or an answer."""
+        argv = ["squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"]
+        status, text = self.world.ask(argv, 20)
+        if status != 0:
+            return None
+        parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
+        if parts is None:  # UNLIMITED, INVALID
+            return None
+        days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+        return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
+
+    def job_end(self) -> JobEnd | None:
+        """Return Slurm's account of this job's end; None without an answer within ANSWER_S."""
+        argv = ["scontrol", "--oneliner", "show", "job", self.job_id]
+        status, text = self.world.ask(argv, ANSWER_S, errors=True)
+        end = job_end(text if status >= 0 else "")
+        return end if end.text or status == 0 else None
+
+    def names(self, text: str) -> list[str]:
+        """Return the nodes in `n1` or `n[1-3,5]`; [] if Slurm does not expand it."""
+        if "[" not in text:
+            return [text]
+        status, names = self.world.ask(["scontrol", "show", "hostnames", text], 20)
+        return names.split() if status == 0 else []
+
+    def master(self, ranks: Sequence[str]) -> str:
+        """Return the address of the first rank. A single node's name may resolve nowhere."""
+        return ranks[0] if len(ranks) > 1 else "127.0.0.1"
+
+
+# ---- the end of the job ----
+
+
+def job_end(shown: str) -> JobEnd:
+    """Parse `scontrol show job`, or the text of an earlier JobEnd."""
+    if UNKNOWN_JOB in shown:
+        return JobEnd(f"JobState={_FORGOTTEN}", is_ended=True)
+    text = " ".join(_FIELDS.findall(shown))[:200]
+    fields = dict(field.split("=", 1) for field in text.split())
+    state = fields.get("JobState", "")
+    # A pre-empted job is RUNNING in its grace time, then COMPLETING.
+    is_preempted = fields.get("PreemptTime", "None") not in ("None", "N/A", "Unknown")
+    is_ended = is_preempted or state in (*ENDED_STATES, "COMPLETING", _FORGOTTEN)
+    cause = None
+    if state == "TIMEOUT" or fields.get("Reason") == "TimeLimit":
+        cause = TIME_LIMIT
+    elif is_preempted or state == "PREEMPTED":
+        cause = PREEMPTED
+    return JobEnd(text, is_ended, cause)
+
+
+# ---- srun's standard error ----
+
+
+class StepMessage(NamedTuple):
+    """A line on the standard error of a step, as far as it is about ended processes."""
+
+    ended: Mapping[str, str]
+    """node -> reason."""
+    is_cause: bool = False
+    """It gives the cause of an end, which comes before or after its consequence."""
+    cancels: bool = False
+    """srun ends all other processes of the step now, and names their nodes."""
+
+
+def step_message(sender: str, text: str, names: Callable[[str], list[str]]) -> StepMessage:
+    """Parse a line of srun (`sender` is "") or of a node, which is believed about itself alone.
+
+    `names` expands `n[1-3]`.
+    """
+    cancels = not sender and "launch failed" in text
+    match = _NO_PYTHON.match(text)
+    if match is not None:
+        slurmd, program, host = match.groups()
+        reason = text
+        if not host:
+            hint = f"install python3 (3.9 or newer) there, or {_OTHER_PYTHON}"
+            reason = f"cannot start {program}; {hint}"
+        node = sender or slurmd or (host or "").partition(".")[0]
+        return StepMessage({node: reason}, is_cause=True, cancels=cancels)
+    nodes: list[str] = []
+    for node, several in _ENDED.findall(text):
+        if not sender:
+            nodes += names(node or several)
+        elif node == sender:
+            nodes.append(node)
+    return StepMessage(dict.fromkeys(nodes, f"its step ended: {text}"), cancels=cancels)
+
+
+# ---- srun's labels ----
+
+
+Take = Callable[[str, bytes], object]
+"""Takes the node that sent a line ("" if unknown) and the line."""
+
+
+def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
+    """Return the node at the place of a line's label, and the line without the label.
+
+    Return "" and the whole line if it has no label. srun writes `TASK: ` before each line, starts
+    a new line if a node did not end its own, and pads the number with blanks. No process of a node
+    can change that.
+    """
+    label, colon, rest = line.partition(b": ")
+    task = label.lstrip(b" ")
+    if colon and task.isdigit() and len(task) < 8 and int(task) < len(nodes):
+        return nodes[int(task)], rest
+    return "", line
+
+
+class Senders:
+    """Passes on the lines of a step, each with the node that sent it.
+
+    `nodes` are sorted by name, as Slurm lists the nodes of a job. Tasks may have the order of
+    slurm.conf instead, so a task's place in `nodes` is only a guess. A task that names the node of
+    its place confirms it. If all tasks of some places name each other's nodes, their order differs,
+    and they are believed. A task that names a node confirmed elsewhere forges: its lines pass as
+    those of its own place, so that the receiver sees the difference.
+    """
+
+    def __init__(self, nodes: Sequence[str], take: Take) -> None:
+        self._nodes, self._take = tuple(nodes), take
+        self._confirmed: dict[str, str] = {}
+        """Place -> node. A place is named after the node expected there."""
+        self._claims: dict[str, str] = {}
+        """Place -> the unconfirmed node that its task named first."""
+        self._held: dict[str, list[bytes]] = {}
+
+    def node_at(self, place: str) -> str:
+        """Return the node at a place, or the expected one until that is confirmed."""
+        return self._confirmed.get(place, place)
+
+    def receive_labelled(self, line: bytes) -> None:
+        """Pass on a line with its label."""
+        self.receive(*labelled(line, self._nodes))
+
+    def receive(self, place: str, line: bytes) -> None:
+        """Pass on a line of the task at `place`, or hold it back until the task's node is clear."""
+        if place in self._confirmed:
+            self._take(self._confirmed[place], line)
+            return
+        named = named_node(line)
+        if not place or named not in self._nodes:
+            self._take(place, line)
+        elif named == place or named in self._confirmed.values():
+            self._confirm({place: place})
+            self._take(place, line)
+        else:
+            self._hold_back(place, named, line)
+
+    def _hold_back(self, place: str, named: str, line: bytes) -> None:
+        """Keep a line of a task that names the node of another place."""
+        self._claims.setdefault(place, named)
+        held = self._held.setdefault(place, [])
+        held.append(line)
+        if set(self._claims) == set(self._claims.values()):
+            self._confirm(dict(self._claims))
+        elif len(held) > MOST_HELD:
+            self._confirm({place: place})
+
+    def _confirm(self, places: dict[str, str]) -> None:
+        """Confirm the nodes of these places; tasks that claim these nodes get their own place."""
+        released: list[str] = []
+        while places:
+            self._confirmed.update(places)
+            released += places
+            for place in places:
+                self._claims.pop(place, None)
+            taken = set(places.values())
+            places = {place: place for place, named in self._claims.items() if named in taken}
+        for place in released:
+            for line in self._held.pop(place, []):
+                self._take(self._confirmed[place], line)
+
+
+def named_node(line: bytes) -> str:
+    """Return the node that a message is about; "" if the line is not a message."""
+    cells = line.split(b"\t", 2)
+    return cells[1].decode("utf-8", "replace") if len(cells) == 3 else ""
