@@ -1,6 +1,7 @@
 """From a system descriptor to a scored set of MLPerf Training runs on AMD Instinct clusters.
 
-The names of __all__ are for use from Python (docs/api.md); each is imported when it is first asked for.
+The names of __all__ are for use from Python (docs/api.md); each is imported when it is first asked
+for.
 """
 
 __version__ = "0.1.0"

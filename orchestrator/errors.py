@@ -10,7 +10,8 @@
     ├── SetError                 a set's folder is missing, unreadable or in the wrong state for the request
     └── InputError               logs or files given to score/check cannot be used
 
-A package may add one that only it raises (EngineError in container/image.py, Refused in submission/refusal.py).
+A package may add one that only it raises (EngineError in container/image.py, Refused in
+submission/refusal.py).
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2
     """Unusable input: command line, descriptor, site file, folder, log."""
     SCHEDULER = 3
-    """The scheduler refused or failed; for `images`, `code` and `prepare`: the container engine did."""
+    """The scheduler refused or failed; for `images`, `code` and `prepare`: the container engine
+    did."""
     UNKNOWN = 4
     """The scheduler or a node did not answer; the state is unknown. Safe to ask again."""
     SET_STATE = 5
-    """The set is not in a state that allows the request (still running, already finished, paused)."""
+    """The set is not in a state that allows the request (still running, already finished,
+    paused)."""
     INTERNAL = 70
     """A defect of ours; a file with what is known of it is named."""
     INTERRUPTED = 130
@@ -42,7 +45,8 @@ class ExitCode(IntEnum):
 
 
 class OrchestratorError(Exception):
-    """Base of everything a user can cause. `hint` is the next thing to do, preferably a command to type."""
+    """Base of everything a user can cause. `hint` is the next thing to do, preferably a command
+    to type."""
 
     exit_code = ExitCode.BAD_INPUT
 
@@ -60,7 +64,8 @@ class UsageError(OrchestratorError):
 
 
 class DescriptorError(OrchestratorError):
-    """One or more problems in YAML documents: `model.source.Problem`s, each printed as `file:line: key: what`."""
+    """One or more problems in YAML documents: `model.source.Problem`s, each printed as
+    `file:line: key: what`."""
 
     def __init__(self, problems: Sequence[object], *, hint: str = "") -> None:
         super().__init__("\n".join(map(str, problems)), hint=hint)
@@ -94,7 +99,8 @@ class SchedulerError(OrchestratorError):
 
 
 class SchedulerUnknown(SchedulerError):
-    """No answer within the time limit, or one that cannot be read. Nothing may be concluded from it."""
+    """No answer within the time limit, or one that cannot be read. Nothing may be concluded from
+    it."""
 
     exit_code = ExitCode.UNKNOWN
 
@@ -104,7 +110,8 @@ class SchedulerBusy(SchedulerError):
 
 
 class SetError(OrchestratorError):
-    """A run set's folder does not exist, cannot be read, or is in the wrong state for the request."""
+    """A run set's folder does not exist, cannot be read, or is in the wrong state for the
+    request."""
 
     exit_code = ExitCode.SET_STATE
 
@@ -114,7 +121,8 @@ class InputError(OrchestratorError):
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether the storage is full, read-only or failing: nothing that was typed is wrong (ExitCode.SET_STATE)."""
+    """Return whether the storage is full, read-only or failing: nothing that was typed is wrong
+    (ExitCode.SET_STATE)."""
     return error.errno in (
         errno.ENOSPC,
         errno.EDQUOT,

@@ -9,7 +9,8 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def user_path(text: str) -> Path:
-    """Return the path that a user typed. `~` is the home folder; where there is none (no such user, no HOME), it is a name."""
+    """Return a path typed by the user. `~` is the home folder; without one (no such user, no
+    HOME) it is a name."""
     return Path(os.path.expanduser(text))
 
 

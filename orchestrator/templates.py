@@ -1,4 +1,4 @@
-"""Jinja templates, compiled once: what they compile to is kept in the user's own cache folder."""
+"""Jinja templates, compiled once and cached in the user's own cache folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def environment(folder: Path, **options: Any) -> Environment:
-    """Return the environment for the templates in `folder`: a value that is missing is an error."""
+    """Return the environment for the templates in `folder`: a missing value is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
@@ -26,9 +26,10 @@ def environment(folder: Path, **options: Any) -> Environment:
 
 
 def _compiled() -> BytecodeCache | None:
-    """Return where compiled templates are kept, by the template's hash; None without a folder that is the user's alone.
+    """Return the cache of compiled templates, by the template's hash; None without a private folder
+    of the user.
 
-    They are code: what others could write there would be run as the user.
+    They are code: anybody who could write there could execute code as the user.
     """
     from jinja2 import FileSystemBytecodeCache
 

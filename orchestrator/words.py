@@ -1,4 +1,5 @@
-"""How words of others, tables and times are written, for every command and page. Standard library only."""
+"""How words of others, tables and times are written, for every command and page. Standard
+library only."""
 
 from __future__ import annotations
 
@@ -11,15 +12,17 @@ if TYPE_CHECKING:
     from typing import Any, TextIO
 
 UNSHOWN = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
-"""As a class of characters: what a terminal obeys instead of showing it, lone surrogates (which cannot be encoded), and what turns
-the direction of text around. Not the tab and the ends of lines."""
+"""As a class of characters: what a terminal obeys instead of showing it, lone surrogates (which
+cannot be encoded), and what turns the direction of text around. Not the tab and the ends of
+lines."""
 _UNSHOWN = re.compile(f"[{UNSHOWN}\r]")
 _UNSHOWN_OR_LINE = re.compile(f"[{UNSHOWN}\t\n\r]")
 
 
 def clean(text: str, *, lines: bool = False) -> str:
-    """Return `text` as a terminal may get it: what is not shown stands there as an escape, `\\x1b`. Names in files and
-    words of logs can be anybody's. Ends of lines and tabs stay with `lines` only: in a table they would forge rows."""
+    """Return `text` as a terminal may get it: what is not shown stands there as an escape,
+    `\\x1b`. Names in files and words of logs can be anybody's. Ends of lines and tabs stay with
+    `lines` only: in a table they would forge rows."""
     if text.isprintable():
         return text
     return (_UNSHOWN if lines else _UNSHOWN_OR_LINE).sub(_escape, text)
@@ -30,7 +33,8 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class Cleaned:
-    """A text stream that passes on what is printed as clean() has it, in the characters that its encoding has."""
+    """A text stream that passes on what is printed as clean() has it, in the characters that its
+    encoding has."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -46,7 +50,8 @@ class Cleaned:
 
 
 def bare(stream: TextIO) -> TextIO:
-    """Return `stream` as it is for what draws on a terminal itself; the words in the drawing have to be clean."""
+    """Return `stream` as it is for what draws on a terminal itself; the words in the drawing
+    have to be clean."""
     found: TextIO = getattr(stream, "stream", stream)
     return found
 
@@ -79,13 +84,15 @@ _KIND_OF = {
 
 
 class Screen:
-    """Where text goes. `width` in characters, None: no end, as in a pipe. `signs`: "", "ascii" or "unicode"."""
+    """Where text goes. `width` in characters, None: no end, as in a pipe. `signs`: "", "ascii"
+    or "unicode"."""
 
     def __init__(self, width: int | None = None, *, colour: bool = False, signs: str = "") -> None:
         self.width, self.colour, self.signs = width, colour, signs
 
     def sign(self, state: str) -> str:
-        """Return a state with its sign: `✓ complete`; as it is where it has none, or here none is shown."""
+        """Return a state with its sign: `✓ complete`; as it is where it has none, or here none
+        is shown."""
         kind = _KIND_OF.get(state.replace(" ", "_"))
         return f"{KINDS[kind][self.signs == 'ascii']} {state}" if kind and self.signs else state
 
@@ -126,7 +133,8 @@ def width_of(text: str) -> int:
 
 
 def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
-    """Return `text` in lines of at most `width` characters, broken at blanks; longer words too unless `whole`."""
+    """Return `text` in lines of at most `width` characters, broken at blanks; longer words too
+    unless `whole`."""
     from textwrap import wrap
 
     return wrap(text, max(width, 1), break_on_hyphens=False, break_long_words=not whole) or [""]
@@ -135,10 +143,11 @@ def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
 class TextTable:
     """Rows under one header, for any width.
 
-    The first column is what a row is about: it neither breaks nor leaves, so that it can be copied. `right` are columns
-    that end together, `states` those with signs and colours. Where the lines would be too long, the texts of `below`
-    stand indented under their row, then columns leave in the order of `leave`, those that say nothing before; what is
-    still too wide is folded in its column.
+    The first column is what a row is about: it neither breaks nor leaves, so that it can be copied.
+    `right` are columns that end together, `states` those with signs and colours. Where the lines
+    would be too long, the texts of `below` stand indented under their row, then columns leave in
+    the order of `leave`, those that say nothing before; what is still too wide is folded in its
+    column.
     """
 
     def __init__(
@@ -158,7 +167,8 @@ class TextTable:
         )
 
     def lines(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
-        """Return the header and the rows. On a `screen` with a width no line but an id of its own is longer than that."""
+        """Return the header and the rows. On a `screen` with a width no line but an id of its
+        own is longer than that."""
         table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
         shown, under = self._fitting(table, screen)
         widths = {name: self._width(name, table, screen) for name in shown}
@@ -179,12 +189,14 @@ class TextTable:
         texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
         widths = list(map(width_of, texts))
         if name == self.columns[0] and screen.width is not None:
-            # A longer one gets a line for itself, so that it does not take the room of all the other columns.
+            # A longer one gets a line for itself, so that it does not take the room of all the
+            # other columns.
             widths = [wide for wide in widths if wide <= screen.width * ALONE]
         return max([width_of(name), *widths])
 
     def _fitting(self, table: list[dict[str, str]], screen: Screen) -> tuple[list[str], list[str]]:
-        """Return the columns that are shown side by side, and those whose texts stand under their rows."""
+        """Return the columns that are shown side by side, and those whose texts stand under
+        their rows."""
         shown, under = list(self.columns), list[str]()
         widths = {name: self._width(name, table, screen) for name in shown}
 
@@ -244,7 +256,8 @@ def _sum(widths: dict[str, int]) -> int:
 
 
 def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[str]:
-    """Return names and values as lines; a value that is too long for the screen is folded beside its name."""
+    """Return names and values as lines; a value that is too long for the screen is folded beside
+    its name."""
     wide = max((width_of(name) for name, _ in pairs), default=0) + 2
     out = []
     for name, value in pairs:
@@ -261,21 +274,24 @@ def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[st
 
 
 def minutes(value: float | None, missing: str = "-") -> str:
-    """Return minutes as text: three digits, five where runs take seconds; `missing` for what is no number."""
+    """Return minutes as text: three digits, five where runs take seconds; `missing` for what is
+    no number."""
     if value is None or not isfinite(value):
         return missing
     return f"{value:.3f}" if abs(value) >= 1 else f"{value:.5f}"
 
 
 def train_time(value: float | None, digits: int = 3, missing: str = "-") -> str:
-    """Return minutes to train with their unit: `10.185 min`; below a minute in seconds, `0.840 s`."""
+    """Return minutes to train with their unit: `10.185 min`; below a minute in seconds, `0.840
+    s`."""
     if value is None or not isfinite(value):
         return missing
     return f"{value:.{digits}f} min" if abs(value) >= 1 else f"{60 * value:.{digits}f} s"
 
 
 def duration(total_s: float, parts: int = 2) -> str:
-    """Return seconds in their largest unit and the next, `0.8s`, `12s`, `3m20s`, `5h07m`, `2d04h`; `40m` for even ones."""
+    """Return seconds in their largest unit and the next, `0.8s`, `12s`, `3m20s`, `5h07m`,
+    `2d04h`; `40m` for even ones."""
     total = int(total_s)
     if total < 10:
         return f"{total_s:.1f}s"
@@ -288,7 +304,8 @@ def duration(total_s: float, parts: int = 2) -> str:
 
 
 def seconds(value: float | None, missing: str = "-") -> str:
-    """Return a measured time in seconds, with the digits that tell two nodes apart: `4.05 s`, `52.3 s`, `110.2 min`."""
+    """Return a measured time in seconds, with the digits that tell two nodes apart: `4.05 s`,
+    `52.3 s`, `110.2 min`."""
     if value is None:
         return missing
     size = abs(value)

@@ -1,6 +1,7 @@
-"""The arithmetic of a score, step by step, with the numbers of the set: for following it by hand.
+"""The arithmetic of a score, step by step, with the numbers of the set, to follow by hand.
 
-Nothing here decides anything; every step repeats what `orchestrator.mllog` did and shows it. Rules: docs/report.md.
+Nothing here decides anything; every step repeats and shows a step of `orchestrator.mllog`. Rules:
+docs/report.md.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def steps(score: Score, labels: dict[str, str]) -> tuple[Step, ...]:
-    """The steps from the logs to the score; as many as the set allows."""
+    """Return the steps from the logs to the score; as many as the set allows."""
     runs = [run for run in score.runs if run.use != "outside"]
     if not any(run.minutes is not None for run in runs):
         return ()
@@ -29,7 +30,7 @@ def steps(score: Score, labels: dict[str, str]) -> tuple[Step, ...]:
 
 
 def exact(value: float) -> str:
-    """A number with the digits that repeat it, without a tail of noise."""
+    """Return a number with the digits that repeat it, without a tail of noise."""
     return f"{value:.10g}"
 
 
@@ -165,7 +166,7 @@ def _reference(score: Score, point: Point, result: RcpResult) -> Step:
 
 
 def _limit_formula(score: Score, point: Point) -> str:
-    """mean − t × std × sqrt(1/n1 + 1/n2) with its numbers; "" where the point has no spread."""
+    """Return mean − t × std × sqrt(1/n1 + 1/n2) with its numbers; "" if the point has no spread."""
     from orchestrator.mllog.rcp import table
 
     points = table(score.ruleset, str(score.benchmark))
@@ -189,7 +190,7 @@ def _limit_formula(score: Score, point: Point) -> str:
 
 
 def reference_runs(ruleset: str, benchmark: str, batch_size: float) -> int:
-    """Runs behind a tabulated point, without its smallest and largest."""
+    """Return the runs behind a tabulated point, without its smallest and largest."""
     from orchestrator.mllog.olympic import dropped_per_side
 
     raw = _rcp_data(ruleset)["tables"][benchmark]

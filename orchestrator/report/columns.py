@@ -1,4 +1,5 @@
-"""The runs of sets as a table: one row per run, the columns that CSV, Parquet and MLflow have, and what each is."""
+"""The runs of sets as a table, one row per run: the columns of CSV, Parquet and MLflow, with
+descriptions."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from orchestrator.report.markup import clean
 from orchestrator.report.model import Report, Run
 
 EXACT = 2.0**53
-"""Beyond it a floating-point number is no exact whole number any more."""
+"""Beyond it, floating-point numbers are no exact whole numbers."""
 
 Cell = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `kind` is str, int, float or bool; `text` says what it is and its unit (docs/reference/runs.md)."""
+    """One column. `kind` is str, int, float or bool; `text` is its description with its unit
+    (docs/reference/runs.md)."""
 
     name: str
     kind: type
@@ -28,7 +30,7 @@ class Column:
     of: Callable[[Report, Run], Any]
 
     def cell(self, report: Report, run: Run) -> Cell:
-        """The value for one run, of this kind; None for what no log and no file tells."""
+        """Return the value for one run, of this kind; None if it is unknown."""
         value = self.of(report, run)
         if value is None:
             return None
@@ -109,6 +111,6 @@ COLUMNS = (
 
 
 def rows(report: Report) -> Iterator[tuple[Cell, ...]]:
-    """One row for each run of a report, with a cell for each of COLUMNS."""
+    """Yield one row for each run of a report, with a cell for each of COLUMNS."""
     for run in report.runs:
         yield tuple(column.cell(report, run) for column in COLUMNS)

@@ -20,15 +20,16 @@ from orchestrator.report.model import Report, Run
 from orchestrator.report.reading import extremes, thinned
 
 MOST_CURVES = 40
-"""Runs drawn in one chart; a set has ten, and more curves than this are a carpet."""
+"""The most runs in one chart; a set has ten, and more curves are unreadable."""
 MOST_ROWS = 48
-"""Rows of the table beside curves."""
+"""Rows of the table next to curves."""
 NARROW_POINTS = 80
 """Points of a curve on a narrow screen."""
 
 
 def convergence(report: Report) -> Safe:
-    """The evaluations of every run over samples, against the target; the last stretch once more in large."""
+    """Return the evaluations of every run over samples, against the target; the last stretch
+    again, enlarged."""
     runs = drawn([run for run in report.runs if run.evaluations])
     if not runs:
         return Safe("")
@@ -96,7 +97,7 @@ def _left(width: int) -> int:
 
 
 def throughput(report: Report) -> Safe:
-    """Samples per second over the minutes of each run."""
+    """Return samples per second over the minutes of each run."""
     runs = drawn([run for run in report.runs if run.throughput])
     if not runs:
         return Safe("")
@@ -142,7 +143,7 @@ def throughput_note(report: Report) -> str:
 
 
 def drawn(runs: list[Run]) -> list[Run]:
-    """At most MOST_CURVES runs, those that count first, in their order."""
+    """Return at most MOST_CURVES runs in order, preferring those that count."""
     if len(runs) <= MOST_CURVES:
         return runs
     kept = {
@@ -155,7 +156,7 @@ def drawn(runs: list[Run]) -> list[Run]:
 def series_legend(
     runs: Sequence[Run], total: int, lines: Sequence[tuple[Safe | str, str]] = ()
 ) -> Safe:
-    """Which line is which run, what the others are, and how many runs are not drawn."""
+    """Return the legend of runs and other lines, and how many runs are not drawn."""
     entries = [(series_swatch(index), f"run {run.label}") for index, run in enumerate(runs)]
     rest = [("", f"{total - len(runs)} more runs are not drawn")] if len(runs) < total else []
     return legend(*entries, *lines, *rest, series=len(runs))

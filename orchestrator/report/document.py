@@ -1,4 +1,4 @@
-"""A report as JSON: everything that the page shows, with stable names."""
+"""A report as JSON: the content of the page, with stable names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from orchestrator.report.model import Report
 
 
 def document(report: Report) -> dict[str, Any]:
-    """`score` as `orchestrator score --json` has it, and beside it what the set folder says. NaN and infinity are None."""
+    """Return `score` as from `orchestrator score --json`, and the content of the set folder. NaN
+    and infinity are None."""
     members = {
         "title": report.title,
         "score": report.score.to_json(),

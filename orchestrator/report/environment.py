@@ -1,4 +1,5 @@
-"""The environment of a set's runs as it was evaluated, with each variable's place in the bundle and its origin."""
+"""The evaluated environment of a set's runs, with each variable's place in the bundle and its
+origin."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_environment(evidence: SetEvidence) -> tuple[tuple[Variable, ...], str]:
-    """Return the variables by name, and a note about what is known of their origins."""
+    """Return the variables by name, and a note about their known origins."""
     values = evaluated(evidence)
     if not values:
         return (), "the set has no environment.sh yet"

@@ -1,4 +1,5 @@
-"""Runs of sets for other programs: Parquet, and MLflow's tracking. Their packages come with the extra `export`."""
+"""Runs of sets for other programs: Parquet, and MLflow's tracking. Their packages come with the
+extra `export`."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from orchestrator.report.columns import COLUMNS, Cell, rows
 from orchestrator.report.model import Report, Run
 
 RUN_TAG = "orchestrator.run"
-"""Tag of a run in MLflow: `<set>/<run>`. A run that is there is not written again."""
+"""Tag of a run in MLflow: `<set>/<run>`. An existing run is not written again."""
 
 
 def _package(name: str, what: str) -> Any:
-    """Import a package of the extra. Raises UsageError when it is not installed."""
+    """Import a package of the extra. Raises UsageError if it is not installed."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -29,7 +30,8 @@ def _package(name: str, what: str) -> Any:
 
 
 def parquet(reports: Iterable[Report]) -> bytes:
-    """The runs as a Parquet file: a column for each of COLUMNS, described in its field's metadata."""
+    """Return the runs as a Parquet file: a column for each of COLUMNS, described in its field's
+    metadata."""
     arrow, writer = _package("pyarrow", "Parquet"), _package("pyarrow.parquet", "Parquet")
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema(
@@ -44,7 +46,8 @@ def parquet(reports: Iterable[Report]) -> bytes:
 
 
 def check_address(address: str) -> None:
-    """Raises UsageError for an address of MLflow with a password in it: everybody on this host reads command lines."""
+    """Raise UsageError for an address of MLflow with a password: everybody on this host can read
+    command lines."""
     if urlsplit(address).password is not None:
         raise UsageError(
             "the address of MLflow has a password in it",
@@ -53,13 +56,16 @@ def check_address(address: str) -> None:
 
 
 class Tracking:
-    """An MLflow store or server. Every run of a set becomes one of its runs, in the experiment called like the benchmark.
+    """An MLflow store or server. Every run of a set becomes a run there, in the experiment of the
+    benchmark's name.
 
-    Numbers are metrics, texts are parameters, and the evaluations are the metric `evaluation` over samples.
+    Numbers are metrics, texts are parameters, and the evaluations are the metric `evaluation` over
+    samples.
     """
 
     def __init__(self, address: str) -> None:
-        """Raises UsageError without the package, OrchestratorError when MLflow cannot use the address."""
+        """Raise UsageError without the package, OrchestratorError if MLflow cannot use the
+        address."""
         check_address(address)
         os.environ.setdefault(
             "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"
@@ -69,7 +75,7 @@ class Tracking:
         self._client = self._ask(_package("mlflow", "MLflow").MlflowClient, tracking_uri=address)
 
     def put(self, report: Report) -> int:
-        """Write the runs that are not there yet; return how many. Raises OrchestratorError with MLflow's words."""
+        """Write the new runs; return how many. Raises OrchestratorError with MLflow's message."""
         known = self._ask(self._client.get_experiment_by_name, str(report.score.benchmark))
         home = (
             known.experiment_id
@@ -81,7 +87,7 @@ class Tracking:
             values = dict(zip((column.name for column in COLUMNS), row, strict=True))
             name = f"{values['set']}/{values['run']}".replace(
                 "'", ""
-            )  # the filter has no way to write one
+            )  # the filter cannot express one
             where = f"tags.`{RUN_TAG}` = '{name}'"
             if not self._ask(self._client.search_runs, [home], filter_string=where, max_results=1):
                 self._put(home, name, run, values)
@@ -125,7 +131,8 @@ class Tracking:
         )
 
     def _ask(self, call: Any, *args: Any, **named: Any) -> Any:
-        """A call of MLflow, whose errors are of many kinds: the store's, the network's, its packages'."""
+        """Call MLflow, whose errors are of many kinds: the store's, the network's, its
+        packages'."""
         try:
             return call(*args, **named)
         except Exception as error:

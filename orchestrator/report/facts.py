@@ -1,4 +1,4 @@
-"""What a set folder says about itself: set.json, jobs, images."""
+"""Facts of a set folder: set.json, jobs, images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN = (
 
 
 def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Pairs of name and text: set.json, then each job."""
+    """Return pairs of name and text: set.json, then each job."""
     pairs = [
         (name.replace("_", " "), str(described[name]))
         for name in _SHOWN
@@ -55,7 +55,7 @@ def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tup
 def images(
     jobs: Iterable[JobRecord], described: dict[str, Any], attempts: tuple[RunAttempt, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """(digest, where it was used) for every digest on record, after the image that the set asked for."""
+    """Return (digest, its use) for every digest on record, after the requested image."""
     used: dict[str, list[str]] = {}
     for job in jobs:
         if job.image_digest:

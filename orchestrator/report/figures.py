@@ -1,4 +1,5 @@
-"""Numbers and times as text. Times are always UTC, so that the same set gives the same report everywhere."""
+"""Numbers and times as text. Times are always UTC, so that the same set gives the same report
+everywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit of time for one table or chart, so that its numbers can be compared at a glance."""
+    """A unit of time for one table or chart, so that its numbers are easy to compare."""
 
     name: str
     short: str
@@ -44,13 +45,14 @@ HOURS, DAYS = Unit("hours", "h", 1 / 60), Unit("days", "d", 1 / 1440)
 
 
 def unit_of_runs(times: Iterable[float | None]) -> Unit:
-    """Return the unit for runs of so many minutes: MLPerf's minutes, but seconds where no run takes one."""
+    """Return the unit for runs of these minutes: MLPerf's minutes, but seconds if all are below
+    a minute."""
     known = [one for one in times if one is not None and math.isfinite(one)]
     return SECONDS if known and max(known) < 1 else MINUTES
 
 
 def unit_of_span(minutes: float) -> Unit:
-    """Return the unit for an axis that is so many minutes long."""
+    """Return the unit for an axis of `minutes`."""
     return (
         SECONDS
         if minutes < 3
@@ -71,7 +73,8 @@ def seconds(value: float | None) -> str:
 
 
 def plain(value: float | None) -> str:
-    """A number with about six significant digits; whole and large numbers in full, in groups of three."""
+    """Return a number with about six significant digits; whole and large numbers in full, in
+    groups of three."""
     if value is None or not math.isfinite(value):
         return MISSING
     if (value == int(value) or abs(value) >= 1e5) and abs(value) < 1e15:
@@ -80,7 +83,7 @@ def plain(value: float | None) -> str:
 
 
 def moment(value: Any) -> str:
-    """`2025-05-01 12:30:00 UTC` of Unix milliseconds; a dash for what is no time."""
+    """Return `2025-05-01 12:30:00 UTC` for Unix milliseconds; a dash for other values."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))
@@ -95,5 +98,5 @@ def moment(value: Any) -> str:
 
 
 def date(value: float) -> str:
-    """`2025-05-01` of Unix milliseconds."""
+    """Return `2025-05-01` for Unix milliseconds."""
     return moment(value)[:10]

@@ -1,4 +1,5 @@
-"""The sets of a whole log directory on one page: links to their reports, and how the scores went over time."""
+"""The sets of a whole log directory on one page: links to their reports, and the scores over
+time."""
 
 from __future__ import annotations
 
@@ -18,15 +19,16 @@ if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
 
 MOST_SETS = 500
-"""Sets listed of one system and workload, the newest."""
+"""The most sets listed of one system and workload, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedSet:
-    """What the index says of one set. `mean` is the olympic mean of what has run, in minutes like the score."""
+    """The index entry of one set. `mean` is the olympic mean of the runs so far, in minutes like
+    the score."""
 
     name: str
-    """Of its folder; its report is <name>.html."""
+    """Its folder's name; its report is <name>.html."""
     system: str = ""
     workload: str = ""
     round: str = ""
@@ -35,7 +37,7 @@ class IndexedSet:
     mean: float | None = None
     runs: str = ""
     words: str = ""
-    """The verdict, where there is no valid score."""
+    """The verdict, without a valid score."""
     mlperf: bool = True
     published: tuple[PublishedResult, ...] = ()
     problem: str = ""
@@ -47,7 +49,7 @@ class IndexedSet:
 
 
 def indexed(name: str, report: Report) -> IndexedSet:
-    """Return what the index says of the set whose report this is."""
+    """Return the index entry of the report's set."""
     score = report.score
     starts = [run.start_ms for run in report.runs if run.start_ms]
     created = report.described.get("created_ms")
@@ -160,7 +162,7 @@ def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
 
 
 def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:
-    """The scores over time, and what is published for the newest set."""
+    """Return the scores over time, and the published results for the newest set."""
     known = [(one, one.value) for one in group if one.value is not None and one.when_ms > 0]
     if not known:
         return Safe("")

@@ -1,4 +1,4 @@
-"""A report as Markdown, for pasting into an issue, a pull request or a chat."""
+"""A report as Markdown, for an issue, a pull request or a chat."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 
 
 def text(value: object, longest: int = 160) -> str:
-    """A value without any meaning in Markdown or HTML, on one line."""
+    """Return a value on one line, escaped for Markdown and HTML."""
     return _SPECIAL.sub(r"\\\1", " ".join(clean(value, longest).split()))
 
 
 def code(value: object) -> str:
-    """A value as a code span, in which nothing but the backtick means anything."""
+    """Return a value as a code span, with backticks escaped."""
     return f"`{' '.join(clean(value).split()).replace('`', chr(0x2019))}`"
 
 
 def markdown(report: Report) -> str:
-    """The whole report, short: verdict, runs, arithmetic, causes, nodes, lost attempts, what failed of the tunables."""
+    """Return the whole report, short: verdict, runs, arithmetic, causes, nodes, lost attempts,
+    failed host settings."""
     parts = [
         f"# {text(report.title)}",
         _head(report),

@@ -1,4 +1,4 @@
-"""HTML by construction: what is not marked as Safe is cleaned and escaped. Logs are hostile input."""
+"""HTML by construction: text not marked as Safe is cleaned and escaped. Logs are hostile input."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from html import escape
 from orchestrator.words import UNSHOWN
 
 LONGEST = 400
-"""Characters of one value: a log may hold a megabyte in a single one."""
+"""The most characters of one value: a log may hold a megabyte in a single value."""
 
 _UNWANTED = re.compile(f"[{UNSHOWN}]")
 
 
 class Safe(str):
-    """Text that is HTML already, for tag() and for templates."""
+    """HTML text, for tag() and for templates."""
 
     __slots__ = ()
 
@@ -23,14 +23,15 @@ class Safe(str):
 
 
 def clean(value: object, longest: int = LONGEST) -> str:
-    """A value as text that can be shown anywhere: cut to `longest`, without characters that are not shown."""
+    """Return a value as printable text, cut to `longest`."""
     text = str(value)
     text = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return _UNWANTED.sub("\ufffd", text)
 
 
 def tag(name: str, *children: object, **attributes: object) -> Safe:
-    """An element. Children that are not Safe are escaped; `class_` is `class`, `_` is `-`, None is left out."""
+    """Return an element. Children that are not Safe are escaped; `class_` is `class`, `_` is
+    `-`, None is left out."""
     inner = "".join(
         child if isinstance(child, Safe) else escape(clean(child), quote=False)
         for child in children
@@ -39,7 +40,7 @@ def tag(name: str, *children: object, **attributes: object) -> Safe:
 
 
 def void(name: str, **attributes: object) -> Safe:
-    """An element without content, such as <rect/>."""
+    """Return an element without content, such as <rect/>."""
     return Safe(f"<{name}{_attributes(attributes)}/>")
 
 

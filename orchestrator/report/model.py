@@ -1,4 +1,5 @@
-"""What a report says, as plain values. Times are Unix milliseconds, durations minutes or seconds as named."""
+"""The content of a report, as plain values. Times are Unix milliseconds, durations minutes or
+seconds as named."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run as its log tells it. A member is None where the log does not say it."""
+    """One run from its log. A missing value is None."""
 
     label: str
     file: str
@@ -48,7 +49,7 @@ class Run:
     throughput: tuple[tuple[float, float], ...]
     """(minutes since run_start, samples per second)"""
     throughput_from: str
-    """`logged`, or `evaluations` where the log gives no throughput: then evaluation time is in it."""
+    """`logged`, or `evaluations` without a logged throughput: then it includes evaluation time."""
 
     @property
     def use_text(self) -> str:
@@ -66,7 +67,8 @@ USES = {
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of the runs' environment; `place` is where the bundle sets it, `origin` which document says so."""
+    """A variable of the runs' environment; `place` is its place in the bundle, `origin` its
+    document."""
 
     name: str
     value: str
@@ -76,7 +78,8 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What lies between two runs that follow each other: minutes from one's end to the next one's start."""
+    """The pause between consecutive runs: minutes from the end of the first to the start of the
+    second."""
 
     after: str
     before: str
@@ -85,7 +88,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the score's arithmetic: what is done, the numbers, what comes out. `value` is the result."""
+    """One step of the score's arithmetic: the operation, its numbers, the result `value`."""
 
     title: str
     lines: tuple[str, ...]
@@ -95,7 +98,8 @@ class Step:
 
 @dataclass(slots=True)
 class Report:
-    """Everything about one set. `facts` are pairs for people; `score` is the referee's own object."""
+    """Everything about one set. `facts` are pairs for people; `score` is the referee's own
+    object."""
 
     directory: str
     score: Score
@@ -106,16 +110,16 @@ class Report:
     gaps: tuple[Gap, ...]
     steps: tuple[Step, ...]
     scale: float = 1.0
-    """Minutes of the score per minute of a run: the normalisation factor where it counts."""
+    """Minutes of the score per minute of a run: the normalisation factor, if it applies."""
     mean: Trimmed | None = None
-    """The score, or what stands for it as long as there is none, with its error; in minutes of the score."""
+    """The score, or its projection, with its error; in minutes of the score."""
     published: tuple[PublishedResult, ...] = ()
-    """What is published for this system, benchmark and round."""
+    """The published results for this system, benchmark and round."""
     facts: tuple[tuple[str, str], ...] = ()
     attempts: tuple[RunAttempt, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()
     slow_signs: tuple[str, ...] = ()
-    """What points at a slow node, in words."""
+    """Evidence of a slow node, in words."""
     groups: tuple[NodeGroup, ...] = ()
     bandwidth: tuple[Measurement, ...] = ()
     startups: tuple[StartUp, ...] = ()
@@ -124,9 +128,9 @@ class Report:
     environment: tuple[Variable, ...] = ()
     environment_note: str = ""
     images: tuple[tuple[str, str], ...] = ()
-    """(image or digest, where it was used)"""
+    """(image or digest, its use)"""
     problems: tuple[str, ...] = ()
-    """Files of the set that could not be used."""
+    """Unusable files of the set."""
     described: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -135,7 +139,7 @@ class Report:
 
     @property
     def system(self) -> str:
-        """The system that the set names; of plain logs what the folders are called."""
+        """Return the set's system; for plain logs, the folders' name."""
         named = (
             self.described.get("system")
             or self.directory.rstrip("/").rsplit("/", 2)[-2 if self._nested else -1]
@@ -148,12 +152,12 @@ class Report:
 
     @property
     def unit(self) -> Unit:
-        """In which unit the times of the runs are written."""
+        """Return the unit for the times of the runs."""
         return unit_of_runs(run.minutes for run in self.runs)
 
     @property
     def against_published(self) -> list[str]:
-        """Sentences about the score beside what is published."""
+        """Return sentences that compare the score with the published results."""
         from orchestrator.published import label, sentence
 
         value = self.score.minutes
@@ -164,6 +168,6 @@ class Report:
 
     @property
     def _nested(self) -> bool:
-        """A published tree: .../<system>/<benchmark>."""
+        """Return whether it is a published tree: .../<system>/<benchmark>."""
         parts = self.directory.rstrip("/").split("/")
         return len(parts) > 2 and parts[-1] == self.score.benchmark

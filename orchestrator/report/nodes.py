@@ -1,4 +1,4 @@
-"""Sections about nodes and attempts: who ran what and how fast, who was set aside and why, bandwidths."""
+"""Sections about nodes and attempts: runs and speed, exclusions and their reasons, bandwidths."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _node_cell(cell: NodePart | None) -> str | Cell:
 
 
 def aside_rows(report: Report) -> list[tuple[str, str, str, str]]:
-    """(node, when, at, why) of every node that was set aside, in order."""
+    """Return (node, when, attempt, why) of every excluded node, in order."""
     found = sorted(
         ((aside.time_ms, one.node, aside) for one in report.nodes for aside in one.set_aside),
         key=lambda item: item[:2],
@@ -105,7 +105,7 @@ def aside_rows(report: Report) -> list[tuple[str, str, str, str]]:
 
 
 def summary_rows(report: Report) -> list[tuple[str, ...]]:
-    """Cells under SUMMARY, one row per node."""
+    """Return the cells under SUMMARY, one row per node."""
     return [_summary_row(one, report.unit) for one in report.nodes[:MOST_NODES]]
 
 
@@ -148,7 +148,7 @@ def _summary(report: Report) -> list[Part]:
 
 
 def _preflight(one: NodeHistory) -> str:
-    """What the check before the runs said, where it said more than that all is well."""
+    """Return the result of the preflight, unless all is well."""
     if one.preflight is None or one.preflight.verdict == "pass":
         return ""
     telling = one.preflight.telling
@@ -156,7 +156,7 @@ def _preflight(one: NodeHistory) -> str:
 
 
 def group_rows(report: Report) -> list[tuple[str, ...]]:
-    """Cells under GROUPS, one row per group of nodes."""
+    """Return the cells under GROUPS, one row per group of nodes."""
     found = []
     for one in report.groups[:MOST_NODES]:
         names = ", ".join(one.nodes[:8]) + (", …" if len(one.nodes) > 8 else "")
@@ -193,7 +193,7 @@ def _bandwidth(report: Report) -> list[Part]:
 
 
 def startup_rows(report: Report) -> list[tuple[str, ...]]:
-    """Cells under STARTUP, one row per attempt that came to run_start."""
+    """Return the cells under STARTUP, one row per attempt that reached run_start."""
     return [
         (
             f"{one.run}.{one.attempt}",

@@ -1,4 +1,5 @@
-"""A report as one self-contained HTML page: no script, no network, the same bytes for the same input."""
+"""A report as one self-contained HTML page: no script, no network, the same bytes for the same
+input."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from orchestrator.report.sections import sections
 from orchestrator.resources import data_dir
 
 MOST_OF_A_LINE = 12_000
-"""Characters shown of one line of the arithmetic."""
+"""The most characters of one line of the arithmetic."""
 
 
 def page(report: Report) -> str:
@@ -34,7 +35,8 @@ def page(report: Report) -> str:
 
 
 def render(template: str, **values: object) -> str:
-    """A page of templates/report/, with every value that is no markup cleaned and escaped: logs are hostile input."""
+    """Return a page of templates/report/, with every value except markup cleaned and escaped:
+    logs are hostile input."""
     from orchestrator import __version__
     from orchestrator.templates import environment
 
@@ -52,7 +54,7 @@ def render(template: str, **values: object) -> str:
 
 
 def _pieces(line: str) -> list[str]:
-    """Cut a line that is longer than a value may be into pieces that are cleaned one by one."""
+    """Cut a line longer than a value may be into pieces that are cleaned separately."""
     return [
         line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)
     ]
@@ -75,7 +77,7 @@ def _subtitle(report: Report) -> Safe:
 
 
 def _key(report: Report) -> list[tuple[str, str]]:
-    """Name and value of the figures under the verdict."""
+    """Return name and value of the figures under the verdict."""
     score, result = report.score, report.score.rcp
     batch = "–" if score.batch_size == -1 else clean(score.batch_size, 20)
     pairs = [

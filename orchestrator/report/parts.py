@@ -1,4 +1,4 @@
-"""What a section of the page is made of, as plain values; templates/report/page.html.j2 makes markup of it."""
+"""The parts of a section, as plain values; templates/report/page.html.j2 renders them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from orchestrator.report.markup import Safe
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table that is more than its text: `style` is a class of the style sheet, `href` a file beside the page."""
+    """A table cell with more than text: `style` is a class of the style sheet, `href` a file
+    next to the page."""
 
     value: object
     code: bool = False
@@ -40,7 +41,8 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header; the first cell of a row is its heading, columns with an index in `numeric` end together."""
+    """Rows under a header; the first cell of a row is its heading, columns with an index in
+    `numeric` align right."""
 
     kind: ClassVar[str] = "table"
     caption: str
@@ -65,7 +67,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Details:
-    """A table that is folded away until it is asked for."""
+    """A table that is folded away at first."""
 
     kind: ClassVar[str] = "details"
     summary: str
@@ -85,7 +87,7 @@ Part = Paragraph | Heading | Bullets | Table | Figure | Details | Steps
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page, with the name that links to it."""
+    """A section of the page, with the name of its link."""
 
     name: str
     title: str

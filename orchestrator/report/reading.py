@@ -1,4 +1,5 @@
-"""From a folder to a Report. Reads every log once; what a set folder lacks or has damaged is no error."""
+"""From a folder to a Report. Reads every log once; missing and damaged files of a set folder are
+no errors."""
 
 from __future__ import annotations
 
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
 
 CURVE_POINTS = 240
-"""Points kept of one curve: more cannot be told apart on a screen, and files stay small for any log."""
+"""Points kept of one curve: a screen shows no more, and files stay small for any log."""
 
 
 def read_report(
     directory: str, *, ruleset: str = "", window: bool = False, own: OwnRules | None = None
 ) -> Report:
-    """Read the set or the folder of results at `directory`. Raises InputError as `orchestrator score` does."""
+    """Read the set or the folder of results at `directory`. Raises InputError as `orchestrator
+    score` does."""
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=window, own=own)
     target, metric, smaller = _target(source, score)
@@ -57,7 +59,8 @@ def read_report(
 
 
 def _published(report: Report) -> tuple[PublishedResult, ...]:
-    """What is published for the set; of plain logs for what their folder is called, as in a submission's tree."""
+    """Return the published results for the set; for plain logs by their folder's name, as in a
+    submission's tree."""
     from orchestrator.published import of_set
 
     if report.score.own:
@@ -104,7 +107,7 @@ def _add_set(report: Report) -> None:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None for anything else that a log may hold."""
+    """Return a finite number, or None for another value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -115,7 +118,8 @@ def number(value: Any) -> float | None:
 
 
 def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
-    """File name -> short name of a run: its number where that tells the runs apart, else the file's name."""
+    """Return file name -> short name of a run: its number if the numbers differ, else the file's
+    name."""
     digits = {
         run.file: str(run.number if run.number is not None else natural(run.file)[1])
         for run in runs
@@ -171,7 +175,7 @@ def _throughput(run: RunScore, start: float | None) -> list[tuple[float, float]]
 
 
 def _rates(evaluations: tuple[CurvePoint, ...]) -> list[tuple[float, float]]:
-    """Samples per second between evaluations, at the minute of the later one."""
+    """Return samples per second between evaluations, at the minute of the later one."""
     return [
         (late.minutes, (late.samples - early.samples) / ((late.minutes - early.minutes) * 60))
         for early, late in itertools.pairwise(evaluations)
@@ -180,7 +184,7 @@ def _rates(evaluations: tuple[CurvePoint, ...]) -> list[tuple[float, float]]:
 
 
 def thinned(points: list[Any], limit: int = CURVE_POINTS) -> list[Any]:
-    """At most `limit` of the points, evenly, with the first and the last."""
+    """Return at most `limit` of the points, evenly, with the first and the last."""
     if len(points) <= limit:
         return points
     step = (len(points) - 1) / (limit - 1)
@@ -190,7 +194,8 @@ def thinned(points: list[Any], limit: int = CURVE_POINTS) -> list[Any]:
 def extremes(
     points: list[tuple[float, float]], limit: int = CURVE_POINTS
 ) -> list[tuple[float, float]]:
-    """At most `limit` points with the smallest and the largest of each stretch, so that no dip is lost."""
+    """Return at most `limit` points with the smallest and the largest of each stretch, so that
+    no dip is lost."""
     if len(points) <= limit:
         return points
     kept: list[tuple[float, float]] = []
@@ -203,7 +208,7 @@ def extremes(
 
 
 def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
-    """Between runs in launch order; runs that overlap have a negative gap."""
+    """Return the gaps between runs in launch order; runs that overlap have a negative gap."""
     timed = [
         (label, start, stop)
         for label, run in ordered
@@ -216,7 +221,8 @@ def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
 
 
 def _target(source: Source, score: Score) -> tuple[float | None, str, bool]:
-    """(quality target, name of the metric, smaller is better): the workload's, from set.json or the round's rules."""
+    """Return (quality target, name of the metric, smaller is better) of the workload, from
+    set.json or the round's rules."""
     if score.own:
         return score.own.target, score.own.metric, score.own.smaller
     described = source.described
@@ -240,7 +246,7 @@ def _rule_target(score: Score) -> tuple[float, bool] | None:
 
 
 def _bound(node: Any) -> tuple[float, bool] | None:
-    """The constant that a rule compares the value with, and whether it is an upper bound."""
+    """Return the constant in a rule's comparison, and whether it is an upper bound."""
     if not isinstance(node, list):
         return None
     match node:

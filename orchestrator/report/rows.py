@@ -1,4 +1,4 @@
-"""Charts with a row per run: time to train, samples to converge, when the runs ran."""
+"""Charts with a row per run: time to train, samples to converge, start and end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ LOST, START = "url(#cross)", "url(#hatch)"
 
 
 def patterns() -> Safe:
-    """The fills that tell initialisation and lost attempts from training without colour, once per page."""
+    """Return the fills that distinguish initialisation and lost attempts from training without
+    colour, once per page."""
 
     def pattern(name: str, path: str) -> Safe:
         inner = (
@@ -47,7 +48,8 @@ def patterns() -> Safe:
 
 
 def times(report: Report) -> Safe:
-    """A dot per run on an axis that shows what differs: the mean, its interval and the published value beside them."""
+    """Return a dot per run on an axis that shows the differences, with the mean, its interval
+    and the published value."""
     runs, scale, unit = drawn(list(report.runs)), report.scale, report.unit
     timed = [
         (run, run.minutes * scale) for run in runs if run.minutes is not None and run.minutes > 0
@@ -141,7 +143,8 @@ def _row_dot(chart: Chart, at: float, row: int, use: str) -> tuple[Safe, Safe]:
 
 
 def _use_mark(use: str, x: float, y: float) -> Safe:
-    """The mark of a run's use: a dot counts, what points away was dropped on that side, a cross is a bad run."""
+    """Return the mark of a run's use: a dot counts, an arrow was dropped on that side, a cross
+    is a bad run."""
     if use in ("counted", "outside"):
         return void(
             "circle",
@@ -174,7 +177,8 @@ def _use_swatch(use: str) -> Safe:
 
 
 def samples(report: Report) -> Safe:
-    """Samples to converge of every run, the reference's band and the smallest acceptable mean."""
+    """Return samples to converge of every run, the reference's band and the smallest acceptable
+    mean."""
     result = report.score.rcp
     runs = [run for run in report.runs if run.use != "outside" and run.samples is not None][
         :MOST_CURVES
@@ -239,7 +243,8 @@ def samples(report: Report) -> Safe:
 
 
 def _dropped_samples(runs: Sequence[Run], dropped: int) -> set[str]:
-    """The runs that the RCP test leaves out. (A run that did not converge is the largest; it is not drawn.)"""
+    """Return the runs left out by the RCP test. (A run that did not converge is the largest; it
+    is not drawn.)"""
     ordered = sorted(runs, key=lambda run: run.samples or 0.0)
     return {run.file for run in [*ordered[:dropped], *ordered[len(ordered) - dropped :]]}
 
@@ -248,7 +253,7 @@ def _dropped_samples(runs: Sequence[Run], dropped: int) -> set[str]:
 
 
 def timeline(report: Report) -> Safe:
-    """When each run was initialised and ran, and what lies between; failed attempts are crossed."""
+    """Return a time line of initialisations, runs and pauses; failed attempts are crossed."""
     runs = sorted(
         (run for run in report.runs if run.start_ms is not None),
         key=lambda run: run.start_ms or 0.0,

@@ -1,4 +1,5 @@
-"""The sections of the page, each a function from a Report to its parts; one without parts is left out."""
+"""The sections of the page, each a function from a Report to its parts; empty sections are left
+out."""
 
 from __future__ import annotations
 
@@ -34,14 +35,14 @@ MOST_VARIABLES = 1000
 
 
 def sections(report: Report) -> list[Section]:
-    """Return the sections that have something to say, in the order of the page."""
+    """Return the non-empty sections, in the order of the page."""
     return [
         Section(name, title, parts) for name, title, make in SECTIONS if (parts := make(report))
     ]
 
 
 def _figure(chart: Safe, caption: str, beside: Table) -> list[Part]:
-    """A chart with its caption, and its numbers as a table that can be opened."""
+    """Return a chart with its caption, and its numbers as a folded table."""
     return [Figure(chart, caption), Details("The numbers of this chart", beside)] if chart else []
 
 

@@ -1,4 +1,5 @@
-"""Reports as CSV: one row per run, numbers as numbers, and no cell that a spreadsheet would take for a formula."""
+"""Reports as CSV: one row per run, numbers as numbers, and no cell that a spreadsheet would take
+for a formula."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from orchestrator.report.model import Report
 
 
 def spreadsheet(reports: Iterable[Report]) -> str:
-    """The text of the file, with CRLF line ends as RFC 4180 has them."""
+    """Return the text of the file, with CRLF line ends by RFC 4180."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow([column.name for column in COLUMNS])
@@ -21,7 +22,8 @@ def spreadsheet(reports: Iterable[Report]) -> str:
 
 
 def _written(value: Cell) -> object:
-    """As CSV has it: truth is 1 or 0, whole numbers have no fraction, and an apostrophe stands before a leading = + - @."""
+    """Return a CSV value: truth is 1 or 0, whole numbers have no fraction, and an apostrophe
+    precedes a leading = + - @."""
     if value is None:
         return ""
     if isinstance(value, str):

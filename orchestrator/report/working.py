@@ -1,4 +1,4 @@
-"""A sign of life on a terminal while something takes longer than a moment. Nothing at all in a pipe."""
+"""A sign of life on a terminal during a longer operation. Nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from orchestrator.words import bare, clean
 
 LARGE = 64 << 20
-"""Bytes of logs below which reading takes less than about a second."""
+"""Fewer bytes of logs are read in less than about a second."""
 
 
 @contextmanager
 def working(text: str, folder: str = "") -> Iterator[None]:
-    """Show `text` with a moving sign on standard error; with `folder` only when its logs are large."""
+    """Show `text` with a moving sign on standard error; with `folder` only if its logs are
+    large."""
     if (
         not sys.stderr.isatty()
         or os.environ.get("TERM") == "dumb"

@@ -1,1 +1,1 @@
-"""The set folder on shared storage (docs/set-folder.md): creating sets, submitting their jobs, one picture of all."""
+"""The set folder on shared storage (docs/set-folder.md): create sets, submit their jobs."""

@@ -1,4 +1,4 @@
-"""What a later job of a set asks the scheduler for beyond its bundle, which stays as it is: more nodes, nodes to avoid."""
+"""Options of a later job of a set beyond its unchanged bundle: more nodes, nodes to avoid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _USE = r"^use {} ([0-9]+)$"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`spares` and `side_by_side` None and no `exclude` leave what job.sh says; `words` are further ones for sbatch."""
+    """`spares` and `side_by_side` None and no `exclude` keep the values of job.sh; `words` are
+    further options for sbatch."""
 
     spares: int | None = None
     exclude: tuple[str, ...] = ()
@@ -32,14 +33,16 @@ class Allocation:
 
     @property
     def variables(self) -> dict[str, str]:
-        """For the job's environment, which wins over its settings.sh."""
+        """Return variables for the job's environment, which wins over its settings.sh."""
         given = {"SPARES": self.spares, "SIDE_BY_SIDE": self.side_by_side}
         return {name: str(value) for name, value in given.items() if value is not None}
 
     def options(self, record: SetRecord, layout: Layout, missing: int) -> tuple[str, ...]:
-        """Words for sbatch, which win over the #SBATCH lines of job.sh; `missing`: runs that are left.
+        """Return options for sbatch, which win over the #SBATCH lines of job.sh; `missing`:
+        remaining runs.
 
-        An option of the command line replaces such a line, so nodes that job.sh avoids are named again.
+        An option of the command line replaces such a line, so nodes avoided by job.sh are named
+        again.
         """
         script, options = Findings().text(layout.bundle / "job.sh"), list[str]()
         if self.variables:
@@ -64,9 +67,11 @@ class Allocation:
 
 
 def longer(script: str, before: int, now: int) -> int:
-    """Return the minutes that a job needs for `now` runs one after the other, 0 when the limit of job.sh is enough.
+    """Return the minutes that a job needs for `now` consecutive runs, 0 if the limit of job.sh is
+    enough.
 
-    `before`: the runs that this limit was computed for, 5 + `before` x (minutes_per_run + 5); one that a site gave stays.
+    `before`: the runs of that limit, 5 + `before` x (minutes_per_run + 5); a limit from the site
+    stays.
     """
     limit = int(_listed(_MINUTES, script, "0")[0])
     each, rest = divmod(limit - 5, before)
@@ -74,7 +79,8 @@ def longer(script: str, before: int, now: int) -> int:
 
 
 def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
-    """`nodelist` (names, or Slurm's short form) without the nodes to avoid. Raises UsageError when none is left."""
+    """Return `nodelist` (names, or Slurm's short form) without the nodes to avoid. Raises
+    UsageError if none is left."""
     wanted = [name for text in nodelist for name in expand(text)]
     left = [name for name in wanted if name not in set(avoided)]
     if wanted and not left:

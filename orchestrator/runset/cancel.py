@@ -1,4 +1,4 @@
-"""Ending the jobs of a set."""
+"""End the jobs of a set."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from orchestrator.scheduler import Scheduler
 def cancel(
     run_set: RunSet, scheduler: Scheduler, grace_s: float, world: World = THIS
 ) -> dict[str, bool]:
-    """End every job of the set that is alive; {job id: whether it is gone}, empty when there is none.
+    """End every live job of the set; return {job id: whether it has ended}, empty without a live
+    job.
 
-    Takes no lock: ending must be possible while another controller hangs. Raises SchedulerError, SchedulerUnknown, and
-    SetError for a copy of a set.
+    Takes no lock: a set must be cancellable while another controller hangs. Raises SchedulerError,
+    SchedulerUnknown, and SetError for a copy of a set.
     """
     refuse_copy(run_set)
     known = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set, world))
@@ -45,7 +46,7 @@ def cancel(
 
 
 def _left_overs(scheduler: Scheduler, job_ids: list[str]) -> dict[str, bool]:
-    """End the processes that dead local jobs left behind. (With Slurm that is the duty of its daemons.)"""
+    """End the remaining processes of dead local jobs. (Slurm's daemons do that themselves.)"""
     from orchestrator.scheduler.local import members
 
     return {job_id: scheduler.cancel(job_id, 0) for job_id in job_ids if members(job_id)}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 _SAME = ("created_by", "bundle_sha256", "nexp", "scheduler", "pass_env")
-"""What makes two sets the same before anything has run: the bundle holds all the rest."""
+"""The identity of an unsubmitted set; the bundle has all the rest."""
 BEING_MADE_MS = 500
 
 
@@ -34,7 +34,8 @@ def describe(
     created_by: str = "controller",
     world: World = THIS,
 ) -> SetRecord:
-    """Return the record of a new set of `nexp` runs of `entry`, made now. The name of a rehearsed set says so."""
+    """Return the record of a new set of `nexp` runs of `entry`. The name of a rehearsed set
+    shows that."""
     set_id = new_set_id(entry.system, entry.workload, world)
     if created_by == REHEARSAL:
         set_id = f"{REHEARSAL}-{set_id}"
@@ -64,7 +65,8 @@ def describe(
 
 
 def needed_names(entry: Entry) -> list[str]:
-    """What the site passes on by name, where a webhook's address is, and the data folders that no site file gives."""
+    """Return the variables of the submitter that a set needs: the site's pass_env, the webhook's
+    address, and data folders missing in the site file."""
     webhook = [entry.site.notify.webhook] if entry.site.notify.webhook else []
     return sorted(
         {
@@ -82,10 +84,10 @@ def create(
     group: str = "",
     world: World = THIS,
 ) -> Layout:
-    """Make the set's folder below `log_dir` and return its layout.
+    """Create the set's folder below `log_dir` and return its layout.
 
-    `bundle` is relative path -> content, as render_bundle() gives it; `group` may go on with the set. Raises
-    SetError when it cannot be written; nothing is left then.
+    `bundle` is relative path -> content, from render_bundle(); `group` may continue the set. Raises
+    SetError if it cannot be written; nothing is left then.
     """
     final = log_dir / record.set_id
     files, temporary = world.files, log_dir / f".{record.set_id}.tmp.{world.pid}"
@@ -121,9 +123,10 @@ def create(
 
 
 def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
-    """Return the newest set that is what `record` describes and has never had a job; None without one.
+    """Return the newest set with this `record` that has never had a job; None without one.
 
-    One that somebody is about to submit is left alone: that takes milliseconds, then its lock and its submission are there.
+    A set that somebody is about to submit is left alone: in milliseconds its lock and its
+    submission exist.
     """
     for root in set_folders(log_dir):
         if not root.name.startswith(f"{record.system}-{record.workload}-"):

@@ -1,4 +1,4 @@
-"""From what a user types to a set's folder."""
+"""From a user's text to a set's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def foreign(layout: Layout) -> str:
-    """Return which file of a set that decides what runs is another user's, in words; "" when all are one's own, or root's."""
+    """Return which file that decides what runs is another user's, in words; "" if all are the
+    user's own, or root's."""
     decisive = [
         layout.root,
         layout.set_file,
@@ -34,12 +35,13 @@ def foreign(layout: Layout) -> str:
 
 
 def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
-    """The folder of the set called `name`: a path, a set id, the beginning or the last part of one, or "" for the newest.
+    """Return the folder of the set called `name`: a path, a set id, its beginning or last part, or
+    "" for the newest.
 
-    `owner`: only sets of that user are looked at.
+    `owner`: consider only sets of that user.
 
-    `log_dir` is where ids are looked up, None without a site. Raises UsageError when there is no such set or several,
-    SetError when the log directory is not there.
+    `log_dir` is the place of ids, None without a site. Raises UsageError for no match or several,
+    SetError if the log directory is missing.
     """
     path = user_path(name)
     if name and is_set(path):

@@ -1,4 +1,4 @@
-"""Whether the partition allows the time that a set's job asks for: told before a set is made, with the way out."""
+"""Check a job's time against its partition before a set is made, with the way out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DECIDED_ELSEWHERE = re.compile(r"(--partition|-p|--qos|-q|--clusters|-M)(?![a-z
 
 
 def refuse_too_long(entry: Entry, nexp: int) -> None:
-    """Raise UsageError when no partition of the site allows what the job of `nexp` runs asks for.
+    """Raise UsageError if no partition of the site allows the time of the job of `nexp` runs.
 
-    Without an answer of Slurm nothing is refused, nor where something else than the partition decides: a QOS can allow
-    more than its partition, and the site's further sbatch options win over what we ask for.
+    Nothing is refused without an answer of Slurm, or if the partition is not decisive: a QOS can
+    allow more than its partition, and the site's further sbatch options win over ours.
     """
     site = entry.site
     if (

@@ -1,4 +1,5 @@
-"""One controller per set, for as long as it submits: a lease (onnode/set/lease.py) on `.controller.lock`."""
+"""One controller per set, for as long as it submits: a lease (onnode/set/lease.py) on
+`.controller.lock`."""
 
 from __future__ import annotations
 

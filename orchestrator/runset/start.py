@@ -1,4 +1,4 @@
-"""A set from its entry to its job: composed, made unless there is one, submitted."""
+"""A set from its entry to its job: composed, created unless it exists, submitted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NewSet(NamedTuple):
-    """A set of which nothing is written yet. `files`: its bundle, path -> content."""
+    """A set before anything is written. `files`: its bundle, path -> content."""
 
     record: SetRecord
     files: dict[str, bytes]
@@ -32,9 +32,9 @@ class NewSet(NamedTuple):
 
 
 def compose(entry: Entry, nexp: int | None = None, world: World = THIS) -> NewSet:
-    """Return what a set of `nexp` runs (default: what the rules require) would be.
+    """Return a set of `nexp` runs (default: as the rules require), unwritten.
 
-    Raises UsageError where the partition does not allow the time that it needs; RenderError.
+    Raises UsageError if the partition does not allow its time; RenderError.
     """
     count = nexp or entry.runs_required
     refuse_too_long(entry, count)
@@ -53,11 +53,11 @@ def start(
 ) -> tuple[RunSet, SubmissionRecord]:
     """Submit a set of `nexp` runs of `entry` below the site's log directory.
 
-    A set of the same bundle that has never had a job is taken instead of a new one. `found` gets
-    the set, and whether it was there already, before the scheduler is asked. `words` are further
-    ones for sbatch. An error of the scheduler names the set that stays.
+    An unsubmitted set of the same bundle is taken instead of a new one. `found` gets the set, and
+    whether it existed already, before the scheduler is asked. `words` are further options for
+    sbatch. An error of the scheduler names the set that stays.
     """
-    # Before Slurm is asked about limits, which can take its time.
+    # Before Slurm is asked about limits, which can take a while.
     check_log_dir(sets_folder(entry.site))
     new = compose(entry, nexp, world)
     run_set = find_unsubmitted(new.record, new.log_dir)

@@ -1,8 +1,8 @@
-"""Giving a set's job to the scheduler, once.
+"""Submit a set's job to the scheduler, once.
 
-The order makes an interruption safe anywhere: lock the set, write the intent, ask the scheduler, write the outcome.
-Whoever comes after an interruption finds an intent without an outcome and looks for the job by its name, which is the
-set's own, before anything is submitted again.
+The order makes an interruption safe anywhere: lock the set, write the intent, ask the scheduler,
+write the outcome. After an interruption the next command finds an intent without an outcome and
+looks for the job by its name, which is the set's own, before anything is submitted again.
 """
 
 from __future__ import annotations
@@ -43,19 +43,22 @@ CLEAN_ENV = (
     "DOCKER_HOST",
     "XDG_RUNTIME_DIR",
 )
-"""All that a job gets of the caller's environment, besides what the site's pass_env names."""
+"""The caller's variables for a job, besides the names in the site's pass_env."""
 
 AS_RENDERED = Allocation()
 
 LOOK_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
-"""Pauses between looks for a job after an sbatch without an answer: the controller may be about to make it."""
+"""Pauses between searches for a job after an sbatch without an answer: the controller may be
+about to make it."""
 
 BUSY_AGAIN_S = (5.0, 15.0, 30.0, 60.0)
-"""Pauses before a controller that takes no job now is asked again. (sbatch itself has tried for two minutes by then.)"""
+"""Pauses before a busy controller is asked again. (sbatch itself has tried for two minutes by
+then.)"""
 
 
 def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str]:
-    """The whole environment of the set's job: a few names of the caller's, those the set passes on, and ours."""
+    """Return the whole environment of the set's job: a few variables of the caller, those the
+    set passes on, and ours."""
     wanted = dict.fromkeys((*CLEAN_ENV, *run_set.record.pass_env))
     env = {name: caller[name] for name in wanted if name in caller}
     return {**env, "ORCH_SET_DIR": str(run_set.layout.root), "NEXP": str(run_set.record.nexp)}
@@ -64,7 +67,8 @@ def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str
 def request_for(
     run_set: RunSet, caller: Mapping[str, str] | None = None, allocation: Allocation = AS_RENDERED
 ) -> JobRequest:
-    """The job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Nothing is written."""
+    """Return the job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Writes
+    nothing."""
     layout, slurm = run_set.layout, run_set.record.scheduler == "slurm"
     env = job_environment(os.environ if caller is None else caller, run_set)
     missing = len(missing_runs(run_set)) if allocation.variables else 0
@@ -86,16 +90,17 @@ def submit(
     edited: bool = False,
     world: World = THIS,
 ) -> SubmissionRecord:
-    """Submit the set's job unless it has one, and return the record of the submission that is in force.
+    """Submit the set's job unless it has one, and return the record of the valid submission.
 
-    `allocation` is what this job asks for beyond the set's bundle; `edited` says that its files are meant as they are now.
-    Raises SetError when another controller works on the set, a job of it is alive, or nothing is left to run;
-    SchedulerError when the scheduler refused; SchedulerUnknown when it cannot be told whether there is a job now.
+    `allocation` are the job's options beyond the set's bundle; `edited` accepts its files as they
+    are now. Raises SetError if another controller works on the set, a job of it is alive, or no run
+    is missing; SchedulerError if the scheduler refused; SchedulerUnknown if it is unknown whether
+    there is a job now.
     """
     refuse_copy(run_set)
     me = world.holder(cluster=scheduler.cluster())
     with ControllerLock(run_set.layout.lock, me.cluster, world) as lock:
-        with suppress(OSError):  # what does not allow to be written to either says so then
+        with suppress(OSError):  # storage that allows neither write reports it then
             remove_unfinished(run_set.layout, world)
         _restore(run_set, world)
         _refuse_finished(run_set, world)
@@ -130,7 +135,7 @@ def _ledger_head(run_set: RunSet, world: World) -> str:
 
 
 def _restore(run_set: RunSet, world: World) -> None:
-    """Write a set.json that is lost or empty again, from its declaration. Raises SetError."""
+    """Restore a lost or empty set.json from its declaration. Raises SetError."""
     path = run_set.layout.set_file
     try:
         state = world.files.state(path)
@@ -143,14 +148,15 @@ def _restore(run_set: RunSet, world: World) -> None:
 
 
 def _signature(me: Holder) -> dict[str, Any]:
-    """Return who submits, as it is put on record."""
+    """Return the submitter for the record."""
     return {
         name: value for name, value in asdict(me).items() if name not in ("token", "job", "restart")
     }
 
 
 def _kept(layout: Layout) -> dict[str, str]:
-    """Return what the scheduler is to keep of the bundle: job.sh and the loop compare it before anything runs."""
+    """Return the hashes of the bundle for the scheduler to keep: job.sh and the loop compare
+    them before anything runs."""
     return (
         {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes(layout.bundle))}
         if layout.bundle.is_dir()
@@ -159,7 +165,8 @@ def _kept(layout: Layout) -> dict[str, str]:
 
 
 def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
-    """Raise SetError for a bundle that is not what was declared; with `edited` put on record that it is meant so."""
+    """Raise SetError for a bundle that differs from the declared one; with `edited`, record it
+    as accepted."""
     layout, sha256 = run_set.layout, run_set.record.bundle_sha256
     if not sha256:
         return
@@ -198,7 +205,8 @@ def _ask(
             raise _unknown(run_set, error, error.message) from error
         job_id = found.id
     except SchedulerError as error:
-        # A plug-in or a wrapper of the site can fail after the job was made: its word is checked before it is believed.
+        # A plug-in or a wrapper of the site can fail after the job was made: check its answer
+        # before believing it.
         found = _look_for(run_set, scheduler, record, (0.0,), world)
         if found is None:
             _record(run_set, replace(record, state="refused", error=error.message), world)
@@ -225,10 +233,11 @@ def _submit(scheduler: Scheduler, request: JobRequest, world: World) -> str:
 
 
 def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | None:
-    """Find out what became of earlier submissions, write it down, and return the job of the set that is alive, if any.
+    """Determine and record the outcome of earlier submissions; return the live job of the set, if
+    any.
 
-    Raises SchedulerUnknown when that cannot be told, also where a job of the set may be alive though it is not shown here. Call
-    with the set's lock held.
+    Raises SchedulerUnknown if that is impossible, also if a job of the set may be alive though it
+    is not shown here. Call with the set's lock held.
     """
     open_records = [record for record in submissions(run_set.layout) if not record.settled]
     jobs = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set, world))
@@ -250,7 +259,7 @@ def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | 
 
 
 def refuse_copy(run_set: RunSet) -> None:
-    """Raise SetError for a copy of a set: by their name its jobs are the other's."""
+    """Raise SetError for a copy of a set: by their name its jobs are the original's."""
     root = run_set.layout.root
     if there := SetEvidence(root).copy_of:
         raise SetError(
@@ -262,9 +271,9 @@ def refuse_copy(run_set: RunSet) -> None:
 def refuse_unseen(
     run_set: RunSet, jobs: Mapping[str, Job], viewer: Holder, world: World = THIS
 ) -> None:
-    """Raise SchedulerUnknown where a job of the set that `jobs` does not show as alive may be all the same.
+    """Raise SchedulerUnknown if a job of the set may be alive although `jobs` does not show it.
 
-    It holds the set, or it is of another cluster or user: nothing follows from not seeing it.
+    It holds the set, or it belongs to another cluster or user: its absence proves nothing.
     """
     evidence = SetEvidence(run_set.layout.root)
     if (held := held_by(run_set.layout, viewer, jobs, world)) is not None and not held[1].gone:
@@ -294,20 +303,21 @@ def refuse_unseen(
 
 
 def submissions(layout: Layout) -> list[SubmissionRecord]:
-    """The readable submissions of a set, first to last."""
+    """Return the readable submissions of a set, first to last."""
     return SetEvidence(layout.root).submissions
 
 
 def _recorded_jobs(layout: Layout) -> list[JobRecord]:
-    """What the jobs of the set say themselves."""
+    """Return the jobs' own records in the set."""
     return SetEvidence(layout.root).jobs
 
 
 def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
-    """Jobs to be asked for by id as well as by the set's name; refuses what this host cannot see.
+    """Return jobs to query by id as well as by the set's name; refuse those that this host cannot
+    see.
 
-    A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process that is becoming another
-    program has no name for a moment.
+    A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process that is
+    becoming another program has no name for a moment.
     """
     local, here = run_set.record.scheduler == "local", world.host
     ours = {record.job_id for record in submissions(run_set.layout) if record.job_id}
@@ -323,7 +333,8 @@ def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
 
 
 def _job_of(run_set: RunSet, record: SubmissionRecord, jobs: Mapping[str, Job]) -> str:
-    """The id of the job that `record` made, from the scheduler or from the job's own files; "" without a trace."""
+    """Return the id of the job made by `record`, from the scheduler or from the job's own files;
+    "" without a trace."""
     known = {other.job_id for other in submissions(run_set.layout) if other.job_id}
     named = [job.id for job in jobs.values() if job.name == record.job_name and job.id not in known]
     if named:
@@ -346,7 +357,7 @@ def _look_for(
         try:
             jobs = scheduler.jobs(names=[record.job_name])
         except SchedulerError:
-            continue  # still no answer; the next look may get one
+            continue  # still no answer; the next query may get one
         job_id = _job_of(run_set, record, jobs)
         if job_id:
             return jobs.get(job_id) or Job(job_id, record.job_name, "UNKNOWN")
@@ -354,7 +365,7 @@ def _look_for(
 
 
 def missing_runs(run_set: RunSet) -> list[int]:
-    """The runs that have no result that counts."""
+    """Return the runs without a final result."""
     evidence = SetEvidence(run_set.layout.root)
     found = ((run, evidence.run(run)) for run in range(1, run_set.record.nexp + 1))
     return [run for run, record in found if record is None or not record.done]
@@ -394,7 +405,8 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
 
 
 def _next_number(layout: Layout, world: World) -> int:
-    """Return a number that no submission has. Raises SetError: a listing that fails must not give one that is taken."""
+    """Return an unused submission number. Raises SetError: a failed listing must not return a
+    used one."""
     try:
         return max(numbered(layout.submissions, files=world.files, strict=True), default=0) + 1
     except OSError as error:
@@ -405,7 +417,8 @@ def _next_number(layout: Layout, world: World) -> int:
 
 
 def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> SubmissionRecord:
-    """Write a submission, the ledger first where it is settled or cancelled; the record as it was written."""
+    """Write a submission, the ledger first if it is settled or cancelled; return the record as
+    written."""
     path = run_set.layout.submission(record.number)
     try:
         return write_submission(run_set.layout, record, world=world)
@@ -420,7 +433,7 @@ def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> Submissi
 
 
 def mark_cancelled(run_set: RunSet, job_id: str, world: World = THIS) -> None:
-    """Note in the submission of `job_id` that it was cancelled here: a job that never started leaves no other trace."""
+    """Mark the submission of `job_id` as cancelled here: an unstarted job leaves no other trace."""
     for record in submissions(run_set.layout):
         if record.job_id == job_id:
             _record(run_set, replace(record, cancelled_ms=world.wall_ms()), world)

@@ -5,7 +5,8 @@
     cancel(job_id, grace_s) -> bool           True when the job is known to be over
     cluster() -> str                          the name of the cluster, as a lease records it; "" without one, or an answer
 
-Job states are Slurm's words (`squeue --help`: job state codes); the local scheduler uses the same ones.
+Job states are Slurm's words (`squeue --help`: job state codes); the local scheduler uses the same
+ones.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["ACTIVE", "WAITING", "Job", "JobRequest", "Scheduler", "open_schedule
 
 
 def open_scheduler(name: str) -> Scheduler:
-    """Return the back end called `name`. Raises SchedulerError for a name that we do not have."""
+    """Return the back end called `name`. Raises SchedulerError for an unknown name."""
     if name == "slurm":
         from orchestrator.scheduler.slurm import Slurm
 

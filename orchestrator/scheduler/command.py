@@ -1,4 +1,5 @@
-"""Running one scheduler command: clean environment, hard time-out, an answer or an error with everything in it."""
+"""Run one scheduler command: clean environment, hard time-out, an answer or an error with all
+details."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from dataclasses import dataclass
 from orchestrator.errors import SchedulerError, SchedulerUnknown
 
 KEPT_SLURM = frozenset({"SLURM_CONF"})
-"""Where the client finds its cluster. Every other SLURM_*/SBATCH_* variable of the caller would change what we ask for:
-a shell inside an allocation has SLURM_JOB_ID and friends, and sbatch takes options from SBATCH_*."""
+"""The client's cluster. Every other SLURM_*/SBATCH_* variable of the caller would change our
+request: a shell inside an allocation has SLURM_JOB_ID and friends, and sbatch takes options from
+SBATCH_*."""
 
 MOST_LINES, MOST_WORDS = 3, 600
-"""Of what a command said: the first of its last lines is often the one that names what is wrong, the last one sums up."""
+"""The kept part of a command's output: the first of its last lines often names the problem, the
+last sums up."""
 
 SCHEDULER_PREFIXES = (
     "SLURM_",
@@ -31,7 +34,7 @@ SCHEDULER_PREFIXES = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said. Never raises on odd bytes: undecodable ones are replaced."""
+    """The output of a command. Never raises on odd bytes: undecodable ones are replaced."""
 
     argv: list[str]
     returncode: int
@@ -40,14 +43,14 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """What it complained about, on one line."""
+        """Return its complaint, on one line."""
         return (
             last_words(self.stderr or self.stdout) or f"exit code {self.returncode} and no message"
         )
 
 
 def last_words(said: str) -> str:
-    """Return the last lines of what a command said as one, without control characters; "" where it said nothing."""
+    """Return the last lines of a command's output as one, without control characters."""
     lines = (
         "".join(one if one.isprintable() else " " for one in line).strip()
         for line in said.splitlines()
@@ -56,7 +59,7 @@ def last_words(said: str) -> str:
 
 
 def without_scheduler_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` without what a scheduler's commands would read as options."""
+    """Return `env` without variables that a scheduler's commands would read as options."""
     return {
         name: value
         for name, value in env.items()
@@ -71,9 +74,11 @@ def ask(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
 ) -> Answer:
-    """Run `argv` in exactly `env` (default: the caller's, cleaned) and return its answer, whatever its exit code.
+    """Run `argv` in exactly `env` (default: the caller's, cleaned) and return its answer, whatever
+    its exit code.
 
-    Raises SchedulerError when the program does not exist, SchedulerUnknown when it does not answer in `timeout_s`.
+    Raises SchedulerError if the program does not exist, SchedulerUnknown without an answer within
+    `timeout_s`.
     """
     if env is None:
         # Seconds since 1970 instead of the local time zone, and messages in English.
@@ -116,7 +121,7 @@ def ask(
 
 
 def refused(answer: Answer, what: str, *, hint: str = "") -> SchedulerError:
-    """The error for a command that answered with a failure."""
+    """Return the error for a command that failed."""
     return SchedulerError(
         f"{what}: {answer.words}",
         argv=answer.argv,
@@ -128,7 +133,7 @@ def refused(answer: Answer, what: str, *, hint: str = "") -> SchedulerError:
 
 
 def unknown(answer: Answer, what: str, *, hint: str = "ask again later") -> SchedulerUnknown:
-    """The error for an answer from which nothing follows."""
+    """Return the error for an inconclusive answer."""
     return SchedulerUnknown(
         f"{what}: {answer.words}",
         argv=answer.argv,

@@ -1,4 +1,4 @@
-"""What every scheduler has in common: jobs, the states they are in, and what is asked for them."""
+"""Jobs, their states, and requests, common to every scheduler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.onnode.kernel.system import ENDED_STATES
 WAITING = frozenset(
     {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 )
-"""In the queue: nothing of ours runs. Slurm may start (or start again) the job."""
+"""Queued: nothing of ours runs. Slurm may start (or restart) the job."""
 
 ACTIVE = frozenset(
     {
@@ -31,7 +31,7 @@ ACTIVE = frozenset(
 
 @dataclass(frozen=True)
 class Job:
-    """One job as the scheduler sees it. Times are Unix milliseconds, 0 where not known."""
+    """One job as the scheduler sees it. Times are Unix milliseconds, 0 if unknown."""
 
     id: str
     name: str
@@ -43,7 +43,8 @@ class Job:
 
     @property
     def alive(self) -> bool:
-        """Whether it may still do something. A state we do not know counts as alive: nothing is submitted beside it."""
+        """Return whether it may still run. An unknown state counts as alive: nothing is
+        submitted in addition."""
         return self.state not in ENDED_STATES
 
     @property
@@ -55,8 +56,9 @@ class Job:
 class JobRequest:
     """A job to submit.
 
-    `env` is the complete environment of the job: nothing of the caller's own comes on top of it. The name
-    of the file `output` may hold `%j`, which becomes the job id. `options` are further words for the scheduler's command line.
+    `env` is the complete environment of the job: nothing of the caller's own is added. The name of
+    the file `output` may hold `%j`, which becomes the job id. `options` are further arguments for
+    the scheduler's command.
     """
 
     script: Path
@@ -68,7 +70,7 @@ class JobRequest:
 
 
 class Scheduler(Protocol):
-    """A back end. `name` is the word that set.json and site files use for it."""
+    """A back end. `name` is its name in set.json and site files."""
 
     name: str
 

@@ -1,8 +1,9 @@
 """Jobs as processes of this machine: the bundle's `run_with_docker.sh` in a session of its own.
 
-A job id is `local-<pid>-<start>`; `start` is the process's start time in clock ticks since boot (field 22 of
-/proc/PID/stat), so a recycled pid is never taken for the job. The id is in the job's environment as ORCH_JOB_ID, the
-name as ORCH_JOB_NAME: whoever reads /proc finds every job and every process that a job started, without a record.
+A job id is `local-<pid>-<start>`; `start` is the process's start time in clock ticks since boot
+(field 22 of /proc/PID/stat), so a recycled pid is never taken for the job. The id is in the job's
+environment as ORCH_JOB_ID, the name as ORCH_JOB_NAME: /proc shows every job and every process
+started by it, without a record.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from orchestrator.scheduler.job import Job, JobRequest
 JOB_ID = re.compile(r"^local-(\d+)-(\d+)$")
 AFTER_KILL_S = 10.0
 
-# The process names itself before it becomes the script, so that nobody has to guess its pid: same pid, same start time.
+# The process names itself before it becomes the script, so nobody has to guess its pid: same pid,
+# same start time.
 LAUNCH = r"""
 read -r stat < /proc/$$/stat; set -f; fields=(${stat##*) })
 export ORCH_JOB_ID="local-$$-${fields[19]}"
@@ -33,16 +35,17 @@ exec bash "$script" > "$folder/${name//%j/"$ORCH_JOB_ID"}" 2>&1
 
 
 class Local:
-    """This machine. A job that is over is not known any more, as in Slurm after a while: its files tell the rest."""
+    """This machine. An ended job is forgotten, as in Slurm after a while: its files have the
+    rest."""
 
     name = "local"
 
     def command(self, request: JobRequest) -> list[str]:
-        """What runs, for people: the launcher in front of it only sets ORCH_JOB_ID."""
+        """Return the command for people: the launcher in front of it only sets ORCH_JOB_ID."""
         return ["bash", str(request.script), *request.options]
 
     def submit(self, request: JobRequest) -> str:
-        """Start the job and return its id. Raises SchedulerError when it cannot start."""
+        """Start the job and return its id. Raises SchedulerError if it cannot start."""
         argv = ["bash", "-c", LAUNCH, "orchestrator-job", str(request.script), request.output]
         try:
             process = subprocess.Popen(
@@ -69,8 +72,10 @@ class Local:
         return f"local-{process.pid}-{start}"
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
-        """The jobs of this machine that run now and have one of the names or ids: at most one pass over /proc."""
-        # An id needs no look into an environment, which is empty for a moment while the launcher becomes the script.
+        """Return the running jobs of this machine with one of the names or ids: at most one pass
+        over /proc."""
+        # An id needs no environment, which is empty for a moment while the launcher becomes the
+        # script.
         found = {job_id: _running(job_id) for job_id in ids if _pid(job_id) is not None}
         wanted = frozenset(names)
         if wanted:
@@ -78,7 +83,8 @@ class Local:
         return found
 
     def cancel(self, job_id: str, grace_s: float) -> bool:
-        """TERM to the job's first process, which closes the set; after `grace_s` seconds KILL to all it started."""
+        """Send TERM to the job's first process, which closes the set; after `grace_s` seconds
+        KILL to all its processes."""
         leader = _pid(job_id)
         if leader is not None:
             _send(leader, signal.SIGTERM)
@@ -91,7 +97,7 @@ class Local:
 
 
 def _pid(job_id: str) -> int | None:
-    """The pid of a job that runs, or None."""
+    """Return the pid of a running job, or None."""
     match = JOB_ID.match(job_id)
     if not match:
         raise SchedulerError(f"{job_id!r} is not a job of this machine (local-<pid>-<start>)")
@@ -100,7 +106,7 @@ def _pid(job_id: str) -> int | None:
 
 
 def _start(pid: int) -> str:
-    """The start time of a process; "" for one that is over, which is taken off the process table if it is a child of ours."""
+    """Return the start time of a process; "" for a dead one, which is reaped if it is our child."""
     found = process_start(pid)
     if not found:
         with suppress(OSError):
@@ -109,13 +115,13 @@ def _start(pid: int) -> str:
 
 
 def _environments() -> Iterator[tuple[int, dict[str, str]]]:
-    """(pid, ORCH_* variables) of every process of ours that has some."""
+    """Yield (pid, ORCH_* variables) of every process of ours that has some."""
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             raw = Path(f"/proc/{name}/environ").read_bytes()
-        except OSError:  # gone meanwhile, or another user's
+        except OSError:  # ended meanwhile, or another user's
             continue
         if b"ORCH_JOB_NAME=" in raw:
             ours = (item for item in raw.split(b"\0") if item.startswith(b"ORCH_"))
@@ -131,7 +137,8 @@ def _running(job_id: str, name: str = "") -> Job:
 def _leaders() -> Iterator[Job]:
     for pid, env in _environments():
         job_id = f"local-{pid}-{_start(pid)}"
-        # Before the launcher has become the script its environment lacks the id; it leads its session from the start.
+        # Before the launcher has become the script its environment lacks the id; it leads its
+        # session from the start.
         if env.get("ORCH_JOB_ID", job_id if _leads(pid) else "") == job_id:
             yield _running(job_id, env["ORCH_JOB_NAME"])
 
@@ -149,12 +156,13 @@ def _started_ms(ticks: int) -> int:
 
 
 def members(job_id: str) -> list[int]:
-    """Pids of everything that carries the job's id, also of what moved to a session of its own."""
+    """Return the pids of all processes with the job's id, also of those in sessions of their
+    own."""
     return [pid for pid, env in _environments() if env.get("ORCH_JOB_ID") == job_id and _start(pid)]
 
 
 def _kill_members(job_id: str) -> bool:
-    """KILL to all members; False when there are none."""
+    """Send KILL to all members; False without any."""
     found = members(job_id)
     for pid in found:
         _send(pid, signal.SIGKILL)

@@ -1,6 +1,8 @@
-"""Slurm, through its commands: sbatch, squeue, scontrol, scancel. The controller uses them in this file only.
+"""Slurm, through its commands: sbatch, squeue, scontrol, scancel. The controller uses them in this
+file only.
 
-Written for Slurm 22.05 to 25.11: fixed formats only (no --json), no accounting database (sacct) needed.
+Written for Slurm 22.05 to 25.11: fixed formats only (no --json), no accounting database (sacct)
+needed.
 """
 
 from __future__ import annotations
@@ -19,18 +21,22 @@ from orchestrator.scheduler.job import Job, JobRequest
 QUERY_S = 20.0
 SUBMIT_S = 60.0
 AFTER_KILL_S = 60.0
-"""How long a job may take to go after a plain scancel (KillWait is 30 s by default), before we call it stuck."""
+"""The longest end of a job after a plain scancel (KillWait is 30 s by default) before we call it
+stuck."""
 
 RECORD, FIELD = "\x1e", "\x1f"
-"""ASCII record and unit separators: job names may hold everything else, newlines too. The name is the last field."""
+"""ASCII record and unit separators: job names may hold everything else, newlines too. The name
+is the last field."""
 FIELDS = "%i", "%T", "%S", "%e", "%N", "%r", "%j"
 FORMAT = RECORD + FIELD.join(FIELDS)
 
 _BEGIN = re.compile(rf"(?:\A|(?<=\n)){RECORD}(?=[0-9_+\[\],%-]+{FIELD})")
-"""Where a record begins: at the beginning of a line, with a job id. Job names of others may hold the separators themselves."""
+"""The start of a record: at the start of a line, with a job id. Job names of others may hold the
+separators themselves."""
 JOB_ID = re.compile(r"^(\d+)(?:;\S*)?$")
 NAMES_LIMIT = 100_000
-"""Bytes of names on one command line. Linux refuses a single argument above 128 KiB (execve(2), MAX_ARG_STRLEN)."""
+"""Bytes of names on one command line. Linux refuses a single argument above 128 KiB (execve(2),
+MAX_ARG_STRLEN)."""
 
 NO_ANSWER = re.compile(
     r"timed out|unable to contact|connection (?:refused|reset)|transport endpoint|zero bytes were transmitted"
@@ -38,21 +44,22 @@ NO_ANSWER = re.compile(
     r"|slurm_?ctld|protocol authentication|munge|signal|rate limit",
     re.IGNORECASE,
 )
-"""Failures that come from the way to the controller or from its load. slurm_errno.c has their texts. The request may
-have arrived all the same, so they mean unknown."""
+"""Failures of the connection to the controller, or of its load. slurm_errno.c has their texts.
+The request may have arrived all the same, so they mean unknown."""
 
 BUSY = re.compile(
     r"resource temporarily unavailable|slurm job queue full|temporarily disabled|rate limit exceeded",
     re.IGNORECASE,
 )
-"""The controller's word that it took nothing now (EAGAIN, MaxJobCount, rl_enable; sbatch.c, slurm_errno.c): safe to ask again."""
+"""The controller's answer that it took nothing now (EAGAIN, MaxJobCount, rl_enable; sbatch.c,
+slurm_errno.c): safe to ask again."""
 
 NO_CLUSTER = re.compile(r"configuration source|slurm\.conf", re.IGNORECASE)
 CLUSTER_HINT = "are you on a login node of the cluster? Otherwise set SLURM_CONF to its slurm.conf"
 
 
 class Slurm:
-    """The cluster that the commands on PATH (and SLURM_CONF) talk to."""
+    """The cluster of the commands on PATH (and of SLURM_CONF)."""
 
     name = "slurm"
 
@@ -61,7 +68,7 @@ class Slurm:
         self._world, self._ask = world, ask
 
     def command(self, request: JobRequest) -> list[str]:
-        """The sbatch call for `request`."""
+        """Return the sbatch call for `request`."""
         return [
             "sbatch",
             "--parsable",
@@ -76,9 +83,9 @@ class Slurm:
     def submit(self, request: JobRequest) -> str:
         """Submit once and return the job id.
 
-        The job gets `request.env` and nothing else of ours: `--export=ALL` exports the environment of sbatch, which is
-        exactly that. (`--export=NAME=VALUE,...` cannot carry a comma.)
-        Raises SchedulerError when Slurm says no, SchedulerBusy when it says "not now", SchedulerUnknown when it cannot be told.
+        The job gets exactly `request.env`: `--export=ALL` exports the environment of sbatch.
+        (`--export=NAME=VALUE,...` cannot carry a comma.) Raises SchedulerError if Slurm refuses,
+        SchedulerBusy for "not now", SchedulerUnknown for an unknown outcome.
         """
         answer = self._ask(self.command(request), timeout_s=SUBMIT_S, env=_with_cluster(request))
         if answer.returncode == 0:
@@ -86,7 +93,8 @@ class Slurm:
         raise _not_taken(answer)
 
     def test(self, request: JobRequest) -> str:
-        """Return what Slurm says when and where the job could start; nothing is submitted. Raises as `submit` does."""
+        """Return Slurm's estimate of time and place of the start; nothing is submitted. Raises
+        as `submit` does."""
         argv = self.command(request)
         answer = self._ask(
             [*argv[:1], "--test-only", *argv[1:]], timeout_s=SUBMIT_S, env=_with_cluster(request)
@@ -96,9 +104,11 @@ class Slurm:
         return answer.words
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
-        """All jobs that Slurm remembers with one of the names or ids, by id: one squeue, however many.
+        """Return all jobs in Slurm's memory with one of the names or ids, by id: one squeue,
+        however many.
 
-        A job leaves Slurm's memory MinJobAge (300 s) after its end. Raises SchedulerUnknown without a readable answer.
+        A job leaves Slurm's memory MinJobAge (300 s) after its end. Raises SchedulerUnknown without
+        a readable answer.
         """
         wanted_names, wanted_ids = frozenset(names), frozenset(ids)
         if not wanted_names and not wanted_ids:
@@ -108,8 +118,9 @@ class Slurm:
 
     def _queue(self, names: frozenset[str], ids: frozenset[str]) -> list[Job]:
         argv = ["squeue", "--noheader", "--all", "--states=all", f"--format={FORMAT}"]
-        # squeue filters after it has loaded every job, so a filter saves output, not work. --jobs fails as a whole when
-        # one id is forgotten, and --jobs with --name means "and": then all jobs are listed and picked from here.
+        # squeue filters after it has loaded every job, so a filter saves output, not work. --jobs
+        # fails as a whole if one id is forgotten, and --jobs with --name means "and": then all jobs
+        # are listed and filtered here.
         joined = ",".join(sorted(names))
         if not ids and len(joined) < NAMES_LIMIT:
             argv.append(f"--name={joined}")
@@ -119,7 +130,7 @@ class Slurm:
         return parse_queue(answer)
 
     def _show(self, failed: Answer) -> list[Job]:
-        """scontrol's word where squeue has none: another program, the same controller."""
+        """Return scontrol's answer if squeue fails: another program, the same controller."""
         answer = self._ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=QUERY_S)
         if answer.returncode != 0:
             lost = NO_CLUSTER.search(failed.stderr)
@@ -129,9 +140,11 @@ class Slurm:
         return parse_show(answer)
 
     def cancel(self, job_id: str, grace_s: float) -> bool:
-        """End the job: TERM to its batch script, which closes the set, and a plain scancel after `grace_s` seconds.
+        """End the job: TERM to its batch script, which closes the set, and a plain scancel after
+        `grace_s` seconds.
 
-        Returns whether the job is over. Raises SchedulerError/SchedulerUnknown when scancel or squeue fails.
+        Return whether the job is over. Raises SchedulerError/SchedulerUnknown if scancel or squeue
+        fails.
         """
         job = self._one(job_id)
         if job is None or not job.alive:
@@ -186,7 +199,7 @@ def _with_cluster(request: JobRequest) -> dict[str, str]:
 
 
 def _not_taken(answer: Answer) -> SchedulerError:
-    """Return the error for an sbatch that failed: not now, refused, or nobody knows."""
+    """Return the error for a failed sbatch: not now, refused, or unknown."""
     if BUSY.search(answer.words):
         return SchedulerBusy(
             f"Slurm takes no job now: {answer.words}", argv=answer.argv, returncode=answer.returncode,
@@ -204,7 +217,8 @@ def _not_taken(answer: Answer) -> SchedulerError:
 
 
 def cluster_name(ask: Callable[..., Answer] = ask) -> str:
-    """Return the name of the cluster that the commands talk to, as its jobs have it in SLURM_CLUSTER_NAME; "" without an answer."""
+    """Return the name of the commands' cluster, as its jobs have it in SLURM_CLUSTER_NAME; ""
+    without an answer."""
     return _cluster_name(os.environ.get("PATH", ""), os.environ.get("SLURM_CONF", ""), ask)
 
 
@@ -224,7 +238,8 @@ def _cluster_name(path: str, conf: str, ask: Callable[..., Answer]) -> str:
 
 
 def _pattern(output: str) -> str:
-    """Return `output` for --output: `%j` in the file's name is the job's id, and in its folder's `%` is a character."""
+    """Return `output` for --output: `%j` in the file's name is the job's id, and in its folder's
+    `%` is a character."""
     folder, slash, name = output.rpartition("/")
     return folder.replace("%", "%%") + slash + name
 
@@ -240,11 +255,11 @@ def _job_id(answer: Answer) -> str:
 
 
 def parse_queue(answer: Answer) -> list[Job]:
-    """Jobs from squeue's output in FORMAT. Raises SchedulerUnknown for anything else."""
+    """Return jobs from squeue's output in FORMAT. Raises SchedulerUnknown for anything else."""
     head, *records = _BEGIN.split(answer.stdout)
     rows = [record.removesuffix("\n").split(FIELD, len(FIELDS) - 1) for record in records]
     ids = {row[0].strip() for row in rows}
-    # One id twice: somebody's job has a name that looks like the record of another job.
+    # One id twice: another user's job has a name that looks like the record of another job.
     if head.strip() or any(len(row) != len(FIELDS) for row in rows) or len(ids) < len(rows):
         raise unknown(answer, "squeue's answer cannot be read")
     return [
@@ -262,7 +277,8 @@ def parse_queue(answer: Answer) -> list[Job]:
 
 
 def parse_show(answer: Answer) -> list[Job]:
-    """Jobs from `scontrol --oneliner show job`. Raises SchedulerUnknown when something else is in it."""
+    """Return jobs from `scontrol --oneliner show job`. Raises SchedulerUnknown for other
+    content."""
     if answer.stdout.startswith("No jobs"):
         return []
     # One job per line, except that a job name may hold line ends.
@@ -292,7 +308,8 @@ def _shown(text: str, answer: Answer) -> Job:
 
 
 def _time_ms(text: str) -> int:
-    """Slurm's time: seconds since 1970 (SLURM_TIME_FORMAT=%s) or local ISO time; 0 for N/A, Unknown and the like."""
+    """Return Slurm's time: seconds since 1970 (SLURM_TIME_FORMAT=%s) or local ISO time; 0 for
+    N/A, Unknown and the like."""
     if text.isdigit():
         return int(text) * 1000
     try:

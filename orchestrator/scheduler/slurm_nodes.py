@@ -1,4 +1,4 @@
-"""What is asked of Slurm about nodes: which are idle (sinfo), and a short allocation of some (salloc)."""
+"""Slurm's nodes: which are idle (sinfo), and a short allocation of some (salloc)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUS
 GRANTED = re.compile(r"^salloc: Granted job allocation \d+", re.MULTILINE)
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
-"""salloc's words when nodes were taken, or went away, since sinfo showed them idle. A request that is still in the
-queue when --immediate ends gets "Connection timed out"."""
+"""salloc's messages for nodes that were taken, or vanished, since sinfo showed them idle. A
+request that is still queued when --immediate ends gets "Connection timed out"."""
 
 _SHARED_OPTIONS = frozenset(
     {
@@ -40,12 +40,13 @@ _SHARED_OPTIONS = frozenset(
         "--nice",
     }
 )
-"""Of sbatch's options, those that mean the same to salloc and matter for a short look."""
+"""Options of sbatch with the same meaning for salloc that matter for a short allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node as Slurm sees it: `state` in its words (idle, mixed, drained, down*, ...), `reason` an operator's."""
+    """A node as Slurm sees it: `state` in its words (idle, mixed, drained, down*, ...), `reason`
+    an operator's."""
 
     name: str
     state: str
@@ -57,12 +58,13 @@ class NodeState:
 
     @property
     def reserved(self) -> bool:
-        """Idle for those who have its reservation; whether that is the site's, salloc knows."""
+        """Return whether it is idle only for its reservation; salloc knows whether that is the
+        site's."""
         return self.state in ("reserved", "idle$", "maint")
 
     @property
     def words(self) -> str:
-        """`drained: bad fan`; the marks behind a state become words."""
+        """Return `drained: bad fan`; the marks behind a state become words."""
         marks = {
             "*": " (does not answer)",
             "~": " (powered down)",
@@ -81,9 +83,9 @@ class NodeState:
 
 
 def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, NodeState]:
-    """The nodes of `partition` (None: the default one) or those called `names`, by name.
+    """Return the nodes of `partition` (None: the default one) or those called `names`, by name.
 
-    Raises SchedulerUnknown without an answer, SchedulerError when there is no such partition or node.
+    Raises SchedulerUnknown without an answer, SchedulerError for an unknown partition or node.
     """
     argv = ["sinfo", "--noheader", "--Node", f"--format=%N{FIELD}%T{FIELD}%P{FIELD}%E"]
     argv += [f"--partition={partition}"] if partition else ["--all"]  # sinfo refuses both
@@ -118,7 +120,7 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
         if len(cells) != 4:
             raise unknown(answer, "sinfo's answer cannot be read")
         name, state, partition, reason = (cell.strip() for cell in cells)
-        # A node is told once for each of its partitions; the star marks the default one.
+        # A node is listed once for each of its partitions; the star marks the default one.
         if not only_default or partition.endswith("*"):
             found[name] = NodeState(
                 name, state.lower(), "" if reason in ("none", "(null)") else reason
@@ -127,9 +129,10 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
 
 
 def partition_limits(partitions: str | None) -> dict[str, int | None]:
-    """The longest job, in minutes, that each of `partitions` (None: the default one) allows; None where there is no limit.
+    """Return the longest job, in minutes, allowed by each of `partitions` (None: the default one);
+    None without a limit.
 
-    Raises SchedulerUnknown without an answer that can be read, SchedulerError when sinfo fails.
+    Raises SchedulerUnknown without a readable answer, SchedulerError if sinfo fails.
     """
     argv = ["sinfo", "--noheader", f"--format=%P{FIELD}%l"]
     argv += [f"--partition={partitions}"] if partitions else ["--all"]
@@ -148,9 +151,10 @@ def partition_limits(partitions: str | None) -> dict[str, int | None]:
 
 
 def minutes_of(text: str) -> int | None:
-    """Slurm's time (`MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM`, `D-HH:MM:SS`) in minutes, rounded up as Slurm does.
+    """Return Slurm's time (`MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM`, `D-HH:MM:SS`) in minutes,
+    rounded up as Slurm does.
 
-    None for no limit. Raises ValueError for anything else.
+    None without a limit. Raises ValueError for anything else.
     """
     if text.lower() in ("infinite", "unlimited"):
         return None
@@ -168,7 +172,8 @@ def minutes_of(text: str) -> int | None:
 def salloc_command(
     nodes: Sequence[str], options: Sequence[str], *, minutes: int, wait_s: int, argv: Sequence[str]
 ) -> list[str]:
-    """salloc for exactly these nodes, within `wait_s` or not at all, that runs `argv` on this host and then lets go."""
+    """Return an salloc of exactly these nodes, within `wait_s` or not at all, that runs `argv`
+    on this host and ends."""
     return [
         "salloc",
         "--job-name=orch-preflight",
@@ -186,5 +191,5 @@ def salloc_command(
 
 
 def shared_options(lines: Sequence[str]) -> list[str]:
-    """Those of a site's further sbatch options that mean the same to salloc."""
+    """Return the site's further sbatch options with the same meaning for salloc."""
     return [line for line in lines if re.split(r"[= ]", line, maxsplit=1)[0] in _SHARED_OPTIONS]

@@ -1,4 +1,5 @@
-"""What is asked of Slurm about a cluster as a whole: partitions (sinfo), accounts (sacctmgr), reservations (scontrol)."""
+"""What is asked of Slurm about a cluster as a whole: partitions (sinfo), accounts (sacctmgr),
+reservations (scontrol)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _GPUS = re.compile(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition: `limit` is its longest job in Slurm's words, `gpus` those of a node by GRES (0: none are declared)."""
+    """A partition: `limit` is its longest job in Slurm's words, `gpus` those of a node by GRES
+    (0: none are declared)."""
 
     name: str
     is_default: bool
@@ -30,7 +32,8 @@ class Partition:
 
 
 def partitions() -> list[Partition]:
-    """Return the partitions that Slurm shows. Raises SchedulerUnknown without an answer, SchedulerError when sinfo fails."""
+    """Return the partitions that Slurm shows. Raises SchedulerUnknown without an answer,
+    SchedulerError when sinfo fails."""
     answer = ask(
         ["sinfo", "--noheader", f"--format=%P{FIELD}%a{FIELD}%l{FIELD}%D{FIELD}%G"],
         timeout_s=QUERY_S,
@@ -68,7 +71,8 @@ def _partitions(answer: Answer) -> list[Partition]:
 
 
 def accounts(user: str) -> list[str]:
-    """Return the accounts of a user, the default one first; [] where Slurm keeps none, or nobody tells."""
+    """Return the accounts of a user, the default one first; [] where Slurm keeps none, or nobody
+    tells."""
     try:
         own = ask(_sacctmgr("associations", f"user={user}", "Account"), timeout_s=QUERY_S)
         default = ask(_sacctmgr("user", user, "DefaultAccount"), timeout_s=QUERY_S)
@@ -88,7 +92,8 @@ def _sacctmgr(what: str, whose: str, column: str) -> list[str]:
 
 
 def reservations(user: str, own_accounts: list[str]) -> list[str]:
-    """Return the active reservations that name the user or an account of theirs; [] when nobody tells."""
+    """Return the active reservations that name the user or an account of theirs; [] when nobody
+    tells."""
     try:
         answer = ask(["scontrol", "--oneliner", "show", "reservation"], timeout_s=QUERY_S)
     except SchedulerError:
