@@ -39,14 +39,14 @@ class ExitCode(IntEnum):
     """The set is not in a state that allows the request (still running, already finished,
     paused)."""
     INTERNAL = 70
-    """A defect of ours; a file with what is known of it is named."""
+    """An internal error; a file with its details is named."""
     INTERRUPTED = 130
-    """Ctrl-C. The job goes on; only the view ended."""
+    """Ctrl-C. The job continues; only the view ended."""
 
 
 class OrchestratorError(Exception):
-    """Base of everything a user can cause. `hint` is the next thing to do, preferably a command
-    to type."""
+    """Base of everything a user can cause. `hint` is the next step, preferably a command to
+    type."""
 
     exit_code = ExitCode.BAD_INPUT
 
@@ -77,7 +77,7 @@ class RenderError(OrchestratorError):
 
 
 class SchedulerError(OrchestratorError):
-    """A scheduler command failed. Keeps what was run and what it said."""
+    """A scheduler command failed. Keeps the command and its output."""
 
     exit_code = ExitCode.SCHEDULER
 
@@ -99,8 +99,7 @@ class SchedulerError(OrchestratorError):
 
 
 class SchedulerUnknown(SchedulerError):
-    """No answer within the time limit, or one that cannot be read. Nothing may be concluded from
-    it."""
+    """No answer within the time limit, or an unreadable one. Nothing may be concluded from it."""
 
     exit_code = ExitCode.UNKNOWN
 
@@ -110,7 +109,7 @@ class SchedulerBusy(SchedulerError):
 
 
 class SetError(OrchestratorError):
-    """A run set's folder does not exist, cannot be read, or is in the wrong state for the
+    """A run set's folder does not exist, is unreadable, or is in the wrong state for the
     request."""
 
     exit_code = ExitCode.SET_STATE
@@ -121,7 +120,7 @@ class InputError(OrchestratorError):
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether the storage is full, read-only or failing: nothing that was typed is wrong
+    """Return whether the storage is full, read-only or failing: not the user's error
     (ExitCode.SET_STATE)."""
     return error.errno in (
         errno.ENOSPC,
@@ -134,9 +133,9 @@ def is_full(error: OSError) -> bool:
 
 
 def did_you_mean(name: str, names: Iterable[str], *, before: str = '"', after: str = '"') -> str:
-    """Return `; did you mean "..."?` with the one of `names` that is closest to `name`, or "".
+    """Return `; did you mean "..."?` with the closest of `names`, or "".
 
-    Upper and lower case are the same; `before` and `after` stand around the name.
+    Case does not matter; `before` and `after` enclose the name.
     """
     from difflib import get_close_matches
 

@@ -1,5 +1,4 @@
-"""How words of others, tables and times are written, for every command and page. Standard
-library only."""
+"""Text of others, tables and times, for every command and page. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,17 +11,16 @@ if TYPE_CHECKING:
     from typing import Any, TextIO
 
 UNSHOWN = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
-"""As a class of characters: what a terminal obeys instead of showing it, lone surrogates (which
-cannot be encoded), and what turns the direction of text around. Not the tab and the ends of
-lines."""
+"""As a class of characters: control characters, lone surrogates (which cannot be encoded), and
+characters that change the direction of text. Not the tab and the ends of lines."""
 _UNSHOWN = re.compile(f"[{UNSHOWN}\r]")
 _UNSHOWN_OR_LINE = re.compile(f"[{UNSHOWN}\t\n\r]")
 
 
 def clean(text: str, *, lines: bool = False) -> str:
-    """Return `text` as a terminal may get it: what is not shown stands there as an escape,
-    `\\x1b`. Names in files and words of logs can be anybody's. Ends of lines and tabs stay with
-    `lines` only: in a table they would forge rows."""
+    """Return `text` as a terminal may get it, with hidden characters as escapes: `\\x1b`. Names
+    in files and texts in logs can be anybody's. Ends of lines and tabs stay with `lines` only:
+    in a table they would forge rows."""
     if text.isprintable():
         return text
     return (_UNSHOWN if lines else _UNSHOWN_OR_LINE).sub(_escape, text)
@@ -33,8 +31,8 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class Cleaned:
-    """A text stream that passes on what is printed as clean() has it, in the characters that its
-    encoding has."""
+    """A text stream that passes on printed text through clean(), in the characters of its
+    encoding."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -50,18 +48,19 @@ class Cleaned:
 
 
 def bare(stream: TextIO) -> TextIO:
-    """Return `stream` as it is for what draws on a terminal itself; the words in the drawing
-    have to be clean."""
+    """Return `stream` itself for code that draws on a terminal; the words in the drawing must be
+    clean."""
     found: TextIO = getattr(stream, "stream", stream)
     return found
 
 
 LONGEST = 4000
-"""Characters of one cell."""
+"""The most characters of one cell."""
 NARROWEST = 12
-"""A column is not folded to less than this."""
+"""The least width of a folded column."""
 ALONE = 0.6
-"""An id that takes more of the screen's width stands alone, above the other cells of its row."""
+"""An id that takes more of the screen's width gets a line of its own, above the other cells of
+its row."""
 INDENT = "    "
 
 # ---- states ----
@@ -84,15 +83,14 @@ _KIND_OF = {
 
 
 class Screen:
-    """Where text goes. `width` in characters, None: no end, as in a pipe. `signs`: "", "ascii"
-    or "unicode"."""
+    """The target of text. `width` in characters, None: endless, as in a pipe. `signs`: "",
+    "ascii" or "unicode"."""
 
     def __init__(self, width: int | None = None, *, colour: bool = False, signs: str = "") -> None:
         self.width, self.colour, self.signs = width, colour, signs
 
     def sign(self, state: str) -> str:
-        """Return a state with its sign: `✓ complete`; as it is where it has none, or here none
-        is shown."""
+        """Return a state with its sign, if it has one and signs are shown: `✓ complete`."""
         kind = _KIND_OF.get(state.replace(" ", "_"))
         return f"{KINDS[kind][self.signs == 'ascii']} {state}" if kind and self.signs else state
 
@@ -108,7 +106,7 @@ PIPE = Screen()
 
 
 def colour_of(state: str) -> str:
-    """Return the SGR code of a state's colour, "" for none."""
+    """Return the SGR code of a state's colour, or ""."""
     kind = _KIND_OF.get(state.replace(" ", "_"))
     return KINDS[kind][2] if kind else ""
 
@@ -117,14 +115,14 @@ def colour_of(state: str) -> str:
 
 
 def cell(value: object) -> str:
-    """Return `value` as it may stand in a table: one line, without what would move the cursor."""
+    """Return `value` for a table: one line, without characters that move the cursor."""
     text = str(value)
     text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
     return text if text.isprintable() else clean(re.sub("[\\t\\n\\r]", " ", text))
 
 
 def width_of(text: str) -> int:
-    """Return how many columns of a terminal `text` takes."""
+    """Return the width of `text` in columns of a terminal."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -143,11 +141,10 @@ def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
 class TextTable:
     """Rows under one header, for any width.
 
-    The first column is what a row is about: it neither breaks nor leaves, so that it can be copied.
-    `right` are columns that end together, `states` those with signs and colours. Where the lines
-    would be too long, the texts of `below` stand indented under their row, then columns leave in
-    the order of `leave`, those that say nothing before; what is still too wide is folded in its
-    column.
+    The first column is the subject of a row: it is never folded or dropped, so that it can be
+    copied. `right` are columns aligned right, `states` those with signs and colours. If the lines
+    are too long, the texts of `below` move, indented, under their row. Then columns are dropped in
+    the order of `leave`, empty ones first. Columns that are still too wide are folded.
     """
 
     def __init__(
@@ -167,8 +164,8 @@ class TextTable:
         )
 
     def lines(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
-        """Return the header and the rows. On a `screen` with a width no line but an id of its
-        own is longer than that."""
+        """Return the header and the rows. On a `screen` with a width no line is longer, except a
+        single id."""
         table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
         shown, under = self._fitting(table, screen)
         widths = {name: self._width(name, table, screen) for name in shown}
@@ -189,14 +186,13 @@ class TextTable:
         texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
         widths = list(map(width_of, texts))
         if name == self.columns[0] and screen.width is not None:
-            # A longer one gets a line for itself, so that it does not take the room of all the
-            # other columns.
+            # A longer one gets its own line, so that it does not take the room of all the other
+            # columns.
             widths = [wide for wide in widths if wide <= screen.width * ALONE]
         return max([width_of(name), *widths])
 
     def _fitting(self, table: list[dict[str, str]], screen: Screen) -> tuple[list[str], list[str]]:
-        """Return the columns that are shown side by side, and those whose texts stand under
-        their rows."""
+        """Return the columns shown side by side, and those whose texts move under their rows."""
         shown, under = list(self.columns), list[str]()
         widths = {name: self._width(name, table, screen) for name in shown}
 
@@ -214,7 +210,7 @@ class TextTable:
         return shown, under
 
     def _fold(self, widths: dict[str, int], width: int) -> None:
-        """Make the widest columns narrower until a line fits. The first one stays as it is."""
+        """Make the widest columns narrower until a line fits. The first stays unchanged."""
         others = list(widths)[1:]
         while others and (more := _sum(widths) - width) > 0:
             widest = max(others, key=widths.__getitem__)
@@ -256,8 +252,8 @@ def _sum(widths: dict[str, int]) -> int:
 
 
 def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[str]:
-    """Return names and values as lines; a value that is too long for the screen is folded beside
-    its name."""
+    """Return names and values as lines; a value too long for the screen is folded next to its
+    name."""
     wide = max((width_of(name) for name, _ in pairs), default=0) + 2
     out = []
     for name, value in pairs:
@@ -274,8 +270,7 @@ def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[st
 
 
 def minutes(value: float | None, missing: str = "-") -> str:
-    """Return minutes as text: three digits, five where runs take seconds; `missing` for what is
-    no number."""
+    """Return minutes as text: three digits, five for runs of seconds; `missing` for None."""
     if value is None or not isfinite(value):
         return missing
     return f"{value:.3f}" if abs(value) >= 1 else f"{value:.5f}"
@@ -304,8 +299,8 @@ def duration(total_s: float, parts: int = 2) -> str:
 
 
 def seconds(value: float | None, missing: str = "-") -> str:
-    """Return a measured time in seconds, with the digits that tell two nodes apart: `4.05 s`,
-    `52.3 s`, `110.2 min`."""
+    """Return a measured time in seconds, with enough digits to compare nodes: `4.05 s`, `52.3
+    s`, `110.2 min`."""
     if value is None:
         return missing
     size = abs(value)

@@ -1,5 +1,5 @@
-"""What is asked of Slurm about a cluster as a whole: partitions (sinfo), accounts (sacctmgr),
-reservations (scontrol)."""
+"""Slurm's facts about a whole cluster: partitions (sinfo), accounts (sacctmgr), reservations
+(scontrol)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GPUS = re.compile(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d+)")
 @dataclass(frozen=True, slots=True)
 class Partition:
     """A partition: `limit` is its longest job in Slurm's words, `gpus` those of a node by GRES
-    (0: none are declared)."""
+    (0: none declared)."""
 
     name: str
     is_default: bool
@@ -32,8 +32,8 @@ class Partition:
 
 
 def partitions() -> list[Partition]:
-    """Return the partitions that Slurm shows. Raises SchedulerUnknown without an answer,
-    SchedulerError when sinfo fails."""
+    """Return Slurm's visible partitions. Raises SchedulerUnknown without an answer,
+    SchedulerError if sinfo fails."""
     answer = ask(
         ["sinfo", "--noheader", f"--format=%P{FIELD}%a{FIELD}%l{FIELD}%D{FIELD}%G"],
         timeout_s=QUERY_S,
@@ -71,8 +71,8 @@ def _partitions(answer: Answer) -> list[Partition]:
 
 
 def accounts(user: str) -> list[str]:
-    """Return the accounts of a user, the default one first; [] where Slurm keeps none, or nobody
-    tells."""
+    """Return the accounts of a user, the default first; [] without accounting, or without an
+    answer."""
     try:
         own = ask(_sacctmgr("associations", f"user={user}", "Account"), timeout_s=QUERY_S)
         default = ask(_sacctmgr("user", user, "DefaultAccount"), timeout_s=QUERY_S)
@@ -92,8 +92,7 @@ def _sacctmgr(what: str, whose: str, column: str) -> list[str]:
 
 
 def reservations(user: str, own_accounts: list[str]) -> list[str]:
-    """Return the active reservations that name the user or an account of theirs; [] when nobody
-    tells."""
+    """Return the active reservations for the user or an account of theirs; [] without an answer."""
     try:
         answer = ask(["scontrol", "--oneliner", "show", "reservation"], timeout_s=QUERY_S)
     except SchedulerError:
@@ -110,7 +109,8 @@ def reservations(user: str, own_accounts: list[str]) -> list[str]:
 
 
 def srun_command(options: list[str], *, wait_s: int, argv: list[str]) -> list[str]:
-    """srun of `argv` on one node, within `wait_s` or not at all, for at most two minutes."""
+    """Return an srun of `argv` on one node, within `wait_s` or not at all, for at most two
+    minutes."""
     return [
         "srun",
         "--job-name=orch-init",
