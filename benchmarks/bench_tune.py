@@ -36,8 +36,7 @@ from orchestrator.nodes.fanout import run_on_nodes
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.ssh import Ssh
 from orchestrator.tuning.hosts import Root, request, tune_hosts
-from orchestrator.tuning.profile import load_profile
-from orchestrator.tuning.script import tunables_script
+from orchestrator.tuning.profile import load_profile, profile_script
 
 KEX = "curve25519-sha256@libssh.org"
 CPUS = 8
@@ -324,7 +323,7 @@ def main() -> None:
     parser.add_argument("--clush-bin", type=Path, help="folder with clush")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    script = tunables_script(load_profile("published"))
+    script = profile_script(load_profile("published"))
     found: dict[str, object] = {"hosts": args.hosts, "rounds": args.rounds}
     with ssh_hosts(args.hosts) as hosts:
         print("best of", args.rounds, "rounds, Ansible once; seconds", file=sys.stderr)

@@ -19,7 +19,9 @@ example:
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import MOST, add_json, add_site, positive, seconds
@@ -30,10 +32,14 @@ from orchestrator.errors import ExitCode, UsageError
 from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
+    from orchestrator.evidence.starts import AttemptStart
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
     from orchestrator.tuning.hosts import HostAnswer, Root
-    from orchestrator.tuning.profile import TuningProfile
+    from orchestrator.tuning.profile import HostSetting, TuningProfile
+    from orchestrator.tuning.rows import HostState, SettingRow
+
+Cells = tuple[str, ...]
 
 _KNOBS = {"states": ("RESULT",), "below": ("PURPOSE",), "leave": ("NEED",)}
 TABLES = {
@@ -49,8 +55,7 @@ FACTS = TextTable("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL", right=("RU
 DRIFT = TextTable(
     "RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT")
 )
-BOOT = frozenset({"cmdline", "acs", "numa_per_socket"})
-"""Settings that only a boot or the BIOS changes: they are checked, and no run can fix them."""
+_OWNER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,119}")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -93,7 +98,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         type=positive,
         default=0,
-        help="apply: the host puts everything back after this time (default: it stays until revert)",
+        help="apply: the host reverts everything after this time (default: until revert)",
     )
     parser.add_argument(
         "--all-owners",
@@ -137,35 +142,32 @@ def run(args: Namespace) -> int:
             f"{args.action} takes no set", hint=f"hosts are named with --nodes {args.set}"
         )
     from orchestrator.tuning.hosts import tune_hosts
-    from orchestrator.tuning.profile import choose_profile, load_profile
-    from orchestrator.tuning.script import tunables_script
+    from orchestrator.tuning.profile import choose_profile, load_profile, profile_script
 
     profile = load_profile(args.profile or choose_profile(args.workload, args.round))
     nodes, transport = _hosts(args)
     action = "revert-all" if args.action == "revert" and args.all_owners else args.action
-    answers = {
-        answer.node: answer
-        for answer in tune_hosts(
-            nodes,
-            tunables_script(profile),
-            action,
-            transport=transport,
-            owner=_owner(args.owner),
-            root=_root(args),
-            hold_seconds=args.hold,
-            timeout_s=args.timeout,
-            limit=args.parallel,
-        )
-    }
-    ordered = [answers[node.name] for node in nodes]
+    work = tune_hosts(
+        nodes,
+        profile_script(profile),
+        action,
+        transport=transport,
+        owner=_owner(args.owner),
+        root=_root(args),
+        hold_seconds=args.hold,
+        timeout_s=args.timeout,
+        limit=args.parallel,
+    )
+    by_node = {answer.node: answer for answer in work}
+    answers = [by_node[node.name] for node in nodes]
     if args.json:
-        print_json("tune", _document(args.action, profile, ordered))
+        print_json("tune", _document(args.action, profile, answers))
     else:
-        _print(args.action, profile, ordered)
-    return _exit_code(ordered)
+        _print(args.action, profile, answers)
+    return _exit_code(answers)
 
 
-# ---- the request ----
+# ---- arguments ----
 
 
 def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
@@ -173,36 +175,22 @@ def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
 
     from orchestrator.nodes.fanout import choose_transport
     from orchestrator.nodes.names import NamedNode, for_commands, parse_nodes
-    from orchestrator.nodes.ssh import Ssh
-    from orchestrator.nodes.transport import Srun, ThisHost
+    from orchestrator.nodes.transport import ThisHost
 
-    job, listed = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_NODELIST", "")
-    names = args.nodes or (listed if args.via in ("auto", "srun") and job else "")
-    if not names:
-        if args.via in ("ssh", "srun"):
-            raise UsageError(
-                f"--via {args.via} needs hosts", hint="name them with --nodes node[1-8]"
-            )
-        return [NamedNode(socket.gethostname().partition(".")[0] or "localhost")], ThisHost()
-    nodes = for_commands(parse_nodes(names))
-    if args.via == "local":
-        return nodes, ThisHost()
-    if args.via == "srun":
-        if not job:
-            raise UsageError(
-                "--via srun works inside a Slurm allocation only",
-                hint="salloc -N2, then this command in its shell",
-            )
-        return nodes, Srun(job)
-    return nodes, Ssh(config_file=args.ssh_config) if args.via == "ssh" else choose_transport(
-        ssh_config=args.ssh_config
-    )
+    names = args.nodes
+    if not names and args.via in ("auto", "srun") and os.environ.get("SLURM_JOB_ID"):
+        names = os.environ.get("SLURM_JOB_NODELIST", "")
+    if names:
+        nodes = for_commands(parse_nodes(names))
+        return nodes, choose_transport(args.via, ssh_config=args.ssh_config)
+    if args.via in ("ssh", "srun"):
+        raise UsageError(f"--via {args.via} needs hosts", hint="name them with --nodes node[1-8]")
+    name = socket.gethostname().partition(".")[0] or "localhost"
+    return [NamedNode(name)], ThisHost()
 
 
 def _owner(name: str) -> str:
-    import re
-
-    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,119}", name):
+    if not _OWNER.fullmatch(name):
         raise UsageError(
             f"--owner: {name!r} is not a name; accepted: letters, digits, '_', '.' and '-'"
         )
@@ -213,16 +201,7 @@ def _root(args: Namespace) -> Root:
     from orchestrator.tuning.hosts import Root
 
     if args.sudo_password_fd is not None:
-        try:
-            with os.fdopen(
-                os.dup(args.sudo_password_fd), encoding="utf-8", errors="surrogateescape"
-            ) as source:
-                return Root(True, source.readline().rstrip("\n"))
-        except OSError as error:
-            raise UsageError(
-                f"--sudo-password-fd {args.sudo_password_fd}: {error.strerror}",
-                hint="open it in the shell: ... --sudo-password-fd 3 3< <(pass show cluster/sudo)",
-            ) from error
+        return Root(True, _password_from(args.sudo_password_fd))
     if args.ask_sudo_password:
         from getpass import getpass
 
@@ -230,7 +209,19 @@ def _root(args: Namespace) -> Root:
     return Root(args.sudo)
 
 
-# ---- the answers ----
+def _password_from(descriptor: int) -> str:
+    """Return the first line of a descriptor, which stays open. Raises UsageError."""
+    try:
+        with os.fdopen(os.dup(descriptor), encoding="utf-8", errors="surrogateescape") as source:
+            return source.readline().rstrip("\n")
+    except OSError as error:
+        raise UsageError(
+            f"--sudo-password-fd {descriptor}: {error.strerror}",
+            hint="open it in the shell: ... --sudo-password-fd 3 3< <(pass show cluster/sudo)",
+        ) from error
+
+
+# ---- output ----
 
 
 def _exit_code(answers: list[HostAnswer]) -> int:
@@ -240,48 +231,27 @@ def _exit_code(answers: list[HostAnswer]) -> int:
 
 
 def _document(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> dict[str, object]:
+    nodes = []
+    for answer in answers:
+        status = {"status": answer.state.to_json()} if action == "status" else {}
+        nodes.append(answer.to_json() | status)
     return {
         "action": action,
         "profile": profile.name,
-        "knobs": [
-            {
-                "knob": one.name,
-                "kind": one.kind,
-                "target": one.target,
-                "wanted": one.wanted,
-                "set": one.set,
-                "root": one.root,
-                "need": "required" if one.required else "optional",
-                "purpose": one.purpose,
-                "source": one.source,
-            }
-            for one in profile.tunables
-        ],
-        "nodes": [
-            {
-                "node": answer.node,
-                "ok": answer.ok,
-                "answered": answer.answered,
-                "problem": answer.problem,
-                "note": answer.note,
-                "seconds": round(answer.seconds, 3),
-                "rows": [row.to_json() for row in answer.rows],
-                **({"status": answer.state.to_json()} if action == "status" else {}),
-            }
-            for answer in answers
-        ],
+        "knobs": [setting.to_json() for setting in profile.settings],
+        "nodes": nodes,
     }
 
 
 def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> None:
-    """Print a table for all hosts with the same rows; hosts without an answer last."""
+    """Print a table for hosts with equal results; hosts without a result are last."""
     from orchestrator.nodes.names import fold
 
-    alike: dict[tuple[tuple[str, ...], ...], list[HostAnswer]] = {}
+    groups: dict[tuple[Cells, ...], list[HostAnswer]] = {}
     for answer in answers:
         if not answer.problem:
-            alike.setdefault(_cells(action, profile, answer), []).append(answer)
-    for cells, group in alike.items():
+            groups.setdefault(tuple(_cells(action, profile, answer)), []).append(answer)
+    for cells, group in groups.items():
         names = fold([answer.node for answer in group])
         print(f"{names} ({len(group)} hosts)" if len(group) > 1 else names)
         if cells:
@@ -296,38 +266,43 @@ def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> No
             note(f"{answer.node}: {answer.problem}")
 
 
-def _cells(action: str, profile: TuningProfile, answer: HostAnswer) -> tuple[tuple[str, ...], ...]:
+def _cells(action: str, profile: TuningProfile, answer: HostAnswer) -> Iterator[Cells]:
     if action == "status":
-        state = answer.state
-        return (
-            *(
-                ("owner", str(one["name"]), str(one["state"]), f"pid {one['pid']}")
-                for one in state.owners
-            ),
-            *((("watchdog", "", "alive", f"pid {state.watchdog}"),) if state.watchdog else ()),
-            *(
-                ("remembered", one["knob"], f"{one['before']} (now {one['now']})", one["target"])
-                for one in state.remembered
-            ),
-        )
-    known = {one.name: one for one in profile.tunables}
-    made = []
+        yield from _status_cells(answer.state)
+        return
+    settings = {setting.name: setting for setting in profile.settings}
     for row in answer.rows:
-        tunable = known.get(row.knob)
-        result = (
-            "boot" if row.result == "failed" and tunable and tunable.kind in BOOT else row.result
-        )
-        middle = {
-            "plan": (row.before, result, row.need, tunable.purpose if tunable else ""),
-            "apply": (row.before, row.after, result, row.need),
-            "verify": (row.after, result, row.need),
-            "revert": (row.before, row.after, result, row.target),
-        }[action]
-        made.append((row.knob, row.wanted, *middle))
-    return tuple(made)
+        yield _row_cells(action, row, settings.get(row.knob))
 
 
-# ---- a set ----
+def _status_cells(state: HostState) -> Iterator[Cells]:
+    for owner in state.owners:
+        yield "owner", str(owner["name"]), str(owner["state"]), f"pid {owner['pid']}"
+    if state.watchdog:
+        yield "watchdog", "", "alive", f"pid {state.watchdog}"
+    for value in state.remembered:
+        text = f"{value['before']} (now {value['now']})"
+        yield "remembered", value["knob"], text, value["target"]
+
+
+def _row_cells(action: str, row: SettingRow, setting: HostSetting | None) -> Cells:
+    from orchestrator.tuning.documents import BOOT_KINDS
+
+    needs_boot = setting is not None and setting.kind in BOOT_KINDS
+    result = "boot" if row.result == "failed" and needs_boot else row.result
+    match action:
+        case "plan":
+            purpose = setting.purpose if setting else ""
+            return row.knob, row.wanted, row.before, result, row.need, purpose
+        case "apply":
+            return row.knob, row.wanted, row.before, row.after, result, row.need
+        case "verify":
+            return row.knob, row.wanted, row.after, result, row.need
+        case _:
+            return row.knob, row.wanted, row.before, row.after, result, row.target
+
+
+# ---- facts of a set ----
 
 
 def _facts(args: Namespace) -> int:
@@ -337,52 +312,52 @@ def _facts(args: Namespace) -> int:
 
     root = chosen_set(args).layout.root
     evidence = SetEvidence(root)
-    starts, drifted = attempt_starts(evidence), drifts(evidence)
+    starts = attempt_starts(evidence)
+    drifted = drifts(evidence)
     different = differences(starts)
     if args.json:
         print_json(
             "tune-facts",
             {
                 "set": str(root),
-                "differences": [one.to_json() for one in different],
-                "drift": [one.to_json() for one in drifted],
-                "attempts": [
-                    {
-                        "run": one.run,
-                        "attempt": one.attempt,
-                        "facts": one.facts,
-                        "caches": {
-                            node: {
-                                "ready_ms": cache.ready_ms,
-                                "before_kib": cache.before_kib,
-                                "after_kib": cache.after_kib,
-                            }
-                            for node, cache in one.caches.items()
-                        },
-                    }
-                    for one in starts
-                ],
+                "differences": [difference.to_json() for difference in different],
+                "drift": [drift.to_json() for drift in drifted],
+                "attempts": [_start_document(start) for start in starts],
             },
         )
     else:
         print(f"{len(starts)} attempts of {root.name} told their facts")
         if different:
-            rows = [
-                (one.run, one.attempt, one.node, one.field, one.value, one.usual)
-                for one in different
-            ]
-            print_table(FACTS, rows)
+            print_table(
+                FACTS,
+                [
+                    (fact.run, fact.attempt, fact.node, fact.field, fact.value, fact.usual)
+                    for fact in different
+                ],
+            )
         if drifted:
             print_table(
                 DRIFT,
                 [
-                    (one.run, one.attempt, one.node, one.knob, one.wanted, one.found)
-                    for one in drifted
+                    (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found)
+                    for drift in drifted
                 ],
             )
         if not different and not drifted:
             print("all nodes and runs are the same experiment, and no knob drifted")
     return ExitCode.NO_SCORE if different or drifted else ExitCode.OK
+
+
+def _start_document(start: AttemptStart) -> dict[str, object]:
+    caches = {
+        node: {
+            "ready_ms": cache.ready_ms,
+            "before_kib": cache.before_kib,
+            "after_kib": cache.after_kib,
+        }
+        for node, cache in start.caches.items()
+    }
+    return {"run": start.run, "attempt": start.attempt, "facts": start.facts, "caches": caches}
 
 
 COMMAND = Command(

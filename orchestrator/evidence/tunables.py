@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.tuning.rows import KnobRow, parse_rows
+from orchestrator.tuning.rows import SettingRow, parse_rows
 
 _STATES = frozenset({"ok", "failed", "unsupported"})
 
@@ -37,7 +37,7 @@ def read_tunables(evidence: SetEvidence) -> tuple[TunableReading, ...]:
     return tuple(TunableReading(*words, tuple(nodes)) for words, nodes in rows)
 
 
-def _last_words(rows: Iterable[KnobRow]) -> list[tuple[str, str, str, str, str]]:
+def _last_words(rows: Iterable[SettingRow]) -> list[tuple[str, str, str, str, str]]:
     """Return per setting `before` of its first row, and the rest of its last row. `revert` does
     not count."""
     found: dict[str, tuple[str, str, str, str, str]] = {}

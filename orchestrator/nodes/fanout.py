@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.names import NamedNode
-from orchestrator.nodes.transport import NodeAnswer, Srun, Transport
+from orchestrator.nodes.transport import NodeAnswer, Srun, ThisHost, Transport
 
 LIMIT = 16
 """Default number of nodes at a time."""
@@ -78,11 +78,22 @@ def each(
 
 
 def choose_transport(
-    env: Mapping[str, str] | None = None, *, ssh_config: str | None = None
+    via: str = "auto", *, ssh_config: str | None = None, env: Mapping[str, str] | None = None
 ) -> Transport:
-    """Return srun inside a Slurm allocation, else SSH."""
+    """Return the transport `via`: local, ssh, srun or auto.
+
+    auto is srun inside a Slurm allocation, else ssh. Raises UsageError for srun outside an allocation.
+    """
     job = (os.environ if env is None else env).get("SLURM_JOB_ID", "")
-    if job.isdecimal():
+    in_allocation = job.isdecimal()
+    if via == "local":
+        return ThisHost()
+    if via == "srun" or (via == "auto" and in_allocation):
+        if not in_allocation:
+            raise UsageError(
+                "--via srun works inside a Slurm allocation only",
+                hint="salloc -N2, then this command in its shell",
+            )
         return Srun(job)
     from orchestrator.nodes.ssh import Ssh
 

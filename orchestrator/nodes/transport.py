@@ -79,7 +79,8 @@ class Transport(Protocol):
     ) -> NodeAnswer:
         """Run `argv` on `node` with `stdin` and return its answer.
 
-        Failures of the node do not raise. The command is ended after `timeout_s`, or as soon as `stopped` is set.
+        Failures of the node do not raise. The command is ended after `timeout_s`, or when `stopped`
+        is set.
         """
         ...
 

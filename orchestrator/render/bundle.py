@@ -17,7 +17,7 @@ from orchestrator.render.network import network_values
 from orchestrator.render.origins import ORIGINS, origins_table
 from orchestrator.render.readme import shown_values
 from orchestrator.resources import data_dir
-from orchestrator.tuning.script import SCRIPT, profile_for, tunables_script
+from orchestrator.tuning.profile import SCRIPT, profile_for, profile_script
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -66,7 +66,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     values |= shown_values(entry, values)
     files: Files = {name: _render(environment, f"{name}.j2", values) for name in _RENDERED}
     files[entry.config_file] = _render(environment, "config.sh.j2", values)
-    files[SCRIPT] = tunables_script(profile_for(entry))
+    files[SCRIPT] = profile_script(profile_for(entry))
     files.update({name: (templates / name).read_bytes() for name in _PLAIN})
     files.update(_package(entry))
     files.update(_code(entry.workload))

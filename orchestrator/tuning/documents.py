@@ -1,5 +1,7 @@
-"""The YAML documents of systems/host_settings/: profiles and their choice. docs/tuning.md
-explains every key."""
+"""The YAML documents of systems/host_settings/: profiles, and their choice.
+
+docs/tuning.md explains every key.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,9 @@ from orchestrator.model.part import DocumentPart
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
 _KNOB = re.compile(r"[a-z][a-z0-9_]{0,60}")
-# The script expands a path unquoted (it may be a pattern): no other character of the shell may be
-# in it.
+# The script expands a path without quotes, as a pattern: no other character may be special in bash.
 _PATH = re.compile(r"/(proc|sys)/[A-Za-z0-9_./:*?\[\]-]+")
-# A process's folder leads out of /proc (root, cwd, fd).
+# Links in a process's folder lead out of /proc (root, cwd, fd).
 _PROCESS = re.compile(r"/+proc/+(\./+)*(self|thread-self|[0-9*?\[])")
 _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -50,7 +51,8 @@ def _setting(text: str) -> str:
 def _value(text: str) -> str:
     if "|" in text or "\t" in text or "," in text:
         raise refuse(
-            f"{text!r} holds a '|', a ',' or a tab; write several accepted values as the list any_of"
+            f"{text!r} holds a '|', a ',' or a tab; "
+            "write several accepted values as the list any_of"
         )
     return text
 
@@ -69,13 +71,14 @@ KIND_KEYS = {
     "acs": "",
     "numa_per_socket": "",
 }
-"""Each kind's own key."""
-LOOK_ONLY = ("cmdline", "acs", "numa_per_socket")
+"""The key that names the target of a kind."""
+WITHOUT_VALUE = {"module": "loaded", "acs": "off"}
+BOOT_KINDS = frozenset({"cmdline", "acs", "numa_per_socket"})
+"""Kinds that only a boot or the BIOS changes: they are checked, never set."""
 
 
 class Knob(DocumentPart):
-    """One setting. `value` is set, verified and reverted; `any_of` (accepted values) is only
-    checked."""
+    """One setting. `value` is set, verified and reverted; `any_of` is only checked."""
 
     name: Annotated[str, AfterValidator(_knob)]
     kind: Literal[
@@ -106,21 +109,20 @@ class Knob(DocumentPart):
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Knob:
-        own = KIND_KEYS[self.kind]
         for name in filter(None, KIND_KEYS.values()):
-            if (getattr(self, name) is not None) != (name == own):
-                raise refuse(
-                    f"a knob of kind {self.kind} "
-                    + (f"needs the key {name}" if name == own else f"has no key {name}")
-                )
-        if self.kind in ("module", "acs"):
+            needed = name == KIND_KEYS[self.kind]
+            if needed and getattr(self, name) is None:
+                raise refuse(f"a knob of kind {self.kind} needs the key {name}")
+            if not needed and getattr(self, name) is not None:
+                raise refuse(f"a knob of kind {self.kind} has no key {name}")
+        if self.kind in WITHOUT_VALUE:
             if self.value or self.any_of:
                 raise refuse(
-                    f"a knob of kind {self.kind} has no value: it is {'loaded' if self.kind == 'module' else 'off'}"
+                    f"a knob of kind {self.kind} has no value: it is {WITHOUT_VALUE[self.kind]}"
                 )
         elif (self.value is None) == (self.any_of is None):
             raise refuse("a knob needs either value (to be set) or any_of (to be looked at)")
-        if self.kind in LOOK_ONLY and self.value is not None:
+        if self.kind in BOOT_KINDS and self.value is not None:
             raise refuse(
                 f"a knob of kind {self.kind} can only be looked at; write any_of instead of value"
             )

@@ -8,27 +8,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
-from orchestrator.tuning.rows import HostState, KnobRow, is_complete, parse_rows, parse_status
-from orchestrator.tuning.script import SCRIPT
+from orchestrator.tuning.profile import SCRIPT
+from orchestrator.tuning.rows import HostState, SettingRow, is_complete, parse_rows, parse_status
 
 if TYPE_CHECKING:
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import NodeAnswer, Transport
 
 ACTIONS = ("plan", "apply", "verify", "revert", "revert-all", "status")
+_WITH_OWNER = frozenset({"apply", "revert"})
 _CHANGES = frozenset({"apply", "revert", "revert-all"})
+_PASSED = ("ORCH_TUNABLES_ROOT", "ORCH_TUNABLES_STATE")
+"""Variables of the caller that the script gets: folders of rehearsals and tests."""
 _BEGIN = "#begin"
 # `bash -s` would read the script from the pipe byte by byte; this reads it at once.
 _RUN = 'eval "$(cat)"'
-# sudo reads the password's line only if it needs it. It must never run as a command: commands start
-# after a marker line.
-_RUN_AFTER_PASSWORD = f'while IFS= read -r line && [[ $line != "{_BEGIN}" ]]; do :; done; {_RUN}'
+# sudo reads the line of the password only if it needs it, and that line must never run as a
+# command: commands start after a marker line.
+_SKIP_PASSWORD = f'while IFS= read -r line && [[ $line != "{_BEGIN}" ]]; do :; done'
+_RUN_AFTER_PASSWORD = f"{_SKIP_PASSWORD}; {_RUN}"
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """How to become root on a host. `sudo` False: the login is root; `password` None: sudo must
-    not ask."""
+    """How to become root on a host: by login unless `sudo`, with `password` unless None."""
 
     sudo: bool = False
     password: str | None = None
@@ -36,10 +39,10 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """The result of one host. `problem`: why it has no rows, "" if the script ran to its end."""
+    """The result of a host. `problem` is the reason for missing rows, else ""."""
 
     node: str
-    rows: tuple[KnobRow, ...]
+    rows: tuple[SettingRow, ...]
     state: HostState
     problem: str = ""
     answered: bool = True
@@ -49,6 +52,17 @@ class HostAnswer:
     @property
     def ok(self) -> bool:
         return not self.problem and not any(row.broken for row in self.rows)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "node": self.node,
+            "ok": self.ok,
+            "answered": self.answered,
+            "problem": self.problem,
+            "note": self.note,
+            "seconds": round(self.seconds, 3),
+            "rows": [row.to_json() for row in self.rows],
+        }
 
 
 def tune_hosts(
@@ -63,10 +77,10 @@ def tune_hosts(
     timeout_s: float = 60.0,
     limit: int = 16,
 ) -> Iterator[HostAnswer]:
-    """Run one action of a profile's script on every host and yield the results as they arrive.
+    """Run an action of a profile's script on every host and yield results as they arrive.
 
-    `hold_seconds`: the host itself reverts the settings after this time; 0: they stay until
-    `revert`. Raises UsageError for an unknown action; failures on a host are in its result.
+    The host itself reverts the settings after `hold_seconds`, unless 0. Failures of a host are the
+    `problem` of its result. Raises UsageError for an unknown action.
     """
     from orchestrator.nodes.fanout import run_on_nodes
 
@@ -88,21 +102,19 @@ def request(
     hold_seconds: int = 0,
     env: Mapping[str, str] | None = None,
 ) -> tuple[list[str], bytes]:
-    """Return the command for a host and its standard input. The password is in no command and no
-    environment."""
+    """Return the command for a host and its standard input, which alone holds the password."""
     import shlex
 
     env = os.environ if env is None else env
     values = {"ORCH_OWNER_PID": "0", "ORCH_OWNER_S": str(hold_seconds)}
-    values |= {
-        name: env[name] for name in ("ORCH_TUNABLES_ROOT", "ORCH_TUNABLES_STATE") if env.get(name)
-    }
-    text = "".join(
-        f"{name}={shlex.quote(value)}\n" for name, value in values.items()
-    ).encode() + compact(script)
-    words = [SCRIPT, action, *([owner] if action in ("apply", "revert") else [])]
+    values |= {name: env[name] for name in _PASSED if env.get(name)}
+    assignments = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+    text = assignments.encode() + compact(script)
+    words = [SCRIPT, action]
+    if action in _WITH_OWNER:
+        words.append(owner)
     if not root.sudo:
-        # As an argument it needs no reading process and no second packet; sudo would log all of it.
+        # An argument saves a reading process and a packet. With sudo it would end in a log.
         return ["bash", "-c", text.decode("utf-8", "surrogateescape"), *words], b""
     if root.password is None:
         return ["sudo", "-n", "--", "bash", "-c", _RUN, *words], text
@@ -113,9 +125,9 @@ def request(
 
 
 def compact(script: bytes) -> bytes:
-    """Return the script without comments and indentation: bash reads it once per host and action.
+    """Return the script without comments and indentation, which bash reads for every action.
 
-    The script has no multi-line strings (a test checks that), so a line is never part of a string.
+    The script has no strings of several lines; a test checks that.
     """
     lines = (line.strip() for line in script.splitlines())
     return b"\n".join(line for line in lines if line and not line.startswith(b"#")) + b"\n"
@@ -125,12 +137,14 @@ def _host_answer(answer: NodeAnswer, action: str) -> HostAnswer:
     lines = answer.text.splitlines()
     rows = tuple(parse_rows(lines)) if action != "status" else ()
     state = parse_status(lines) if action == "status" else HostState()
-    problem = answer.problem
-    if not problem and answer.returncode not in (0, 1):
+    problem = ""
+    note = ""
+    code = answer.returncode
+    # With 1 and without rows, the shell or sudo ended before the script.
+    if not answer.answered or code not in (0, 1) or (code == 1 and not rows):
         problem = answer.message
-    elif not problem and answer.returncode == 1 and not rows:
-        problem = answer.message  # the shell or sudo ended before the script
-    elif not problem and answer.returncode == 0 and action in _CHANGES and not is_complete(lines):
+    elif code == 0 and action in _CHANGES and not is_complete(lines):
         problem = f"the {action} ended before it was complete; repeat the command"
-    note = "" if problem else answer.message if answer.stderr.strip() else ""
+    elif answer.complaints:
+        note = answer.message
     return HostAnswer(answer.node, rows, state, problem, answer.answered, answer.seconds, note)

@@ -1,4 +1,7 @@
-"""Profiles of host settings, read from YAML and flattened for the script."""
+"""Profiles of host settings, read from YAML, and the bash script that a profile becomes.
+
+The script is runtime_tunables.sh of a bundle, and `orchestrator tune` runs it on hosts.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,24 @@ from orchestrator.errors import UsageError
 from orchestrator.resources import data_dir, user_path
 
 if TYPE_CHECKING:
+    from orchestrator.model.entry import Entry
     from orchestrator.tuning.documents import Knob, Profile
 
 MAX_DEPTH = 8
+SCRIPT = "runtime_tunables.sh"
+CPUS = "/sys/devices/system/cpu/cpu[0-9]*"
+FOLDER = "systems/host_settings"
 
 
 @dataclass(frozen=True, slots=True)
-class Tunable:
-    """One setting. `wanted` joins the accepted values with `|`; `set` False: checked, never
-    changed."""
+class HostSetting:
+    """One setting. `wanted` joins the accepted values with `|`."""
 
     name: str
     kind: str
     """The script's kinds: file, gpu, module, service, cmdline, acs or numa_per_socket."""
-    set: bool
+    changes: bool
+    """Whether `apply` sets it; otherwise it is only checked."""
     target: str
     """File or pattern, module, or unit; "-" if the kind needs no target."""
     wanted: str
@@ -33,82 +40,91 @@ class Tunable:
     source: str
 
     @property
+    def need(self) -> str:
+        return "required" if self.required else "optional"
+
+    @property
     def line(self) -> str:
-        """Return the setting as a line of the script's KNOBS."""
-        return "\t".join(
-            (
-                self.name,
-                self.kind,
-                "set" if self.set else "look",
-                self.target,
-                self.wanted,
-                "required" if self.required else "optional",
-            )
-        )
+        """The setting as a line of the script's KNOBS."""
+        action = "set" if self.changes else "look"
+        return "\t".join((self.name, self.kind, action, self.target, self.wanted, self.need))
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "knob": self.name,
+            "kind": self.kind,
+            "target": self.target,
+            "wanted": self.wanted,
+            "set": self.changes,
+            "root": self.root,
+            "need": self.need,
+            "purpose": self.purpose,
+            "source": self.source,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class TuningProfile:
-    """A named list of settings, in the order of application."""
+    """A named list of settings, in the order of application. `files` are its documents."""
 
     name: str
     title: str
-    tunables: tuple[Tunable, ...]
+    settings: tuple[HostSetting, ...]
     files: tuple[str, ...]
-    """Its documents, included ones as well."""
 
 
 def load_profile(name: str) -> TuningProfile:
-    """Return the profile `name`: a shipped one, or a YAML file if the name has a slash or ends in
-    .yaml.
+    """Return the shipped profile `name`, or that of a YAML file (with a slash, or ending in .yaml).
 
     Raises UsageError for an unknown name, DescriptorError with every problem of a document.
     """
-    profile, tunables, files = _read(_path_of(name, None), ())
-    seen: dict[str, Tunable] = {}
-    for tunable in tunables:
-        seen[tunable.name] = tunable  # a later document wins, at the place of the earlier one
-    return TuningProfile(
-        profile.name, profile.title, tuple(seen.values()), tuple(str(path) for path in files)
-    )
+    profile, settings, files = _read(_path_of(name, None), ())
+    # A later document wins, at the place of the earlier one.
+    by_name = {setting.name: setting for setting in settings}
+    paths = tuple(str(path) for path in files)
+    return TuningProfile(profile.name, profile.title, tuple(by_name.values()), paths)
 
 
 def profile_names() -> list[str]:
     """Return the names of the shipped profiles."""
-    return sorted(
-        path.stem
-        for path in data_dir("systems/host_settings").glob("*.yaml")
-        if path.stem != "choice"
-    )
+    names = sorted(path.stem for path in data_dir(FOLDER).glob("*.yaml"))
+    return [name for name in names if name != "choice"]
 
 
 def choose_profile(workload: str = "", round: str = "") -> str:
-    """Return the profile's name for a workload and round, from host_settings/choice.yaml."""
+    """Return the name of the profile for a workload and round, from choice.yaml."""
     from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Choice
 
-    document = read(data_dir("systems/host_settings") / "choice.yaml")
+    document = read(data_dir(FOLDER) / "choice.yaml")
     choice = checked(document, validate(document, Choice))
-    own = choice.workloads.get(workload)
-    if own and (found := own.rounds.get(round) or own.default):
-        return found
-    return choice.rounds.get(round, choice.default)
+    per_round = choice.workloads.get(workload)
+    name = (per_round.rounds.get(round) or per_round.default) if per_round else None
+    return name or choice.rounds.get(round, choice.default)
 
 
-def _path_of(name: str, beside: Path | None) -> Path:
+def profile_for(entry: Entry) -> TuningProfile:
+    """Return the profile of the entry's site, else that of its workload and round."""
+    return load_profile(entry.site.tuning.profile or choose_profile(entry.workload, entry.round))
+
+
+def _path_of(name: str, folder: Path | None) -> Path:
+    """Return the document of profile `name`, which `folder` has, or is shipped."""
     if "/" in name or name.endswith((".yaml", ".yml")):
         return user_path(name)
-    for folder in filter(None, (beside, data_dir("systems/host_settings"))):
-        if (folder / f"{name}.yaml").is_file() and name != "choice":
-            return folder / f"{name}.yaml"
+    for parent in filter(None, (folder, data_dir(FOLDER))):
+        path = parent / f"{name}.yaml"
+        if path.is_file() and name != "choice":
+            return path
     raise UsageError(
         f"there is no tuning profile {name}; there are: {', '.join(profile_names())}",
         hint="give a file of your own as ./my_profile.yaml",
     )
 
 
-def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[Tunable], list[Path]]:
+def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[HostSetting], list[Path]]:
+    """Return the document `path`, and the settings and files of it and of those it extends."""
     from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Profile
@@ -116,55 +132,51 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[Tunable], 
     document = read(path)
     profile = validate(document, Profile)
     names = [knob.name for knob in profile.knobs] if profile else []
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            document.add(("knobs", place, "name"), f"the knob {name} stands twice")
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            document.add(("knobs", number, "name"), f"the knob {name} stands twice")
     if path in above or len(above) > MAX_DEPTH:
         document.add(("extends",), "the profile extends itself")
     profile = checked(document, profile)
-    tunables: list[Tunable] = []
+    settings: list[HostSetting] = []
     files = [path]
     for name in profile.extends:
-        _, more, read_files = _read(_path_of(name, path.parent), (*above, path))
-        tunables += more
-        files += read_files
-    tunables += [tunable_of(knob, profile.source) for knob in profile.knobs]
-    return profile, tunables, files
+        _, more_settings, more_files = _read(_path_of(name, path.parent), (*above, path))
+        settings += more_settings
+        files += more_files
+    settings += [_setting_of(knob, profile.source) for knob in profile.knobs]
+    return profile, settings, files
 
 
-def tunable_of(knob: Knob, source: str) -> Tunable:
-    """Flatten a document's setting: every kind in /proc or /sys becomes a file."""
-    kind, target = _place(knob)
-    wanted = (
-        {"module": "loaded", "acs": "off"}.get(knob.kind)
-        or knob.value
-        or "|".join(knob.any_of or [])
-    )
+def _setting_of(knob: Knob, source: str) -> HostSetting:
+    kind, target = _kind_and_target(knob)
+    implied = {"module": "loaded", "acs": "off"}.get(knob.kind)
     changes = knob.value is not None or knob.kind == "module"
-    return Tunable(
-        knob.name,
-        kind,
-        changes,
-        target,
-        wanted,
-        knob.need == "required",
-        (changes or knob.kind == "acs") if knob.root is None else knob.root,
-        knob.purpose,
-        knob.source or source,
+    needs_root = changes or knob.kind == "acs"
+    return HostSetting(
+        name=knob.name,
+        kind=kind,
+        changes=changes,
+        target=target,
+        wanted=implied or knob.value or "|".join(knob.any_of or []),
+        required=knob.need == "required",
+        root=needs_root if knob.root is None else knob.root,
+        purpose=knob.purpose,
+        source=knob.source or source,
     )
 
 
-def _place(knob: Knob) -> tuple[str, str]:
-    cpus = "/sys/devices/system/cpu/cpu[0-9]*"
+def _kind_and_target(knob: Knob) -> tuple[str, str]:
+    """Return the script's kind and target: every document kind in /proc or /sys is a file."""
     match knob.kind:
         case "file":
             return "file", knob.path or ""
         case "sysctl":
             return "file", f"/proc/sys/{(knob.key or '').replace('.', '/')}"
         case "cpu_idle":
-            return "file", f"{cpus}/cpuidle/state{knob.state}/disable"
+            return "file", f"{CPUS}/cpuidle/state{knob.state}/disable"
         case "cpu_governor":
-            return "file", f"{cpus}/cpufreq/scaling_governor"
+            return "file", f"{CPUS}/cpufreq/scaling_governor"
         case "gpu":
             # Only devices with the driver: a server's own display has another.
             return "gpu", f"/sys/bus/pci/drivers/amdgpu/*:*:*.*/{knob.setting}"
@@ -174,3 +186,43 @@ def _place(knob: Knob) -> tuple[str, str]:
             return "service", knob.unit or ""
         case _:
             return knob.kind, "-"
+
+
+# ---- the script ----
+
+COLUMNS = (
+    "# name, kind, `set` or `look`, target, wanted (accepted values, separated by |), need; "
+    "separated by tabs"
+)
+
+_USAGE = """\
+#
+#   runtime_tunables.sh plan            the changes that apply would make
+#   runtime_tunables.sh apply OWNER     remember every value, then set; status 1 if a required knob fails
+#   runtime_tunables.sh verify          compare with the wanted values; status 1 if a required knob fails
+#   runtime_tunables.sh watch           the same for every line of its input, for frequent checks
+#   runtime_tunables.sh revert OWNER    put back the values from before the first owner
+#   runtime_tunables.sh revert-all      the same, whoever holds the settings
+#   runtime_tunables.sh status          owners, remembered values, watchdog
+#
+# apply and revert need root (or the site's sudo prefix). Formats and rules: docs/tuning.md.
+# shellcheck disable=SC2034,SC2154,SC2015,SC2317
+""".splitlines()
+
+
+def profile_script(profile: TuningProfile) -> bytes:
+    """Return the script: the settings as data, then the logic. Equal profiles give equal bytes."""
+    from orchestrator.model.quoting import comment, quote
+
+    title = f"Profile: {comment(profile.name)} ({comment(profile.title)})."
+    head = [
+        "#!/usr/bin/env bash",
+        f"# Host settings for the time of a job, put back afterwards. {title}",
+        *_USAGE,
+        COLUMNS,
+        "KNOBS=(",
+        *(f"  {quote(setting.line)}" for setting in profile.settings),
+        ")",
+        "",
+    ]
+    return "\n".join(head).encode() + b"\n" + (data_dir("templates") / "tunables.sh").read_bytes()

@@ -10,9 +10,11 @@ RESULTS = frozenset({"ok", "failed", "unsupported", "change"})
 
 
 @dataclass(frozen=True, slots=True)
-class KnobRow:
-    """One line: `result` is ok, failed, unsupported (this host lacks it), or change (`plan`:
-    apply would set it)."""
+class SettingRow:
+    """A setting of a host.
+
+    `result` is ok, failed, unsupported (the host lacks it), or change (`apply` would set it).
+    """
 
     knob: str
     wanted: str
@@ -35,12 +37,10 @@ class KnobRow:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """The `status` of a host: the owners of its settings, the remembered values, whether a
-    watchdog waits."""
+    """The `status` of a host. `watchdog` is the process that reverts settings, 0 without one."""
 
     owners: tuple[dict[str, object], ...] = ()
-    """Members name, state (alive, gone, over), pid (0: no process), until (Unix seconds, 0: no
-    end)."""
+    """Members name, state (alive, gone, over), pid (0: no process), until (Unix s, 0: no end)."""
     remembered: tuple[dict[str, str], ...] = ()
     """Members knob, before, now, target."""
     watchdog: int = 0
@@ -49,11 +49,10 @@ class HostState:
         return asdict(self)
 
 
-def parse_rows(lines: Iterable[str]) -> list[KnobRow]:
-    """Return the rows in the output of plan, apply, verify or revert, or in a
-    nodes/<node>/tunables.tsv.
+def parse_rows(lines: Iterable[str]) -> list[SettingRow]:
+    """Return the rows in the output of plan, apply, verify or revert, or in a tunables.tsv.
 
-    Other lines (a header, a message of the login shell) are skipped; missing cells of a torn line
+    Other lines (a header, a message of the login shell) are skipped. Missing cells of a torn line
     are empty.
     """
     rows = []
@@ -63,7 +62,9 @@ def parse_rows(lines: Iterable[str]) -> list[KnobRow]:
             *words, time, target = cells + [""] * (len(COLUMNS) - len(cells))
             knob, wanted, before, after, result, need, action = words
             time_ms = int(time) if time.isdecimal() and len(time) < 16 else 0
-            rows.append(KnobRow(knob, wanted, before, after, result, need, action, time_ms, target))
+            rows.append(
+                SettingRow(knob, wanted, before, after, result, need, action, time_ms, target)
+            )
     return rows
 
 

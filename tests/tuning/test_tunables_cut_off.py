@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from tuning_parts import Host, wait_for, watchdogs
 
-from orchestrator.tuning.profile import Tunable, TuningProfile
+from orchestrator.tuning.profile import HostSetting, TuningProfile, profile_script
 from orchestrator.tuning.rows import is_complete
-from orchestrator.tuning.script import tunables_script
 
 NMI, ASLR, BALANCING = (
     f"proc/sys/kernel/{name}" for name in ("nmi_watchdog", "randomize_va_space", "numa_balancing")
@@ -141,8 +140,8 @@ def test_a_journal_whose_values_all_hold_is_not_the_next_job_s(host: Host, tmp_p
     host.state.mkdir()
     (host.state / "journal").write_text(journal)
     host.script = tmp_path / "other.sh"
-    knob = Tunable("nmi_watchdog", "file", True, f"/{NMI}", "0", True, True, "for a test", "")
-    host.script.write_bytes(tunables_script(TuningProfile("other", "one knob", (knob,), ())))
+    knob = HostSetting("nmi_watchdog", "file", True, f"/{NMI}", "0", True, True, "for a test", "")
+    host.script.write_bytes(profile_script(TuningProfile("other", "one knob", (knob,), ())))
     host.rows("apply", "two")
     assert [
         line.split("\t")[1] for line in (host.state / "journal").read_text().splitlines()[1:-1]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tuning_parts import STUBBORN, Host, snapshot, wait_for, watchdogs
 
-from orchestrator.tuning.profile import Tunable, TuningProfile, load_profile
+from orchestrator.tuning.profile import HostSetting, TuningProfile, load_profile
 from orchestrator.tuning.rows import is_complete, parse_rows
 
 NMI = "proc/sys/kernel/nmi_watchdog"
@@ -27,11 +27,11 @@ def of_kind(
     need: bool = True,
     change: bool = True,
     name: str = "knob",
-) -> Tunable:
-    return Tunable(name, kind, change, target, wanted, need, change, "for a test", "")
+) -> HostSetting:
+    return HostSetting(name, kind, change, target, wanted, need, change, "for a test", "")
 
 
-def host_with(folder: Path, *tunables: Tunable, **shape: object) -> Host:
+def host_with(folder: Path, *tunables: HostSetting, **shape: object) -> Host:
     return Host(folder, TuningProfile("test", "for a test", tunables, ()), **shape)
 
 
@@ -456,7 +456,7 @@ def test_without_root() -> None:
         looked = subprocess.run(
             [*drop, "verify"], env=env, text=True, capture_output=True, timeout=300, check=False
         )
-        assert len(looked.stdout.splitlines()) == len(load_profile("recommended").tunables)
+        assert len(looked.stdout.splitlines()) == len(load_profile("recommended").settings)
         assert snapshot(host.root) == host.before
 
 
@@ -488,4 +488,4 @@ def test_every_shipped_profile_goes_round(tmp_path: Path) -> None:
         host.rows("apply", "job")
         host.rows("revert", "job")
         assert host.is_as_before
-        assert len(load_profile(name).tunables) >= 8
+        assert len(load_profile(name).settings) >= 8

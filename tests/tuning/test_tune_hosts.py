@@ -20,8 +20,7 @@ from tuning_parts import STUBBORN, TOP, Host, fill, snapshot
 from orchestrator.errors import UsageError
 from orchestrator.nodes.transport import ThisHost
 from orchestrator.tuning.hosts import Root, compact, request, tune_hosts
-from orchestrator.tuning.profile import load_profile
-from orchestrator.tuning.script import tunables_script
+from orchestrator.tuning.profile import load_profile, profile_script
 
 SECRET = "correct horse; touch {}"
 
@@ -135,7 +134,7 @@ def test_a_password_of_two_lines_is_refused() -> None:
 def test_a_host_that_refuses_is_in_its_answer(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     env = {**os.environ, "ORCH_TUNABLES_STATE": str(tmp_path / "file/below")}
-    script = compact(tunables_script(load_profile("host_checks")))
+    script = compact(profile_script(load_profile("host_checks")))
     [answer] = tune_hosts(
         ["here"],
         script.replace(b"set -uo", b"TUNE_X=1 ; set -uo"),

@@ -11,8 +11,13 @@ import pytest
 
 from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.model import Site, load_entry
-from orchestrator.tuning.profile import choose_profile, load_profile, profile_names
-from orchestrator.tuning.script import profile_for, tunables_script
+from orchestrator.tuning.profile import (
+    choose_profile,
+    load_profile,
+    profile_for,
+    profile_names,
+    profile_script,
+)
 
 KNOB = "knobs:\n  - {name: one, need: required, purpose: for a test, "
 
@@ -24,7 +29,7 @@ def write(folder: Path, rest: str, name: str = "mine") -> str:
 
 
 def test_the_published_profile_is_the_published_script() -> None:
-    wanted = {one.name: (one.target, one.wanted) for one in load_profile("published").tunables}
+    wanted = {one.name: (one.target, one.wanted) for one in load_profile("published").settings}
     cpus = "/sys/devices/system/cpu/cpu[0-9]*"
     assert wanted == {
         "amdgpu": ("amdgpu!", "loaded"),
@@ -39,10 +44,10 @@ def test_the_published_profile_is_the_published_script() -> None:
 
 
 def test_host_checks_change_nothing() -> None:
-    checks = load_profile("host_checks").tunables
-    assert len(checks) >= 8 and not any(one.set for one in checks)
-    assert [one.name for one in load_profile("recommended").tunables] == [
-        one.name for one in (*load_profile("published").tunables, *checks)
+    checks = load_profile("host_checks").settings
+    assert len(checks) >= 8 and not any(one.changes for one in checks)
+    assert [one.name for one in load_profile("recommended").settings] == [
+        one.name for one in (*load_profile("published").settings, *checks)
     ]
 
 
@@ -66,8 +71,8 @@ def test_a_profile_of_the_site_extends_ours(tmp_path: Path) -> None:
         + 'kind: sysctl, key: kernel.nmi_watchdog, value: "1"}',
     )
     profile = load_profile(path)
-    assert [one.wanted for one in profile.tunables if one.name == "nmi_watchdog"] == ["1"]
-    assert len(profile.tunables) == len(load_profile("published").tunables)
+    assert [one.wanted for one in profile.settings if one.name == "nmi_watchdog"] == ["1"]
+    assert len(profile.settings) == len(load_profile("published").settings)
 
 
 @pytest.mark.parametrize(
@@ -134,12 +139,12 @@ def test_a_circle_and_a_missing_one(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
 def test_the_script_is_clean(tmp_path: Path) -> None:
     path = tmp_path / "runtime_tunables.sh"
-    path.write_bytes(tunables_script(load_profile("recommended")))
+    path.write_bytes(profile_script(load_profile("recommended")))
     done = subprocess.run(["shellcheck", path], text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
 def test_the_same_profile_gives_the_same_bytes() -> None:
-    assert tunables_script(load_profile("recommended")) == tunables_script(
+    assert profile_script(load_profile("recommended")) == profile_script(
         load_profile("recommended")
     )

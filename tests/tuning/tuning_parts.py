@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.tuning.profile import TuningProfile, load_profile
-from orchestrator.tuning.rows import HostState, KnobRow, parse_rows, parse_status
-from orchestrator.tuning.script import tunables_script
+from orchestrator.tuning.profile import TuningProfile, load_profile, profile_script
+from orchestrator.tuning.rows import HostState, SettingRow, parse_rows, parse_status
 
 TOP = Path(__file__).resolve().parents[2]
 # A real file of the kernel that root can read and nobody can write: what is written to it does not hold.
@@ -81,7 +80,7 @@ class Host:
         fill(self.root, **shape)  # type: ignore[arg-type]
         self.script = folder / "runtime_tunables.sh"
         self.script.write_bytes(
-            tunables_script(load_profile(profile) if isinstance(profile, str) else profile)
+            profile_script(load_profile(profile) if isinstance(profile, str) else profile)
         )
         self.tool("modprobe", "exit 1")
         self.before = snapshot(self.root)
@@ -119,7 +118,7 @@ class Host:
             stdin=subprocess.DEVNULL,
         )
 
-    def rows(self, *words: str, status: int = 0, **more: str) -> dict[str, KnobRow]:
+    def rows(self, *words: str, status: int = 0, **more: str) -> dict[str, SettingRow]:
         """Run an action; the rows by knob (for files put back, the last of each knob)."""
         answer = self.run(*words, **more)
         assert answer.returncode == status, answer.stdout + answer.stderr

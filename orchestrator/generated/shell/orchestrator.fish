@@ -289,7 +289,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l profile -r -F 
 complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l workload -x -a "$__orchestrator_workloads" -d 'the workload whose profile is meant'
 complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l round -x -d 'and its round'
 complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l owner -x -d 'in whose name they are held'
-complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l for -x -d 'apply: the host puts everything back after this time'
+complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l for -x -d 'apply: the host reverts everything after this time'
 complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l all-owners -d 'revert: whoever holds the settings, also a running job'
 complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l sudo -d 'become root with sudo -n'
 complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l ask-sudo-password -d 'become root with sudo and a password, asked for here'
