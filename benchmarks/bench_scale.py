@@ -24,7 +24,7 @@ from orchestrator.onnode.agent.listening import RunOutput  # noqa: E402
 from orchestrator.onnode.kernel.mllog_tail import StopFinder  # noqa: E402
 from orchestrator.onnode.policy.explain import symptoms  # noqa: E402
 from orchestrator.onnode.policy.judge import agree_on_facts, agree_on_network, judge_checks  # noqa: E402
-from orchestrator.onnode.policy.place import Standing, candidates, choose  # noqa: E402
+from orchestrator.onnode.policy.place import ClusterState, candidates, choose  # noqa: E402
 
 
 def judge(count: int) -> None:
@@ -35,10 +35,12 @@ def judge(count: int) -> None:
 
 
 def place(count: int) -> None:
-    standing = Standing(allocated=tuple(f"n{number}" for number in range(count)), need=count - 10)
-    found = candidates(standing)
+    cluster = ClusterState(
+        allocated=tuple(f"n{number}" for number in range(count)), need=count - 10
+    )
+    found = candidates(cluster)
     assert isinstance(found, list)
-    choose(standing, found, first=True)
+    choose(cluster, found, first=True)
 
 
 def find_slow(count: int) -> None:

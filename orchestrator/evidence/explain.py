@@ -37,7 +37,7 @@ from orchestrator.onnode.policy.explain import (
     symptoms,
 )
 from orchestrator.onnode.policy.lines import cause_in
-from orchestrator.onnode.policy.said import line
+from orchestrator.onnode.policy.reports import line
 
 MOST_EVIDENCE, MOST_TEXT = 5, 300
 UNKNOWN = "unknown"

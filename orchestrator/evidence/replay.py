@@ -18,7 +18,7 @@ from orchestrator.onnode.kernel.events import Event, NetworkUse, Pulse, number
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.loop.slurm import job_end
 from orchestrator.onnode.policy import place, queue
-from orchestrator.onnode.policy.during import hung, recorded, silence, unwanted_sockets
+from orchestrator.onnode.policy.hang import hung, recorded, silence, unwanted_sockets
 from orchestrator.onnode.policy.job_state import SetCounts, due, ending, fits
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
@@ -49,7 +49,7 @@ class Replay:
 class _State:
     """The state after the events so far."""
 
-    standing: place.Standing = field(default_factory=place.Standing)
+    cluster: place.ClusterState = field(default_factory=place.ClusterState)
     runs: Queue = field(default_factory=Queue)
     settings: Settings | None = None
 
@@ -81,7 +81,7 @@ def replay(events: Iterable[Event]) -> Replay:
                 decided, now = "what cannot be read", None
             if decided != now:
                 found.differences.append(Difference(event, decided, now))
-        place.apply(state.standing, event)
+        place.apply(state.cluster, event)
         queue.apply(state.runs, event)
         last = event
     return found
@@ -104,18 +104,18 @@ _NOTHING: dict[str, Any] = {"int": 0, "str": "", "tuple[str, ...]": ()}
 
 
 def _hold(state: _State, event: Event) -> tuple[Any, Any]:
-    now = place.candidates(state.standing)
+    now = place.candidates(state.cluster)
     return event.data()["nodes"], now if isinstance(now, list) else now.reason
 
 
 def _placed(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    now = place.choose(state.standing, about["from"], first=about["first"])
+    now = place.choose(state.cluster, about["from"], first=about["first"])
     return {name: about[name] for name in ("ranks", "waiting")}, now and place.as_json(now)
 
 
 def _ordered(state: _State, event: Event) -> tuple[Any, Any]:
-    return event.data()["ranks"], place.in_order(state.standing)
+    return event.data()["ranks"], place.in_order(state.cluster)
 
 
 def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
@@ -134,23 +134,23 @@ def _judged(state: _State, event: Event) -> tuple[Any, Any]:
     if state.settings is None:
         return about["failed"], None
     now = judge_checks(
-        {node: state.standing.reports[node] for node in about["nodes"]}, state.settings, rdma=False
+        {node: state.cluster.reports[node] for node in about["nodes"]}, state.settings, rdma=False
     )
     return about["failed"], now.failed
 
 
 def _free(state: _State, event: Event) -> tuple[Any, Any]:
-    return True, place.is_free(state.standing, event.node)
+    return True, place.is_free(state.cluster, event.node)
 
 
 def _repeated(state: _State, event: Event) -> tuple[Any, Any]:
     return True, state.settings is not None and place.is_repeated(
-        state.standing, state.settings.max_attempts
+        state.cluster, state.settings.max_attempts
     )
 
 
 def _pull(state: _State, event: Event) -> tuple[Any, Any]:
-    return event.node, next(iter(place.next_to_pull(state.standing, number(event.detail) or 0)), "")
+    return event.node, next(iter(place.next_to_pull(state.cluster, number(event.detail) or 0)), "")
 
 
 def _pulse(state: _State, event: Event) -> tuple[Any, Any]:

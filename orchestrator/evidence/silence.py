@@ -1,7 +1,7 @@
 """How long the runs of a set have been silent by their loop's own rule, and whether the loop
 writes.
 
-The rule is onnode/policy/during.py. The loop records the result about once a minute (`pulse`,
+The rule is onnode/policy/hang.py. The loop records the result about once a minute (`pulse`,
 docs/events.md) and ends a run that hangs by itself; this module only reads. Event files of older
 versions have no pulses: nothing is reported of their runs.
 """
@@ -18,8 +18,8 @@ from orchestrator.evidence.events import event_files, parse_event
 from orchestrator.evidence.progress import age_s, read_end
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.events import Event, number
-from orchestrator.onnode.policy.during import Silence, recorded
-from orchestrator.onnode.policy.said import line
+from orchestrator.onnode.policy.hang import Silence, recorded
+from orchestrator.onnode.policy.reports import line
 
 CAUSES = ("loop_silent", "hung", "silent")
 """As in docs/explain.md, the most urgent first: a loop that is stuck never ends what it found

@@ -27,13 +27,13 @@ from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, write
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.system import process_start
-from orchestrator.onnode.loop.hang import Vigil
-from orchestrator.onnode.loop.hold import Group
+from orchestrator.onnode.loop.attempt_reports import Reports
+from orchestrator.onnode.loop.context import JobContext
+from orchestrator.onnode.loop.group import Group
+from orchestrator.onnode.loop.hang import HangWatch
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
-from orchestrator.onnode.loop.reports import Reports
-from orchestrator.onnode.loop.work import Work
-from orchestrator.onnode.policy.during import recorded
+from orchestrator.onnode.policy.hang import recorded
 from orchestrator.scheduler.local import Local
 from orchestrator.words import Screen
 
@@ -62,14 +62,14 @@ class Loop:
     def __init__(
         self, root: Path, run: int = 1, group: int = 1, settings: Settings | None = None
     ) -> None:
-        job = Work(root, settings or limits(), Layout(root), world := BatchHost())
+        job = JobContext(root, settings or limits(), Layout(root), world := BatchHost())
         job.scheduler, job.job_id, job.log = LocalNodes({}, 2, world), JOB, lambda text: None  # type: ignore[method-assign]
         self.path = Layout(root).events(JOB if group == 1 else f"{JOB}.{group}")
         job.events = EventLog(self.path)
         self.group = Group(job, NODES, group)
         self.group.begin(run, 1)
         self.reports = Reports(run, 1, NODES)
-        self.vigil = Vigil(self.group, self.reports)
+        self.vigil = HangWatch(self.group, self.reports)
         self.group.record.note("go", detail=self.reports.id)
 
     def hears(self, node: str, pulse: Pulse) -> None:

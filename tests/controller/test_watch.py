@@ -31,7 +31,7 @@ from orchestrator.evidence.silence import RunSilence
 from orchestrator.evidence.watch import WatchAll
 from orchestrator.onnode.kernel.events import Pulse
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, read, write
-from orchestrator.onnode.policy.during import Silence
+from orchestrator.onnode.policy.hang import Silence
 from orchestrator.words import PIPE, Screen, width_of
 
 WIDE, HIGH = 80, 24

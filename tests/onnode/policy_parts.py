@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.onnode.kernel.events import UNIT
 from orchestrator.onnode.kernel.settings import Settings
-from orchestrator.onnode.policy.said import NodeReport
+from orchestrator.onnode.policy.reports import NodeReport
 
 _EMPTY = {"int": 0, "str": "", "tuple[str, ...]": (), "dict[str, str]": {}}
 _USUAL = {
@@ -43,13 +43,13 @@ def report(
     """A node that has said these: `checks` are (name, verdict, text, remedy), `words` the others with their detail."""
     told = NodeReport()
     for name, verdict, *texts in checks:
-        told.take("check", unit(name, verdict, 5, *texts))
+        told.apply("check", unit(name, verdict, 5, *texts))
     if facts is not None:
-        told.take("facts", unit(*(f"{name}={value}" for name, value in facts.items())))
+        told.apply("facts", unit(*(f"{name}={value}" for name, value in facts.items())))
     if same:
-        told.take("same", f"data={same}")
+        told.apply("same", f"data={same}")
     for text in troubles:
-        told.take("trouble", text)
+        told.apply("trouble", text)
     for word, detail in words.items():
-        told.take(word, detail)
+        told.apply(word, detail)
     return told

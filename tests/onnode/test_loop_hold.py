@@ -17,11 +17,11 @@ from orchestrator.evidence.events import read_events
 from orchestrator.onnode.kernel.events import EventLog
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.loop.complaints import BEHIND_S, MAX_COMPLAINTS
-from orchestrator.onnode.loop.hold import Group
+from orchestrator.onnode.loop.context import JobContext
+from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.host import BatchHost, JobStep, NodeStep
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.step import MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES
-from orchestrator.onnode.loop.work import Work
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
         {number: signal.getsignal(number) for number in numbers},
         signal.set_wakeup_fd(-1),
     )
-    job = Work(tmp_path, settings(), Layout(tmp_path), world := BatchHost())
+    job = JobContext(tmp_path, settings(), Layout(tmp_path), world := BatchHost())
     job.scheduler, job.job_id, job.events = (
         LocalNodes({}, 2, world),
         "1",
@@ -50,11 +50,11 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 def after_a_while(group: Group) -> dict[str, tuple[str, str]]:
     """Who has failed when the words of the step count."""
-    group.step.look_for_ended()
-    assert group.standing.silent == set(), "a node's own last words may be behind those of its step"
+    group.step.check_ended()
+    assert group.cluster.silent == set(), "a node's own last words may be behind those of its step"
     time.sleep(BEHIND_S)
-    group.step.look_for_ended()
-    return group.standing.failed
+    group.step.check_ended()
+    return group.cluster.failed
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def after_a_while(group: Group) -> dict[str, tuple[str, str]]:
 )
 def test_a_node_that_its_step_names_has_ended(group: Group, words: bytes) -> None:
     group.step.complaints.take("", words)
-    assert group.step.look_again(time.monotonic() + 60) < time.monotonic() + 1
+    assert group.step.next_check(time.monotonic() + 60) < time.monotonic() + 1
     assert after_a_while(group) == {"n1": ("silent", f"its step ended: {words.decode()}")}
     assert group.record.is_gone("n1") and not group.record.is_gone("n0")
 
@@ -76,7 +76,7 @@ def test_a_node_that_has_left_in_order_has_not_died(group: Group) -> None:
     group.step.take("n1", b"failed\tn1\tstorage\x1fdisk full")
     group.step.take("n1", b"left\tn1\t")
     assert after_a_while(group) == {"n1": ("storage", "disk full")}
-    assert group.standing.silent == set() and group.record.is_gone("n1")
+    assert group.cluster.silent == set() and group.record.is_gone("n1")
 
 
 def test_a_name_that_is_no_node_is_nobody(group: Group) -> None:
@@ -90,7 +90,7 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
     for _ in range(2 * most):
         group.step.take("n0", line)
         group.step.take("n1", b"\xff\0 no word")
-    assert group.standing.failed["n0"] == (
+    assert group.cluster.failed["n0"] == (
         "protocol",
         "it sends too much: more than 256 KB since the last run began",
     )
@@ -102,33 +102,33 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
     group.step.start(["n0", "n1"], ["true"], {})
     for _ in range(2 * most):
         group.step.take("n0", line)
-    assert group.record.is_gone("n0") and "more than 64 KB" in group.standing.failed["n0"][1]
+    assert group.record.is_gone("n0") and "more than 64 KB" in group.cluster.failed["n0"][1]
     assert [one.word for one in read_events(tmp_path / "events")].count("what") == most + again
 
 
 def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(
     group: Group, tmp_path: Path
 ) -> None:
-    group.step.hear_all(["n0"])
+    group.step.reset_silence(["n0"])
     since = time.monotonic()
     for line in (b"left\tn0\t", b"left\tn0\t", b"pong\tn0\t1", b"failed\tn0\tstorage\x1fdisk full"):
         group.step.take("n1", line)
-    assert group.standing.failed == {"n1": ("protocol", "it sends lines in the name of node n0")}
+    assert group.cluster.failed == {"n1": ("protocol", "it sends lines in the name of node n0")}
     assert group.record.is_gone("n1") and not group.record.is_gone("n0")
     assert group.step.silent(["n0"], since) == ["n0"], "its pong is no sign of life of n0"
     group.step.take("n1", b"ready\tn1\tsha256:1")
-    assert group.standing.reports["n1"].image == "", "nothing more of it counts"
+    assert group.cluster.reports["n1"].image == "", "nothing more of it counts"
     assert [(one.word, one.node) for one in read_events(tmp_path / "events")][2:] == [
         ("forged", "n1"), ("silent", "n1"), ("fail", "n1"),
     ]  # fmt: skip
 
 
 def test_a_line_that_comes_from_nobody_is_not_believed(group: Group) -> None:
-    group.step.hear_all(["n0"])
+    group.step.reset_silence(["n0"])
     since = time.monotonic()
     group.step.take("", b"left\tn0\t")
     group.step.take("", b"pong\tn0\t1")
-    assert not group.record.is_gone("n0") and group.standing.failed == {}
+    assert not group.record.is_gone("n0") and group.cluster.failed == {}
     assert group.step.silent(["n0"], since) == ["n0"]
 
 
@@ -162,7 +162,7 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
     )
     for node in ("n0", "n1"):
         group.step.take(node, f"lacks\t{node}\t".encode())
-    waiting = group.hear("ready", ["n0", "n1"])
+    waiting = group.wait_for("ready", ["n0", "n1"])
     group.job.pulls[7] = 1  # of another group
     next(waiting)
     assert sent == []
@@ -171,7 +171,7 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
     while time.monotonic() < begin + 2:  # the limit is one second
         next(waiting)
         time.sleep(0.05)
-    assert sent == [{"do": "pull", "nodes": ["n0"]}] and group.standing.failed == {}
+    assert sent == [{"do": "pull", "nodes": ["n0"]}] and group.cluster.failed == {}
     group.step.take("n0", b"pulled\tn0\tsha256:1")
     next(waiting)
     assert sent[1:] == [{"do": "pull", "nodes": ["n1"]}]
@@ -180,7 +180,7 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
     with pytest.raises(StopIteration) as ended:
         next(waiting)
     assert ended.value.value is True
-    assert group.standing.failed == {"n1": ("image", "its pull did not end within 1 minutes")}
+    assert group.cluster.failed == {"n1": ("image", "its pull did not end within 1 minutes")}
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_where_the_nodes_meet_follows_the_order_of_their_names(
     group.record.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
     group.step.take("n0", b"host\tn0\tn0\x1f10.0.0.1")
     group.step.take("n1", b"host\tn1\ta.x\x1f10.0.0.2")
-    group.put_in_order()
-    assert group.standing.workers == ["n1", "n0"]
+    group.order_ranks()
+    assert group.cluster.workers == ["n1", "n0"]
     assert group.meeting() == meeting
 
 

@@ -10,7 +10,7 @@ from policy_parts import unit
 
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.kernel.events import Event, EventLog, Pulse, parse_pong
-from orchestrator.onnode.loop.reports import Reports
+from orchestrator.onnode.loop.attempt_reports import Reports
 
 
 def after(*words: tuple[str, str, str]) -> Reports:

@@ -15,10 +15,10 @@ from policy_parts import settings
 from orchestrator.onnode.kernel.events import EventLog
 from orchestrator.onnode.kernel.flow import Flow
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.loop.hold import Group
+from orchestrator.onnode.loop.context import JobContext
+from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.slurm import SlurmNodes
-from orchestrator.onnode.loop.work import Work
 
 NODES = ["n1", "n2", "n3"]
 UNREACHABLE = """srun: error: Task launch for StepId=4.1 failed on node n2: Communication connection failure
@@ -57,7 +57,7 @@ def failed(
     )
     world = BatchHost()
     world.environment |= {"SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n[1-3]"}
-    work = Work(
+    work = JobContext(
         place, settings(nnodes=3, container_start_s=60, preflight_run=0), Layout(place), world
     )
     work.scheduler, work.job_id = SlurmNodes(world.environment, world), "4"
@@ -68,16 +68,16 @@ def failed(
 
     def flow() -> Flow:
         group.step.start(NODES, ["true"], {})
-        heard, until = group.hear("waits", NODES), time.monotonic() + seconds
+        heard, until = group.wait_for("waits", NODES), time.monotonic() + seconds
         for at in heard:
-            if group.standing.failed or time.monotonic() > until:
+            if group.cluster.failed or time.monotonic() > until:
                 break
             yield min(at, until)
 
     world.run(flow())
     assert group.step.process is not None
     group.step.process.kill()
-    return group.standing.failed
+    return group.cluster.failed
 
 
 def test_a_node_whose_process_was_killed(place: Path) -> None:

@@ -18,7 +18,7 @@ from orchestrator.onnode.policy.judge import (
     agree_on_network,
     compare_facts,
 )
-from orchestrator.onnode.policy.said import NodeReport
+from orchestrator.onnode.policy.reports import NodeReport
 
 QUICK = hypothesis.settings(max_examples=40, deadline=None)
 ALLOWED = "network.allow_differences: true in the site file starts the set all the same"

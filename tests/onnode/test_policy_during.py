@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from policy_parts import settings
 
 from orchestrator.onnode.kernel.events import NetworkUse, Pulse
-from orchestrator.onnode.policy.during import (
+from orchestrator.onnode.policy.hang import (
     hung,
     on_sockets,
     silence,

@@ -21,7 +21,7 @@ from orchestrator.onnode.policy.judge import (
     judge_checks,
     usual,
 )
-from orchestrator.onnode.policy.said import CHECKS, Check, NodeReport
+from orchestrator.onnode.policy.reports import CHECKS, Check, NodeReport
 
 NO_TOOL = ("gpu_count", "warn", "nothing tells about GPUs", "install amd-smi")
 
@@ -85,7 +85,7 @@ def test_the_first_of_several_counts_whatever_came_first() -> None:
 @pytest.mark.parametrize("name", ["container", "tunables", "verdict", "deep"])
 def test_what_became_of_a_node_and_the_bandwidth_are_judged_elsewhere(name: str) -> None:
     told = NodeReport()
-    told.take("deep" if name == "deep" else "check", unit(name, "fail", 1, "slow: ..."))
+    told.apply("deep" if name == "deep" else "check", unit(name, "fail", 1, "slow: ..."))
     found = judged(n1=told, n2=report(("engine", "pass")))
     assert found.failed == {} and found.warnings == [] and row(found, "n1", name).verdict == "fail"
 

@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from orchestrator.onnode.kernel.events import UNIT, Event
 from orchestrator.onnode.policy.place import (
+    ClusterState,
     Pause,
     Placement,
-    Standing,
     apply,
     as_json,
     candidates,
     choose,
+    describe_failures,
     groups,
+    healthy,
     in_order,
     is_free,
     is_repeated,
-    of_good_repute,
     revert_problems,
-    tell_failed,
     waiting_now,
 )
 
@@ -37,9 +37,9 @@ def event(source: str, word: str, node: str = "", detail: object = "") -> Event:
     return Event(1, source, word, node, detail if isinstance(detail, str) else json.dumps(detail))
 
 
-def standing(*events: Event, allocated: tuple[str, ...] = FIVE, need: int = 3) -> Standing:
+def cluster(*events: Event, allocated: tuple[str, ...] = FIVE, need: int = 3) -> ClusterState:
     """A job on `allocated` whose first hold has begun, after `events`."""
-    made = Standing()
+    made = ClusterState()
     for one in (
         event("loop", "begin", detail={"allocated": list(allocated), "need": need}),
         event("loop", "hold", detail={"generation": 1, "nodes": list(allocated)}),
@@ -65,7 +65,7 @@ ABC = placed("a", "b", "c", waiting=("d", "e"))
 
 
 def test_the_first_ranks_go_in_the_order_of_the_allocation() -> None:
-    one = standing()
+    one = cluster()
     assert candidates(one) == list(FIVE)
     assert choose(one, FIVE, first=True) == Placement(("a", "b", "c"), ("d", "e"))
 
@@ -74,65 +74,63 @@ def test_the_first_ranks_go_in_the_order_of_the_allocation() -> None:
     "kind", ["image", "container", "tunables", "storage", "data", "engine", "internal"]
 )
 def test_a_node_that_failed_gives_its_rank_to_the_first_that_waits(kind: str) -> None:
-    one = standing(ABC, said("failed", "b", kind, "no such thing"))
+    one = cluster(ABC, said("failed", "b", kind, "no such thing"))
     assert one.failed == {"b": (kind, "no such thing")}
     assert choose(one, FIVE) == Placement(("a", "d", "c"), ("e",))
 
 
 def test_a_container_that_ended_is_a_failure() -> None:
-    one = standing(ABC, said("gone", "c", "its container ended"))
+    one = cluster(ABC, said("gone", "c", "its container ended"))
     assert choose(one, FIVE) == Placement(("a", "b", "d"), ("e",))
 
 
 def test_a_node_that_lets_go_by_itself_has_failed() -> None:
-    one = standing(ABC, said("left", "a"))
+    one = cluster(ABC, said("left", "a"))
     assert one.failed == {"a": ("container", "it let go before it was ready")}
 
 
 def test_a_node_that_lets_go_when_it_was_told_has_not_failed() -> None:
-    one = standing(ABC, event("loop", "release"), said("left", "a"))
+    one = cluster(ABC, event("loop", "release"), said("left", "a"))
     assert one.failed == {}
 
 
 def test_the_first_failure_of_a_node_counts() -> None:
-    one = standing(
-        said("failed", "a", "image", "first"), said("failed", "a", "container", "second")
-    )
+    one = cluster(said("failed", "a", "image", "first"), said("failed", "a", "container", "second"))
     assert one.failed["a"] == ("image", "first")
 
 
 def test_a_new_hold_forgets_failures_but_not_who_is_aside() -> None:
     hold = event("loop", "hold", detail={"generation": 2, "nodes": ["b", "c", "d"]})
-    one = standing(
+    one = cluster(
         ABC,
         loop("fail", "b", "silent", "no word"),
         loop("aside", "a", "check", "bad", "0", "0"),
         hold,
     )
-    assert (one.failed, one.aside, one.generation) == ({}, {"a": "bad"}, 2)
+    assert (one.failed, one.excluded, one.generation) == ({}, {"a": "bad"}, 2)
 
 
 def test_who_is_aside_is_no_candidate_any_more() -> None:
-    one = standing(ABC, loop("aside", "a", "check", "bad GPU", "0", "0"))
+    one = cluster(ABC, loop("aside", "a", "check", "bad GPU", "0", "0"))
     assert candidates(one) == ["b", "c", "d", "e"]
     assert choose(one, ["b", "c", "d", "e"]) == Placement(("d", "b", "c"), ("e",))
 
 
 def test_who_is_lost_comes_back_when_slurm_says_so() -> None:
     lost = event("slurm", "lost", "a", "down*")
-    assert candidates(standing(ABC, lost)) == ["b", "c", "d", "e"]
-    assert candidates(standing(ABC, lost, event("slurm", "back", "a"))) == list(FIVE)
+    assert candidates(cluster(ABC, lost)) == ["b", "c", "d", "e"]
+    assert candidates(cluster(ABC, lost, event("slurm", "back", "a"))) == list(FIVE)
 
 
 def test_a_blamed_node_gives_way_and_its_rank_is_taken() -> None:
-    one = standing(ABC, loop("blamed", "b", "exit", "run 1 died there", "1", "1"))
+    one = cluster(ABC, loop("blamed", "b", "exit", "run 1 died there", "1", "1"))
     assert candidates(one) == ["a", "c", "d", "e"]
     assert choose(one, ["a", "c", "d", "e"]) == Placement(("a", "d", "c"), ("e",))
 
 
 def test_before_the_set_has_to_stop_blamed_nodes_are_asked_again_the_oldest_blame_first() -> None:
     blames = [loop("blamed", node, "exit", "died", "1", "1") for node in ("c", "a", "b")]
-    one = standing(ABC, *blames, allocated=("a", "b", "c", "d"), need=3)
+    one = cluster(ABC, *blames, allocated=("a", "b", "c", "d"), need=3)
     found = candidates(one)
     assert found == ["d", "a", "b", "c"]
     # d takes a free rank; c, blamed first, and a keep theirs.
@@ -141,28 +139,28 @@ def test_before_the_set_has_to_stop_blamed_nodes_are_asked_again_the_oldest_blam
 
 def test_a_second_blame_makes_it_the_youngest() -> None:
     blames = [loop("blamed", node, "exit", "died", "1", "1") for node in ("a", "b", "a")]
-    one = standing(placed("a", "b"), *blames, allocated=("a", "b", "c"), need=2)
+    one = cluster(placed("a", "b"), *blames, allocated=("a", "b", "c"), need=2)
     assert sorted(one.blamed, key=one.blamed.__getitem__) == ["b", "a"]
     assert choose(one, ["c", "a", "b"]) == Placement(("c", "b"), ("a",))
 
 
 def test_slow_nodes_get_a_rank_last() -> None:
-    one = standing(event("loop", "slow", "a"), event("loop", "slow", "b"))
+    one = cluster(event("loop", "slow", "a"), event("loop", "slow", "b"))
     assert choose(one, FIVE, first=True) == Placement(("c", "d", "e"), ("a", "b"))
 
 
 def test_slow_nodes_work_where_there_are_no_others() -> None:
-    one = standing(event("loop", "slow", "a"), allocated=("a", "b", "c"))
+    one = cluster(event("loop", "slow", "a"), allocated=("a", "b", "c"))
     assert choose(one, ["a", "b", "c"], first=True) == Placement(("b", "c", "a"))
 
 
 def test_without_enough_nodes_there_is_no_placement() -> None:
-    one = standing(ABC, said("failed", "a", "image", "x"), allocated=("a", "b", "c"))
+    one = cluster(ABC, said("failed", "a", "image", "x"), allocated=("a", "b", "c"))
     assert choose(one, ["a", "b", "c"]) is None
 
 
 def test_the_pause_names_every_node_that_is_out_and_why() -> None:
-    one = standing(
+    one = cluster(
         loop("aside", "a", "check", "check data: empty", "0", "0"),
         event("slurm", "lost", "b", "down*"),
         loop("aside", "e", "image", "no image", "0", "0"),
@@ -175,13 +173,13 @@ def test_the_pause_names_every_node_that_is_out_and_why() -> None:
 
 
 def test_what_several_nodes_say_alike_is_said_once() -> None:
-    one = standing(
+    one = cluster(
         ABC,
         *(said("failed", node, "image", "no image") for node in ("d", "c", "a")),
         said("failed", "b", "data", "y"),
     )
     assert (
-        tell_failed(one, FIVE)
+        describe_failures(one, FIVE)
         == "node a (rank 0), node c (rank 2), node d: no image; node b (rank 1): y"
     )
 
@@ -193,15 +191,15 @@ def test_a_revert_that_failed_is_a_warning_with_its_nodes_and_a_command() -> Non
         said("revert-failed", "b", "x"),
         said("revert-failed", "c", "no lock"),
     ]
-    assert revert_problems(standing(*words)) == [
+    assert revert_problems(cluster(*words)) == [
         "node a, c: host settings were not reverted: no lock; to revert them: orchestrator tune revert --nodes a,c --sudo",
         "node b: host settings were not reverted: x; to revert them: orchestrator tune revert --nodes b --sudo",
     ]
-    assert revert_problems(standing(*words, held)) == []
+    assert revert_problems(cluster(*words, held)) == []
 
 
 def test_free_attempts_are_one_per_spare_and_need_a_fresh_node() -> None:
-    one = standing(ABC, loop("blamed", "a", "exit", "x", "1", "1"))
+    one = cluster(ABC, loop("blamed", "a", "exit", "x", "1", "1"))
     assert is_free(one, "a")
     apply(one, event("loop", "free", "a"))
     assert not is_free(one, "a")
@@ -211,23 +209,23 @@ def test_free_attempts_are_one_per_spare_and_need_a_fresh_node() -> None:
 
 
 def test_free_attempts_end_with_the_spares() -> None:
-    one = standing(ABC, *(event("loop", "free", node) for node in ("a", "b")))
+    one = cluster(ABC, *(event("loop", "free", node) for node in ("a", "b")))
     assert not is_free(one, "c")
 
 
 def test_without_spares_no_attempt_is_free() -> None:
-    assert not is_free(standing(ABC, allocated=("a", "b", "c")), "a")
+    assert not is_free(cluster(ABC, allocated=("a", "b", "c")), "a")
 
 
 def test_who_waits_as_a_last_resort_is_not_shown_as_a_spare() -> None:
-    one = standing(ABC, loop("blamed", "e", "exit", "x", "1", "1"))
+    one = cluster(ABC, loop("blamed", "e", "exit", "x", "1", "1"))
     assert waiting_now(one) == ["d"]
 
 
 def test_a_node_that_does_not_belong_to_the_job_changes_nothing() -> None:
     one, other = (
-        standing(ABC),
-        standing(ABC, said("failed", "zz", "image", "x"), said("check", "zz", "gpu_count", "fail")),
+        cluster(ABC),
+        cluster(ABC, said("failed", "zz", "image", "x"), said("check", "zz", "gpu_count", "fail")),
     )
     assert one == other
 
@@ -235,7 +233,7 @@ def test_a_node_that_does_not_belong_to_the_job_changes_nothing() -> None:
 @pytest.mark.parametrize("detail", ["", "{", "[1]", "null", '{"ranks": 3}'])
 def test_a_damaged_event_of_the_loop_does_not_raise(detail: str) -> None:
     for word in ("begin", "hold", "placed", "ordered", "outcome", "aside", "blamed", "fail"):
-        one = Standing()
+        one = ClusterState()
         try:
             apply(one, event("loop", word, "a", detail))
         except (TypeError, AttributeError):
@@ -255,7 +253,7 @@ def test_a_damaged_event_of_the_loop_does_not_raise(detail: str) -> None:
     ],
 )
 def test_ranks_are_in_the_order_of_the_full_host_names(hosts: dict[str, str], order: str) -> None:
-    one = standing(ABC, *(said("host", node, name) for node, name in hosts.items()))
+    one = cluster(ABC, *(said("host", node, name) for node, name in hosts.items()))
     assert in_order(one) == list(order)
     apply(one, event("loop", "ordered", detail={"ranks": in_order(one)}))
     assert one.workers == list(order) and one.waiting == ["d", "e"]
@@ -266,7 +264,7 @@ def test_the_order_is_made_anew_when_a_spare_took_a_place() -> None:
         said("host", node, f"{name}.x")
         for node, name in zip(FIVE, ("n3", "n2", "n1", "n0", "n9"), strict=True)
     ]
-    one = standing(ABC, *hosts, event("loop", "ordered", detail={"ranks": ["c", "b", "a"]}))
+    one = cluster(ABC, *hosts, event("loop", "ordered", detail={"ranks": ["c", "b", "a"]}))
     apply(one, loop("blamed", "c", "exit", "x", "1", "1"))
     again = event("loop", "hold", detail={"generation": 2, "nodes": ["b", "a", "d", "e"]})
     for word in (again, placed("d", "b", "a", waiting=("e",)), *hosts):
@@ -277,7 +275,7 @@ def test_the_order_is_made_anew_when_a_spare_took_a_place() -> None:
 def test_the_effort_of_placing_grows_with_the_number_of_nodes() -> None:
     def place(count: int) -> None:
         names = tuple(f"n{k}" for k in range(count))
-        one = standing(allocated=names, need=count * 95 // 100)
+        one = cluster(allocated=names, need=count * 95 // 100)
         for node in names[: count * 4 // 100]:
             apply(one, said("failed", node, "image", "x"))
         found = candidates(one)
@@ -311,7 +309,7 @@ def outcome(way: object) -> Event:
     ],
 )
 def test_attempts_that_all_died_alike(ways: list[object], attempts: int, repeated: bool) -> None:
-    assert is_repeated(standing(*map(outcome, ways)), attempts) is repeated
+    assert is_repeated(cluster(*map(outcome, ways)), attempts) is repeated
 
 
 # ---- properties ----
@@ -337,17 +335,17 @@ WORDS = st.sampled_from([kind(node) for kind in KINDS for node in FIVE])
 def test_every_rank_has_exactly_one_fit_node_or_the_set_pauses(
     words: list[Event], need: int
 ) -> None:
-    one = standing(need=need)
+    one = cluster(need=need)
     for word in words:
         apply(one, word)
         found = candidates(one)
         if isinstance(found, Pause):
             assert (
-                len([node for node in FIVE if node not in one.aside and node not in one.lost])
+                len([node for node in FIVE if node not in one.excluded and node not in one.lost])
                 < need
             )
             continue
-        assert not set(found) & (one.aside.keys() | one.lost.keys())
+        assert not set(found) & (one.excluded.keys() | one.lost.keys())
         made = choose(one, found)
         if made is None:
             assert len([node for node in found if node not in one.failed]) < need
@@ -355,13 +353,13 @@ def test_every_rank_has_exactly_one_fit_node_or_the_set_pauses(
         assert len(made.ranks) == need and len(set(made.ranks)) == need
         assert set(made.ranks) | set(made.waiting) <= set(found)
         assert not set(made.ranks) & set(made.waiting)
-        assert not set(made.ranks) & (one.failed.keys() | one.aside.keys() | one.lost.keys())
+        assert not set(made.ranks) & (one.failed.keys() | one.excluded.keys() | one.lost.keys())
         apply(one, event("loop", "placed", detail=as_json(made)))
 
 
 @given(st.lists(WORDS, max_size=25))
 def test_the_same_events_give_the_same_decisions(words: list[Event]) -> None:
-    first, second = standing(*words), standing(*words)
+    first, second = cluster(*words), cluster(*words)
     assert candidates(first) == candidates(second)
     assert choose(first, FIVE) == choose(second, FIVE)
     assert in_order(first) == in_order(second)
@@ -369,7 +367,7 @@ def test_the_same_events_give_the_same_decisions(words: list[Event]) -> None:
 
 @given(st.lists(WORDS, max_size=25))
 def test_who_has_a_rank_and_is_fit_keeps_it(words: list[Event]) -> None:
-    one = standing(ABC, *words)
+    one = cluster(ABC, *words)
     found = candidates(one)
     made = choose(one, found) if isinstance(found, list) else None
     for rank, node in enumerate(one.ranks if made else ()):
@@ -384,7 +382,7 @@ def test_who_has_a_rank_and_is_fit_keeps_it(words: list[Event]) -> None:
 def test_the_order_is_sorted_and_loses_nobody(
     hosts: list[tuple[str, str]], ranks: list[str]
 ) -> None:
-    one = standing(placed(*ranks), *(said("host", node, name) for node, name in hosts))
+    one = cluster(placed(*ranks), *(said("host", node, name) for node, name in hosts))
     found = in_order(one)
     names = [one.reports[node].host or node for node in found]
     assert names == sorted(names) and sorted(found) == ["a", "b", "c"]
@@ -392,12 +390,12 @@ def test_the_order_is_sorted_and_loses_nobody(
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_no_word_of_a_node_raises_or_reaches_a_rank(word: bytes, detail: bytes) -> None:
-    one = standing(ABC)
+    one = cluster(ABC)
     apply(one, Event(1, "node", word.decode("latin-1"), "a", detail.decode("latin-1")))
     assert (
         one.ranks == ["a", "b", "c"]
         and one.waiting == ["d", "e"]
-        and not one.aside
+        and not one.excluded
         and not one.blamed
     )
 
@@ -422,8 +420,8 @@ def test_nodes_are_divided_for_runs_side_by_side(
 
 def test_a_node_that_joined_is_one_of_the_group() -> None:
     short = (ABC, loop("blamed", "b", "exit", "died", "1", "1"), loop("aside", "c", "check", "no"))
-    assert of_good_repute(standing(*short, allocated=("a", "b", "c"))) == ["a"]
-    assert not is_free(standing(*short, allocated=("a", "b", "c")), "b")
-    more = standing(*short, loop("joined", "x"), loop("joined", "y"), allocated=("a", "b", "c"))
-    assert of_good_repute(more) == ["a", "x", "y"] == candidates(more)
+    assert healthy(cluster(*short, allocated=("a", "b", "c"))) == ["a"]
+    assert not is_free(cluster(*short, allocated=("a", "b", "c")), "b")
+    more = cluster(*short, loop("joined", "x"), loop("joined", "y"), allocated=("a", "b", "c"))
+    assert healthy(more) == ["a", "x", "y"] == candidates(more)
     assert is_free(more, "b")

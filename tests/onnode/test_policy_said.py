@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import report, unit
 
-from orchestrator.onnode.policy import said
-from orchestrator.onnode.policy.said import CHECKS, OUTCOMES, Check, NodeReport, parse_check, place
+from orchestrator.onnode.policy import reports
+from orchestrator.onnode.policy.reports import (
+    CHECKS,
+    OUTCOMES,
+    Check,
+    NodeReport,
+    parse_check,
+    place,
+)
 
 WORDS = [
     *(
@@ -60,14 +67,18 @@ def size(told: NodeReport) -> int:
         for name, value in values.items()
     )
     items = (
-        len(told.checks) + len(told.same) + len(told.facts) + len(told.troubles) + len(told.words)
+        len(told.checks)
+        + len(told.same)
+        + len(told.facts)
+        + len(told.troubles)
+        + len(told.messages)
     )
     return (
         rows
         + pairs
         + items
         + sum(map(len, told.troubles))
-        + sum(map(len, told.words))
+        + sum(map(len, told.messages))
         + len(told.network + told.image)
     )
 
@@ -80,7 +91,7 @@ def test_a_check() -> None:
     assert told.checks == {
         "gpu_count": Check("gpu_count", "fail", 5, "7 of 8 GPUs", "look at dmesg")
     }
-    assert told.checks["gpu_count"].words == "7 of 8 GPUs; look at dmesg" and told.words == {
+    assert told.checks["gpu_count"].sentence == "7 of 8 GPUs; look at dmesg" and told.messages == {
         "check"
     }
 
@@ -112,8 +123,8 @@ def test_a_later_row_of_a_check_takes_the_place_of_the_first() -> None:
 def test_what_is_no_check(detail: str) -> None:
     assert parse_check(detail) is None
     told = report()
-    told.take("check", detail)
-    assert told.checks == {} and told.words == {"check"}
+    told.apply("check", detail)
+    assert told.checks == {} and told.messages == {"check"}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +149,9 @@ def test_milliseconds(ms: str, taken: int) -> None:
 def test_texts_become_lines() -> None:
     row = parse_check("engine\x1fwarn\x1f1\x1fa\tb\nc\x1b[2J\x1fd\x1fe\r")
     assert row == Check("engine", "warn", 1, "a b c [2J", "d e ")
-    assert len(parse_check(unit("engine", "warn", 1, "x" * 5000, "y" * 5000)).words) == 2 * 1024 + 2  # type: ignore[union-attr]
+    assert (
+        len(parse_check(unit("engine", "warn", 1, "x" * 5000, "y" * 5000)).sentence) == 2 * 1024 + 2
+    )  # type: ignore[union-attr]
 
 
 def test_the_bandwidth_stays() -> None:
@@ -151,16 +164,16 @@ def test_the_bandwidth_stays() -> None:
         clock="5",
         unseen="",
     )
-    told.take(
+    told.apply(
         "deep",
         unit("deep", "fail", 900, "slow: pairs with it reach 1.000 GB/s at best, others 2.000", ""),
     )
-    told.again()
+    told.reset()
     assert told == NodeReport(checks=told.checks) and list(told.checks) == ["deep"]
-    told.again()
+    told.reset()
     assert told.checks["deep"].verdict == "fail"
     fresh = report(("engine", "pass"))
-    fresh.again()
+    fresh.reset()
     assert fresh == NodeReport()
 
 
@@ -190,10 +203,10 @@ def test_known_checks_come_first_and_outcomes_last() -> None:
 
 def test_facts_in_pieces() -> None:
     told = report(facts={"old": "1"})
-    told.take("facts", unit("kernel=6.8", "rocm=7.0=x", "torn", "=x", ""))
-    told.take("facts+", unit("bios=1.4", "kernel=6.9"))
+    told.apply("facts", unit("kernel=6.8", "rocm=7.0=x", "torn", "=x", ""))
+    told.apply("facts+", unit("bios=1.4", "kernel=6.9"))
     assert list(told.facts.items()) == [("kernel", "6.9"), ("rocm", "7.0=x"), ("bios", "1.4")]
-    told.take("facts", "")
+    told.apply("facts", "")
     assert told.facts == {}
 
 
@@ -208,7 +221,7 @@ def test_facts_are_lines_of_a_table() -> None:
 )
 def test_the_clock(detail: str, off: int) -> None:
     told = report(clock="7")
-    told.take("clock", detail)
+    told.apply("clock", detail)
     assert told.clock_off_ms == off
 
 
@@ -227,7 +240,7 @@ def test_the_rest() -> None:
         "sha256:1",
         True,
     )
-    assert told.words == {"same", "network", "ready", "checked", "unseen", "waits"}
+    assert told.messages == {"same", "network", "ready", "checked", "unseen", "waits"}
 
 
 # ---- whatever comes ----
@@ -238,8 +251,8 @@ def test_the_rest() -> None:
 def test_no_word_can_raise_and_all_can_be_written(words: list[tuple[str, str]]) -> None:
     told, other = NodeReport(), NodeReport()
     for word, detail in words:
-        told.take(word, detail)
-        other.take(word, detail)
+        told.apply(word, detail)
+        other.apply(word, detail)
     assert told == other
     kept = [
         *told.same,
@@ -247,7 +260,7 @@ def test_no_word_can_raise_and_all_can_be_written(words: list[tuple[str, str]]) 
         *told.facts,
         *told.facts.values(),
         *told.troubles,
-        *told.words,
+        *told.messages,
         told.network,
     ]
     for text in [
@@ -258,7 +271,7 @@ def test_no_word_can_raise_and_all_can_be_written(words: list[tuple[str, str]]) 
         assert not set(text) & set("\t\n\r\x1f\x00\x1b\x7f\x85")
         text.encode()
     assert all(
-        row.verdict in said.VERDICTS and name == row.name for name, row in told.checks.items()
+        row.verdict in reports.VERDICTS and name == row.name for name, row in told.checks.items()
     )
 
 
@@ -269,9 +282,9 @@ def test_no_word_grows_memory(word: str) -> None:
     def flood(begin: int, end: int) -> None:
         for number in range(begin, end):
             name = "".join(chr(97 + int(digit)) for digit in str(number))
-            told.take(word, unit(name, "pass", 1, "x" * 300, f"{number}=y"))
-            told.take(word, f"{number}={'y' * 4000}")
-            told.take(f"word{number}", "")
+            told.apply(word, unit(name, "pass", 1, "x" * 300, f"{number}=y"))
+            told.apply(word, f"{number}={'y' * 4000}")
+            told.apply(f"word{number}", "")
 
     flood(0, 600)
     full = size(told)
@@ -283,10 +296,10 @@ def test_a_flood_of_facts_ends() -> None:
     told = NodeReport()
     tracemalloc.start()
     for number in range(50):
-        told.take("facts+", unit(*(f"{number}.{index}=v" for index in range(100))))
+        told.apply("facts+", unit(*(f"{number}.{index}=v" for index in range(100))))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(told.facts) == said.MOST_FACTS and held < 1 << 20
+    assert len(told.facts) == reports.MOST_FACTS and held < 1 << 20
 
 
 def test_nothing_is_evaluated() -> None:
@@ -300,6 +313,6 @@ def test_nothing_is_evaluated() -> None:
             "%s%n",
             "a=__import__('this')",
         ):
-            told.take(word, detail)
-            told.take("check", unit("engine", "pass", detail, detail, detail))
+            told.apply(word, detail)
+            told.apply("check", unit("engine", "pass", detail, detail, detail))
     assert set(sys.modules) == before and told.checks["engine"].text == "a=__import__('this')"

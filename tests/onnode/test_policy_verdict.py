@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policy_parts import report, settings
 
 from orchestrator.evidence.checks import coverage, judge, parse_table
-from orchestrator.onnode.policy.said import Check
+from orchestrator.onnode.policy.reports import Check
 from orchestrator.onnode.policy.verdict import (
     ORDER,
     NodeVerdict,

@@ -15,15 +15,15 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS, SWEEP = (
 EVENTS, FLOW, SYSTEM = (
     f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "flow", "system")
 )
-ATTEMPT, COMPLAINTS, GATE, HANG, HOLD, JOB, SLURM, STEP, STORAGE, WORK = (
+ATTEMPT, COMPLAINTS, CONTEXT, GATE, GROUP, HANG, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "complaints", "gate", "hang", "hold", "job", "slurm", "step", "storage", "work",
+        "attempt", "complaints", "context", "gate", "group", "hang", "job", "slurm", "step", "storage",
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
     f"orchestrator/onnode/policy/{name}.py"
-    for name in ("lease", "place", "outcome", "queue", "job_state", "during")
+    for name in ("lease", "place", "outcome", "queue", "job_state", "hang")
 )
 SUBMIT, CANCEL = "orchestrator/runset/submit.py", "orchestrator/runset/cancel.py"
 SETS, SCORE_LEDGER = "orchestrator/evidence/sets.py", "orchestrator/evidence/ledger.py"
@@ -111,7 +111,7 @@ DEFECTS = [
         "unfenced-job-record",
         "a loop that lost its set wrote its own end into the record of the job",
         "9c92af3",
-        WORK,
+        CONTEXT,
         "        if not self.folder.is_mine:\n            return self.folder.is_lost\n",
         "",
         likely=("batch host freezes", "idle=1", "in run"),
@@ -600,7 +600,7 @@ DEFECTS = [
         "a job that Slurm starts again was replayed with the standing of its first life",
         "9630c4d",
         PLACE,
-        "        vars(standing).update(\n            vars(Standing())\n"
+        "        vars(cluster).update(\n            vars(ClusterState())\n"
         "        )  # Slurm may have started the job again: its event file has two lives then\n",
         "",
         likely=("requeued", "container|agent|training|fails"),
@@ -610,7 +610,7 @@ DEFECTS = [
         "a clock that stepped in the only run with a result kept all later jobs from beginning another run",
         "42238c3",
         JOB,
-        ('        if not self.diary.run:\n            return ""\n'),
+        ('        if not self.status.run:\n            return ""\n'),
         "",
         likely=("loop is stopped|clock of node 1", "limit='0:15|resumed"),
     ),
@@ -654,9 +654,9 @@ DEFECTS = [
         "spares-that-fail-again",
         "spares that had failed before were asked again and again: the job did not end",
         "ea6cf27",
-        HOLD,
-        "            self._set_failed_aside()\n            if (len(self.standing.aside), self.standing.blamed) == before:\n",
-        "            failed = bool(self.standing.failed)\n            self._set_failed_aside()\n            if not failed:\n",
+        GROUP,
+        "            self._exclude_failed()\n            if (len(self.cluster.excluded), self.cluster.blamed) == before:\n",
+        "            failed = bool(self.cluster.failed)\n            self._exclude_failed()\n            if not failed:\n",
         why_not="masked: nodes that were set aside are no candidates any more (policy/place.py)",
         likely=("(containers do not start|refuses|fails a check).* for 33m", "limit='0:15"),
     ),
@@ -665,8 +665,8 @@ DEFECTS = [
         "left-out-without-a-word",
         "a node that failed its checks while others could take its rank was left out without a record",
         "1008ac9",
-        HOLD,
-        "            if self.standing.failed and not self.job.learns_of_end():\n                self._set_failed_aside()\n            return True\n",
+        GROUP,
+        "            if self.cluster.failed and not self.job.check_for_end():\n                self._exclude_failed()\n            return True\n",
         "            return True\n",
         likely=("fails a check",),
     ),
@@ -728,7 +728,7 @@ DEFECTS = [
             Edit(
                 ATTEMPT,
                 "            gone = [node for node in unheard if group.record.is_gone(node)]\n",
-                "            gone = [node for node in unheard if node in group.standing.silent]\n",
+                "            gone = [node for node in unheard if node in group.cluster.silent]\n",
             ),
         ),
         why_not="no time passes between two runs: only storage that is waited for at the end of a run makes room for the container's end",

@@ -13,7 +13,7 @@ from worlds import Ends, Me, Sets, World, hangs
 
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.starts import attempt_starts, differences
-from orchestrator.onnode.policy.during import recorded
+from orchestrator.onnode.policy.hang import recorded
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.nodes import Part
 

@@ -16,11 +16,11 @@ from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
 from ..set.seeds import seed_of
 from . import storage
-from .hang import Vigil, look_s
-from .hold import Group
-from .reports import Reports
+from .attempt_reports import Reports
+from .context import SetContext
+from .group import Group
+from .hang import HangWatch, ping_interval_s
 from .step import stalled_s
-from .work import SetWork
 
 GATE_S = 300.0
 SIGNAL_S = 2.0
@@ -36,20 +36,20 @@ _CACHE_CLEAR = (
 class Attempt:
     """Attempt `number` of `run` on the nodes of `group`."""
 
-    def __init__(self, job: SetWork, group: Group, run: int, number: int) -> None:
+    def __init__(self, job: SetContext, group: Group, run: int, number: int) -> None:
         self._job, self._group = job, group
         self._run, self._number = run, number
-        self._ranks = tuple(group.standing.workers)
+        self._ranks = tuple(group.cluster.workers)
         self._reports = Reports(run, number, self._ranks)
         self._gate = self._reports.gate
-        self._vigil = Vigil(group, self._reports)
+        self._vigil = HangWatch(group, self._reports)
 
     @property
     def is_hopeless(self) -> bool:
         """Whether a node cannot do at all what a run needs."""
         return bool(self._gate.kept)
 
-    def playing(self) -> Flow:
+    def play(self) -> Flow:
         """Play it to its end; its value is the Outcome.
 
         Raises OSError, FolderError when nothing can be written.
@@ -70,7 +70,7 @@ class Attempt:
             image_digest=group.image,
             start_ms=job.world.wall_ms(),
         )
-        job.diary.begin(self._run, self._number)
+        job.status.begin(self._run, self._number)
         group.begin(self._run, self._number)
         yield from storage.patiently(job, lambda: storage.begin(job, state))
         began = {"ranks": list(self._ranks), "seed": seed, "port": port}
@@ -98,7 +98,7 @@ class Attempt:
         Its value: why it could not begin, or "", and whether its time was over.
         """
         job, group, reports = self._job, self._group, self._reports
-        failed = group.standing.failed
+        failed = group.cluster.failed
         self._gate.take_ended({node: failed[node][1] for node in self._ranks if node in failed})
         request = {"id": reports.id, "nodes": list(self._ranks), **about, **group.meeting()}
         clear = job.settings.clear_caches == 1
@@ -126,15 +126,15 @@ class Attempt:
         while not job.ending and (unheard := gate.unheard()):
             now = job.world.now()  # once: this process may stand still at any step
             deadline += stalled_s(until, now)
-            group.step.look_for_ended()
+            group.step.check_ended()
             gone = [node for node in unheard if group.record.is_gone(node)]
             if gone:
-                failed = group.standing.failed
+                failed = group.cluster.failed
                 gate.take_gone({node: failed.get(node, ("", "it let go"))[1] for node in gone})
                 return gate.refusals()
             if now >= deadline or not group.step.is_alive:
                 return gate.refusals("not every node answered the request to get ready for the run")
-            until = group.step.look_again(min(deadline, now + 1))  # so that a stall is seen
+            until = group.step.next_check(min(deadline, now + 1))  # so that a stall is seen
             yield until
         return gate.refusals() or (job.ending_reason if job.ending else "")
 
@@ -172,10 +172,10 @@ class Attempt:
         job, group, reports = self._job, self._group, self._reports
         started = until = asked = job.world.now()
         deadline, grace = started + job.settings.run_timeout_s, 0.0
-        silence_s, ask_s = float(job.settings.node_silence_s), look_s(job.settings)
-        group.step.hear_all(self._ranks)
+        silence_s, ask_s = float(job.settings.node_silence_s), ping_interval_s(job.settings)
+        group.step.reset_silence(self._ranks)
         while True:
-            group.step.look_for_ended()
+            group.step.check_ended()
             now = job.world.now()
             if stalled := stalled_s(until, now):  # this loop has asked nobody meanwhile
                 group.step.excuse(stalled)
@@ -197,7 +197,7 @@ class Attempt:
             if now >= asked + ask_s:  # the time that was waited for: rounding cannot miss it
                 asked = now
                 group.step.send({"do": "ping", "n": int(now - started)})
-            until = group.step.look_again(min(deadline, grace or deadline, asked + ask_s))
+            until = group.step.next_check(min(deadline, grace or deadline, asked + ask_s))
             yield until
 
     def _left(self) -> list[str]:
@@ -231,10 +231,10 @@ class Attempt:
         group, exits, now = self._group, self._reports.exits, self._job.world.now
         deadline = now() + STOP_S
         while group.step.is_alive and now() < deadline:
-            group.step.look_for_ended()
+            group.step.check_ended()
             if all(node in exits or group.record.is_gone(node) for node in nodes):
                 return
-            yield group.step.look_again(deadline)
+            yield group.step.next_check(deadline)
 
     # ---- once it is over ----
 
@@ -245,7 +245,7 @@ class Attempt:
         """
         now = self._job.world.now
         deadline = now() + SIGNAL_S
-        while not self._job.learns_of_end() and self._reports.was_signalled and now() < deadline:
+        while not self._job.check_for_end() and self._reports.was_signalled and now() < deadline:
             yield deadline
 
     def _outwait_storage(self) -> Flow:
@@ -298,7 +298,7 @@ class Attempt:
 
     def _deaf(self) -> dict[str, str]:
         """Return the nodes that let go because they had not heard this loop, with their words."""
-        reports = self._group.standing.reports
+        reports = self._group.cluster.reports
         return {node: words for node in self._ranks if (words := reports[node].loop_gone)}
 
     def _stops_in_logs(self) -> dict[str, str]:

@@ -10,10 +10,10 @@ from ..kernel.events import UNIT
 from ..kernel.flow import Flow
 from ..kernel.records import replace as replace_file
 from ..policy.judge import judge_checks
-from ..policy.said import OUTCOMES, Check
+from ..policy.reports import OUTCOMES, Check
 from ..policy.verdict import Row, table
+from .context import JobContext
 from .record import GroupRecord
-from .work import Work
 
 
 class GroupChecks:
@@ -23,7 +23,7 @@ class GroupChecks:
     leaves one for this host.
     """
 
-    def __init__(self, job: Work, record: GroupRecord, name: str) -> None:
+    def __init__(self, job: JobContext, record: GroupRecord, name: str) -> None:
         self._job, self._record, self._name = job, record, name
         self._marker = self._text = ""
 
@@ -39,7 +39,7 @@ class GroupChecks:
         if not self.are_wanted:
             return
         job, folder = self._job, self._job.layout.preflight
-        marker = folder / f".seen-{self._name}-{self._record.standing.generation}"
+        marker = folder / f".seen-{self._name}-{self._record.cluster.generation}"
         self._text = job.world.token()
         try:
             job.world.files.make_folder(folder, exist_ok=True)
@@ -65,7 +65,7 @@ class GroupChecks:
             return
         now = self._job.world.now
         deadline = now() + self._job.settings.preflight_check_s
-        reports = self._record.standing.reports
+        reports = self._record.cluster.reports
         verdicts = {node: reports[node].checks.get("log_dir") for node in nodes}
         missing = [node for node, row in verdicts.items() if row and row.verdict == "pass"]
         while missing and not self._job.ending:
@@ -105,7 +105,7 @@ class GroupChecks:
         if not self.are_wanted:
             return
         yield from self.see_markers(nodes)
-        reports = self._record.standing.reports
+        reports = self._record.cluster.reports
         judged = judge_checks(
             {node: reports[node] for node in nodes}, self._job.settings, rdma=False
         )

@@ -75,6 +75,6 @@ class Complaints:
         due = [node for node, (when, _) in self._ended.items() if when <= now or node == first]
         return [(node, self._ended.pop(node)[1]) for node in due]
 
-    def look_again(self, at_latest: float) -> float:
+    def next_check(self, at_latest: float) -> float:
         """Return when to call `ended_nodes` again (World.now)."""
         return min([at_latest, *(when for when, _ in self._ended.values())])

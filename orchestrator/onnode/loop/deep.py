@@ -12,8 +12,8 @@ from ..kernel.events import UNIT, clean, number, parse_word
 from ..kernel.flow import Flow
 from ..kernel.world import THIS, World
 from ..policy.search import DeepVerdict, GroupResult, Round, Search
+from .context import JobContext
 from .nodes import node_command
-from .work import Work
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]
@@ -25,7 +25,7 @@ NUMBERS = {"deep-ready": (0, 1, 3, 4), "deep": (3, 4, 5, 6, 7)}
 class DeepStep:
     """A step as the search wants it: one process on each of `nodes`, their words in a queue."""
 
-    def __init__(self, job: Work, nodes: Sequence[str]) -> None:
+    def __init__(self, job: JobContext, nodes: Sequence[str]) -> None:
         self.words: deque[tuple[str, str, str]] = deque()
         self.last_words = ""
         self._known = frozenset(nodes)
@@ -59,7 +59,7 @@ class DeepStep:
         return self.step.alive
 
 
-def measure(job: Work, nodes: Sequence[str], table: Path | None = None) -> Flow:
+def measure(job: JobContext, nodes: Sequence[str], table: Path | None = None) -> Flow:
     """Measure the bandwidth between `nodes` in a step of its own; the DeepVerdict."""
     step, search = DeepStep(job, nodes), Search(list(nodes), job.settings)
     table = table or job.layout.bandwidth(job.job_id)

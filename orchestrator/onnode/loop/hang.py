@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..kernel.flow import Flow
 from ..kernel.settings import Settings
-from ..policy.during import LEAST_S, Silence, on_sockets, silence, unwanted_sockets
-from .hold import Group
-from .reports import Reports
+from ..policy.hang import LEAST_S, Silence, on_sockets, silence, unwanted_sockets
+from .attempt_reports import Reports
+from .group import Group
 
 EVIDENCE_S = 60.0
 """Nodes take 45 s at most (agent/evidence.py)."""
@@ -15,7 +15,7 @@ PULSE_S = 60.0
 """How often a `pulse` is recorded at least. A change of the silence's stage is at once."""
 
 
-def look_s(settings: Settings) -> float:
+def ping_interval_s(settings: Settings) -> float:
     """Return how often nodes are asked for their pulse, in seconds."""
     often = [_LOOK_S, settings.node_silence_s / 4]
     if settings.hang_multiple > 0:
@@ -24,7 +24,7 @@ def look_s(settings: Settings) -> float:
     return max(0.2, min(often))
 
 
-class Vigil:
+class HangWatch:
     """Over one attempt. `ended`: why it is ended before its time, "" as long as it is not."""
 
     def __init__(self, group: Group, reports: Reports) -> None:
@@ -78,11 +78,11 @@ class Vigil:
         now = group.job.world.now
         deadline = now() + EVIDENCE_S
         while now() < deadline and not group.job.ending and group.step.is_alive:
-            group.step.look_for_ended()
+            group.step.check_ended()
             heard = reports.doing.keys() | reports.exits.keys()
             if all(node in heard or group.record.is_gone(node) for node in left):
                 return
-            yield group.step.look_again(deadline)
+            yield group.step.next_check(deadline)
 
     def remark(self) -> str:
         """Return words about RCCL on TCP sockets where RDMA was expected, or ""."""

@@ -14,31 +14,31 @@ from ..policy import place
 from ..policy.job_state import fits
 from ..policy.outcome import Outcome
 from ..policy.queue import IN_A_ROW, Queue, apply, is_to_stop, next_run
-from ..policy.said import NodeReport
+from ..policy.reports import NodeReport
 from ..set.folder import NO_ROOM, Folder, FolderError
 from ..set.opening import open_folder
 from ..set.settle import settle
 from .attempt import Attempt
-from .hold import Group
+from .context import SetContext
+from .group import Group
 from .host import BatchHost
 from .notice import Notices
 from .slurm import job_nodes
 from .storage import patiently, write_last
-from .work import SetWork
 
 MEET_PART = 5
 """Groups wait for one another before their first runs, for this part of the time that a container may take: a minute by default."""
 
 
 def main(bundle: Path, kind: str) -> int:
-    """Work on a set; return 0 when every run of it has a result."""
+    """JobContext on a set; return 0 when every run of it has a result."""
     world = BatchHost()
     status: int = world.run(work(world, bundle, kind))
     return status
 
 
 def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
-    """Work on a set in `world`; `kind` is slurm or local. Its value is 0 when every run of the set has a result."""
+    """JobContext on a set in `world`; `kind` is slurm or local. Its value is 0 when every run of the set has a result."""
     try:
         settings = world.settings(bundle)
         world.share(settings.shared_group)
@@ -62,7 +62,7 @@ def _lost(folder: Folder, world: BatchHost) -> None:
     world.interrupt()
 
 
-class SetJob(SetWork):
+class SetJob(SetContext):
     """One job of a set, from taking the set to letting it go."""
 
     groups: list[Group]
@@ -109,12 +109,12 @@ class SetJob(SetWork):
 
     def _verify_bundle(self) -> None:
         kept = self.environment.get("ORCH_BUNDLE_SHA256", "")
-        self.diary.edit(self.folder.verify_bundle(kept))
+        self.status.edit(self.folder.verify_bundle(kept))
         script = self.world.files.read_bytes(self.layout.bundle / "runtime_tunables.sh")
         self.environment["ORCH_TUNABLES_SHA256"] = hashlib.sha256(
             script
         ).hexdigest()  # nodes compare before root runs it
-        if edited := self.diary.edited:
+        if edited := self.status.edited:
             self.warn(f"the bundle was edited since it was made: {', '.join(edited[:8])}")
 
     def _divide(self) -> None:
@@ -132,7 +132,7 @@ class SetJob(SetWork):
         for number, nodes in enumerate(groups, 1):
             events = EventLog(self.layout.events(group_name(self.job_id, number)), self.world)
             self.groups.append(Group(self, nodes, number, events))
-        self.doing = [*self.groups]
+        self.active = [*self.groups]
         most = self.settings.max_attempts
         self._turn("runs", missing=missing, most=most, groups=sorted(self.late))
         spare = len(allocated) - need * len(groups)
@@ -142,7 +142,7 @@ class SetJob(SetWork):
         self.log(f"set {self.layout.root}: {self.folder.record.nexp} runs on {need} node(s){more}")
 
     def _flow(self) -> Flow:
-        """Work on the set, with all groups of nodes side by side; (state, reason)."""
+        """JobContext on the set, with all groups of nodes side by side; (state, reason)."""
         problems = yield from together([self._work_on(group) for group in self.groups])
         if (
             self.ending and self.folder.missing()
@@ -150,7 +150,7 @@ class SetJob(SetWork):
             self.ask_why()
             return self.ending, self.ending_reason
         if not self.queue.missing:
-            self.diary.complete(self.folder.record.nexp)
+            self.status.complete(self.folder.record.nexp)
             return "complete", ""
         if self.out_of_time:
             return "time_limit", self.out_of_time
@@ -159,12 +159,12 @@ class SetJob(SetWork):
     def _stopped(self) -> str:
         """With results already, or with spares that are used up, it is only paused: another allocation may do better."""
         used_up = any(one.too_few for one in self.groups) and self.has_spares
-        return "paused" if self.diary.run or used_up or self.folder.has_results() else "failed"
+        return "paused" if self.status.run or used_up or self.folder.has_results() else "failed"
 
     def _work_on(self, group: Group) -> Flow:
         """Have the nodes of a group ready and work on what is missing; why that cannot go on, or ""."""
         try:
-            fit = not self.queue.missing or (yield from group.have_ready())
+            fit = not self.queue.missing or (yield from group.make_ready())
             self._is_here(group.number)
             problem = (yield from self._runs(group)) if fit else group.problem
             if problem:
@@ -192,7 +192,7 @@ class SetJob(SetWork):
                 self._give_back(group, run, "back")
                 return f"the containers could not be renewed: {group.problem}"
             attempt = Attempt(self, group, run, self.folder.last_attempt(run) + 1)
-            outcome = yield from attempt.playing()
+            outcome = yield from attempt.play()
             used = not outcome.clean
             if outcome.outcome != "infrastructure":
                 self._give_back(group, run, "result")
@@ -209,7 +209,7 @@ class SetJob(SetWork):
         too long. A job always starts its first run: after a clock step or a stalled loop the only
         known length may be far too long, and then no job would ever start another run.
         """
-        if not self.diary.run:
+        if not self.status.run:
             return ""
         nexp = self.folder.record.nexp
         runs = [self.folder.run_state(run) for run in range(1, nexp + 1)]
@@ -245,7 +245,7 @@ class SetJob(SetWork):
             self._turn("stops", group=group.number)
             return f"{IN_A_ROW} attempts in a row died there, the last one of run {run}: {outcome.reason}"
         if run not in self.queue.missing and self.queue.missing and group.repeats():
-            return f"{len(group.standing.ways)} attempts died alike, soon after their start: {outcome.reason}"
+            return f"{len(group.cluster.ways)} attempts died alike, soon after their start: {outcome.reason}"
         return ""
 
     def _next(self, group: Group) -> Flow:
@@ -273,7 +273,7 @@ class SetJob(SetWork):
     def _renew(self, group: Group) -> Flow:
         """New containers on all nodes; what a dead run left behind in the old ones is gone with them."""
         yield from group.release()
-        return not self.ending and (yield from group.have_ready())
+        return not self.ending and (yield from group.make_ready())
 
     def _leave(self, group: Group, problem: str) -> Flow:
         """Let a group end alone, if others are at work: they can have its good nodes. The last one stays until the job ends."""
@@ -281,12 +281,12 @@ class SetJob(SetWork):
             return
         self._turn("leaves", group=group.number)
         self.warn(
-            f"no more runs on {' '.join(group.standing.workers or group.standing.allocated)}: {problem}"
+            f"no more runs on {' '.join(group.cluster.workers or group.cluster.allocated)}: {problem}"
         )
         yield from group.release()
         group.checks.clear()
-        self.doing.remove(group)
-        self.pool += place.of_good_repute(group.standing) if group.too_few else []
+        self.active.remove(group)
+        self.pool += place.healthy(group.cluster) if group.too_few else []
         self.write()
 
     def _is_here(self, group: int) -> None:
@@ -309,17 +309,17 @@ class SetJob(SetWork):
     def others(self, group: int) -> dict[str, NodeReport]:
         """Return what the nodes told that are ready in other groups; to one that is behind, in those that went ahead."""
         others = (
-            {one.number for one in self.doing}
+            {one.number for one in self.active}
             - {group}
             - (self.behind if group in self.behind else set())
         )
         reports = {
-            node: one.standing.reports[node]
-            for one in self.doing
-            for node in one.standing.workers
-            if one.number in others and node in one.standing.reports
+            node: one.cluster.reports[node]
+            for one in self.active
+            for node in one.cluster.workers
+            if one.number in others and node in one.cluster.reports
         }
-        return {node: report for node, report in reports.items() if "ready" in report.words}
+        return {node: report for node, report in reports.items() if "ready" in report.messages}
 
     def note_ending(self, decided: dict[str, Any]) -> None:
         """Put on record why the set is closed."""
@@ -341,7 +341,7 @@ class SetJob(SetWork):
             for group in self.groups:
                 group.checks.clear()
         finally:
-            self.diary.forget_reason()
+            self.status.forget_reason()
             yield from write_last(self, state, reason)
             self._tell(state, reason)
             self.folder.let_go()

@@ -16,19 +16,19 @@ from ..kernel.layout import Layout
 from ..kernel.settings import SettingsError, check_parts
 from ..kernel.waiting import Lines
 from ..policy.place import lost_reason
-from ..policy.said import Check
+from ..policy.reports import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
-from .hold import Group
+from .context import JobContext
+from .group import Group
 from .host import BatchHost
 from .slurm import allocation_or_host, named_node
-from .work import Work
 
 FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
 OPTIONS = "--deep, --nodes A,B, --tsv FILE, --exclude-file FILE, --judge, --json"
 
 
 @dataclass
-class Words:
+class CheckOptions:
     """The command line."""
 
     deep: bool = False
@@ -64,8 +64,8 @@ def main(bundle: Path, *argv: str) -> int:
         return NOT_RUN
 
 
-def _words(argv: Sequence[str]) -> Words:
-    words, rest = Words(), list(argv)
+def _words(argv: Sequence[str]) -> CheckOptions:
+    words, rest = CheckOptions(), list(argv)
     while rest:
         one = rest.pop(0)
         if one in ("--deep", "--json", "--judge"):
@@ -86,10 +86,10 @@ def _words(argv: Sequence[str]) -> Words:
     return words
 
 
-class Preflight(Work):
+class Preflight(JobContext):
     """Asks nodes: nothing is changed on them, and nothing stays."""
 
-    def __init__(self, bundle: Path, words: Words, world: BatchHost) -> None:
+    def __init__(self, bundle: Path, words: CheckOptions, world: BatchHost) -> None:
         settings, named = world.settings(bundle), world.environment.get("ORCH_SET_DIR", "")
         folder = f".preflight-{world.host.split('.')[0]}-{world.pid}-{world.token(2)}"
         layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
@@ -100,7 +100,7 @@ class Preflight(Work):
             settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0
         )
         super().__init__(bundle, settings, layout, world)
-        self.words, self.made = words, not named
+        self.options, self.made = words, not named
         self.job_id = world.environment.get("ORCH_JOB_ID") or "preflight"
         self.untried: dict[str, str] = {}
         self.given: list[str] = []
@@ -122,7 +122,7 @@ class Preflight(Work):
             self._write(verdicts)
             print(
                 json.dumps(verdicts.to_json())
-                if self.words.as_json
+                if self.options.as_json
                 else plain_table(verdicts, self.summary),
                 flush=True,
             )
@@ -132,16 +132,16 @@ class Preflight(Work):
                 files.remove_tree(self.layout.root)
 
     def _write(self, verdicts: Verdicts) -> None:
-        if self.words.tsv:
-            records.write_bytes(self.words.tsv, table(verdicts.rows).encode(), sync=False)
-        if self.words.exclude_file:
+        if self.options.tsv:
+            records.write_bytes(self.options.tsv, table(verdicts.rows).encode(), sync=False)
+        if self.options.exclude_file:
             text = "".join(f"{node}\n" for node in verdicts.exclude)
-            records.write_bytes(self.words.exclude_file, text.encode(), sync=False)
+            records.write_bytes(self.options.exclude_file, text.encode(), sync=False)
 
     def _verdicts(self) -> Flow:
         """Ask the nodes, or hear what others asked; the Verdicts."""
-        if self.words.judge:
-            self.given = self.words.nodes
+        if self.options.judge:
+            self.given = self.options.nodes
             group = self._group(self.given)
             self._marker_of_caller(group)
             yield from self._hear_lines(group)
@@ -169,7 +169,7 @@ class Preflight(Work):
         self.scheduler = allocation_or_host(self.environment, count, self.world)
         self.job_id = self.scheduler.job_id
         allocated = self.scheduler.allocated
-        self.given = self.words.nodes or list(allocated)
+        self.given = self.options.nodes or list(allocated)
         self.untried = {
             node: "not in this allocation" for node in self.given if node not in allocated
         }
@@ -183,7 +183,7 @@ class Preflight(Work):
             text, _ = self.world.config(self.bundle, self.settings, self.settings.nexp)
             records.replace(self.layout.environment, text, sync=False, files=files)
         group.start(nodes, "check")
-        yield from group.hear("waits", nodes)
+        yield from group.wait_for("waits", nodes)
         yield from group.release()
 
     def _marker_of_caller(self, group: Group) -> None:
@@ -205,16 +205,16 @@ class Preflight(Work):
             yield self.world.now() + 60
 
     def _judged(self, group: Group) -> Flow:
-        reports = group.standing.reports
+        reports = group.cluster.reports
         untested = dict(self.untried)
         for node in self.given:
             if node not in untested and (
-                node not in reports or "checked" not in reports[node].words
+                node not in reports or "checked" not in reports[node].messages
             ):
-                untested[node] = group.standing.failed.get(node, ("", "no answer"))[1]
+                untested[node] = group.cluster.failed.get(node, ("", "no answer"))[1]
         yield from group.checks.see_markers([node for node in self.given if node not in untested])
         verdicts = judge_preflight(self.given, reports, untested, self.settings)
-        if self.words.deep:
+        if self.options.deep:
             fit = [one.node for one in verdicts.nodes if one.verdict in ("pass", "warn")]
             verdicts = verdicts.with_checks((yield from self._deep(fit)))
         return verdicts
@@ -225,7 +225,7 @@ class Preflight(Work):
             return {}
         from .deep import measure
 
-        table = Path(f"{self.words.tsv}.deep") if self.words.tsv else None
+        table = Path(f"{self.options.tsv}.deep") if self.options.tsv else None
         verdict = yield from measure(self, nodes, table)
         self.summary = verdict.summary
         return {

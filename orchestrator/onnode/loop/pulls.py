@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..policy.place import lacking, next_to_pull
+from .context import JobContext
 from .record import GroupRecord
 from .step import GroupStep
-from .work import Work
 
 PULL_GRACE_S = 60.0
 
@@ -13,7 +13,7 @@ PULL_GRACE_S = 60.0
 class Pulls:
     """The pulls of one group of nodes; all groups of a job share the limit."""
 
-    def __init__(self, job: Work, record: GroupRecord, step: GroupStep, group: int) -> None:
+    def __init__(self, job: JobContext, record: GroupRecord, step: GroupStep, group: int) -> None:
         self._job, self._record, self._step, self._group = job, record, step, group
         self._due: dict[str, float] = {}
         """Nodes that pull the image -> when that must be over (World.now)."""
@@ -24,18 +24,18 @@ class Pulls:
 
     def go_on(self) -> bool:
         """Let the next nodes pull the image; whether one still has to get it."""
-        job, standing = self._job, self._record.standing
+        job, cluster = self._job, self._record.cluster
         others = sum(count for group, count in job.pulls.items() if group != self._group)
         at_once = job.settings.pull_at_once - others
-        for node in next_to_pull(standing, at_once):
+        for node in next_to_pull(cluster, at_once):
             self._start(node, at_once)
-        left = lacking(standing)
+        left = lacking(cluster)
         for node in left:
             if job.world.now() >= self._due.get(node, float("inf")):
                 words = f"its pull did not end within {job.settings.pull_minutes} minutes"
                 self._record.fail(node, "image", words)
-        left = lacking(standing)
-        job.pulls[self._group] = sum(node in standing.pulling for node in left)
+        left = lacking(cluster)
+        job.pulls[self._group] = sum(node in cluster.pulling for node in left)
         return bool(left)
 
     def _start(self, node: str, at_once: int) -> None:

@@ -14,32 +14,32 @@ class GroupRecord:
 
     def __init__(self, events: EventLog) -> None:
         self.events = events
-        self.standing = place.Standing()
+        self.cluster = place.ClusterState()
 
     def note(
         self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop"
     ) -> Event:
         """Put an event on record and let it count."""
         event = self.events.append(source, word, node, detail)
-        place.apply(self.standing, event)
+        place.apply(self.cluster, event)
         return event
 
     def fail(self, node: str, kind: str, reason: str) -> None:
         """Put on record that a node has failed, unless it has failed already."""
-        if node not in self.standing.failed:
+        if node not in self.cluster.failed:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
     def lose(self, node: str, reason: str, kind: str = "silent") -> None:
         """Put on record that a node of the present hold has ended without `left`."""
-        report = self.standing.reports.get(node)
-        if report is None or "left" in report.words or node in self.standing.silent:
+        report = self.cluster.reports.get(node)
+        if report is None or "left" in report.messages or node in self.cluster.silent:
             return
         self.note("silent", node)
         self.fail(node, kind, reason)
 
     def is_gone(self, node: str) -> bool:
         """Whether nothing more is to be expected from a node of this hold."""
-        return node in self.standing.silent or "left" in self.standing.reports[node].words
+        return node in self.cluster.silent or "left" in self.cluster.reports[node].messages
 
     def still_there(self, nodes: Iterable[str]) -> list[str]:
         """Return those of `nodes` that are not gone."""
@@ -47,4 +47,4 @@ class GroupRecord:
 
     def has_failed(self, nodes: Iterable[str]) -> bool:
         """Whether any of `nodes` has failed."""
-        return any(node in self.standing.failed for node in nodes)
+        return any(node in self.cluster.failed for node in nodes)

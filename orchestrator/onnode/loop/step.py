@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from ..kernel.events import Event, Pulse, clean, number, parse_pong, parse_word
 from ..kernel.flow import Flow
 from .complaints import Complaints
+from .context import JobContext
 from .host import JobStep
 from .record import GroupRecord
-from .work import Work
 
 LET_GO_S = 20.0
 MAX_GARBLED = 100
@@ -19,7 +19,7 @@ MAX_SAID = 256 << 10
 """Bytes of one node between two attempts, WORD_BYTES more for each line.
 
 A node that sends more is broken, and would fill the disk with its events: a sound one sends
-10 KB or so, and 60 KB if it has 512 facts (policy/said.py).
+10 KB or so, and 60 KB if it has 512 facts (policy/reports.py).
 """
 SAID_AGAIN = 64 << 10
 """The same of a node that has sent too much in this job and is used again for lack of others."""
@@ -38,7 +38,7 @@ class Listener(Protocol):
 class GroupStep:
     """One process on each node of a group, for as long as the group holds its nodes."""
 
-    def __init__(self, job: Work, record: GroupRecord, allocated: Iterable[str]) -> None:
+    def __init__(self, job: JobContext, record: GroupRecord, allocated: Iterable[str]) -> None:
         self.process: JobStep | None = None
         self.complaints = Complaints(job.world.now, job.node_names, self._keep_complaint)
         self.broken: dict[str, str] = {}
@@ -216,7 +216,7 @@ class GroupStep:
 
     # ---- who has ended, and who is silent ----
 
-    def look_for_ended(self) -> None:
+    def check_ended(self) -> None:
         """Put on record which nodes have ended without `left`."""
         words = self.complaints.last_lines or "without a word"
         for node in self.process.ended_nodes() if self.process else ():
@@ -225,11 +225,11 @@ class GroupStep:
         for node, reason in self.complaints.ended_nodes(is_over=is_over):
             self._record.lose(node, reason)
 
-    def look_again(self, at_latest: float) -> float:
-        """Return when `look_for_ended` is to be called again (World.now)."""
-        return self.complaints.look_again(at_latest)
+    def next_check(self, at_latest: float) -> float:
+        """Return when `check_ended` is to be called again (World.now)."""
+        return self.complaints.next_check(at_latest)
 
-    def hear_all(self, nodes: Iterable[str]) -> None:
+    def reset_silence(self, nodes: Iterable[str]) -> None:
         """Count the silence of `nodes` from now."""
         self._heard.update(dict.fromkeys(nodes, self._job.world.now()))
 

@@ -10,14 +10,14 @@ from ..kernel.files import AWAY
 from ..kernel.flow import Flow
 from ..kernel.records import RunRecord
 from ..set.folder import FolderError
-from .work import SetWork
+from .context import SetContext
 
 LOOK_S = 5.0
 _PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
 """What a file system says that is full, over quota, read-only or not there now. All else does not go away by waiting."""
 
 
-def begin(job: SetWork, state: RunRecord) -> None:
+def begin(job: SetContext, state: RunRecord) -> None:
     """Begin an attempt; one that found no room for its states has not begun. Raises FolderError, OSError."""
     try:
         job.folder.begin(state)
@@ -27,7 +27,7 @@ def begin(job: SetWork, state: RunRecord) -> None:
         raise
 
 
-def closing(job: SetWork, state: RunRecord, rank: int | None) -> Callable[[], None]:
+def closing(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], None]:
     """Return what closes an attempt, to be called until it works: a try may publish the result and find no room for the states."""
     tried = False
 
@@ -43,7 +43,7 @@ def closing(job: SetWork, state: RunRecord, rank: int | None) -> Callable[[], No
     return close
 
 
-def write_last(job: SetWork, state: str, reason: str) -> Flow:
+def write_last(job: SetContext, state: str, reason: str) -> Flow:
     """Write the last state of a job. Of a complete set it is waited for: no next job does it."""
     now = job.world.now
     deadline = now() + job.settings.storage_wait_s
@@ -56,7 +56,7 @@ def write_last(job: SetWork, state: str, reason: str) -> Flow:
         yield min(now() + LOOK_S, deadline)
 
 
-def patiently(job: SetWork, action: Callable[[], object]) -> Flow:
+def patiently(job: SetContext, action: Callable[[], object]) -> Flow:
     """Do `action`, as often as it takes until the set's storage can be written. Raises what it raised when that takes too long."""
     world, told = job.world, ""
     started = world.now()
@@ -74,7 +74,7 @@ def patiently(job: SetWork, action: Callable[[], object]) -> Flow:
         else:
             if told:
                 job.log(f"{told}: gone after {world.now() - started:.0f} s")
-                job.diary.forget_reason()
+                job.status.forget_reason()
                 job.write()
             return
         if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from .cause import ECHO, END, MENTION, PROGRAM, SYMPTOM, Cause
 from .causes import BY_NAME, EXACTER
 from .lines import MOST_LINE, judge, may_say, shape_of
-from .said import line
+from .reports import line
 from .trouble import MOST_CHARACTERS
 
 MOST_SYMPTOMS = 20_000

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..kernel.events import number
-from .said import MOST_FACTS, OUTCOMES, Check, NodeReport, line, place
+from .reports import MOST_FACTS, OUTCOMES, Check, NodeReport, line, place
 
 if TYPE_CHECKING:
     from ..kernel.settings import Settings
@@ -72,7 +72,7 @@ def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma:
             (row for row in own if row.verdict == "fail" and row.name not in elsewhere), None
         )
         if first is not None:
-            failed[node] = f"check {first.name}: {first.words}"
+            failed[node] = f"check {first.name}: {first.sentence}"
     return Judgement(ordered, failed, _warnings(ordered))
 
 
@@ -107,7 +107,9 @@ def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
     told = [node for node, own in rows.items() if _verdict(own, name) in ("pass", "fail")]
     for own in rows.values() if told else ():
         if _verdict(own, name) == "warn":
-            own.update(failing(name, f"{own[name].words} (unlike node {told[-1]})", "", settings))
+            own.update(
+                failing(name, f"{own[name].sentence} (unlike node {told[-1]})", "", settings)
+            )
 
 
 def _data(rows: Rows, reports: Mapping[str, NodeReport]) -> None:
@@ -141,8 +143,8 @@ def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
         # What all networks lack, `agree` says once; and whoever is slow, the deep step.
         for row in own:
             if row.verdict == ("fail" if row.name == "rdma" else "warn") and row.name != "deep":
-                checks.setdefault(row.words, set()).add(row.name)
-                nodes.setdefault(row.words, []).append(node)
+                checks.setdefault(row.sentence, set()).add(row.name)
+                nodes.setdefault(row.sentence, []).append(node)
     found = []
     for words in sorted(checks, key=lambda words: min(map(place, checks[words]))):
         about = dict.fromkeys(nodes[words])

@@ -17,7 +17,7 @@ ALIVE, GONE, WAIT, UNKNOWN = "alive", "gone", "wait", "unknown"
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """What is seen of a holder: its process by this kernel, its job by the scheduler that is asked here (None: no word of it), and
     how long ago it was heard of, in seconds of the file server's clock."""
 
@@ -58,7 +58,9 @@ def unseen(holder: Holder, viewer: Holder) -> str:
     return ""
 
 
-def judge(holder: Holder, viewer: Holder, sight: Sight, stale_s: float = STALE_S) -> HolderVerdict:
+def judge(
+    holder: Holder, viewer: Holder, sight: Observation, stale_s: float = STALE_S
+) -> HolderVerdict:
     """Return what has become of a holder."""
     if same_kernel(holder, viewer) and sight.process is not None:
         return (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from .during import stands_out
+from .hang import stands_out
 from .trouble import in_one, way_of
 
 NOT_ENDED = -1

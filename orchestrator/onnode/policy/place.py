@@ -1,7 +1,7 @@
-"""Who works on which rank, who waits, who is out. Rules: docs/preflight.md, "Spare nodes".
+"""Which node has which rank, which nodes wait, which are excluded.
 
-`Standing` is folded from the events of a job by `apply`; the functions below decide from it alone, so the same events give the same
-decisions.
+Rules: docs/preflight.md, "Spare nodes". `ClusterState` is folded from the events of a job by
+`apply`. Decisions depend on it alone, so equal events give equal decisions.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..kernel.events import Event
-from .said import NodeReport
+from .reports import NodeReport
 
 
 @dataclass
-class Standing:
+class ClusterState:
     """What is known of the nodes of an allocation. When all are ready, ranks are put `in_order`."""
 
     allocated: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Standing:
     reports: dict[str, NodeReport] = field(default_factory=dict)
     failed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """In the present hold: node -> (kind, reason)."""
-    aside: dict[str, str] = field(default_factory=dict)
+    excluded: dict[str, str] = field(default_factory=dict)
     """Failed a check, or could not be made ready: out for this job."""
     lost: dict[str, str] = field(default_factory=dict)
     """Slurm has lost it: out as long as Slurm says so."""
@@ -71,77 +71,77 @@ class Pause:
     reason: str
 
 
-def apply(standing: Standing, event: Event) -> None:
-    """Fold one event into `standing`. Words that are not known, or not whole, change nothing."""
+def apply(cluster: ClusterState, event: Event) -> None:
+    """Fold one event into `cluster`. Words that are not known, or not whole, change nothing."""
     if event.source != "node":
-        _fold(standing, event)
-    elif event.node in standing.reports:
-        standing.reports[event.node].take(event.word, event.detail)
+        _fold(cluster, event)
+    elif event.node in cluster.reports:
+        cluster.reports[event.node].apply(event.word, event.detail)
         if event.word == "failed":
-            standing.failed.setdefault(event.node, (event.part(0), event.part(1) or event.part(0)))
+            cluster.failed.setdefault(event.node, (event.part(0), event.part(1) or event.part(0)))
         elif event.word == "gone":
-            standing.failed.setdefault(event.node, ("container", event.detail))
-        elif event.word == "left" and not standing.releasing and event.node not in standing.aside:
+            cluster.failed.setdefault(event.node, ("container", event.detail))
+        elif event.word == "left" and not cluster.releasing and event.node not in cluster.excluded:
             # A node that missed the loop did as it should: whatever kept the loop away ends the set, or passes.
             kind = "loop" if event.detail else "container"
-            standing.failed.setdefault(
+            cluster.failed.setdefault(
                 event.node, (kind, event.detail or "it let go before it was ready")
             )
 
 
-def _fold(standing: Standing, event: Event) -> None:
+def _fold(cluster: ClusterState, event: Event) -> None:
     """Fold what the loop decided or saw, or what Slurm says."""
     word, node = event.word, event.node
     if word == "begin":
-        vars(standing).update(
-            vars(Standing())
+        vars(cluster).update(
+            vars(ClusterState())
         )  # Slurm may have started the job again: its event file has two lives then
-        standing.allocated, need = tuple(event.names("allocated")), event.data().get("need")
-        standing.need = need if isinstance(need, int) else 0
-        standing.ranks = [""] * standing.need
+        cluster.allocated, need = tuple(event.names("allocated")), event.data().get("need")
+        cluster.need = need if isinstance(need, int) else 0
+        cluster.ranks = [""] * cluster.need
     elif word == "hold":  # a new step on the nodes: what was said in the last one is forgotten
-        standing.generation += 1
-        standing.failed, standing.silent, standing.pulling, standing.releasing = (
+        cluster.generation += 1
+        cluster.failed, cluster.silent, cluster.pulling, cluster.releasing = (
             {},
             set(),
             set(),
             False,
         )
         for one in event.names("nodes"):
-            standing.reports.setdefault(one, NodeReport()).again()
+            cluster.reports.setdefault(one, NodeReport()).reset()
     elif word == "placed":
-        standing.ranks, standing.waiting = event.names("ranks"), event.names("waiting")
+        cluster.ranks, cluster.waiting = event.names("ranks"), event.names("waiting")
     elif word == "joined":
-        standing.allocated += (node,)
+        cluster.allocated += (node,)
     elif word == "ordered":
-        standing.ranks = event.names("ranks")
+        cluster.ranks = event.names("ranks")
     elif word == "outcome":
         about = event.data().get("outcome")
         way = about.get("way") if isinstance(about, dict) else ""
-        standing.ways.append(way if isinstance(way, str) else "")
+        cluster.ways.append(way if isinstance(way, str) else "")
     elif word == "release":
-        standing.releasing = True
+        cluster.releasing = True
     elif word == "fail":
-        standing.failed.setdefault(node, (event.part(0), event.part(1)))
+        cluster.failed.setdefault(node, (event.part(0), event.part(1)))
     elif word == "aside":
-        standing.aside[node] = event.part(1)
-        standing.failed.pop(node, None)
+        cluster.excluded[node] = event.part(1)
+        cluster.failed.pop(node, None)
     elif word == "blamed":
-        standing.blamed[node] = 1 + max(standing.blamed.values(), default=0)
+        cluster.blamed[node] = 1 + max(cluster.blamed.values(), default=0)
     elif word == "lost":
-        standing.lost[node] = event.detail
+        cluster.lost[node] = event.detail
     elif word == "back":
-        standing.lost.pop(node, None)
+        cluster.lost.pop(node, None)
     elif word in ("free", "silent", "slow", "pull"):
         sets = {
-            "free": standing.freed,
-            "silent": standing.silent,
-            "slow": standing.slow,
-            "pull": standing.pulling,
+            "free": cluster.freed,
+            "silent": cluster.silent,
+            "slow": cluster.slow,
+            "pull": cluster.pulling,
         }
         sets[word].add(node)
-    elif word in ("clock", "unseen", "deep") and node in standing.reports:
-        standing.reports[node].take(word, event.detail)
+    elif word in ("clock", "unseen", "deep") and node in cluster.reports:
+        cluster.reports[node].apply(word, event.detail)
 
 
 def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[str]], list[str]]:
@@ -157,52 +157,50 @@ def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[st
     )
 
 
-def of_good_repute(standing: Standing) -> list[str]:
+def healthy(cluster: ClusterState) -> list[str]:
     """Return the nodes that are neither out nor blamed. With fewer than it needs, a group takes one of those left for all."""
-    out = standing.aside.keys() | standing.lost.keys() | standing.blamed.keys()
-    return [node for node in standing.allocated if node not in out]
+    out = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys()
+    return [node for node in cluster.allocated if node not in out]
 
 
 def lost_reason(state: str) -> str:
     return f"Slurm has lost it ({state})"
 
 
-def candidates(standing: Standing) -> list[str] | Pause:
+def candidates(cluster: ClusterState) -> list[str] | Pause:
     """Return the nodes that may work, those with a rank first; or Pause. Before a set has to stop, blamed nodes are asked again."""
-    nodes = standing.by_rank
-    out = standing.aside.keys() | standing.lost.keys()
-    found = [node for node in nodes if node not in out and node not in standing.blamed]
-    if len(found) < standing.need:
-        found += [node for node in nodes if node not in out and node in standing.blamed]
-    if len(found) >= standing.need:
+    nodes = cluster.by_rank
+    out = cluster.excluded.keys() | cluster.lost.keys()
+    found = [node for node in nodes if node not in out and node not in cluster.blamed]
+    if len(found) < cluster.need:
+        found += [node for node in nodes if node not in out and node in cluster.blamed]
+    if len(found) >= cluster.need:
         return found
     reasons = [
-        f"node {node}: {lost_reason(standing.lost[node]) if node in standing.lost else standing.aside[node]}"
-        for node in standing.allocated
+        f"node {node}: {lost_reason(cluster.lost[node]) if node in cluster.lost else cluster.excluded[node]}"
+        for node in cluster.allocated
         if node in out
     ]
-    words = f"{len(found)} of {len(standing.allocated)} nodes are fit, {standing.need} are needed"
+    words = f"{len(found)} of {len(cluster.allocated)} nodes are fit, {cluster.need} are needed"
     return Pause("; ".join([words, *reasons]))
 
 
-def choose(standing: Standing, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
+def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
     """Give every rank one of `nodes` that has not failed; None when there are too few.
 
     Who has a rank keeps it, but for blamed nodes when others can do. The queue for free ranks: nodes of good repute, then those
     that are slow, then the blamed ones, the oldest blame first. `first`: nobody has a rank yet that a better node could not take.
     """
-    old = (
-        [""] * standing.need if first else (standing.ranks + [""] * standing.need)[: standing.need]
-    )
-    fit = [node for node in nodes if node not in standing.failed and node not in standing.aside]
-    kept = set(old) & (set(fit) - standing.blamed.keys())
+    old = [""] * cluster.need if first else (cluster.ranks + [""] * cluster.need)[: cluster.need]
+    fit = [node for node in nodes if node not in cluster.failed and node not in cluster.excluded]
+    kept = set(old) & (set(fit) - cluster.blamed.keys())
     ranks = [node if node in kept else "" for node in old]
-    free = [node for node in fit if node not in standing.blamed and node not in kept]
-    queue = [node for node in free if node not in standing.slow] + [
-        node for node in free if node in standing.slow
+    free = [node for node in fit if node not in cluster.blamed and node not in kept]
+    queue = [node for node in free if node not in cluster.slow] + [
+        node for node in free if node in cluster.slow
     ]
     queue += sorted(
-        (node for node in fit if node in standing.blamed), key=lambda node: standing.blamed[node]
+        (node for node in fit if node in cluster.blamed), key=lambda node: cluster.blamed[node]
     )
     vacant = [rank for rank, node in enumerate(ranks) if not node]
     if len(queue) < len(vacant):
@@ -215,7 +213,7 @@ def choose(standing: Standing, nodes: Sequence[str], *, first: bool = False) -> 
     return Placement(tuple(node or next(others) for node in ranks), tuple(waiting))
 
 
-def in_order(standing: Standing) -> list[str]:
+def in_order(cluster: ClusterState) -> list[str]:
     """Return the nodes in use as torchrun's c10d rendezvous numbers them: by full host name, as texts (n10 before n9).
 
     So our rank 0, MASTER_ADDR and the rank 0 of the training are one node. Who has told no host name counts by the node's
@@ -223,70 +221,70 @@ def in_order(standing: Standing) -> list[str]:
     """
 
     def name(node: str) -> str:
-        return (standing.reports[node].host if node in standing.reports else "") or node
+        return (cluster.reports[node].host if node in cluster.reports else "") or node
 
-    return sorted(standing.workers, key=name)
+    return sorted(cluster.workers, key=name)
 
 
-def waiting_now(standing: Standing) -> list[str]:
+def waiting_now(cluster: ClusterState) -> list[str]:
     """Return the nodes that wait, without those that only do so as a last resort."""
-    return [node for node in standing.waiting if node not in standing.blamed]
+    return [node for node in cluster.waiting if node not in cluster.blamed]
 
 
-def is_free(standing: Standing, node: str) -> bool:
+def is_free(cluster: ClusterState, node: str) -> bool:
     """Whether the attempt that `node` cost is not counted: once per spare, as long as a fresh one can take its rank."""
-    out = standing.aside.keys() | standing.lost.keys() | standing.blamed.keys() | {node}
-    fresh = any(one not in out and one not in standing.ranks for one in standing.allocated)
+    out = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys() | {node}
+    fresh = any(one not in out and one not in cluster.ranks for one in cluster.allocated)
     return (
         fresh
-        and node not in standing.freed
-        and len(standing.freed) < len(standing.allocated) - standing.need
+        and node not in cluster.freed
+        and len(cluster.freed) < len(cluster.allocated) - cluster.need
     )
 
 
-def is_repeated(standing: Standing, attempts: int) -> bool:
+def is_repeated(cluster: ClusterState, attempts: int) -> bool:
     """Whether all attempts of this job died in one way soon after their start: as many as a run has, and two at least."""
     return (
-        len(standing.ways) >= max(attempts, 2)
-        and len(set(standing.ways)) == 1
-        and standing.ways[0] != ""
+        len(cluster.ways) >= max(attempts, 2)
+        and len(set(cluster.ways)) == 1
+        and cluster.ways[0] != ""
     )
 
 
-def lacking(standing: Standing) -> list[str]:
+def lacking(cluster: ClusterState) -> list[str]:
     """Return the nodes that still have to get the image, those with a rank first."""
-    lack = {node for node, report in standing.reports.items() if report.lacks}
+    lack = {node for node, report in cluster.reports.items() if report.lacks_image}
     if not lack:
         return []
-    out = standing.failed.keys() | standing.silent
-    return [node for node in standing.by_rank if node in lack and node not in out]
+    out = cluster.failed.keys() | cluster.silent
+    return [node for node in cluster.by_rank if node in lack and node not in out]
 
 
-def next_to_pull(standing: Standing, at_once: int) -> list[str]:
+def next_to_pull(cluster: ClusterState, at_once: int) -> list[str]:
     """Return the nodes that may start to pull the image now; `at_once` may pull at a time."""
-    lack = lacking(standing)
-    free = at_once - sum(node in standing.pulling for node in lack)
-    return [node for node in lack if node not in standing.pulling][: max(free, 0)]
+    lack = lacking(cluster)
+    free = at_once - sum(node in cluster.pulling for node in lack)
+    return [node for node in lack if node not in cluster.pulling][: max(free, 0)]
 
 
-def tell_failed(standing: Standing, nodes: Sequence[str]) -> str:
+def describe_failures(cluster: ClusterState, nodes: Sequence[str]) -> str:
     """Return what is wrong with which node, in the order of `nodes`; what several nodes say alike is said once."""
-    rank_of = {node: rank for rank, node in enumerate(standing.ranks)}
+    rank_of = {node: rank for rank, node in enumerate(cluster.ranks)}
     told: dict[str, list[str]] = {}
     for node in nodes:
-        if node in standing.failed:
+        if node in cluster.failed:
             words = f"node {node} (rank {rank_of[node]})" if node in rank_of else f"node {node}"
-            told.setdefault(standing.failed[node][1], []).append(words)
+            told.setdefault(cluster.failed[node][1], []).append(words)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in told.items())
 
 
-def revert_problems(standing: Standing) -> list[str]:
+def revert_problems(cluster: ClusterState) -> list[str]:
     """Return a warning for each reason why host settings were not reverted.
 
     It names the nodes, and the command that reverts the settings.
     """
     nodes: dict[str, list[str]] = {}
-    for node, report in standing.reports.items():
+    for node, report in cluster.reports.items():
         if report.revert_problem:
             nodes.setdefault(report.revert_problem, []).append(node)
     return [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from .cause import END
 from .lines import MOST_LINE, judge, may_say, shape_of, without_label
-from .said import line
+from .reports import line
 
 TAIL_BYTES = 1 << 16
 MOST_CHARACTERS, MOST_TOLD = 200, 3

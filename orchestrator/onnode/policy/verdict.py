@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .judge import agree_on_facts, agree_on_network, failing, judge_checks
-from .said import Check, NodeReport, line
+from .reports import Check, NodeReport, line
 
 if TYPE_CHECKING:
     from ..kernel.settings import Settings
@@ -171,7 +171,7 @@ def judge_preflight(
     answered = [
         node
         for node in given
-        if node not in untested and node in reports and "checked" in reports[node].words
+        if node not in untested and node in reports and "checked" in reports[node].messages
     ]
     judged = judge_checks({node: reports[node] for node in answered}, settings, rdma=True)
     rows = {node: {one.name: one for one in own} for node, own in judged.rows.items()}

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..kernel.holder import Holder
 from ..kernel.regular import parse
 from ..kernel.world import THIS, World
-from ..policy.lease import ALIVE, STALE_S, HolderVerdict, Sight, judge, same_kernel
+from ..policy.lease import ALIVE, STALE_S, HolderVerdict, Observation, judge, same_kernel
 
 BEAT_S = 15.0
 UNREADABLE = Holder(token="?")
@@ -131,7 +131,7 @@ def look(
         with suppress(OSError):
             world.files.touch(path)
         touched = now
-    sight = Sight(process, job, now - touched)
+    sight = Observation(process, job, now - touched)
     return holder, judge(holder, viewer, sight, stale_s)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class Diary:
+class JobStatus:
     """A job's own state, as far as it has come. `started_ms`: Unix milliseconds."""
 
     def __init__(self, started_ms: int) -> None:
@@ -15,7 +15,7 @@ class Diary:
         self.run = self.attempt = 0
         """The last that began; 0 before the first."""
         self.warnings: list[str] = []
-        self.aside: list[dict[str, Any]] = []
+        self.excluded: list[dict[str, Any]] = []
         """Nodes that are not used any more."""
         self.edited: list[str] = []
         """Files of the bundle that are not as they were made, and meant so."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..kernel.events import Event, NetworkUse, Pulse, number
 from ..policy.outcome import ENDED_BY_US
-from ..policy.said import line
+from ..policy.reports import line
 from .gate import Gate
 
 

@@ -45,7 +45,7 @@ class Check:
     remedy: str = ""
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """Return text and remedy as one."""
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
@@ -82,7 +82,7 @@ class NodeReport:
     network: str = ""
     troubles: list[str] = field(default_factory=list)
     image: str = ""
-    lacks: bool = False
+    lacks_image: bool = False
     """It has to pull the image yet."""
     host: str = ""
     """Its full host name where its runs are, as torchrun there finds it; "" where it has told none."""
@@ -94,12 +94,12 @@ class NodeReport:
     """Why it did not revert its host settings, "" otherwise."""
     loop_gone: str = ""
     """Why it let go by itself: the loop counted as gone; "" otherwise."""
-    words: set[str] = field(default_factory=set)
+    messages: set[str] = field(default_factory=set)
 
-    def take(self, word: str, detail: str) -> None:
+    def apply(self, word: str, detail: str) -> None:
         """Take a word of the node, or of the loop about it: `clock` (ms off), `unseen`, `deep` (a row, as `check`)."""
-        if len(self.words) < MOST_ITEMS:
-            self.words.add(line(word, 20))
+        if len(self.messages) < MOST_ITEMS:
+            self.messages.add(line(word, 20))
         # The measuring containers say `deep`, too, with other fields.
         if word == "check" or (word == "deep" and detail.startswith("deep" + UNIT)):
             check = parse_check(detail)
@@ -116,7 +116,7 @@ class NodeReport:
         elif word == "trouble" and len(self.troubles) < MOST_ITEMS:
             self.troubles.append(line(detail))
         elif word in ("lacks", "pulled"):
-            self.lacks = word == "lacks"
+            self.lacks_image = word == "lacks"
         elif word == "ready":
             self.image = line(detail)
         elif word == "host":
@@ -131,7 +131,7 @@ class NodeReport:
         elif word == "revert-failed":
             self.revert_problem = line(detail) or "no reason given"
 
-    def again(self) -> None:
+    def reset(self) -> None:
         """Forget everything but the bandwidth, which is measured once."""
         deep = self.checks.get("deep")
         vars(self).update(vars(NodeReport()))

@@ -16,28 +16,28 @@ from ..kernel.layout import Layout
 from ..kernel.records import JobRecord
 from ..kernel.settings import Settings
 from ..policy.job_state import JobEnd, ending
-from ..policy.place import Standing, waiting_now
-from ..policy.said import Check, NodeReport
+from ..policy.place import ClusterState, waiting_now
+from ..policy.reports import Check, NodeReport
 from ..set.folder import Folder
-from .diary import Diary
 from .host import BatchHost
 from .nodes import Nodes
+from .status import JobStatus
 
 
-class Doing(Protocol):
+class ActiveGroup(Protocol):
     """A group of nodes, as far as the job's record tells of it. `at`: the last run and attempt that began there."""
 
     number: int
     at: tuple[int, int]
 
     @property
-    def standing(self) -> Standing: ...
+    def cluster(self) -> ClusterState: ...
 
     @property
     def is_at_work(self) -> bool: ...
 
 
-class Work:
+class JobContext:
     """What a group of nodes needs of who holds it. Without a set there is nothing to keep a record of."""
 
     events: EventLog
@@ -75,11 +75,11 @@ class Work:
         """Write the job's own state; False if the storage does not allow it."""
         return True
 
-    def learns_of_end(self) -> bool:
+    def check_for_end(self) -> bool:
         """Whether nothing more is begun. To be asked before nodes are blamed."""
         return bool(self.ending)
 
-    def put_aside(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
+    def exclude(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
         """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
 
     def others(self, group: int) -> dict[str, NodeReport]:
@@ -104,7 +104,7 @@ class Work:
             self.world.files.append(path, f"{text}\n".encode("utf-8", "replace"))
 
 
-class SetWork(Work):
+class SetContext(JobContext):
     """A job with its set."""
 
     ending_reason = ""
@@ -114,10 +114,10 @@ class SetWork(Work):
     ) -> None:
         super().__init__(folder.layout.bundle, settings, folder.layout, world)
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
-        self.diary = Diary(world.wall_ms())
+        self.status = JobStatus(world.wall_ms())
         self.unexplained: list[str] = []
         """The signals that end the job, as long as Slurm has not answered why they came."""
-        self.doing: list[Doing] = []
+        self.active: list[ActiveGroup] = []
         """The groups of nodes that are at work."""
         self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
         self.has_spares = len(scheduler.allocated) > settings.nnodes
@@ -138,69 +138,69 @@ class SetWork(Work):
             "restart": self.scheduler.restart,
             "environment": hashlib.sha256(text).hexdigest(),
         }
-        self.folder.record_that(("job", {**what, "edited": self.diary.edited}))
+        self.folder.record_that(("job", {**what, "edited": self.status.edited}))
 
     def write(self, state: str = "", reason: str = "") -> bool:
         """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.
 
         Return False if the storage does not allow it. That does not stop the job here: the next state of a run does.
         """
-        diary = self.diary
-        diary.go_on(state, reason)
+        status = self.status
+        status.go_on(state, reason)
         if not self.folder.is_mine:
             return self.folder.is_lost
-        final, standings = diary.state in JobRecord.FINAL, [one.standing for one in self.doing]
-        nodes = [node for one in standings for node in one.workers]
+        final, clusters = status.state in JobRecord.FINAL, [one.cluster for one in self.active]
+        nodes = [node for one in clusters for node in one.workers]
         groups = [
             {
-                "nodes": one.standing.workers,
+                "nodes": one.cluster.workers,
                 "run": one.at[0] * one.is_at_work,
                 "attempt": one.at[1] * one.is_at_work,
             }
-            for one in self.doing
+            for one in self.active
         ]
         record = JobRecord(
             job_id=self.job_id,
-            state=diary.state,
-            reason=diary.reason,
+            state=status.state,
+            reason=status.reason,
             host=self.world.host,
             pid=self.world.pid,
-            started_ms=diary.started_ms,
+            started_ms=status.started_ms,
             updated_ms=self.world.wall_ms(),
             ended_ms=self.world.wall_ms() if final else 0,
             nodes=nodes
-            or list(self.scheduler.allocated[: self.settings.nnodes * max(1, len(self.doing))]),
-            run=diary.run,
-            attempt=diary.attempt,
+            or list(self.scheduler.allocated[: self.settings.nnodes * max(1, len(self.active))]),
+            run=status.run,
+            attempt=status.attempt,
             image_digest=self.image,
             engine=self.settings.engine,
-            spares=[*(node for one in standings for node in waiting_now(one)), *self.pool],
-            set_aside=diary.aside,
-            warnings=diary.warnings,
+            spares=[*(node for one in clusters for node in waiting_now(one)), *self.pool],
+            set_aside=status.excluded,
+            warnings=status.warnings,
             groups=groups if self.side_by_side and not final else [],
             ledger=self.folder.head,
-            edited=diary.edited,
+            edited=status.edited,
         )
         try:
             records.write(record, self.layout.job(self.job_id), sync=final, files=self.world.files)
         except OSError as error:
             text = f"error: cannot write {self.layout.job(self.job_id)}: {error.strerror}"
-            if diary.fail_to_write(text):  # said once, however often it is tried
+            if status.fail_to_write(text):  # said once, however often it is tried
                 self.log(text)
             return False
-        diary.fail_to_write("")
+        status.fail_to_write("")
         return True
 
     def warn(self, text: str) -> None:
         """Put a warning into the job's output and its record, once."""
-        if self.diary.warn(text):
+        if self.status.warn(text):
             self.log(f"WARNING: {text}")
 
-    def put_aside(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
+    def exclude(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
         """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
         self.log(f"node {node} is set aside: {reason}")
         about = {"node": node, "kind": kind, "reason": reason}
-        self.diary.aside.append(
+        self.status.excluded.append(
             {**about, "run": at[0], "attempt": at[1], "time_ms": self.world.wall_ms()}
         )
 
@@ -218,7 +218,7 @@ class SetWork(Work):
             self._end_as(*ending(self.unexplained, JobEnd()))
             self.ask_why()
 
-    def learns_of_end(self) -> bool:
+    def check_for_end(self) -> bool:
         """Whether the set is being closed. Slurm is asked: it signals the processes of a job one by one, perhaps this one last.
 
         No answer is not a no, so it is asked again, three times in all.
@@ -254,5 +254,5 @@ class SetWork(Work):
         self.ending, self.ending_reason = state, reason
         self.log(f"{reason}: closing the set; `{self.resume_command}` goes on")
         # States first: what follows may not get the time it needs.
-        if self.diary.state:
+        if self.status.state:
             self.write(state, reason)

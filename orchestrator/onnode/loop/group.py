@@ -11,21 +11,25 @@ from ..kernel.flow import Flow
 from ..kernel.layout import group_name
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts
-from ..policy.place import Standing
-from ..policy.said import NodeReport
+from ..policy.place import ClusterState
+from ..policy.reports import NodeReport
 from .checks import GroupChecks
+from .context import JobContext
 from .nodes import node_command
 from .pulls import Pulls
 from .record import GroupRecord
 from .step import GroupStep, stalled_s
-from .work import Work
 
 
 class Group:
     """Nodes that work together on one run at a time."""
 
     def __init__(
-        self, job: Work, allocated: Sequence[str], number: int = 1, events: EventLog | None = None
+        self,
+        job: JobContext,
+        allocated: Sequence[str],
+        number: int = 1,
+        events: EventLog | None = None,
     ) -> None:
         """`events` is the event file of a group; the job's own where there is only one."""
         self.job, self.settings, self.number = job, job.settings, number
@@ -49,8 +53,8 @@ class Group:
         self.record.note("begin", detail=about)
 
     @property
-    def standing(self) -> Standing:
-        return self.record.standing
+    def cluster(self) -> ClusterState:
+        return self.record.cluster
 
     @property
     def is_at_work(self) -> bool:
@@ -60,7 +64,7 @@ class Group:
         """Take note of the attempt that begins."""
         self.at = run, attempt
 
-    def hear(self, word: str, nodes: Sequence[str]) -> Flow:
+    def wait_for(self, word: str, nodes: Sequence[str]) -> Flow:
         """Wait until each of `nodes` has said `word` or has failed.
 
         Its value is False when the set is ending or the step has ended. The limit counts from the
@@ -72,7 +76,7 @@ class Group:
         while not self.job.ending:
             now = self.job.world.now()  # once: this process may stand still at any step
             deadline += stalled_s(until, now)
-            self.step.look_for_ended()
+            self.step.check_ended()
             if self.pulls.go_on():
                 deadline = now + limit_s
             silent = self._unheard(word, nodes)
@@ -84,20 +88,20 @@ class Group:
             elif not self.step.is_alive:
                 last = self.step.complaints.last_lines
                 words = f"the step ended without a word from {' '.join(silent)}: {last}"
-                self.problem = place.tell_failed(self.standing, nodes) or words
+                self.problem = place.describe_failures(self.cluster, nodes) or words
                 return False
             else:
-                until = self.step.look_again(min(deadline, now + 1))
+                until = self.step.next_check(min(deadline, now + 1))
                 yield until
         return False
 
     def _unheard(self, word: str, nodes: Sequence[str]) -> list[str]:
-        reports, failed = self.standing.reports, self.standing.failed
-        return [node for node in nodes if word not in reports[node].words and node not in failed]
+        reports, failed = self.cluster.reports, self.cluster.failed
+        return [node for node in nodes if word not in reports[node].messages and node not in failed]
 
     # ---- having nodes ready ----
 
-    def have_ready(self) -> Flow:
+    def make_ready(self) -> Flow:
         """Have as many nodes ready as the system has.
 
         Who is not fit is set aside as long as others can take its rank. Its value is True, or
@@ -107,20 +111,20 @@ class Group:
         while True:
             self._ask_for_lost()
             self._reinforce()
-            found = place.candidates(self.standing)
+            found = place.candidates(self.cluster)
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
                 return False
-            before = len(self.standing.aside), dict(self.standing.blamed)
-            if (yield from self._hold(found)):
+            before = len(self.cluster.excluded), dict(self.cluster.blamed)
+            if (yield from self._start_and_choose(found)):
                 return True
             self.checks.write()
             # Without any node too many, the set says what is wrong and ends.
-            if self.job.learns_of_end() or not self.job.has_spares:
+            if self.job.check_for_end() or not self.job.has_spares:
                 return False
             has_ended = not self.step.is_alive
-            self._set_failed_aside()
-            if (len(self.standing.aside), self.standing.blamed) == before:
+            self._exclude_failed()
+            if (len(self.cluster.excluded), self.cluster.blamed) == before:
                 # Nothing tells whose fault it was: once more before the set has to stop.
                 if not (has_ended and again):
                     return False
@@ -130,29 +134,29 @@ class Group:
 
     def _ask_for_lost(self) -> None:
         """Put on record which nodes the scheduler has lost, or has back."""
-        standing = self.standing
-        lost = self.job.scheduler.lost(standing.allocated)
-        for node in standing.allocated:
-            if node in lost and standing.lost.get(node) != lost[node]:
+        cluster = self.cluster
+        lost = self.job.scheduler.lost(cluster.allocated)
+        for node in cluster.allocated:
+            if node in lost and cluster.lost.get(node) != lost[node]:
                 self.record.note("lost", node, lost[node], self.job.scheduler.name)
-            elif node in standing.lost and node not in lost:
+            elif node in cluster.lost and node not in lost:
                 self.record.note("back", node, source=self.job.scheduler.name)
 
     def _reinforce(self) -> None:
         """Take nodes that are left for all groups, as long as there are too few here."""
         pool = self.job.pool
-        while pool and len(place.of_good_repute(self.standing)) < self.settings.nnodes:
+        while pool and len(place.healthy(self.cluster)) < self.settings.nnodes:
             node = pool.pop(0)
             self.step.welcome(node)
             self.record.note("joined", node)
             self._ask_for_lost()
 
-    def _hold(self, nodes: Sequence[str]) -> Flow:
+    def _start_and_choose(self, nodes: Sequence[str]) -> Flow:
         """Start the step that holds the nodes, and get those ready that are chosen."""
-        first = self.standing.generation == 0
+        first = self.cluster.generation == 0
         deep = first and self.settings.preflight_deep == 1
         self.problem = ""
-        detail = {"generation": self.standing.generation + 1, "nodes": list(nodes)}
+        detail = {"generation": self.cluster.generation + 1, "nodes": list(nodes)}
         self.record.note("hold", detail=detail)
         self._choosing = deep or len(nodes) > self.settings.nnodes
         if not self._choosing:
@@ -166,14 +170,14 @@ class Group:
         """Start the step that holds `nodes` ("hold"), or only checks them ("check")."""
         self.checks.leave_marker()
         self.pulls.begin()
-        job, ranks = self.job, self.standing.workers or list(nodes)
+        job, ranks = self.job, self.cluster.workers or list(nodes)
         master = job.scheduler.master(ranks)
         # The first node has no way to itself; it looks at the way to the second.
         peer = ranks[1] if job.scheduler.spans_hosts and len(ranks) > 1 else master
         own = {
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,
-            "ORCH_GENERATION": str(self.standing.generation),
+            "ORCH_GENERATION": str(self.cluster.generation),
             "ORCH_GROUP": self.name,
             "ORCH_CHOOSE": "1" if self._choosing else "0",
             "ORCH_NODES": " ".join(ranks),
@@ -188,7 +192,7 @@ class Group:
 
         Its value is False where that cannot be: `problem` says why.
         """
-        if not (yield from self.hear("waits", nodes)):
+        if not (yield from self.wait_for("waits", nodes)):
             return False
         yield from self.checks.judging(nodes)
         self.problem = self._compare(self._unfailed(nodes))
@@ -197,22 +201,22 @@ class Group:
         if deep and not (yield from self._measure(self._unfailed(nodes))):
             return False
         if self._use(nodes, first=first, tell=True):
-            if self.standing.failed and not self.job.learns_of_end():
-                self._set_failed_aside()
+            if self.cluster.failed and not self.job.check_for_end():
+                self._exclude_failed()
             return True
-        self.problem = place.tell_failed(self.standing, nodes)
+        self.problem = place.describe_failures(self.cluster, nodes)
         return False
 
     def _unfailed(self, nodes: Sequence[str]) -> list[str]:
-        return [node for node in nodes if node not in self.standing.failed]
+        return [node for node in nodes if node not in self.cluster.failed]
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
         """Give the ranks to some of `nodes`; False when there are too few."""
-        placement = place.choose(self.standing, nodes, first=first)
+        placement = place.choose(self.cluster, nodes, first=first)
         if placement is None:
             return False
         ranks = placement.ranks
-        for old, new in zip(self.standing.ranks, ranks):
+        for old, new in zip(self.cluster.ranks, ranks):
             if old and old != new:
                 self.job.log(f"node {new} takes the place of node {old}")
         placed = {**place.as_json(placement), "from": list(nodes), "first": first}
@@ -228,7 +232,7 @@ class Group:
     def _get_ready(self, nodes: Sequence[str]) -> Flow:
         """Wait for the nodes in use. One that fails now gives its rank to a node that waits."""
         while True:
-            workers = self.standing.workers
+            workers = self.cluster.workers
             if not (yield from self._hear_ready(workers)):
                 return False
             if not self.record.has_failed(workers):
@@ -237,31 +241,31 @@ class Group:
                     break
                 if not self.record.has_failed(workers):
                     return False  # nobody can be replaced, or nobody in particular is to blame
-            self.problem = place.tell_failed(self.standing, nodes)
-            if not self._choosing or self.job.learns_of_end():
+            self.problem = place.describe_failures(self.cluster, nodes)
+            if not self._choosing or self.job.check_for_end():
                 return False
-            self._set_failed_aside()
+            self._exclude_failed()
             if not self._use(nodes, tell=True):
                 return False
             self.problem = ""
         self.checks.write()
-        self.put_in_order()
+        self.order_ranks()
         return True
 
     def _hear_ready(self, workers: Sequence[str]) -> Flow:
         """Wait until `workers` are ready, and judged where that was not done to choose them."""
-        if not (yield from self.hear("ready", workers)):
+        if not (yield from self.wait_for("ready", workers)):
             return False
         if self._choosing:
             return True
-        if self.checks.are_wanted and not (yield from self.hear("checked", workers)):
+        if self.checks.are_wanted and not (yield from self.wait_for("checked", workers)):
             return False
         yield from self.checks.judging(workers)
         return True
 
-    def put_in_order(self) -> None:
+    def order_ranks(self) -> None:
         """Number the nodes as torchrun does, so that our rank 0 is its rank 0."""
-        before, ranks = self.standing.workers, place.in_order(self.standing)
+        before, ranks = self.cluster.workers, place.in_order(self.cluster)
         if len(ranks) > 1:
             self.record.note("ordered", detail={"ranks": ranks})
         if ranks != before:
@@ -273,8 +277,8 @@ class Group:
 
         `master` is MASTER_ADDR, `hosts` are lines of /etc/hosts where these are wanted.
         """
-        ranks, settings = self.standing.workers, self.settings
-        reports = {node: self.standing.reports[node] for node in ranks}
+        ranks, settings = self.cluster.workers, self.settings
+        reports = {node: self.cluster.reports[node] for node in ranks}
         master = self.job.scheduler.master(ranks)
         if settings.launch_master == "address" and len(ranks) > 1:
             master = reports[ranks[0]].address or master
@@ -295,7 +299,7 @@ class Group:
         """
         if self.settings.nnodes < 2 or len(nodes) < 2:
             return ""
-        found = agree(self.standing.reports, nodes, self.settings, None)
+        found = agree(self.cluster.reports, nodes, self.settings, None)
         self._take_differences(found)
         return "" if found.differing else found.problem
 
@@ -304,7 +308,7 @@ class Group:
 
         That is the same image, network and facts.
         """
-        found = agree(self.standing.reports, nodes, self.settings, self.image)
+        found = agree(self.cluster.reports, nodes, self.settings, self.image)
         others = self.job.others(self.number)
         if others:
             found = self._agree_with(others, nodes, found)
@@ -323,7 +327,7 @@ class Group:
         """
         job = self.job
         everyone = [node for node in job.scheduler.allocated if node in others or node in nodes]
-        reports = {**self.standing.reports, **others}
+        reports = {**self.cluster.reports, **others}
         among = agree(reports, everyone, self.settings, self.image or job.image)
         own = {node: text for node, text in among.differing.items() if node in nodes}
         problem = "; ".join(f"node {node}: {text}" for node, text in own.items())
@@ -348,7 +352,7 @@ class Group:
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
         """Return (node or *, field, value) of what the nodes are now."""
-        return agree_on_facts(self.standing.reports, nodes, self.settings).rows
+        return agree_on_facts(self.cluster.reports, nodes, self.settings).rows
 
     def _measure(self, nodes: Sequence[str]) -> Flow:
         """Measure the bandwidth between the nodes; its value is False when the set is ending.
@@ -370,7 +374,7 @@ class Group:
         only_warns = "deep" in self.settings.preflight_warn or len(fast) < self.settings.nnodes
         for node in verdict.slow:
             self.record.note("slow", node)
-            reason = f"check deep: {checks[node].words}"
+            reason = f"check deep: {checks[node].sentence}"
             if only_warns:
                 self.job.warn(f"{reason} ({node})")
             else:
@@ -379,34 +383,34 @@ class Group:
 
     # ---- who is out ----
 
-    def _set_failed_aside(self) -> None:
+    def _exclude_failed(self) -> None:
         """Put those that failed aside, on record."""
-        for node, (kind, reason) in list(self.standing.failed.items()):
-            if node not in self.standing.aside:
-                self._note_out("aside", node, kind, reason)
-                self.job.put_aside(node, kind, reason, self.at)
+        for node, (kind, reason) in list(self.cluster.failed.items()):
+            if node not in self.cluster.excluded:
+                self._note_excluded("aside", node, kind, reason)
+                self.job.exclude(node, kind, reason, self.at)
                 self.checks.take_failure(node, kind, reason)
         self.job.write()
 
-    def _note_out(self, word: str, node: str, kind: str, reason: str) -> None:
+    def _note_excluded(self, word: str, node: str, kind: str, reason: str) -> None:
         self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.at))))
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
         """A run died there, or nearly so; True when the attempt that it cost is free."""
         if not self.job.has_spares:
             return False
-        if node not in self.standing.blamed:
-            self.job.put_aside(node, kind, reason, self.at)
-        self._note_out("blamed", node, kind, reason)
+        if node not in self.cluster.blamed:
+            self.job.exclude(node, kind, reason, self.at)
+        self._note_excluded("blamed", node, kind, reason)
         self._reinforce()
-        if not place.is_free(self.standing, node):
+        if not place.is_free(self.cluster, node):
             return False
         self.record.note("free", node)
         return True
 
     def repeats(self) -> bool:
         """Whether all has died alike so far, so that the next run would as well."""
-        found = place.is_repeated(self.standing, self.settings.max_attempts)
+        found = place.is_repeated(self.cluster, self.settings.max_attempts)
         if found:
             self.record.note("repeated")
         return found
@@ -422,5 +426,5 @@ class Group:
             self.step.send({"do": "end"})
         self.pulls.end()
         yield from self.step.closing()
-        for warning in place.revert_problems(self.standing):
+        for warning in place.revert_problems(self.cluster):
             self.job.warn(warning)
