@@ -21,7 +21,7 @@ from orchestrator.cli.arguments import add_json, add_site, add_system
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
 from orchestrator.cli.output import note, print_json, print_table
-from orchestrator.cli.preflight import asked_entry
+from orchestrator.cli.preflight import requested_entry
 from orchestrator.errors import ExitCode
 from orchestrator.words import TextTable
 
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
         from orchestrator.model import load_site
 
         load_site(path)  # first, so that errors of the file name the file
-        return asked_entry(args)
+        return requested_entry(args)
 
     rows = list(examine(lambda: need_site(args.site), load, note, hosts_only=not args.system))
     failed = [row.check for row in rows if row.verdict == "fail"]

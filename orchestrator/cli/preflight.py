@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import signal
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -36,7 +36,7 @@ from orchestrator.words import TextTable, clean
 if TYPE_CHECKING:
     from orchestrator.model import Entry
     from orchestrator.nodes.names import NamedNode
-    from orchestrator.onnode.policy.verdict import Verdicts
+    from orchestrator.onnode.policy.verdict import NodeVerdict, Verdicts
     from orchestrator.preflight.places import Request
 
 TABLE = TextTable(
@@ -53,7 +53,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="NAMES",
         default="",
         help="nodes, such as node[1-4,7]; for SSH also "
-        "NAME=ssh://[user@]host[:port] (default: the allocation's, else the idle ones of the partition)",
+        "NAME=ssh://[user@]host[:port] "
+        "(default: the allocation's, else the partition's idle nodes)",
     )
     parser.add_argument(
         "--via",
@@ -68,7 +69,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--exclude-file",
         metavar="FILE",
-        help="write the nodes that failed into it, one a line, for --exclude @FILE and for sbatch --exclude",
+        help="write the failed nodes into it, one a line, for --exclude @FILE and sbatch --exclude",
     )
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
     parser.add_argument(
@@ -86,10 +87,11 @@ def run(args: Namespace) -> int:
     from orchestrator.preflight.bundle import temporary_bundle, with_deep
     from orchestrator.preflight.places import Request
 
-    entry = asked_entry(args)
+    entry = requested_entry(args)
     if not args.system:
         note(
-            f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too"
+            "hosts only: no GPU, fabric, image and data without a system; "
+            f"{EXAMPLE} checks them too"
         )
     entry = with_deep(entry) if args.deep else entry
     log_dir = site_log_dir(entry.site)
@@ -102,7 +104,7 @@ def run(args: Namespace) -> int:
         print_json("preflight", verdicts.to_json())
     else:
         _print(verdicts)
-    if any(one.silent for one in verdicts.nodes):
+    if any(node.silent for node in verdicts.nodes):
         return ExitCode.UNKNOWN
     return ExitCode.OK if verdicts.fit else ExitCode.NO_SCORE
 
@@ -124,10 +126,9 @@ def _termination() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def asked_entry(args: Namespace) -> Entry:
-    """Return the entry of SYSTEM and WORKLOAD; without them one with the needs of every host."""
-    from orchestrator.model import load_entry
-    from orchestrator.preflight.bundle import HOST_ONLY, without_image
+def requested_entry(args: Namespace) -> Entry:
+    """Return the entry of SYSTEM and WORKLOAD, else one with the checks of every host."""
+    from orchestrator.preflight.bundle import hosts_only
 
     site = need_site(args.site)
     if bool(args.system) != bool(args.workload):
@@ -137,7 +138,7 @@ def asked_entry(args: Namespace) -> Entry:
         )
     if args.system:
         return load_named(args, site)
-    return without_image(load_entry(*HOST_ONLY, site=site))
+    return hosts_only(site)
 
 
 def _check(args: Namespace, entry: Entry, request: Request) -> Verdicts:
@@ -166,7 +167,7 @@ def _check(args: Namespace, entry: Entry, request: Request) -> Verdicts:
     return places.allocate(request, entry, names, note)
 
 
-# ---- which nodes ----
+# ---- nodes ----
 
 
 def _names(text: str) -> list[str]:
@@ -187,11 +188,8 @@ def _hosts(args: Namespace, entry: Entry) -> list[NamedNode]:
 
     if args.nodes:
         return for_commands(parse_nodes(args.nodes))
-    names = [
-        name
-        for name in expand_all(entry.site.nodelist)
-        if name not in set(expand_all(entry.site.exclude))
-    ]
+    excluded = set(expand_all(entry.site.exclude))
+    names = [name for name in expand_all(entry.site.nodelist) if name not in excluded]
     if not names:
         raise UsageError(
             "--via ssh: which hosts? the site file has no nodelist", hint="--nodes node[1-8]"
@@ -202,59 +200,67 @@ def _hosts(args: Namespace, entry: Entry) -> list[NamedNode]:
 def _of_allocation(names: list[str]) -> list[str]:
     from orchestrator.nodes.names import expand_all
 
-    allocated = expand_all([os.environ["SLURM_JOB_NODELIST"]])
+    nodelist = os.environ["SLURM_JOB_NODELIST"]
+    allocated = expand_all([nodelist])
     foreign = [name for name in names if name not in allocated]
     if foreign:
         raise UsageError(
-            f"--nodes: {', '.join(foreign)} is not of this allocation ({os.environ['SLURM_JOB_NODELIST']})",
+            f"--nodes: {', '.join(foreign)} is not of this allocation ({nodelist})",
             hint="leave the allocation's shell to check other nodes",
         )
     return names or allocated
 
 
-# ---- what is told ----
+# ---- output ----
 
 
 def _print(verdicts: Verdicts) -> None:
     from orchestrator.evidence.checks import coverage
     from orchestrator.nodes.names import fold
 
-    told = {one.node: one.reasons for one in verdicts.nodes}
-    tested = [told[one.node] for one in verdicts.nodes if one.verdict != "untested"]
-    alike = (
-        [reason for reason in tested[0] if all(reason in others for others in tested)]
-        if len(tested) > 1
-        else []
-    )
-    rows = []
-    for one in verdicts.nodes:
-        own = [
-            (text, remedy)
-            for verdict, text, remedy in told[one.node]
-            if (verdict, text, remedy) not in alike
-        ]
-        if one.verdict == "untested":
-            own = [(f"not tested: {one.problem or 'no answer'}", ""), *own]
-        cells = own or [("", "")]
-        rows += [
-            (*((one.node, one.verdict) if index == 0 else ("", "")), *texts)
-            for index, texts in enumerate(cells)
-        ]
-    rows += [("all tested" if index == 0 else "", *reason) for index, reason in enumerate(alike)]
+    tested = [node for node in verdicts.nodes if node.verdict != "untested"]
+    common = _common_reasons(tested)
+    rows: list[tuple[str, ...]] = []
+    for node in verdicts.nodes:
+        rows += _node_rows(node, common)
+    for number, reason in enumerate(common):
+        rows.append(("all tested" if number == 0 else "", *reason))
     print_table(TABLE, rows)
     for row in verdicts.together:
-        print(clean(f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else "")))
+        remedy = f"; {row.remedy}" if row.remedy else ""
+        print(clean(f"{row.verdict}: {row.reason}{remedy}"))
     # A measurement is printed even if nothing is wrong.
-    for text in dict.fromkeys(
-        row.text
-        for one in verdicts.nodes
-        for row in one.rows
-        if (row.check, row.verdict) == ("deep", "pass")
-    ):
+    checks = [row for node in verdicts.nodes for row in node.rows]
+    measured = [row.text for row in checks if (row.check, row.verdict) == ("deep", "pass")]
+    for text in dict.fromkeys(measured):
         print(clean(f"deep: {text}"))
     print(coverage(verdicts))
     if verdicts.exclude:
         print(f"exclude: {fold(verdicts.exclude)}")
+
+
+def _common_reasons(tested: Sequence[NodeVerdict]) -> list[tuple[str, str, str]]:
+    """Return the reasons that all tested nodes share, if there are several."""
+    if len(tested) < 2:
+        return []
+    first, *others = tested
+    return [reason for reason in first.reasons if all(reason in node.reasons for node in others)]
+
+
+def _node_rows(
+    node: NodeVerdict, common: Sequence[tuple[str, str, str]]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the table rows of a node: one for each reason that not all nodes share."""
+    cells = [
+        (text, remedy)
+        for verdict, text, remedy in node.reasons
+        if (verdict, text, remedy) not in common
+    ]
+    if node.verdict == "untested":
+        cells.insert(0, (f"not tested: {node.problem or 'no answer'}", ""))
+    for number, texts in enumerate(cells or [("", "")]):
+        first = (node.node, node.verdict) if number == 0 else ("", "")
+        yield (*first, *texts)
 
 
 def _write_excluded(path: Path, verdicts: Verdicts) -> None:

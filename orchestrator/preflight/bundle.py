@@ -1,4 +1,4 @@
-"""The bundle of a preflight: rendered into a hidden folder next to the sets, and always removed."""
+"""The bundle of a preflight, in a hidden folder next to the sets; it is always removed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import SetError
 
 if TYPE_CHECKING:
-    from orchestrator.model import Entry
+    from orchestrator.model import Entry, Site
 
 HOST_ONLY = ("local_2x2x8", "builtin")
-"""Default system and workload of a preflight: no GPU, no fabric, no data, and no image check."""
+"""System and workload of a preflight of hosts alone: no GPU, fabric or data."""
 
 PREFIX = ".preflight-"
+REMOVE_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A rendered bundle in `folder`; `env` is the environment of its scripts, `python` that of
-    the nodes."""
+    """A rendered bundle in `folder`. `env` is for its scripts, `python` the nodes' interpreter."""
 
     folder: Path
     env: dict[str, str]
@@ -52,22 +52,22 @@ def with_deep(entry: Entry) -> Entry:
     return replace(entry, site=entry.site.model_copy(update={"preflight": preflight}))
 
 
-def without_image(entry: Entry) -> Entry:
-    """Return `entry` with host checks only, without those of a workload."""
-    site = entry.site
-    preflight = site.preflight.model_copy(
-        update={"skip": list(dict.fromkeys([*site.preflight.skip, "image"]))}
-    )
+def hosts_only(site: Site | Path) -> Entry:
+    """Return an entry of `site` with the checks that every host must pass."""
+    from orchestrator.model import load_entry
+
+    entry = load_entry(*HOST_ONLY, site=site)
+    skipped = list(dict.fromkeys([*entry.site.preflight.skip, "image"]))
+    preflight = entry.site.preflight.model_copy(update={"skip": skipped})
     return replace(
         entry.with_document("system", nodes=1),
-        site=site.model_copy(update={"preflight": preflight}),
+        site=entry.site.model_copy(update={"preflight": preflight}),
     )
 
 
 @contextmanager
 def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
-    """Render `entry` below `log_dir`, visible to all nodes. Raises SetError if that is not
-    writable."""
+    """Render `entry` into a folder of `log_dir`. Raises SetError if that is not writable."""
     from orchestrator.render import render_bundle, write_bundle
 
     files = render_bundle(entry, nexp=1)
@@ -90,31 +90,31 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
 
 
 def environment(caller: Mapping[str, str], entry: Entry) -> dict[str, str]:
-    """Return the environment of a job: nothing of the caller's shell can change the checks.
+    """Return the environment of a job, so that the caller's shell cannot change the checks.
 
-    ORCH_* are the prefixes of rehearsals; the job's own names must not leak in from a shell inside
-    a set.
+    ORCH_* variables are for rehearsals, except those that a job sets for its set.
     """
     from orchestrator.runset.create import needed_names
     from orchestrator.runset.submit import CLEAN_ENV
     from orchestrator.scheduler.command import KEPT_SLURM
 
-    wanted = (*CLEAN_ENV, *KEPT_SLURM, *needed_names(entry))
-    rehearsal = [
-        name
-        for name in caller
-        if name.startswith("ORCH_") and not name.startswith(("ORCH_SET", "ORCH_JOB"))
-    ]
-    return {name: caller[name] for name in (*wanted, *rehearsal) if name in caller}
+    names = [*CLEAN_ENV, *KEPT_SLURM, *needed_names(entry)]
+    for name in caller:
+        if name.startswith("ORCH_") and not name.startswith(("ORCH_SET", "ORCH_JOB")):
+            names.append(name)
+    return {name: caller[name] for name in names if name in caller}
 
 
 def _remove(folder: Path) -> None:
-    """Remove it, even if Ctrl-C is pressed again. Wait for a node that is writing its last file."""
+    """Remove the folder, also if Ctrl-C is pressed again.
+
+    A node may write its last file meanwhile: hence the repetition.
+    """
     before = None
     with suppress(ValueError):  # not the main thread
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        for _ in range(3):
+        for _ in range(REMOVE_TRIES):
             shutil.rmtree(folder, ignore_errors=True)
             if not folder.exists():
                 break
@@ -129,6 +129,6 @@ def _sweep(log_dir: Path) -> None:
     mine = re.compile(re.escape(f"{PREFIX}{os.uname().nodename}-") + "([0-9]+)-[0-9a-f]{4}")
     with suppress(OSError):
         for name in os.listdir(log_dir):
-            found = mine.fullmatch(name)
-            if found and not os.path.exists(f"/proc/{found[1]}"):
+            match = mine.fullmatch(name)
+            if match and not os.path.exists(f"/proc/{match[1]}"):
                 shutil.rmtree(log_dir / name, ignore_errors=True)

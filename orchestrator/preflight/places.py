@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import SchedulerError, UsageError
 from orchestrator.evidence.checks import judge, parse_table
+from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.policy.verdict import Row, Verdicts
 
 if TYPE_CHECKING:
@@ -23,16 +24,18 @@ if TYPE_CHECKING:
     from orchestrator.preflight.bundle import Bundle
 
 WAIT_S = 15
-"""For idle nodes salloc waits for one pass of the scheduler, some seconds. A longer wait means
-waiting for a job."""
+"""Idle nodes are allocated within seconds; a longer wait means that a job has them."""
 COMPLETING_S = 10
+"""Nodes of an ended job are free after a second or two."""
 DEEP_S = 1200
 """The bundle starts no measurement after 900 s; one may last 135 s, and its end 30 s."""
 SPARE_S = 60
-"""Beyond the checks themselves: the start of a step, and a judge that waits for shared storage."""
+"""For the start of a step, and a judge that waits for shared storage."""
 ENDING_S = 15.0
 INVISIBLE = 96
 """Exit code of a host that does not see the bundle."""
+SEE = f'test -r "$2/__main__.py" || exit {INVISIBLE}; exec "$1" -I -S -B "$2" node "$3"'
+"""Command of a host: $1 is its Python, $2 the bundle's lib, $3 the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,14 @@ class Request:
         return 2 * self.bundle.check_s + SPARE_S + (DEEP_S if self.deep else 0)
 
     def argv(self, nodes: Sequence[str], *, judge: bool = False) -> list[str]:
-        words = ["bash", str(self.bundle.script), "--tsv", str(self.bundle.table)]
-        words += ["--judge"] if judge else []
-        words += ["--deep"] if self.deep else []
-        return [*words, *(["--nodes", ",".join(nodes)] if nodes else [])]
+        argv = ["bash", str(self.bundle.script), "--tsv", str(self.bundle.table)]
+        if judge:
+            argv.append("--judge")
+        if self.deep:
+            argv.append("--deep")
+        if nodes:
+            argv += ["--nodes", ",".join(nodes)]
+        return argv
 
 
 # ---- inside an allocation, and on this host ----
@@ -73,74 +80,89 @@ def on_this_host(request: Request) -> Verdicts:
 # ---- a short allocation ----
 
 
-def allocate(
-    request: Request, entry: Entry, names: Sequence[str], tell: Callable[[str], None]
-) -> Verdicts:
-    """Check the idle nodes of `names` (() for the whole partition) in an allocation that ends with
-    the checks.
+@dataclass(frozen=True)
+class Selection:
+    """Requested nodes. `untested` are those that are not idle, with the reason."""
 
-    The verdicts list nodes that are down, drained or in use as not tested. Raises SchedulerError if
-    Slurm does not allocate the idle ones.
+    nodes: list[str]
+    untested: dict[str, str]
+
+    @property
+    def idle(self) -> list[str]:
+        return [name for name in self.nodes if name not in self.untested]
+
+    @property
+    def completing(self) -> bool:
+        return any(reason.startswith("completing") for reason in self.untested.values())
+
+
+def allocate(
+    request: Request, entry: Entry, names: Sequence[str], progress: Callable[[str], None]
+) -> Verdicts:
+    """Check the idle nodes of `names` in an allocation that ends with the checks.
+
+    () stands for the whole partition. Nodes that are down, drained or in use are not tested.
+    Raises SchedulerError if Slurm does not allocate the idle nodes.
     """
     from orchestrator.scheduler.slurm_nodes import BUSY, GRANTED
 
     site = entry.site
+    partition = site.partition or "the default partition"
     for last in (False, True):
-        given, untried, idle = _idle(site, names)
+        chosen = _select(site, names)
         for _ in range(COMPLETING_S):
-            # The nodes of a job that has just ended are free in a second or two.
-            if not any(state.startswith("completing") for state in untried.values()):
+            if not chosen.completing:
                 break
             time.sleep(1)
-            given, untried, idle = _idle(site, names)
+            chosen = _select(site, names)
+        idle = chosen.idle
         if not idle:
-            return judge(given, [], {}, untried)
-        tell(
-            f"checking {len(idle)} of {len(given)} nodes in an allocation of {site.partition or 'the default partition'}"
-        )
+            return judge(chosen.nodes, [], {}, chosen.untested)
+        count = f"{len(idle)} of {len(chosen.nodes)} nodes"
+        progress(f"checking {count} in an allocation of {partition}")
         done = _run(_salloc(request, entry, idle), request.bundle.env, request.limit_s + WAIT_S)
         if GRANTED.search(done.stderr):
-            return judge(given, _rows(request, done), {}, untried)
+            return judge(chosen.nodes, _rows(request, done), {}, chosen.untested)
+        # Another job may have taken a node in the meantime: try once more.
         if last or not BUSY.search(done.stderr):
             raise _not_allocated(done)
-        # Another job took a node between our question and our request.
     raise AssertionError("the last try returns or raises")
 
 
-def _idle(site: Site, names: Sequence[str]) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return (all requested nodes, why some cannot be tested, the others)."""
+def _select(site: Site, names: Sequence[str]) -> Selection:
     from orchestrator.nodes.names import expand_all
     from orchestrator.scheduler.slurm_nodes import node_states
 
-    wanted = list(names) or expand_all(site.nodelist)
-    states = node_states(site.partition, wanted)
-    given = wanted or list(states)
+    requested = list(names) or expand_all(site.nodelist)
+    states = node_states(site.partition, requested)
+    nodes = requested or list(states)
     if not names:
-        avoided = set(expand_all(site.exclude))
-        given = [name for name in given if name not in avoided]
-    where = f"partition {site.partition}" if site.partition else "the cluster"
-    untried = {
-        name: states[name].words if name in states else f"not in {where}"
-        for name in given
-        if name not in states
-        or not (states[name].idle or (site.reservation and states[name].reserved))
-    }
-    return given, untried, [name for name in given if name not in untried]
+        excluded = set(expand_all(site.exclude))
+        nodes = [name for name in nodes if name not in excluded]
+    area = f"partition {site.partition}" if site.partition else "the cluster"
+    untested = {}
+    for name in nodes:
+        state = states.get(name)
+        if state is None:
+            untested[name] = f"not in {area}"
+        elif not state.idle and not (site.reservation and state.reserved):
+            untested[name] = state.words
+    return Selection(nodes, untested)
 
 
 def _salloc(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
     from orchestrator.scheduler.slurm_nodes import salloc_command, shared_options
 
     site = entry.site
-    asked = (
-        ("partition", site.partition),
-        ("account", site.account),
-        ("qos", site.qos),
-        ("reservation", site.reservation),
-        ("constraint", site.constraint),
-    )
-    options = [f"--{name}={value}" for name, value in asked if value]
-    options += [f"--gres=gpu:{entry.gpus_per_node}"] if entry.gfx else []
+    requested = {
+        "partition": site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "reservation": site.reservation,
+        "constraint": site.constraint,
+        "gres": f"gpu:{entry.gpus_per_node}" if entry.gfx else "",
+    }
+    options = [f"--{name}={value}" for name, value in requested.items() if value]
     return salloc_command(
         nodes,
         [*options, *shared_options(site.sbatch)],
@@ -153,20 +175,19 @@ def _salloc(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
 def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
     from orchestrator.scheduler.slurm_nodes import BUSY
 
-    lines = [
-        line.strip().removeprefix("salloc: ") for line in done.stderr.splitlines() if line.strip()
-    ]
-    errors = [
-        line.removeprefix("error: ") for line in lines if line.startswith("error: ")
-    ] or lines[-1:]
-    words = errors[-1] if errors else f"exit code {done.returncode} and no message"
+    lines = [line.removeprefix("salloc: ") for line in _complaints(done)]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    reason = _last(errors or lines, done)
     if BUSY.search(done.stderr):
-        words = f"the nodes were taken, or not given within {WAIT_S} s ({words})"
+        reason = f"the nodes were taken, or not given within {WAIT_S} s ({reason})"
         hint = "ask again, or name the nodes with --nodes"
     else:
-        hint = "correct the site file (partition, account, qos, ...); or run it inside an allocation of yours, or with --via ssh"
+        hint = (
+            "correct the site file (partition, account, qos, ...); "
+            "or run it inside an allocation of yours, or with --via ssh"
+        )
     return SchedulerError(
-        f"no allocation for the preflight: {words}",
+        f"no allocation for the preflight: {reason}",
         argv=list(done.args),
         returncode=done.returncode,
         stderr=done.stderr,
@@ -189,7 +210,8 @@ def over_ssh(
             "--deep needs an allocation: its step runs on all nodes at the same time",
             hint="leave --via ssh away, or run it inside an allocation",
         )
-    bundle, names = request.bundle, [node.name for node in nodes]
+    bundle = request.bundle
+    names = [node.name for node in nodes]
     env = {
         "ORCH_SET_DIR": bundle.env["ORCH_SET_DIR"],
         "ORCH_JOB_ID": "preflight",
@@ -199,40 +221,40 @@ def over_ssh(
     }
 
     def check(node: NamedNode, stopped: threading.Event) -> NodeAnswer:
-        own = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
-        words = ["env", *(f"{name}={value}" for name, value in own.items())]
-        argv = [*words, "bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib), "check"]
+        node_env = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
+        argv = ["env", *(f"{name}={value}" for name, value in node_env.items())]
+        argv += ["bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib), "check"]
         return transport.run(node, argv, b"", request.limit_s, stopped)
 
-    problems, blind = {}, []
-    asked_ms = {"ORCH_ASKED_MS": str(time.time_ns() // 10**6)}
-    with Judge(request.argv(names, judge=True), {**bundle.env, **env, **asked_ms}) as judging:
+    problems = {}
+    without_bundle = []
+    judge_env = {**bundle.env, **env, "ORCH_ASKED_MS": str(THIS.wall_ms())}
+    with Judge(request.argv(names, judge=True), judge_env) as judging:
         for node, answer in each(nodes, check, limit=limit):
-            judging.give(node.name, answer.stdout)
+            judging.send(node.name, answer.stdout)
             if answer.returncode == INVISIBLE:
-                blind.append(
-                    Row(
-                        node.name,
-                        "log_dir",
-                        "fail",
-                        0,
-                        f"does not see {bundle.folder.parent}, the site's log_dir",
-                        "mount the shared storage there, or correct log_dir in the site file",
-                    )
-                )
+                without_bundle.append(_no_log_dir(node.name, bundle))
             elif not answer.ok:
                 problems[node.name] = answer.message
         done = judging.end(request.limit_s)
-    return judge(names, [*_rows(request, done), *blind], problems)
+    return judge(names, [*_rows(request, done), *without_bundle], problems)
 
 
-SEE = f'test -r "$2/__main__.py" || exit {INVISIBLE}; exec "$1" -I -S -B "$2" node "$3"'
+def _no_log_dir(node: str, bundle: Bundle) -> Row:
+    return Row(
+        node,
+        "log_dir",
+        "fail",
+        0,
+        f"does not see {bundle.folder.parent}, the site's log_dir",
+        "mount the shared storage there, or correct log_dir in the site file",
+    )
 
 
 def _marker(bundle: Bundle) -> dict[str, str]:
-    """Write a marker on shared storage for every node to see. Return its variables for nodes and
-    judge."""
-    text, path = os.urandom(8).hex(), bundle.folder / "preflight" / ".seen"
+    """Write a marker on shared storage. Return the variables with which nodes look for it."""
+    text = THIS.token()
+    path = bundle.folder / "preflight" / ".seen"
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"{text}\n")
     return {"ORCH_MARKER": str(path), "ORCH_MARKER_TEXT": text}
@@ -242,8 +264,7 @@ def _marker(bundle: Bundle) -> dict[str, str]:
 
 
 class Judge:
-    """preflight.sh --judge, which reads the nodes' lines as they arrive: it compares their
-    clocks with its own."""
+    """preflight.sh --judge. It reads lines as they arrive, and compares the nodes' clocks."""
 
     def __init__(self, argv: list[str], env: Mapping[str, str]) -> None:
         self.process = _start(argv, env, stdin=subprocess.PIPE)
@@ -254,13 +275,14 @@ class Judge:
     def __exit__(self, *_: object) -> None:
         _end(self.process)
 
-    def give(self, node: str, lines: bytes) -> None:
-        """Pass on a node's lines with its name: the judge cannot see their origin."""
-        said = lines.decode("utf-8", "replace").split("\n")
-        own = "".join(f"{line}\n" for line in said if line.split("\t", 2)[1:2] == [node])
-        with suppress(BrokenPipeError):  # its last output has the reason
-            self.process.stdin.write(own)  # type: ignore[union-attr]
-            self.process.stdin.flush()  # type: ignore[union-attr]
+    def send(self, node: str, output: bytes) -> None:
+        """Pass on the lines of a node about itself: the judge does not see their origin."""
+        lines = output.decode("utf-8", "replace").split("\n")
+        about_itself = [line for line in lines if line.split("\t", 2)[1:2] == [node]]
+        if self.process.stdin is not None:
+            with suppress(BrokenPipeError):  # its last output has the reason
+                self.process.stdin.write("".join(f"{line}\n" for line in about_itself))
+                self.process.stdin.flush()
 
     def end(self, limit_s: float) -> subprocess.CompletedProcess[str]:
         return _outcome(self.process, limit_s)
@@ -297,7 +319,7 @@ def _start(
 
 def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.CompletedProcess[str]:
     try:
-        _, said = process.communicate(timeout=limit_s)
+        _, stderr = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired as error:
         raise SchedulerError(
             f"the preflight did not end within {limit_s:g} s",
@@ -306,7 +328,7 @@ def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.Compl
         ) from error
     finally:
         _end(process)
-    return subprocess.CompletedProcess(process.args, process.returncode, "", said)
+    return subprocess.CompletedProcess(process.args, process.returncode, "", stderr)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -326,38 +348,41 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _kill_all(process: subprocess.Popen[str]) -> None:
-    """Kill all processes in the folder of this preflight: salloc gives its command a group of
-    its own."""
-    words = process.args if isinstance(process.args, list) else []
-    script = next(
-        (str(word).encode() for word in words if str(word).endswith("/preflight.sh")), b""
-    )
+    """Kill the process group, and every process that runs this preflight.sh.
+
+    salloc gives its command another group.
+    """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    for entry in os.listdir("/proc"):
-        if script and entry.isdecimal() and int(entry) != os.getpid():
+    argv = process.args if isinstance(process.args, list) else []
+    scripts = {str(word).encode() for word in argv if str(word).endswith("/preflight.sh")}
+    for name in os.listdir("/proc"):
+        if scripts and name.isdecimal() and int(name) != os.getpid():
             with suppress(OSError):
-                with open(f"/proc/{entry}/cmdline", "rb") as file:
-                    named = script in file.read().split(b"\0")
-                if named:
-                    os.kill(int(entry), signal.SIGKILL)
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    runs_script = not scripts.isdisjoint(file.read().split(b"\0"))
+                if runs_script:
+                    os.kill(int(name), signal.SIGKILL)
 
 
 def _rows(request: Request, done: subprocess.CompletedProcess[str]) -> list[Row]:
-    """Return the table written by preflight.sh. Without one, raise SchedulerError with its last
-    output."""
+    """Return the table of preflight.sh. Raises SchedulerError with its last line if missing."""
     try:
         return parse_table(request.bundle.table.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
-        lines = [
-            text
-            for line in done.stderr.splitlines()
-            if (text := line.strip()) and not text.startswith("salloc: ")
-        ]
+        lines = [line for line in _complaints(done) if not line.startswith("salloc: ")]
         raise SchedulerError(
-            f"preflight.sh could not run: {lines[-1] if lines else f'exit code {done.returncode} and no message'}",
+            f"preflight.sh could not run: {_last(lines, done)}",
             argv=list(done.args),
             returncode=done.returncode,
             stderr=done.stderr,
             hint="its whole output: orchestrator render ... -o DIR, then bash DIR/preflight.sh",
         ) from error
+
+
+def _complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [stripped for line in done.stderr.splitlines() if (stripped := line.strip())]
+
+
+def _last(lines: Sequence[str], done: subprocess.CompletedProcess[str]) -> str:
+    return lines[-1] if lines else f"exit code {done.returncode} and no message"

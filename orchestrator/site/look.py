@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import SchedulerError
-from orchestrator.model import Site, load_entry
-from orchestrator.preflight.bundle import HOST_ONLY, Bundle, temporary_bundle, without_image
+from orchestrator.model import Site
+from orchestrator.preflight.bundle import Bundle, hosts_only, temporary_bundle
 from orchestrator.preflight.places import INVISIBLE, SEE
 from orchestrator.scheduler.command import ask
 from orchestrator.scheduler.slurm_site import srun_command
@@ -44,8 +44,7 @@ def look(log_dir: Path, *, srun: Sequence[str] | None, peer: str = "") -> NodeLo
     here.
     """
     site = Site(name="init", log_dir=str(log_dir), container={"engine": "none"}, scheduler="local")  # type: ignore[arg-type]
-    entry = without_image(load_entry(*HOST_ONLY, site=site))
-    with temporary_bundle(entry, log_dir) as bundle:
+    with temporary_bundle(hosts_only(site), log_dir) as bundle:
         argv = ["bash", "-c", SEE, "init", bundle.python, str(bundle.lib), "look"]
         if srun is not None:
             argv = srun_command([*srun, f"--chdir={os.sep}"], wait_s=WAIT_S, argv=argv)

@@ -138,7 +138,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from preflight' -l site -r -
 complete -c orchestrator -n '__fish_seen_subcommand_from preflight' -l nodes -x -a '(__orchestrator_nodes)' -d 'nodes, such as node[1-4,7]'
 complete -c orchestrator -n '__fish_seen_subcommand_from preflight' -l via -x -a 'slurm ssh local' -d 'how to reach them'
 complete -c orchestrator -n '__fish_seen_subcommand_from preflight' -l deep -d 'measure the bandwidth between the nodes too: minutes, not seconds'
-complete -c orchestrator -n '__fish_seen_subcommand_from preflight' -l exclude-file -r -F -d 'write the nodes that failed into it, one a line, for --exclude @FILE and for sbatch --exclude'
+complete -c orchestrator -n '__fish_seen_subcommand_from preflight' -l exclude-file -r -F -d 'write the failed nodes into it, one a line, for --exclude @FILE and sbatch --exclude'
 complete -c orchestrator -n '__fish_seen_subcommand_from preflight' -l ssh-config -r -F -d 'instead of ~/.ssh/config'
 complete -c orchestrator -n '__fish_seen_subcommand_from preflight' -l parallel -x -d 'hosts at a time over SSH'
 complete -c orchestrator -n '__fish_seen_subcommand_from preflight' -l json -d 'print JSON instead of text'
