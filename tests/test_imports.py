@@ -405,7 +405,6 @@ NAMES_SLURM = {
     "kernel/events.py",  # why lines are short
     "kernel/beat.py",  # why a node needs a sign of life
     "loop/slurm.py",
-    *(f"policy/{name}.py" for name in ("causes", "engine_causes", "host_causes", "lines")),
 }
 
 

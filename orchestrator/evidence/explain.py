@@ -14,6 +14,16 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from orchestrator.causes.cause import MACHINE, PROGRAM, RESUME, Cause
+from orchestrator.causes.first import (
+    Ended,
+    Symptom,
+    first_cause,
+    known,
+    sentence,
+    symptoms,
+)
+from orchestrator.causes.lines import cause_in
 from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.nodes import read_history, suspicions
@@ -27,16 +37,6 @@ from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
 from orchestrator.onnode.kernel.records import RunRecord
-from orchestrator.onnode.policy.cause import MACHINE, PROGRAM, RESUME, Cause
-from orchestrator.onnode.policy.explain import (
-    Ended,
-    Symptom,
-    first_cause,
-    known,
-    sentence,
-    symptoms,
-)
-from orchestrator.onnode.policy.lines import cause_in
 from orchestrator.onnode.policy.reports import line
 
 MOST_EVIDENCE, MOST_TEXT = 5, 300

@@ -7,8 +7,8 @@ end the loop's own reasons.
 
 from __future__ import annotations
 
-from orchestrator.onnode.policy.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
-from orchestrator.onnode.policy.lines import cause_in
+from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
+from orchestrator.causes.lines import cause_in
 
 START = "squeue -j {job} --start"
 SHOW = "scontrol show job {job}"

@@ -11,7 +11,6 @@ from ..kernel.mllog_tail import last_status
 from ..kernel.records import RunRecord
 from ..kernel.records import replace as replace_file
 from ..kernel.settings import fingerprint
-from ..policy.explain import Ended, cause_of, symptoms
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
 from ..set.seeds import seed_of
@@ -263,15 +262,14 @@ class Attempt:
     def _facts(self, problem: str, timed_out: bool) -> AttemptFacts:
         """Return what is known of the attempt now that it is over."""
         job, group, reports = self._job, self._group, self._reports
-        stops, errors, cause = dict(reports.stops), dict[str, str](), ""
+        stops, errors = dict(reports.stops), dict[str, str]()
         if not problem and not any(stops.values()):
             # It may have finished before the node was lost, or before its storage was.
             stops.update(self._stops_in_logs())
         if not problem and not any(stops.values()):
-            errors, cause = self._errors()
+            errors = self._errors()
         deaf = self._deaf()
-        if deaf:
-            cause = f"the nodes let go: {next(iter(deaf.values()))}"
+        cause = f"the nodes let go: {next(iter(deaf.values()))}" if deaf else ""
         refused = self._gate.not_ready() if problem else {}
         return AttemptFacts(
             run=self._run,
@@ -310,23 +308,15 @@ class Attempt:
         }
         return {node: last_status(log, files=files) for node, log in logs.items()}
 
-    def _errors(self) -> tuple[dict[str, str], str]:
-        """Return what went wrong by the ends of the nodes' logs.
-
-        That is node -> last telling line, and the first cause in a sentence.
-        """
-        layout, files, reports = self._job.layout, self._job.world.files, self._reports
-        texts = {}
+    def _errors(self) -> dict[str, str]:
+        """Return node -> the line at the end of its log that names its failure."""
+        layout, files = self._job.layout, self._job.world.files
+        errors = {}
         for rank, node in enumerate(self._ranks):
             log = read_log_ends(layout.node_log(self._run, self._number, rank), files)
             if log is not None:
-                texts[node] = log.text
-        errors = {node: telling_line(text) for node, text in texts.items()}
-        ends = {
-            node: Ended(reports.exits.get(node), reports.lasted.get(node)) for node in self._ranks
-        }
-        cause = cause_of({node: symptoms(text) for node, text in texts.items()}, ends)
-        return {node: line for node, line in errors.items() if line}, cause
+                errors[node] = telling_line(log.text)
+        return {node: line for node, line in errors.items() if line}
 
 
 def _closed(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:

@@ -40,7 +40,7 @@ class AttemptFacts:
     lasted: Mapping[str, int] = field(default_factory=dict)
     """node -> milliseconds from its start to its end."""
     cause: str = ""
-    """Why it died, as one sentence, where the logs of its nodes tell (explain.py)."""
+    """Why it died, in a sentence, if it was not the program."""
     remark: str = ""
     """What else is wrong with a run that ended well, such as sockets instead of RDMA."""
     ended: str = ""

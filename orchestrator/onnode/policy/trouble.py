@@ -1,36 +1,97 @@
-"""The last line of a log that tells why a program died, and what several nodes tell of it in one sentence."""
+"""The line of a log that names why a program ended, and such lines of several nodes in one text.
+
+The loop needs one short reason. `orchestrator explain` reads the same logs with its tables of
+causes (orchestrator/causes) and has the explanation.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
-from .cause import END
-from .lines import MOST_LINE, judge, may_say, shape_of, without_label
 from .reports import line
 
 TAIL_BYTES = 1 << 16
+MOST_LINE = 4096
 MOST_CHARACTERS, MOST_TOLD = 200, 3
+_LABEL = re.compile(r"^(?:\s*\[?(?:rank ?)?\d+\]?:\s?)*\s*")
+_RAISED = re.compile(
+    r"(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Failure|Exit)(?::\s|:?$)|(?:\w+\.)+[A-Z]\w+: "
+)
+_MAY_SAY = re.compile(
+    rb"error|exception|interrupt|failure|exit|fatal|fail|abort|what\(\)|memory|denied|not found"
+    rb"|no such|no space|fault|killed|unable|cannot|can't|refused|reset|closed|timed? ?out|quota"
+    rb"|warn|panic|is hung|lockup|\bnan\b|no module|unavailable|invalid|smashing|null|resolve|blocked"
+    rb"|read-only|down",
+    re.IGNORECASE,
+)
+_PASSED_OVER = re.compile(
+    r"warning|deprecat|\[w ?\d|\[w |\[info|\[debug|\b(?:info|debug)\b ?[:\]|-]|\b(?:info|debug) +\S"
+    r"|nccl info|ignored|retrying|will retry|fall(?:ing)? ?back|^\++ |^export |^[a-z0-9_]+=\S*$"
+)
+"""In the first characters of a line: the program did not end because of it."""
+_ECHO = re.compile(
+    r"childfailed|signalexception|broken ?pipe|connection ?(?:was )?(?:reset|refused|closed|aborted)"
+    r"|dist(?:backend|network|store)error|(?:nccl|rccl) (?:error|communicator|operations)|nccl\w+error"
+    r"|remote (?:process|peer|rank|error)|unhandled (?:system|cuda) error|peer (?:closed|is gone)"
+    r"|keyboardinterrupt|systemexit|calledprocesserror|process(?:raised|exited)exception|eoferror"
+    r"|non-zero exit|exit ?code:? |sigterm|sigabrt|signal 15|terminate called|core dumped"
+    r"|fatal python error: aborted|exception(?: was|:$)|^orchestrator: local rank|shutting down"
+    r"|force terminated|job step aborted|task failure|worker (?:group failed|failure)|in destructor"
+    r"|semaphore objects|data inconsistency|store->get|failed to (?:recv|send)|other ranks?\b"
+)
+"""The end of another process, or a header: it is quoted if the log has nothing else."""
+_PEER = re.compile(
+    r"timed? ?out|watchdog|rendezvous|no route|unreachable|host name|gaierror|getaddrinfo|not known"
+    r"|retry exceeded|retry counter|vendor err|completion (?:error|with error)|desync|did not join"
+)
+"""A failure that another process may have caused."""
+_OWN = re.compile(
+    r"what\(\):|fatal python error|hsa_status_error|\b(?:hip|cuda|nccl|rccl) error"
+    r"|^(?:error|fatal|failed)[:\s]|out of memory|oom-kill|cannot allocate memory|memory access fault"
+    r"|segmentation fault|segfault at|bus error|illegal instruction|floating point exception"
+    r"|double free|corrupted|^killed|: killed\b|:\s+\d+ killed\b|no space left|quota exceeded"
+    r"|read-only file system|input/output error|stale file handle|too many open files"
+    r"|permission denied|operation not permitted|command not found|cannot execute|exec format error"
+    r"|cannot open shared object|undefined symbol|can't open file|unrecognized arguments"
+    r"|resource temporarily unavailable|no module named|parameter null|unexpected eof|: error: "
+    r"|stack smashing|kernel panic|hardware error|hw exception|is hung|soft lockup|blocked for more"
+    r"|link is down|did not match|could not resolve|unrecoverable|cannot reach"
+    r"|non-finite|loss is nan|nan loss|assertion .*failed|sh: .*no such file|: line \d+: "
+)
+_LOOSE = re.compile(r"no such file|not found|does not exist|doesn't exist|nccl warn")
+"""Said of other things, too: it counts less than a failure of the program itself."""
+_GRADES = ((_ECHO, 3), (_PEER, 1), (_OWN, 0), (_LOOSE, 2))
 
 
 def telling_line(tail: bytes) -> str:
-    """Return the last line that says what went wrong in the end of a log, "" where none does. Raises on no bytes.
+    """Return the last line that names the failure in the end of a log, or "". Never raises.
 
-    What another process may be the cause of is told where the program says nothing else, and what only echoes another one's end
-    where it says neither.
+    The program's own failure comes first, then a failure that another process may have caused,
+    then loose words, then the mere end of another process.
     """
-    told: dict[int, str] = {}
+    best: dict[int, str] = {}
     for raw in reversed(tail[-TAIL_BYTES:].replace(b"\r", b"\n").split(b"\n")):
-        may_be, signs, *_ = may_say(shape_of(raw))
-        if not may_be or b":::MLLOG" in raw:
+        if not _MAY_SAY.search(raw) or b":::MLLOG" in raw:
             continue
-        text = without_label(line(raw[:MOST_LINE].decode("utf-8", "replace"), MOST_LINE))
-        judged = judge(text, signs)
-        if judged is not None:
-            told.setdefault(max(END, judged[1]), text[:MOST_CHARACTERS])
-            if END in told:
+        text = line(raw[:MOST_LINE].decode("utf-8", "replace"), MOST_LINE)
+        text = _LABEL.sub("", text).strip()
+        grade = _grade(text)
+        if grade is not None:
+            best.setdefault(grade, text[:MOST_CHARACTERS])
+            if grade == 0:
                 break
-    return told[min(told)] if told else ""
+    return best[min(best)] if best else ""
+
+
+def _grade(text: str) -> int | None:
+    """Return how much a line says about a failure, 0 the most; None for nothing."""
+    low = text.lower()
+    raised = _RAISED.match(text) is not None
+    if not raised and _PASSED_OVER.search(low, 0, 160) and "nccl warn" not in low:
+        return None
+    found = next((grade for pattern, grade in _GRADES if pattern.search(low)), None)
+    return 0 if raised and found in (None, 2) else found
 
 
 def way_of(error: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cause import PREFLIGHT, PROGRAM, RESUME, Cause
+from orchestrator.causes.cause import PREFLIGHT, PROGRAM, RESUME, Cause
 
 ENGINE_CAUSES: tuple[Cause, ...] = (
     Cause("engine_denied", PROGRAM, PREFLIGHT,

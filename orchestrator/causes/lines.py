@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
-from .cause import ECHO, END, MENTION, Cause
-from .causes import CAUSES
-from .symptom_causes import COUNTS, ECHOES, PASSED_OVER
+from orchestrator.causes.cause import ECHO, END, MENTION, Cause
+from orchestrator.causes.symptoms import COUNTS, ECHOES, PASSED_OVER
+from orchestrator.causes.tables import CAUSES
 
 MOST_LINE = 4096
 _NEAR_BEGIN = 160

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cause import END, LOGS, PREFLIGHT, SYMPTOM, Cause
+from orchestrator.causes.cause import END, LOGS, PREFLIGHT, SYMPTOM, Cause
 
 SYMPTOM_CAUSES: tuple[Cause, ...] = (
     Cause("no_route", SYMPTOM, PREFLIGHT,

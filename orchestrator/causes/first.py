@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .cause import ECHO, END, MENTION, PROGRAM, SYMPTOM, Cause
-from .causes import BY_NAME, EXACTER
-from .lines import MOST_LINE, judge, may_say, shape_of
-from .reports import line
-from .trouble import MOST_CHARACTERS
+from orchestrator.causes.cause import ECHO, END, MENTION, PROGRAM, SYMPTOM, Cause
+from orchestrator.causes.lines import MOST_LINE, judge, may_say, shape_of
+from orchestrator.causes.tables import BY_NAME, EXACTER
+from orchestrator.onnode.policy.reports import line
+from orchestrator.onnode.policy.trouble import MOST_CHARACTERS
 
 MOST_SYMPTOMS = 20_000
 OUTLIVED, OUTLIVED_STEPS = 5, 3

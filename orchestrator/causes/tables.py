@@ -7,11 +7,11 @@ special stands before what is general (lines.py). docs/explain.md has the table.
 
 from __future__ import annotations
 
-from .cause import LOGS, PREFLIGHT, PROGRAM, RESUME, Cause
-from .engine_causes import CONTAINER_START, ENGINE_CAUSES
-from .gpu_causes import GPU_CAUSES
-from .host_causes import LIMIT_CAUSES, MACHINE_CAUSES
-from .symptom_causes import SYMPTOM_CAUSES
+from orchestrator.causes.cause import LOGS, PREFLIGHT, PROGRAM, RESUME, Cause
+from orchestrator.causes.engine import CONTAINER_START, ENGINE_CAUSES
+from orchestrator.causes.gpu import GPU_CAUSES
+from orchestrator.causes.host import LIMIT_CAUSES, MACHINE_CAUSES
+from orchestrator.causes.symptoms import SYMPTOM_CAUSES
 
 PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("gated_repository", PROGRAM, RESUME,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cause import LEAVE_OUT, LOGS, PREFLIGHT, PROGRAM, Cause
+from orchestrator.causes.cause import LEAVE_OUT, LOGS, PREFLIGHT, PROGRAM, Cause
 
 GPU_CAUSES: tuple[Cause, ...] = (
     Cause("wrong_gpu_code", PROGRAM, PREFLIGHT,

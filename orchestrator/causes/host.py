@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cause import LEAVE_OUT, LOGS, MACHINE, PREFLIGHT, PROGRAM, RESUME, Cause
+from orchestrator.causes.cause import LEAVE_OUT, LOGS, MACHINE, PREFLIGHT, PROGRAM, RESUME, Cause
 
 MACHINE_CAUSES: tuple[Cause, ...] = (
     Cause("gpu_memory_error", MACHINE, LEAVE_OUT,
