@@ -1,4 +1,4 @@
-"""Copy the code out of an image. A container is created for it, never started, and removed."""
+"""Copying code out of an image, through a container that never runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Copied:
-    """Result of a copy. `left_out` names device files and links to places outside the folder."""
+    """Result of a copy; `left_out` are devices and links to places outside."""
 
     folder: Path
     image: Image
@@ -39,9 +39,9 @@ class Copied:
 
 
 def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "") -> Copied:
-    """Copy the folder `code_dir` of the image `reference` to `target`, a new or empty folder.
+    """Copy the folder `code_dir` of the image `reference` to the new or empty `target`.
 
-    A failed copy leaves no `target`. Raises UsageError, InputError or EngineError.
+    A failed copy leaves nothing. Raises UsageError, InputError or EngineError.
     """
     _check_target(target)
     with engine(address, timeout_s=300) as client:
@@ -119,10 +119,7 @@ def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copi
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, work: Path, copied: Copied) -> None:
-    """Extract a member with Python's `data` filter.
-
-    It refuses paths outside `work` and devices, and drops owners and set-uid bits.
-    """
+    """Extract a member with Python's `data` filter: safe paths, no devices, owners or set-uid."""
     try:
         tar.extract(member, work, filter="data")
     except (
@@ -163,5 +160,4 @@ class _Pieces(io.RawIOBase):
 
 
 def default_folder(system: str, workload: str) -> Path:
-    """Return the default folder of `orchestrator code`."""
     return Path(os.curdir) / f"code-{system}-{workload}"

@@ -1,23 +1,22 @@
-"""The image store of a node, through the command line of its engine.
+"""The image store of a node, through its engine's command line.
 
-The command line is the only interface that every node offers. The docker SDK reaches no node
-through srun, cannot run `sudo -n docker`, and accepts unknown host keys over SSH. The SDK is for
-the engine of this host (local.py): the command line would write a registry password to a file.
+Every node has that. The docker SDK (local.py) cannot use srun or `sudo -n docker`, and accepts
+unknown host keys over SSH.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 from orchestrator.container.image import EngineError, Image, images_in
 from orchestrator.nodes.fanout import choose_transport
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.ssh import Ssh
-from orchestrator.nodes.transport import NodeAnswer, ThisHost, Transport
+from orchestrator.nodes.transport import NodeAnswer, NodeCommand, ThisHost, Transport
 
 INSPECT_S = 60.0
 LOAD_S = 3600.0
@@ -39,10 +38,7 @@ fi
 
 @dataclass(frozen=True, slots=True)
 class EngineReply:
-    """The image in a node's engine, None if missing.
-
-    `problem` is the reason for a missing reply, else "".
-    """
+    """The image of a node, None if missing; `problem` is the reason for a missing reply."""
 
     node: str
     image: Image | None = None
@@ -51,7 +47,7 @@ class EngineReply:
 
 @dataclass(frozen=True)
 class NodeEngine:
-    """The image store of `node`. `command` calls its engine, such as ("sudo", "-n", "docker")."""
+    """The image store of `node`; `command` is such as ("sudo", "-n", "docker")."""
 
     node: NamedNode
     transport: Transport
@@ -62,22 +58,21 @@ class NodeEngine:
     def at_socket(
         cls, node: NamedNode, command: Sequence[str], load_timeout_s: float = LOAD_S
     ) -> NodeEngine:
-        """Return the engine at the node's address, which the command line on this host reaches."""
+        """Return the engine at the node's address, called from this host."""
         option = "--url" if os.path.basename(command[-1]) == "podman" else "--host"
         remote = (*command, option, node.address)
         return cls(node, ThisHost(), remote, load_timeout_s)
 
-    def inspect(self, reference: str, stopped: threading.Event) -> EngineReply:
-        """Return the image with the name `reference`. Failures of the node do not raise."""
+    def inspect(self, reference: str, stopped: Event) -> EngineReply:
         argv = [*self.command, "image", "inspect", reference]
-        return self._reply(self.transport.run(self.node, argv, b"", INSPECT_S, stopped))
+        command = NodeCommand(argv, timeout_s=INSPECT_S)
+        return self._reply(self.transport.run(self.node, command, stopped))
 
-    def install(
-        self, tar: Path, image: Image, reference: str, stopped: threading.Event
-    ) -> EngineReply:
-        """Load `tar` if `image` is missing, name it `reference`, and return the new state."""
+    def install(self, tar: Path, image: Image, reference: str, stopped: Event) -> EngineReply:
+        """Load `tar` if `image` is missing, and name it `reference`."""
         argv = ["sh", "-c", INSTALL, "orchestrator", str(tar), image.id, reference, *self.command]
-        return self._reply(self.transport.run(self.node, argv, b"", self.load_timeout_s, stopped))
+        command = NodeCommand(argv, timeout_s=self.load_timeout_s)
+        return self._reply(self.transport.run(self.node, command, stopped))
 
     def _reply(self, answer: NodeAnswer) -> EngineReply:
         name = self.node.name
@@ -107,7 +102,7 @@ def engines_of(
     ssh_config: str | None = None,
     load_timeout_s: float = LOAD_S,
 ) -> list[NodeEngine]:
-    """Return the engine of each node: at its socket, over SSH, or through srun in an allocation."""
+    """Return the engines at their sockets, over SSH, or through srun in an allocation."""
     default = choose_transport(ssh_config=ssh_config)
     ssh = Ssh(config_file=ssh_config)
     engines = []

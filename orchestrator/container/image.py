@@ -1,9 +1,7 @@
-"""The identity of an image, from an engine's `image inspect`.
+"""The identity of an image: its id, the digest of its configuration.
 
-The identity is the image's id: the digest of its configuration, which names every layer. It is the
-same on every node, after a pull and after loading a tar; a tag may mean another image on each node.
-Engines with the containerd image store use the manifest's digest as the id. Their images are
-compared by repository digest.
+It is equal on every node, after a pull and after a load; a tag may not be. Engines with the
+containerd image store use the manifest's digest: those images are equal by repository digest.
 """
 
 from __future__ import annotations
@@ -24,10 +22,7 @@ class EngineError(OrchestratorError):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image in an engine.
-
-    `id` is `sha256:<64 hex>`, `digests` are `name@sha256:<64 hex>`, `size` is in bytes.
-    """
+    """An image. `id` is `sha256:<64 hex>`, `digests` `name@sha256:<64 hex>`, `size` bytes."""
 
     id: str
     digests: tuple[str, ...] = ()
@@ -49,7 +44,7 @@ class Image:
 
 
 def image_of(inspected: Any) -> Image:
-    """Return the image in an object of `image inspect`. Raises EngineError for any other object."""
+    """Return the image of an object of `image inspect`. Raises EngineError."""
     if not isinstance(inspected, dict) or not isinstance(inspected.get("Id"), str):
         raise EngineError("the engine's answer to `image inspect` is not understood")
     digits = inspected["Id"].removeprefix("sha256:")
@@ -62,7 +57,7 @@ def image_of(inspected: Any) -> Image:
 
 
 def images_in(text: str) -> list[Image]:
-    """Return the images in the JSON of `image inspect`. Raises EngineError for any other text."""
+    """Return the images in the JSON of `image inspect`. Raises EngineError."""
     try:
         answer = json.loads(text)
     except ValueError as error:
@@ -75,7 +70,7 @@ def images_in(text: str) -> list[Image]:
 
 
 def wanted_id(text: str) -> str:
-    """Return the image id in a user's `text`, with `sha256:`. Raises UsageError for other text."""
+    """Return the id in a user's `text`, with `sha256:`. Raises UsageError."""
     digits = text.removeprefix("sha256:").lower()
     if not 12 <= len(digits) <= 64 or digits.strip("0123456789abcdef"):
         raise UsageError(
@@ -86,12 +81,11 @@ def wanted_id(text: str) -> str:
 
 
 def short(image_id: str) -> str:
-    """Return the first 12 hex digits of an id, as engines print it."""
     return image_id.removeprefix("sha256:")[:12]
 
 
 def common(images: Sequence[Image]) -> Image | None:
-    """Return the most frequent image; None without images or with a tie."""
+    """Return the most frequent image, None for a tie."""
     if not images:
         return None
     counts = [sum(other.same_as(image) for other in images) for image in images]

@@ -1,7 +1,4 @@
-"""The engine of this host, with the docker SDK.
-
-podman has no daemon: a service of it runs as long as a command needs it.
-"""
+"""The engine of this host, with the docker SDK; podman gets a service for a while."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ PROBE_S = 10.0
 SERVICE_START_S = 30
 SERVICE_END_S = 10
 SERVICE_IDLE_S = 60
-"""A service of another user cannot be ended; it ends itself after this time without a request."""
+"""A service of another user cannot be ended, but ends itself when idle."""
 
 # Standard input is a pipe of this process. At its end, for any reason, the service and its folder
 # are removed. $1 is the folder, the rest the command.
@@ -46,7 +43,7 @@ exec "$@" 3<&-
 def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient]:
     """Open the engine at `address` (default: $DOCKER_HOST, else /var/run/docker.sock).
 
-    Its failures inside the block become EngineError.
+    Its failures become EngineError.
     """
     import docker
     from docker.errors import DockerException
@@ -74,7 +71,7 @@ def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient
 
 
 def _probe(url: str) -> None:
-    """Raise OSError if nothing listens at a socket: the SDK would leave its own socket open."""
+    """Raise OSError for a dead socket: the SDK would leave its own open."""
     if url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_S)
@@ -82,7 +79,7 @@ def _probe(url: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return the message of an exception of the SDK, without the names of nested classes."""
+    """Return the message of an SDK exception, without class names."""
     explanation = getattr(error, "explanation", None)
     if explanation:
         return str(explanation).strip()
@@ -99,7 +96,7 @@ def reason(error: Exception) -> str:
 
 
 def find_image(client: DockerClient, reference: str) -> Image | None:
-    """Return the image with the tag, digest or id `reference` in this engine, or None."""
+    """Return the image with the tag, digest or id `reference`, or None."""
     from docker.errors import ImageNotFound, NotFound
 
     try:
@@ -109,10 +106,7 @@ def find_image(client: DockerClient, reference: str) -> Image | None:
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Return the repository and the tag of `name:tag`; the default tag is `latest`.
-
-    A digest takes the place of the tag, as in the engine's API.
-    """
+    """Return repository and tag (default `latest`), or digest, of a reference."""
     if "@" in reference:
         name, _, digest = reference.partition("@")
         return name, digest
@@ -123,10 +117,9 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 @contextmanager
 def reachable(address: str, engine: str, command: Sequence[str] | None) -> Iterator[str]:
-    """Yield the address of the site's engine on this host.
+    """Yield the address of the site's engine: `address`, else a podman service, else "".
 
-    That is `address`, else a temporary service if `engine` is podman, else "" for the default.
-    `command` calls podman (default: its name). Raises EngineError if the service is unusable.
+    `command` calls podman. Raises EngineError for an unusable service.
     """
     if address or engine != "podman":
         yield address

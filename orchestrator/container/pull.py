@@ -1,6 +1,6 @@
-"""Pulling an image into the engine of this host, and saving it as a tar.
+"""Pulling an image into the engine of this host, and saving its tar.
 
-A registry password is part of the request only: it is in no argument, file or log.
+A password is only in the request: in no argument, file or log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REFUSED = ("denied", "unauthorized", "authentication", "auth credentials")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A registry login; its text form hides the password."""
+    """A registry login; its text hides the password."""
 
     user: str
     password: str
@@ -35,7 +35,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class PulledImage:
-    """An image on shared storage. `pulled` and `saved`: whether this call had to do that."""
+    """An image on shared storage, and which steps were necessary."""
 
     kept: StoredImage
     image: Image
@@ -44,7 +44,7 @@ class PulledImage:
 
 
 def read_login(user: str, stdin: IO[str]) -> Login:
-    """Read the password of `user` from the first line of `stdin`. Raises UsageError if empty."""
+    """Read a password from the first line of `stdin`. Raises UsageError if empty."""
     password = stdin.readline().rstrip("\r\n")
     if not password:
         raise UsageError("--password-stdin: standard input is empty", hint=LOGIN_HINT)
@@ -61,10 +61,9 @@ def pull_and_save(
     timeout_s: float,
     progress: Callable[[str], None],
 ) -> PulledImage:
-    """Pull `reference` into the engine at `address` and save it as a tar in `folder`.
+    """Pull `reference` if it is missing or `always`, and save its tar in `folder`.
 
-    An image that the engine has is pulled only if `always`. `progress` receives lines of text.
-    Raises EngineError, or InputError if the tar cannot be written.
+    Raises EngineError, InputError or SetError.
     """
     with engine(address, timeout_s=timeout_s) as client:
         image = None if always else find_image(client, reference)
@@ -84,7 +83,7 @@ def pull_and_save(
 def pull(
     client: DockerClient, reference: str, login: Login | None, progress: Callable[[str], None]
 ) -> Image:
-    """Pull `reference` and return the image. Raises EngineError if the registry refuses."""
+    """Pull `reference`. Raises EngineError if the registry refuses."""
     from docker.errors import APIError
 
     name, tag = split_reference(reference)

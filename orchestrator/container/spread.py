@@ -1,4 +1,4 @@
-"""The same image on many nodes: compare the nodes, and load a tar on those that differ."""
+"""The same image on many nodes: comparison, and loading a tar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ State = Literal["present", "missing", "other", "no answer"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The image that every node should have, and where that is defined."""
+    """The image that every node should have, and why."""
 
     image: Image
     why: str
@@ -27,7 +27,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class NodeImage:
-    """The image of a node, compared with the wanted image."""
+    """A node's image, compared with the wanted image."""
 
     node: str
     state: State
@@ -45,7 +45,7 @@ class NodeImage:
 
 @dataclass(frozen=True, slots=True)
 class SpreadReport:
-    """The images of all nodes, in the given order. `wanted` is None if nothing defines it."""
+    """The images of all nodes; `wanted` is None if unknown."""
 
     reference: str
     wanted: Wanted | None
@@ -66,7 +66,6 @@ class SpreadReport:
 
     @property
     def summary(self) -> str:
-        """Whether the nodes agree, and which nodes do not, on one line."""
         no_answer = f"no answer from {', '.join(self.silent)}" if self.silent else ""
         odd = ", ".join(self.odd)
         if self.wanted is not None:
@@ -102,10 +101,9 @@ def check(
     kept: StoredImage | None = None,
     limit: int,
 ) -> SpreadReport:
-    """Compare the nodes' images with id `expected`, else with the tar `kept`, else with most nodes.
+    """Compare the nodes with the id `expected`, else the tar `kept`, else most nodes.
 
-    `expected` may be the beginning of an id, `limit` is the number of nodes at a time. Raises
-    UsageError if `expected` is no id.
+    `expected` may be the start of an id. Raises UsageError if it is malformed.
     """
     wanted = None
     if expected:
@@ -119,8 +117,7 @@ def check(
 def tar_to_distribute(folder: Path, reference: str, expected: str = "") -> StoredImage:
     """Return the tar of `reference` in `folder`.
 
-    Raises UsageError for a reference with a digest, without a tar, and for another id than
-    `expected`.
+    Raises UsageError without a tar, for a digest, and for another id than `expected`.
     """
     if "@" in reference:
         raise UsageError(
@@ -146,10 +143,7 @@ def distribute(
     limit: int,
     progress: Callable[[str], None],
 ) -> SpreadReport:
-    """Load the tar `kept` on every node without its image, and check again.
-
-    `progress` receives lines of text.
-    """
+    """Load the tar `kept` on every node without its image, and check again."""
     reference = kept.reference
     wanted = _as_stored(kept)
     replies = {reply.node: reply for reply in _inspect(engines, reference, limit)}
@@ -174,7 +168,7 @@ def distribute(
 
 
 def judge(reference: str, replies: Sequence[EngineReply], wanted: Wanted | None) -> SpreadReport:
-    """Compare every node's image with `wanted`; None stands for the most frequent image."""
+    """Compare every image with `wanted`, by default the most frequent image."""
     images = [reply.image for reply in replies if reply.image]
     if wanted is None and (most := common(images)):
         count = sum(image.same_as(most) for image in images)
@@ -203,7 +197,7 @@ def _as_stored(kept: StoredImage) -> Wanted:
 
 
 def _completed(wanted: Wanted | None, replies: Sequence[EngineReply]) -> Wanted | None:
-    """Return `wanted` with the whole id, if it has the beginning of an id that a node has."""
+    """Return `wanted` with the whole id of a node's image that starts with it."""
     if wanted is None:
         return None
     for reply in replies:

@@ -1,7 +1,6 @@
-"""Images as tars on shared storage: `<name>_<tag>.<64 hex digits>.tar` and a JSON file for each.
+"""Images as tars on shared storage: `<name>_<tag>.<64 hex digits>.tar`, each with a JSON file.
 
-Both are written to a temporary name, synced and renamed. The JSON file is written last: its tar is
-complete.
+Both are renamed into place, the JSON file last: its tar is complete.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from orchestrator.errors import InputError, SetError, is_full
 from orchestrator.onnode.kernel.regular import parse, read_bytes
 
 CLOCK_SKEW_S = 3600
-"""Tolerated difference from the clock of the host that wrote a tar."""
+"""Tolerated difference of clocks."""
 SPARE_BYTES = 1_000_000_000
 """Left free on the file system for its other users."""
 READABLE_CHARACTERS = 120
-"""Length of the readable part of a file name; with the digest it stays below 255 bytes."""
+"""With the digest a name stays below 255 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """A complete tar on shared storage. `bytes` is its size, `created_ms` Unix milliseconds."""
+    """A complete tar; `created_ms` is Unix time."""
 
     tar: Path
     reference: str
@@ -51,17 +50,13 @@ class StoredImage:
 
 
 def tar_name(reference: str, image: Image) -> str:
-    """Return the file name of an image's tar: a readable part, and the whole digest."""
     cleaned = re.sub(r"[^A-Za-z0-9.-]+", "_", reference)
     readable = cleaned[:READABLE_CHARACTERS].strip("_.")
     return f"{readable}.{image.id.removeprefix('sha256:')}.tar"
 
 
 def stored(folder: Path, reference: str) -> StoredImage | None:
-    """Return the newest complete tar of `reference` in `folder`, or None.
-
-    Tars of this user and of root go before tars of other users.
-    """
+    """Return the newest tar of `reference`, or None; this user's and root's go first."""
     tars = [_read(path) for path in sorted(folder.glob("*.tar.json"))]
     matching = [tar for tar in tars if tar is not None and tar.reference == reference]
     return max(matching, key=lambda tar: (_is_trusted(tar.tar), tar.created_ms), default=None)
@@ -75,7 +70,7 @@ def _is_trusted(path: Path) -> bool:
 
 
 def _read(path: Path) -> StoredImage | None:
-    """Return the content of a JSON file; None if it is unusable or its tar has another size."""
+    """Return a described tar; None if unusable or of another size."""
     try:
         data = parse(read_bytes(path))
         image = Image(
@@ -96,10 +91,9 @@ def _read(path: Path) -> StoredImage | None:
 
 
 def save(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) -> StoredImage:
-    """Write the tar `pieces` from the engine into `folder`.
+    """Write the tar `pieces` of `image`. A failure leaves no file.
 
-    Raises InputError if the folder has no room or is not writable, SetError if it fills up,
-    EngineError if the tar does not contain `image`. No file remains then.
+    Raises InputError without room or rights, SetError if full, EngineError for another image.
     """
     path = folder / tar_name(reference, image)
     check_room(folder, image)
@@ -122,7 +116,7 @@ def save(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) ->
 
 
 def check_room(folder: Path, image: Image) -> None:
-    """Make `folder`. Raises InputError if that fails or its file system has no room for `image`."""
+    """Make `folder`. Raises InputError if it has no room for `image`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
@@ -141,7 +135,7 @@ def check_room(folder: Path, image: Image) -> None:
 
 @contextmanager
 def _renamed_at_end(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file. It becomes `path` at the end of the block; an error removes it."""
+    """Open a temporary file that becomes `path`, unless an error removes it."""
     temporary = path.with_name(f".{path.name[-200:]}.tmp.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -154,10 +148,7 @@ def _renamed_at_end(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _check_content(path: Path, image: Image) -> None:
-    """Raise EngineError unless the tar names `image`.
-
-    The id is that of its configuration, in newer engines that of its manifest.
-    """
+    """Raise EngineError unless the tar names `image` as a configuration or manifest."""
     digits = image.id.removeprefix("sha256:").encode()
     try:
         with tarfile.open(path) as tar:

@@ -1,4 +1,4 @@
-"""Run a command on many nodes, with a limit on parallelism and one answer for each node.
+"""Run a command on many nodes, with a limit on parallelism and an answer for each node.
 
 for answer in run_on_nodes(nodes, ["uname", "-r"], transport=choose_transport(), timeout_s=30):
     print(answer.node, answer.text if answer.ok else answer.message)
@@ -7,13 +7,13 @@ for answer in run_on_nodes(nodes, ["uname", "-r"], transport=choose_transport(),
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Event
 from typing import TypeVar
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.names import NamedNode
-from orchestrator.nodes.transport import NodeAnswer, Srun, ThisHost, Transport
+from orchestrator.nodes.transport import NodeAnswer, NodeCommand, Srun, ThisHost, Transport
 
 LIMIT = 16
 """Default number of nodes at a time."""
@@ -34,9 +34,8 @@ def run_on_nodes(
 ) -> Iterator[NodeAnswer]:
     """Run `argv` on every node, at most `limit` at a time, and yield answers as they arrive.
 
-    `timeout_s` counts for each node from its own start. No shell interprets `argv`. Closing the
-    iterator ends the remaining commands. Failures of a node are the `problem` of its answer.
-    Raises UsageError for an empty command or a time-out that is not between 0 and a week.
+    No shell interprets `argv`. `timeout_s` counts for each node. Closing the iterator ends the
+    rest. Raises UsageError for unusable arguments; failures of a node are in its answer.
     """
     if not argv or not 0 < timeout_s <= LONGEST_S:
         raise UsageError(
@@ -47,26 +46,27 @@ def run_on_nodes(
         raise UsageError(f"a word of the command holds a zero byte: {list(argv)!r}")
     wanted = [node if isinstance(node, NamedNode) else NamedNode(node) for node in nodes]
 
-    def run(node: NamedNode, stopped: threading.Event) -> NodeAnswer:
-        return transport.run(node, argv, stdin, timeout_s, stopped)
+    command = NodeCommand(argv, stdin, timeout_s)
+
+    def run(node: NamedNode, stopped: Event) -> NodeAnswer:
+        return transport.run(node, command, stopped)
 
     for _, answer in each(wanted, run, limit=limit):
         yield answer
 
 
 def each(
-    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, limit: int = LIMIT
+    items: Sequence[Item], work: Callable[[Item, Event], Result], *, limit: int = LIMIT
 ) -> Iterator[tuple[Item, Result]]:
     """Call `work(item, stopped)` in at most `limit` threads and yield results as they arrive.
 
-    Closing the iterator skips waiting items and sets `stopped` for running ones. An exception of
-    `work` is raised here at once.
+    Closing the iterator skips waiting items and sets `stopped` for the others.
     """
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     if limit < 1:
         raise UsageError(f"at least one node at a time, not {limit}")
-    stopped = threading.Event()
+    stopped = Event()
     pool = ThreadPoolExecutor(max_workers=max(1, min(limit, len(items))), thread_name_prefix="node")
     try:
         futures = {pool.submit(work, item, stopped): item for item in items}
@@ -80,9 +80,9 @@ def each(
 def choose_transport(
     via: str = "auto", *, ssh_config: str | None = None, env: Mapping[str, str] | None = None
 ) -> Transport:
-    """Return the transport `via`: local, ssh, srun or auto.
+    """Return the transport `via`: local, ssh, srun, or auto.
 
-    auto is srun inside a Slurm allocation, else ssh. Raises UsageError for srun outside an allocation.
+    auto is srun inside a Slurm allocation, else ssh. Raises UsageError for srun outside.
     """
     job = (os.environ if env is None else env).get("SLURM_JOB_ID", "")
     in_allocation = job.isdecimal()

@@ -1,12 +1,9 @@
-"""Host keys of SSH nodes: the keys of a host in known_hosts files, without revoked keys.
+"""Host keys of a node from known_hosts files, without revoked keys.
 
-Lines mean the same as to ssh (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT). Names are plain, hashed, or
-patterns with `*`, `?` and `!`. A key after @cert-authority is ignored: paramiko does not request
-host certificates, so such a host also needs a line with its key.
+Lines mean the same as to ssh (sshd(8)), except @cert-authority: paramiko requests no certificates.
 
-paramiko parses the keys and hashes the names. Its `HostKeys.load` is not used: it knows neither
-markers nor patterns, skips the rest of a file after a broken key, and compares each key with all
-earlier keys, for every connection.
+`HostKeys.load` of paramiko is not used: it knows neither markers nor patterns, drops the rest of a
+file after a broken key, and compares each key with all earlier keys, for every connection.
 """
 
 from __future__ import annotations
@@ -30,12 +27,12 @@ if TYPE_CHECKING:
 HASHED = "|1|"
 REVOKED = "@revoked"
 KRL_MAGIC = b"SSHKRL\n\0"
-"""First bytes of a key revocation list (OpenSSH, PROTOCOL.krl)."""
+"""Start of a key revocation list (OpenSSH, PROTOCOL.krl)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line of a known_hosts file. `text` is the line without its marker."""
+    """A line of a known_hosts file; `text` is without the marker."""
 
     names: list[str]
     revoked: bool
@@ -43,7 +40,7 @@ class _Line:
 
 
 class KnownHosts:
-    """The lines of the known_hosts files `paths`, earlier files first.
+    """The lines of known_hosts files, earlier files first.
 
     `revoked` is the file of RevokedHostKeys. Raises OSError for an unreadable file.
     """
@@ -69,10 +66,9 @@ class KnownHosts:
             self._by_name.setdefault(name, []).append(number)
 
     def add_to(self, keys: HostKeys, name: str) -> bool:
-        """Add the keys of host `name` (`host` or `[host]:port`) to `keys`, the first of each type.
+        """Add the keys of `name` (`host` or `[host]:port`) to `keys`, the first of each type.
 
-        Returns whether a key was revoked and left out. Raises OSError or UsageError if the
-        revoked keys cannot be checked.
+        Returns whether a revoked key was left out. Raises OSError or UsageError if that is unknown.
         """
         lines = self._lines_of(name)
         found = [key for line in lines if not line.revoked and (key := _key(line.text))]
@@ -94,7 +90,7 @@ class KnownHosts:
 
 
 class RevokedKeys:
-    """The file of RevokedHostKeys: public keys, one on each line, or a key revocation list.
+    """The file of RevokedHostKeys: public keys in lines, or a key revocation list.
 
     Raises OSError if it is unreadable or malformed: ssh trusts no host then.
     """
@@ -111,10 +107,9 @@ class RevokedKeys:
             ) from error
 
     def among(self, keys: Sequence[PKey]) -> set[bytes]:
-        """Return the revoked ones of `keys`, as bytes.
+        """Return the revoked keys among `keys`, as bytes.
 
-        ssh-keygen reads revocation lists. Raises OSError if the list is malformed, UsageError if
-        ssh-keygen is missing.
+        Raises OSError for a malformed list, UsageError without ssh-keygen, which reads it.
         """
         if not self._is_list:
             return self._keys & {key.asbytes() for key in keys}
@@ -133,7 +128,7 @@ class RevokedKeys:
         }
 
     def _verdicts(self, files: Sequence[Path]) -> list[str]:
-        """Return the line of ssh-keygen on each key file: `FILE: ok` or `FILE: REVOKED`."""
+        """Return `FILE: ok` or `FILE: REVOKED` for each key file."""
         argv = ["ssh-keygen", "-Q", "-f", str(self.path), *map(str, files)]
         try:
             done = subprocess.run(
@@ -153,7 +148,6 @@ class RevokedKeys:
 
 
 def _parsed(text: str) -> _Line | None:
-    """Return a line; None for a comment, an empty line and other markers than @revoked."""
     revoked = False
     if text.startswith("@"):
         marker, *rest = text.split(None, 1)
@@ -167,7 +161,7 @@ def _parsed(text: str) -> _Line | None:
 
 
 def _key(text: str) -> PKey | None:
-    """Return the key of a line `names type base64 comment`; None if it has no usable key."""
+    """Return the key of a line `names type base64 comment`, None if unusable."""
     from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
     from paramiko.ssh_exception import SSHException
 
@@ -179,7 +173,7 @@ def _key(text: str) -> PKey | None:
 
 
 def _key_bytes(text: str) -> bytes:
-    """Return the key of a line `names type base64 comment`, of any type; b"" without a key."""
+    """Return the key of such a line, of any type, else b""."""
     try:
         return base64.b64decode(text.split()[2], validate=True)
     except (IndexError, binascii.Error):
@@ -187,7 +181,7 @@ def _key_bytes(text: str) -> bytes:
 
 
 def _public_keys(content: bytes) -> Iterable[bytes]:
-    """Yield the keys of lines `type base64 comment`. Raises ValueError for any other line."""
+    """Yield the keys of lines `type base64 comment`. Raises ValueError."""
     for line in content.decode("utf-8", "replace").splitlines():
         fields = line.split()
         if not fields or fields[0].startswith("#"):
@@ -198,7 +192,7 @@ def _public_keys(content: bytes) -> Iterable[bytes]:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """Return whether a pattern fits `name`, and no pattern that starts with `!` does."""
+    """Return whether a pattern fits `name`, and no pattern with `!` does."""
     fitting = [pattern for pattern in patterns if _fits(name, pattern.removeprefix("!"))]
     return bool(fitting) and not any(pattern.startswith("!") for pattern in fitting)
 

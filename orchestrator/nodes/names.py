@@ -1,4 +1,4 @@
-"""Node names in Slurm's notation, `a,b` or `node[01-08,12]`, and with an address.
+"""Node names in Slurm's notation, `a,b` or `node[01-08]`, and with an address.
 
 An address follows the name: `n1=ssh://me@host:2222`.
 """
@@ -25,10 +25,9 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A node. `address`, unless "", replaces the name as the way to reach it.
+    """A node, with an `address` if its name does not reach it.
 
-    `ssh://[user@]host[:port]` is for commands, `unix:///socket` or `tcp://host:port` for the
-    container engine.
+    `ssh://[user@]host[:port]`, or `unix:///socket` or `tcp://host:port` of its container engine.
     """
 
     name: str
@@ -54,7 +53,7 @@ def parse_nodes(text: str) -> list[NamedNode]:
 
 
 def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
-    """Return `nodes`. Raises UsageError for an address that is not an SSH address."""
+    """Return `nodes`. Raises UsageError for an address other than SSH."""
     for node in nodes:
         if node.address and not node.address.startswith("ssh://"):
             raise UsageError(
@@ -65,7 +64,7 @@ def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
 
 
 def expand(text: str) -> list[str]:
-    """Expand Slurm's short form: `n[1-3],m` gives n1 n2 n3 m. Raises UsageError if malformed."""
+    """Expand `n[1-3],m` to n1 n2 n3 m. Raises UsageError if malformed."""
     return [name for word in _words(text) for name in _names_of(word)]
 
 
@@ -75,7 +74,7 @@ def expand_all(texts: Iterable[str]) -> list[str]:
 
 
 def fold(names: Collection[str]) -> str:
-    """Return names in Slurm's short form: n1 n2 n3 m gives `n[1-3],m`. Numbers are sorted."""
+    """Fold n1 n2 n3 m to `n[1-3],m`, with sorted numbers."""
     parts = {name: match.groups() for name in names if (match := _NUMBERED.fullmatch(name))}
     # n08 has two digits, so n12 belongs to the same range; n8, n9, n10 are a range without padding.
     padded = {
@@ -106,8 +105,7 @@ def _folded(head: str, tail: str, digits: int, numbers: list[int]) -> str:
 def names_given(text: str, option: str) -> list[str]:
     """Return the names in the value `text` of `option`: a list for expand(), or @FILE.
 
-    A file has such lists on its lines, with `#` before comments; it may be empty. Raises UsageError
-    for an empty list, an unreadable file and malformed names.
+    The lines of a file are such lists; `#` starts a comment. Raises UsageError.
     """
     if not text.startswith("@"):
         names = expand_all([text])
@@ -149,7 +147,7 @@ def _nodes_of(word: str) -> list[NamedNode]:
 
 
 def _has_port(address: str) -> bool:
-    """Return whether the address has a host, and a valid port if it has a port."""
+    """Return whether the address has a host, and no invalid port."""
     try:
         parts = urlsplit(address)
         return address.startswith("unix:") or (bool(parts.hostname) and parts.port != 0)
@@ -158,7 +156,7 @@ def _has_port(address: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Split at commas and blanks that are not inside brackets."""
+    """Split at commas and blanks outside brackets."""
     words = [""]
     depth = 0
     for character in text:

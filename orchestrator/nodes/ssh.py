@@ -1,7 +1,7 @@
-"""The SSH transport. It reads ~/.ssh/config as ssh does; host keys must be in a known_hosts file.
+"""The SSH transport, with the user's ssh_config, agent and keys.
 
-An unknown or changed host key is an error of that node: `StrictHostKeyChecking no` is not honoured.
-Keys come from the agent and from files; no password is requested.
+An unknown or changed host key is an error of that node, even with `StrictHostKeyChecking no`. No
+password is requested.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import selectors
 import shlex
 import socket
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.known_hosts import KnownHosts
 from orchestrator.nodes.names import NamedNode
-from orchestrator.nodes.transport import Deadline, NodeAnswer, bounded, checked
+from orchestrator.nodes.transport import Deadline, NodeAnswer, NodeCommand, checked
 from orchestrator.resources import user_path
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from paramiko import Channel, SSHConfig
 
 CONNECT_S = 15.0
-"""Limit of the TCP connection, the banner and the login, each; a shorter time-out lowers it."""
+"""Limit of the connection, the banner and the login, each."""
 POLL_S = 0.25
 FEED_POLL_S = 0.01
-"""Shorter while input is left: nothing reports that the channel accepts more."""
+"""While input is left: nothing reports that the channel accepts more."""
 CHUNK = 65_536
 
 
 class _Files:
-    """SSH configuration and known_hosts files, read once for all connections of a transport."""
+    """SSH configuration and known_hosts files, read once per transport."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._ssh_config: SSHConfig | None = None
         self._known: dict[tuple[Path | None, ...], KnownHosts] = {}
 
@@ -63,7 +63,7 @@ class _Files:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Result of a command on a channel. `code` is None or negative without an exit code."""
+    """Result of a command; `code` is None or negative without an exit code."""
 
     code: int | None
     stdout: bytes
@@ -72,29 +72,22 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class Ssh:
-    """SSH with the user's configuration, or with `config_file` in place of all its files."""
+    """SSH with ssh_config, or with `config_file` in place of all its files."""
 
     config_file: str | None = None
     _files: _Files = field(default_factory=_Files, init=False, repr=False, compare=False)
 
-    def run(
-        self,
-        node: NamedNode,
-        argv: Sequence[str],
-        stdin: bytes,
-        timeout_s: float,
-        stopped: threading.Event,
-    ) -> NodeAnswer:
+    def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
         start = time.monotonic()
-        deadline = Deadline(timeout_s, stopped)
+        deadline = Deadline(command.timeout_s, stopped)
         # sshd passes the line to the login shell; words in quotes mean the same to every shell.
-        line = shlex.join(bounded(argv, timeout_s))
+        line = shlex.join(command.bounded)
         connection = None
         try:
-            connection = self._connection(node, min(CONNECT_S, timeout_s))
+            connection = self._connection(node, min(CONNECT_S, command.timeout_s))
             connection.open()
             channel = connection.transport.open_session(timeout=CONNECT_S)
-            outcome = _exchange(channel, line, stdin, deadline)
+            outcome = _exchange(channel, line, command.stdin, deadline)
         except _failures() as error:
             problem = _problem(node, error, connection)
             return NodeAnswer(node.name, -1, seconds=time.monotonic() - start, problem=problem)
@@ -104,7 +97,6 @@ class Ssh:
         return _answer(node, outcome, time.monotonic() - start, deadline)
 
     def _connection(self, node: NamedNode, timeout_s: float) -> Connection:
-        """Return a connection of fabric, which applies ssh_config: user, port, keys, jump hosts."""
         from fabric import Connection
         from paramiko import RejectPolicy
 
@@ -135,7 +127,7 @@ class Ssh:
 
 
 def known_hosts_files(ssh_config: Any) -> list[Path]:
-    """Return the existing known_hosts files that ssh_config names, the user's files first."""
+    """Return the existing known_hosts files of ssh_config, the user's first."""
     user = ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
     machine = ssh_config.get(
         "globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
@@ -145,7 +137,7 @@ def known_hosts_files(ssh_config: Any) -> list[Path]:
 
 
 def revoked_file(ssh_config: Any) -> Path | None:
-    """Return the file of RevokedHostKeys. If it is missing, no host is trusted (ssh_config(5))."""
+    """Return the file of RevokedHostKeys. A missing file trusts no host (ssh_config(5))."""
     name = ssh_config.get("revokedhostkeys", "none")
     return None if name.lower() == "none" else user_path(name)
 
@@ -181,7 +173,7 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
 
 
 def _exchange(channel: Channel, line: str, stdin: bytes, deadline: Deadline) -> _Outcome:
-    """Run `line` with `stdin`, and read both outputs until it ends or the deadline passes."""
+    """Run `line`, and read both outputs until it ends or the deadline passes."""
     stdout = bytearray()
     stderr = bytearray()
     with channel, selectors.DefaultSelector() as selector:
@@ -207,7 +199,7 @@ def _exchange(channel: Channel, line: str, stdin: bytes, deadline: Deadline) -> 
 
 
 def _feed(channel: Channel, unsent: memoryview) -> tuple[memoryview, bool]:
-    """Send what the channel accepts. Returns the rest, and whether sending is finished."""
+    """Send what the channel accepts. Returns the rest, and whether all is sent."""
     try:
         while unsent and channel.send_ready():
             unsent = unsent[channel.send(bytes(unsent[:CHUNK])) :]
@@ -220,7 +212,6 @@ def _feed(channel: Channel, unsent: memoryview) -> tuple[memoryview, bool]:
 
 
 def _drain(channel: Channel, stdout: bytearray, stderr: bytearray) -> bool:
-    """Read once from each output. Returns whether there was any."""
     ready = False
     if channel.recv_ready():
         stdout += channel.recv(CHUNK)

@@ -1,38 +1,47 @@
-"""Ways to run a command on a node: on this host, with srun, and the protocol of all transports.
-
-SSH is in ssh.py, many nodes at a time in fanout.py.
-"""
+"""Ways to run a command on a node: their protocol, on this host, and with srun (SSH: ssh.py)."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Protocol
 
 from orchestrator.nodes.names import NamedNode
 
 GRACE_S = 10.0
-"""A transport waits this much longer than the command's own time-out."""
+"""A transport waits this much longer than the command's time-out."""
 SLICE_S = 0.25
-"""Pause between two checks of `stopped`."""
 ENDING_S = 5.0
-"""Time for a process to end after TERM."""
 _TASK_ENDED = re.compile(r"srun: error: \S+: task \d+: ")
 
 
 @dataclass(frozen=True, slots=True)
+class NodeCommand:
+    """A command with its standard input. `timeout_s` counts from its start on a node."""
+
+    argv: Sequence[str]
+    stdin: bytes = b""
+    timeout_s: float = 60.0
+
+    @property
+    def bounded(self) -> list[str]:
+        """`argv` under coreutils' `timeout`, which ends it even if nobody waits."""
+        return ["timeout", "--kill-after=5", f"{self.timeout_s:g}", *self.argv]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """Result of a command on a node. `problem` is the reason for a missing answer, else ""."""
+    """Result of a command on a node; `problem` explains a missing answer."""
 
     node: str
     returncode: int
-    """Exit code of the command; -1 without an answer."""
+    """-1 without an answer."""
     stdout: bytes = b""
     stderr: bytes = b""
     seconds: float = 0.0
@@ -44,7 +53,6 @@ class NodeAnswer:
 
     @property
     def ok(self) -> bool:
-        """Return whether the command ended with exit code 0."""
         return self.answered and self.returncode == 0
 
     @property
@@ -53,13 +61,13 @@ class NodeAnswer:
 
     @property
     def complaints(self) -> list[str]:
-        """Lines of standard error, stripped, without empty lines."""
+        """Non-empty lines of standard error."""
         lines = self.stderr.decode("utf-8", "replace").splitlines()
         return [stripped for line in lines if (stripped := line.strip())]
 
     @property
     def message(self) -> str:
-        """The problem, or the last complaint of the command, on one line."""
+        """The problem, or the last complaint."""
         if self.problem:
             return self.problem
         default = f"exit code {self.returncode} and no message"
@@ -67,35 +75,26 @@ class NodeAnswer:
 
 
 class Transport(Protocol):
-    """A way to run a command on a node: one connection and one round trip."""
+    """A way to run a command on a node: one connection, one round trip."""
 
-    def run(
-        self,
-        node: NamedNode,
-        argv: Sequence[str],
-        stdin: bytes,
-        timeout_s: float,
-        stopped: threading.Event,
-    ) -> NodeAnswer:
-        """Run `argv` on `node` with `stdin` and return its answer.
+    def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
+        """Run `command`, and end it after its time-out or when `stopped` is set.
 
-        Failures of the node do not raise. The command is ended after `timeout_s`, or when `stopped`
-        is set.
+        Failures of the node are in the answer.
         """
         ...
 
 
 class Deadline:
-    """The end of a wait: `timeout_s` and GRACE_S from now, or when `stopped` is set."""
+    """The end of a wait: GRACE_S after the time-out, or when `stopped` is set."""
 
-    def __init__(self, timeout_s: float, stopped: threading.Event) -> None:
+    def __init__(self, timeout_s: float, stopped: Event) -> None:
         self.timeout_s = timeout_s
         self._end = time.monotonic() + timeout_s + GRACE_S
         self._stopped = stopped
 
     @property
     def left(self) -> float:
-        """Seconds left, 0.0 at the end."""
         return 0.0 if self._stopped.is_set() else max(0.0, self._end - time.monotonic())
 
     @property
@@ -104,19 +103,13 @@ class Deadline:
 
     @property
     def reason(self) -> str:
-        """Why a wait that is over has no answer."""
         if self._stopped.is_set():
             return "was interrupted"
         return f"no answer within {self.timeout_s:g} s"
 
 
-def bounded(argv: Sequence[str], timeout_s: float) -> list[str]:
-    """Return `argv` under coreutils' `timeout`, which ends it on the node even if nobody waits."""
-    return ["timeout", "--kill-after=5", f"{timeout_s:g}", *argv]
-
-
 def checked(answer: NodeAnswer, timeout_s: float) -> NodeAnswer:
-    """Return `answer`, with a problem if `timeout` ended the command: 124 by TERM, 137 by KILL."""
+    """Return `answer`, as a problem if `timeout` ended the command (124 TERM, 137 KILL)."""
     if answer.returncode not in (124, 137) or answer.seconds < timeout_s:
         return answer
     problem = f"the command did not end within {timeout_s:g} s"
@@ -125,50 +118,36 @@ def checked(answer: NodeAnswer, timeout_s: float) -> NodeAnswer:
 
 @dataclass(frozen=True)
 class ThisHost:
-    """Runs commands on this host, whatever the node's name is."""
+    """Runs commands on this host, whatever the node's name."""
 
     env: Mapping[str, str] | None = None
 
-    def run(
-        self,
-        node: NamedNode,
-        argv: Sequence[str],
-        stdin: bytes,
-        timeout_s: float,
-        stopped: threading.Event,
-    ) -> NodeAnswer:
-        deadline = Deadline(timeout_s, stopped)
-        return _answer_of(node, bounded(argv, timeout_s), stdin, deadline, self.env)
+    def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
+        deadline = Deadline(command.timeout_s, stopped)
+        return _answer_of(node, command.bounded, command.stdin, deadline, self.env)
 
 
 @dataclass(frozen=True)
 class Srun:
-    """Runs each command as a job step in the allocation `job`, next to its other steps."""
+    """Runs commands as steps of the allocation `job`, next to its other steps."""
 
     job: str
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def run(
-        self,
-        node: NamedNode,
-        argv: Sequence[str],
-        stdin: bytes,
-        timeout_s: float,
-        stopped: threading.Event,
-    ) -> NodeAnswer:
+    def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
         # srun reads SLURM_* variables of the batch script as options, such as its number of tasks.
         from orchestrator.scheduler.command import without_scheduler_variables
 
-        command = self.command(node, bounded(argv, timeout_s))
-        deadline = Deadline(timeout_s, stopped)
+        argv = self.step(node, command.bounded)
+        deadline = Deadline(command.timeout_s, stopped)
         env = without_scheduler_variables(self.env)
-        answer = _answer_of(node, command, stdin, deadline, env)
+        answer = _answer_of(node, argv, command.stdin, deadline, env)
         problem = _step_problem(answer) if answer.answered and answer.returncode else ""
         if not problem:
             return answer
         return NodeAnswer(node.name, -1, answer.stdout, answer.stderr, answer.seconds, problem)
 
-    def command(self, node: NamedNode, argv: Sequence[str]) -> list[str]:
+    def step(self, node: NamedNode, argv: Sequence[str]) -> list[str]:
         return [
             "srun",
             f"--jobid={self.job}",
@@ -184,10 +163,7 @@ class Srun:
 
 
 def _step_problem(answer: NodeAnswer) -> str:
-    """Return srun's first error if it could not start the step, else "".
-
-    The step's program and srun share one exit code.
-    """
+    """Return srun's error if it could not start the step, else "": they share an exit code."""
     text = answer.stderr.decode("utf-8", "replace")
     errors = [line for line in text.splitlines() if "srun: error:" in line]
     if not errors or _TASK_ENDED.search(text):
@@ -202,7 +178,6 @@ def _answer_of(
     deadline: Deadline,
     env: Mapping[str, str] | None,
 ) -> NodeAnswer:
-    """Run the local process `argv` and return its result as the answer of `node`."""
     start = time.monotonic()
     try:
         process = subprocess.Popen(
@@ -235,7 +210,7 @@ def _communicate(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a running process with TERM, then KILL: srun ends its step on TERM only."""
+    """End a process, with TERM first: a killed srun would leave its step running."""
     if process.poll() is not None:
         return
     with suppress(ProcessLookupError):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
 
 HOST_ONLY = ("local_2x2x8", "builtin")
-"""System and workload of a preflight of hosts alone: no GPU, fabric or data."""
+"""System and workload without GPU, fabric and data."""
 
 PREFIX = ".preflight-"
 REMOVE_TRIES = 3
@@ -26,7 +26,7 @@ REMOVE_TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A rendered bundle in `folder`. `env` is for its scripts, `python` the nodes' interpreter."""
+    """A rendered bundle; `env` is for its scripts, `python` the nodes' interpreter."""
 
     folder: Path
     env: dict[str, str]
@@ -47,7 +47,7 @@ class Bundle:
 
 
 def with_deep(entry: Entry) -> Entry:
-    """Return `entry` with the bandwidth test between nodes."""
+    """Add the bandwidth test."""
     preflight = entry.site.preflight.model_copy(update={"deep": True})
     return replace(entry, site=entry.site.model_copy(update={"preflight": preflight}))
 
@@ -67,7 +67,7 @@ def hosts_only(site: Site | Path) -> Entry:
 
 @contextmanager
 def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
-    """Render `entry` into a folder of `log_dir`. Raises SetError if that is not writable."""
+    """Render `entry` into `log_dir`. Raises SetError if unwritable."""
     from orchestrator.render import render_bundle, write_bundle
 
     files = render_bundle(entry, nexp=1)
@@ -90,9 +90,9 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
 
 
 def environment(caller: Mapping[str, str], entry: Entry) -> dict[str, str]:
-    """Return the environment of a job, so that the caller's shell cannot change the checks.
+    """Return the environment of a job: the caller's shell cannot change the checks.
 
-    ORCH_* variables are for rehearsals, except those that a job sets for its set.
+    ORCH_* are for rehearsals, except those of a set's job.
     """
     from orchestrator.runset.create import needed_names
     from orchestrator.runset.submit import CLEAN_ENV
@@ -106,10 +106,7 @@ def environment(caller: Mapping[str, str], entry: Entry) -> dict[str, str]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder, also if Ctrl-C is pressed again.
-
-    A node may write its last file meanwhile: hence the repetition.
-    """
+    """Remove the folder, despite Ctrl-C and a node that writes its last file."""
     before = None
     with suppress(ValueError):  # not the main thread
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -124,7 +121,7 @@ def _remove(folder: Path) -> None:
 
 
 def _sweep(log_dir: Path) -> None:
-    """Remove the bundles of killed preflights on this host."""
+    """Remove the folders of killed preflights on this host."""
     # The whole name: host `login` must not remove those of `login-900001`.
     mine = re.compile(re.escape(f"{PREFIX}{os.uname().nodename}-") + "([0-9]+)-[0-9a-f]{4}")
     with suppress(OSError):

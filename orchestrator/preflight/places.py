@@ -1,15 +1,15 @@
-"""Places of a preflight: an allocation, a short allocation of its own, SSH, or this host."""
+"""Places of a preflight: an allocation, a short allocation, SSH, or this host."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Event
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SchedulerError, UsageError
@@ -24,24 +24,21 @@ if TYPE_CHECKING:
     from orchestrator.preflight.bundle import Bundle
 
 WAIT_S = 15
-"""Idle nodes are allocated within seconds; a longer wait means that a job has them."""
+"""Idle nodes take seconds; longer means that a job has them."""
 COMPLETING_S = 10
-"""Nodes of an ended job are free after a second or two."""
 DEEP_S = 1200
-"""The bundle starts no measurement after 900 s; one may last 135 s, and its end 30 s."""
+"""No measurement starts after 900 s, or lasts more than 135 s; its end takes 30 s."""
 SPARE_S = 60
-"""For the start of a step, and a judge that waits for shared storage."""
+"""For the start of a step, and slow shared storage."""
 ENDING_S = 15.0
 INVISIBLE = 96
 """Exit code of a host that does not see the bundle."""
 SEE = f'test -r "$2/__main__.py" || exit {INVISIBLE}; exec "$1" -I -S -B "$2" node "$3"'
-"""Command of a host: $1 is its Python, $2 the bundle's lib, $3 the task."""
+"""$1: Python, $2: the bundle's lib, $3: the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to check nodes; `deep` also measures the bandwidth between them."""
-
     bundle: Bundle
     deep: bool = False
 
@@ -64,14 +61,12 @@ class Request:
 
 
 def in_allocation(request: Request, nodes: Sequence[str], caller: Mapping[str, str]) -> Verdicts:
-    """Check `nodes` of this shell's allocation."""
     slurm = {name: value for name, value in caller.items() if name.startswith("SLURM")}
     done = _run(request.argv(nodes), {**request.bundle.env, **slurm}, request.limit_s)
     return judge(nodes, _rows(request, done), {})
 
 
 def on_this_host(request: Request) -> Verdicts:
-    """Check this host."""
     done = _run(request.argv([]), request.bundle.env, request.limit_s)
     rows = _rows(request, done)
     return judge(list(dict.fromkeys(row.node for row in rows)), rows, {})
@@ -82,7 +77,7 @@ def on_this_host(request: Request) -> Verdicts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Requested nodes. `untested` are those that are not idle, with the reason."""
+    """Requested nodes; `untested` are not idle, with the reason."""
 
     nodes: list[str]
     untested: dict[str, str]
@@ -99,10 +94,9 @@ class Selection:
 def allocate(
     request: Request, entry: Entry, names: Sequence[str], progress: Callable[[str], None]
 ) -> Verdicts:
-    """Check the idle nodes of `names` in an allocation that ends with the checks.
+    """Check the idle nodes of `names`, or of the partition, in a short allocation.
 
-    () stands for the whole partition. Nodes that are down, drained or in use are not tested.
-    Raises SchedulerError if Slurm does not allocate the idle nodes.
+    The others are not tested. Raises SchedulerError if Slurm does not allocate.
     """
     from orchestrator.scheduler.slurm_nodes import BUSY, GRANTED
 
@@ -201,9 +195,9 @@ def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
 def over_ssh(
     request: Request, nodes: Sequence[NamedNode], *, transport: Transport, limit: int
 ) -> Verdicts:
-    """Check `nodes`, which need no scheduler. Their lines go to the judge as they arrive."""
+    """Check `nodes`, which need no scheduler."""
     from orchestrator.nodes.fanout import each
-    from orchestrator.nodes.transport import NodeAnswer
+    from orchestrator.nodes.transport import NodeAnswer, NodeCommand
 
     if request.deep:
         raise UsageError(
@@ -220,11 +214,11 @@ def over_ssh(
         **_marker(bundle),
     }
 
-    def check(node: NamedNode, stopped: threading.Event) -> NodeAnswer:
+    def check(node: NamedNode, stopped: Event) -> NodeAnswer:
         node_env = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
         argv = ["env", *(f"{name}={value}" for name, value in node_env.items())]
         argv += ["bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib), "check"]
-        return transport.run(node, argv, b"", request.limit_s, stopped)
+        return transport.run(node, NodeCommand(argv, timeout_s=request.limit_s), stopped)
 
     problems = {}
     without_bundle = []
@@ -252,7 +246,7 @@ def _no_log_dir(node: str, bundle: Bundle) -> Row:
 
 
 def _marker(bundle: Bundle) -> dict[str, str]:
-    """Write a marker on shared storage. Return the variables with which nodes look for it."""
+    """Write a marker on shared storage; return its variables."""
     text = THIS.token()
     path = bundle.folder / "preflight" / ".seen"
     path.parent.mkdir(exist_ok=True)
@@ -264,7 +258,7 @@ def _marker(bundle: Bundle) -> dict[str, str]:
 
 
 class Judge:
-    """preflight.sh --judge. It reads lines as they arrive, and compares the nodes' clocks."""
+    """preflight.sh --judge, which compares the nodes' clocks as lines arrive."""
 
     def __init__(self, argv: list[str], env: Mapping[str, str]) -> None:
         self.process = _start(argv, env, stdin=subprocess.PIPE)
@@ -276,7 +270,7 @@ class Judge:
         _end(self.process)
 
     def send(self, node: str, output: bytes) -> None:
-        """Pass on the lines of a node about itself: the judge does not see their origin."""
+        """Pass on the lines of a node about itself."""
         lines = output.decode("utf-8", "replace").split("\n")
         about_itself = [line for line in lines if line.split("\t", 2)[1:2] == [node]]
         if self.process.stdin is not None:
@@ -332,7 +326,7 @@ def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.Compl
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End the rest. TERM first: salloc then releases its nodes and preflight.sh ends its step."""
+    """End a process. TERM first: salloc releases its nodes, preflight.sh ends its step."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -348,10 +342,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _kill_all(process: subprocess.Popen[str]) -> None:
-    """Kill the process group, and every process that runs this preflight.sh.
-
-    salloc gives its command another group.
-    """
+    """Kill the group and every process of this script: salloc makes another group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     argv = process.args if isinstance(process.args, list) else []
@@ -366,7 +357,7 @@ def _kill_all(process: subprocess.Popen[str]) -> None:
 
 
 def _rows(request: Request, done: subprocess.CompletedProcess[str]) -> list[Row]:
-    """Return the table of preflight.sh. Raises SchedulerError with its last line if missing."""
+    """Return the table of preflight.sh. Raises SchedulerError if missing."""
     try:
         return parse_table(request.bundle.table.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:

@@ -39,17 +39,16 @@ class PathPart(DocumentPart):
 
 
 class CleanPart(DocumentPart):
-    """Remains of a failed try, deleted before the next. It must be missing before the first."""
+    """Remains of a failed try, deleted before the next."""
 
     variable: Variable
     path: Annotated[RelativePath, AfterValidator(_below)]
 
 
 class OverwritePart(DocumentPart):
-    """A folder in which the step's own commands delete or overwrite files.
+    """A folder in which the commands delete or overwrite files.
 
-    It must be empty before the first try. Later it may hold only files that match `makes`: shell
-    patterns of names.
+    It must be empty before the first try. Later it may hold files that match `makes`.
     """
 
     variable: Variable
@@ -65,11 +64,10 @@ class SpacePart(DocumentPart):
 
 
 class StepPart(DocumentPart):
-    """Bash text that runs in a container of its own, in `workdir`, until its first failing command.
+    """Bash text for a container of its own; it ends at its first failing command.
 
     `secret` names a hidden variable. `leaves` must exist and not be empty afterwards: the published
-    `bash <(curl ...)` succeeds even if curl fails. An `optional` step runs on request only.
-    `mounts` replace those of the round.
+    `bash <(curl ...)` succeeds even if curl fails. `mounts` replace those of the round.
     """
 
     name: Name
@@ -88,7 +86,7 @@ Use = SpacePart | DataPart | PathPart | CleanPart | OverwritePart | MountPart
 
 
 class PreparationRound(DocumentPart):
-    """The steps of one round, and the tree they leave."""
+    """The steps of a round, and the tree that they leave."""
 
     source: Line
     space: list[SpacePart] = []
@@ -109,12 +107,11 @@ class Preparation(DocumentPart):
 
 
 def names() -> list[str]:
-    """Return the workloads with a published preparation."""
     return sorted(path.stem for path in data_dir("workloads/preparations").glob("*.yaml"))
 
 
 def load_preparation(name: str) -> tuple[Document, Preparation]:
-    """Return the preparation of workload `name`, or of the file `name`.
+    """Return the preparation of workload `name`, or of a file.
 
     Raises UsageError if it is missing, DescriptorError with every problem of a document.
     """
@@ -133,7 +130,7 @@ def load_preparation(name: str) -> tuple[Document, Preparation]:
 
 
 def _check(document: Document, key: str, part: PreparationRound) -> None:
-    """Report problems between values: variables without a mount, and steps of the same name."""
+    """Report variables without a mount, and steps of the same name."""
     known = {mount.variable for mount in part.mounts}
     for keys, uses in _uses(part):
         for number, use in enumerate(uses):
@@ -147,7 +144,7 @@ def _check(document: Document, key: str, part: PreparationRound) -> None:
 
 
 def _uses(part: PreparationRound) -> Iterator[tuple[tuple[str | int, ...], Sequence[Use]]]:
-    """Yield each list of the round whose members name a variable, with its keys."""
+    """Yield the lists whose members name a variable, with their keys."""
     yield ("space",), part.space
     yield ("tree",), part.tree
     for number, step in enumerate(part.steps):

@@ -1,4 +1,4 @@
-"""The plan for one workload on one site: folders, image, steps. It changes nothing."""
+"""The plan for a workload on a site: folders, image, steps."""
 
 from __future__ import annotations
 
@@ -27,29 +27,24 @@ STATE_FOLDER = ".orchestrator-prepare"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One workload's preparation with the site's folders."""
+    """A workload's preparation, with the site's folders."""
 
     workload: str
     round: str
     image: str
     part: PreparationRound
     folders: dict[str, Path]
-    """Host folder of each variable, from the site."""
+    """By variable."""
     steps: tuple[StepPart, ...]
     engine_command: tuple[str, ...] = ("docker",)
-    """The site's command for its engine."""
 
     @property
     def own_folder(self) -> Path:
-        """The folder of locks, states and logs, on the data's storage: any machine can continue.
-
-        All rounds share it, because they may use the same folders.
-        """
+        """Records of all rounds, which may share data. Any machine can continue from here."""
         return self.folders[self.part.mounts[0].variable] / STATE_FOLDER / self.workload
 
     @property
     def state_folder(self) -> Path:
-        """The folder of the states and logs of the round."""
         return self.own_folder / self.round
 
     def log_file(self, step: StepPart) -> Path:
@@ -73,7 +68,7 @@ class Plan:
         return self.folders[part.variable] / part.path
 
     def container_path(self, step: StepPart, part: CleanPart) -> str:
-        """Return the path in the step's container. Raises UsageError without a mount for it."""
+        """Raises UsageError for a path outside all mounts."""
         path = Path(part.path)
         for mount in self.mounts(step):
             top = mount.subpath or "."
@@ -85,14 +80,14 @@ class Plan:
         return step.workdir or self.part.workdir
 
     def text(self, step: StepPart, *, again: bool) -> str:
-        """Return the bash text of `step`; `again`: first delete the remains of an earlier try."""
+        """Return the bash text of `step`; `again` deletes the remains of a try first."""
         if not again or not step.clean:
             return step.run
         remains = [self.container_path(step, part) for part in step.clean]
         return f"rm -rf -- {shlex.join(remains)}\n{step.run}"
 
     def fingerprint(self, step: StepPart) -> str:
-        """Return a hash of the step's definition. A step with another hash is done again."""
+        """Return a hash of the definition: another hash makes a done step due."""
         mounts = [
             f"{mount.variable}/{mount.subpath or ''}:{mount.container}"
             for mount in self.mounts(step)
@@ -110,9 +105,9 @@ def make_plan(
     extra: Sequence[str] = (),
     systems_dirs: Sequence[Path] = (),
 ) -> Plan:
-    """Return the plan for `workload`, a name or a preparation file.
+    """Return the plan for a workload's name, or a preparation file.
 
-    `round` None is the newest, `extra` names optional steps. Raises UsageError or DescriptorError.
+    `round` None is the newest, `extra` are optional steps. Raises UsageError or DescriptorError.
     """
     from orchestrator.model import Catalogue
     from orchestrator.prepare.documents import load_preparation

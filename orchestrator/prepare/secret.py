@@ -17,7 +17,7 @@ HIDDEN = b"[hidden]"
 
 
 class Secret:
-    """A value that its text form hides."""
+    """A value with a text form that hides it."""
 
     def __init__(self, name: str, value: str) -> None:
         printable = value.isascii() and value.isprintable() and " " not in value
@@ -39,7 +39,7 @@ class Secret:
 def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = None) -> Secret:
     """Return the secret `name` from `file`, else from the environment.
 
-    Raises UsageError if it is missing, or others may read the file.
+    Raises UsageError if it is missing or readable for others.
     """
     if file:
         return Secret(name, _content(user_path(file)))
@@ -75,14 +75,14 @@ def _check_mode(path: Path, stat_result: os.stat_result) -> None:
 
 
 class Redactor:
-    """Hides a secret in a stream of bytes, also across two pieces."""
+    """Hides a secret in a stream, also across two pieces."""
 
     def __init__(self, secret: Secret | None) -> None:
         self._value = secret.reveal() if secret else b""
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the bytes to write now. A possible start of the secret is held back."""
+        """Return the bytes to write now, without a possible start of the secret."""
         if not self._value:
             return piece
         text = (self._held + piece).replace(self._value, HIDDEN)
@@ -91,14 +91,12 @@ class Redactor:
         return text[: len(text) - count]
 
     def _held_back(self, text: bytes) -> int:
-        """Return the length of the longest start of the secret at the end of `text`."""
         for count in range(min(len(self._value) - 1, len(text)), 0, -1):
             if text.endswith(self._value[:count]):
                 return count
         return 0
 
     def rest(self) -> bytes:
-        """Return the bytes held back, at the end of the stream."""
         held = self._held
         self._held = b""
         return held

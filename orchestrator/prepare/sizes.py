@@ -21,7 +21,7 @@ PartState = Literal["ok", "missing", "unreadable", "empty", "too small", "too la
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Data folders on one file system, in bytes. `have` is free space plus the folders' content."""
+    """Data folders on a file system; `have` includes their content."""
 
     folders: tuple[Path, ...]
     need: int
@@ -67,7 +67,7 @@ class TreePart:
 
 
 def spaces(plan: Plan) -> list[Space]:
-    """Return the space on each file system of the plan. Its folders need not exist."""
+    """Return the space on each file system. Folders need not exist."""
     needs: dict[int, list[tuple[Path, int]]] = {}
     for part in plan.part.space:
         folder = plan.folders[part.variable]
@@ -90,12 +90,11 @@ def _is_inside(folder: Path, others: list[Path]) -> bool:
 
 
 def _existing(path: Path) -> Path:
-    """Return `path`, or the nearest existing folder above it."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder. Unreadable files count 0."""
+    """Return the bytes of all readable files."""
     if not path.is_dir():
         return path.stat().st_size if path.exists() else 0
     total = 0
@@ -109,7 +108,7 @@ def _size_of(path: Path) -> int:
 
 
 def check_tree(plan: Plan) -> list[TreePart]:
-    """Check every expected part. Does not raise for files that only root may read."""
+    """Check every expected part, without raising."""
     parts = []
     for part in plan.part.tree:
         path = plan.folders[part.variable] / part.path
@@ -119,7 +118,7 @@ def check_tree(plan: Plan) -> list[TreePart]:
 
 
 def check_part(path: Path, expected: int) -> tuple[PartState, int]:
-    """Return the state and the bytes of a part; `expected` 0: its size is not published."""
+    """Return state and bytes; `expected` 0 is not published."""
     try:
         if not path.exists():
             return "missing", -1
@@ -139,12 +138,12 @@ def check_part(path: Path, expected: int) -> tuple[PartState, int]:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether `path` is a non-empty file or folder, or a folder that only root may read."""
+    """Return whether `path` is not empty. A folder that only root may read counts."""
     return check_part(path, 0)[0] in ("ok", "unreadable")
 
 
 def gigabytes(size: int) -> str:
-    """Return bytes in the notation of the guides: `270 GB`, `6 TB`, `64.3 GB`, `12 bytes`."""
+    """Return bytes in the guides' notation: `270 GB`, `64.3 GB`, `12 bytes`."""
     for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"

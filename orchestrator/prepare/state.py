@@ -1,6 +1,6 @@
-"""The state of each step: a JSON file in the data folder, and the steps that are due.
+"""The state of each step, as JSON in the data folder, and the due steps.
 
-Only the holder of the lock writes. A step that is `running` while the lock is free has died.
+Only the lock's holder writes: a step `running` without a lock has died.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """The state of a step. Times are Unix milliseconds.
-
-    While it runs, `ended_ms` is 0 and `exit_code` -1.
-    """
+    """The state of a step. Times are Unix ms, `ended_ms` 0 and `exit_code` -1 while running."""
 
     step: str
     state: Literal["running", "done", "failed"]
@@ -46,16 +43,14 @@ class StepState:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """A step with its state, and the reason why it is due or done."""
-
     step: StepPart
     due: bool
     why: str
     state: StepState | None
     again: bool
-    """An earlier try of the same commands ran: its remains may be deleted."""
+    """A try of the same commands ran: its remains may be deleted."""
     in_the_way: tuple[Path, ...]
-    """Files from elsewhere that the step would delete or mix with its own."""
+    """Files of others that the step would delete."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -69,7 +64,7 @@ class StepReport:
 
 
 def read_state(folder: Path, step: str) -> StepState | None:
-    """Return the state of `step`; None if it is missing or unreadable: the step is due then."""
+    """Return the state, None without a readable one."""
     try:
         return StepState(**parse(read_bytes(folder / f"{step}.json")))
     except (OSError, ValueError, TypeError):
@@ -77,7 +72,7 @@ def read_state(folder: Path, step: str) -> StepState | None:
 
 
 def write_state(folder: Path, state: StepState) -> None:
-    """Write `state`. Raises InputError if the folder is not writable, SetError if it is full."""
+    """Raises InputError if the folder is not writable, SetError if full."""
     path = folder / f"{state.step}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +84,7 @@ def write_state(folder: Path, state: StepState) -> None:
 
 
 def outlook(plan: Plan) -> list[StepReport]:
-    """Return every step of the plan with its state. Writes nothing."""
+    """Return all steps with their states."""
     return [_report(plan, step) for step in plan.steps]
 
 
@@ -104,7 +99,6 @@ def _report(plan: Plan, step: StepPart) -> StepReport:
 
 
 def _reason_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
-    """Return why the step is due, "" if it is done."""
     if state is None:
         return "not done yet"
     if state.state == "running":
@@ -119,7 +113,7 @@ def _reason_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
 
 
 def missing_after(plan: Plan, step: StepPart) -> list[Path]:
-    """Return the results of the step that are missing or empty."""
+    """Return missing and empty results of the step."""
     return [path for path in map(plan.host_path, step.leaves) if not has_content(path)]
 
 
@@ -142,7 +136,7 @@ def _in_the_way(plan: Plan, step: StepPart, *, again: bool) -> tuple[Path, ...]:
 
 
 def _content(path: Path) -> list[Path]:
-    """Return the sorted content of a folder; a file or an unreadable folder is its own content."""
+    """Return the sorted content; a file or unreadable folder is its own."""
     try:
         return sorted(path.iterdir())
     except FileNotFoundError:

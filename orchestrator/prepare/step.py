@@ -1,7 +1,7 @@
-"""A step in a container of its own, which ends together with this process.
+"""A step in a container that ends with this process.
 
-The secret is sent to the container's standard input: it is in no argument, in no output of
-`docker inspect` and in no file. The engine keeps no log (log driver `none`); ours hides the secret.
+The secret goes to standard input: it is in no argument, file or output of `docker inspect`. The
+engine keeps no log, and ours hides the secret.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STDOUT = 1
 STDERR = 2
-"""The engine's numbers of the output streams."""
+"""The engine's numbers of streams."""
 
 # $1 is the step's text, $2 the variable for the first line of standard input, "" without a secret.
 # Standard input stays open while this process lives; at its end everything in the container is
@@ -40,14 +40,14 @@ exec bash -euo pipefail -c "$1"
 
 
 def container_name(plan: Plan) -> str:
-    """Return a name for the data folder: the engine refuses a second container of that name."""
+    """Return a name per data folder: the engine refuses a second container."""
     digest = hashlib.sha256(str(plan.own_folder).encode()).hexdigest()[:12]
     return f"orchestrator-prepare-{plan.workload}-{digest}"
 
 
 @dataclass(frozen=True)
 class StepRunner:
-    """Runs steps of `plan` with the image `image_id`. `output` receives their output."""
+    """Runs steps of `plan`; `output` receives their output."""
 
     client: DockerClient
     image_id: str
@@ -55,9 +55,9 @@ class StepRunner:
     output: Callable[[bytes], None]
 
     def run(self, step: StepPart, text: str, secret: Secret | None) -> int:
-        """Run `text` for `step` and return its exit code. Its log and output hide the secret.
+        """Run `text` and return its exit code. Log and output hide the secret.
 
-        Raises EngineError if the container cannot run, InputError if the log cannot be written.
+        Raises EngineError, or InputError for an unwritable log.
         """
         # One for each stream: output of the other stream must not part a secret.
         redactors = {STDOUT: Redactor(secret), STDERR: Redactor(secret)}
@@ -103,7 +103,7 @@ class StepRunner:
         return str(container["Id"])
 
     def _remove_leftover(self, name: str) -> None:
-        """Remove the container of a dead preparation. Raises EngineError if it is running."""
+        """Raises EngineError if the container is running."""
         from docker.errors import NotFound
 
         try:
@@ -119,7 +119,7 @@ class StepRunner:
         self.client.api.remove_container(container["Id"], force=True, v=True)
 
     def _attached(self, container: str, secret: Secret | None) -> Iterator[tuple[int, bytes]]:
-        """Start the container, send the secret, and yield (stream, bytes) until it ends."""
+        """Start the container, send the secret, and yield (stream, bytes)."""
         from docker.utils.socket import frames_iter
 
         streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
@@ -138,7 +138,7 @@ class StepRunner:
 
 
 class StepLog:
-    """The log of a step. It raises InputError, because errors of the SDK are OSErrors too."""
+    """A step's log. It raises InputError: errors of the SDK are OSErrors too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -169,12 +169,12 @@ class StepLog:
 
 
 def present_devices(plan: Plan) -> list[str]:
-    """Return the published devices of this machine: a login node has no GPU."""
+    """Return the published devices of this host: a login node has no GPU."""
     return [device for device in plan.part.devices if Path(device).exists()]
 
 
 def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
-    """Return a shell command for the step, for people. It does not end with this process."""
+    """Return a shell command for the step. It does not end with this process."""
     engine = [
         *plan.engine_command,
         "run",
@@ -198,5 +198,4 @@ def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
 
 
 def secrets_needed(steps: Sequence[StepPart]) -> list[str]:
-    """Return the names of the secrets that `steps` need."""
     return list(dict.fromkeys(step.secret for step in steps if step.secret))

@@ -1,4 +1,4 @@
-"""A preparation: run the due steps in order, under the lock."""
+"""A preparation: due steps in order, under the lock."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ def prepare(
     progress: Callable[[str], None],
     output: Callable[[bytes], None],
 ) -> list[StepReport]:
-    """Run every due step in order until one fails. Return all steps with their states.
+    """Run every due step until one fails, and return all steps.
 
-    `address` is that of the engine, `progress` receives lines of text, `output` the steps' output.
-    Raises EngineError, InputError for folders that are not writable or hold files that a step would
-    delete, SetError if another process prepares the same data.
+    `progress` receives lines, `output` the steps' output. Raises EngineError, InputError for
+    folders that are unwritable or hold files of others, SetError if another process has the lock.
     """
 
     def end_container() -> None:
@@ -74,7 +73,7 @@ def prepare(
 
 
 def refuse_in_the_way(reports: list[StepReport]) -> None:
-    """Raise InputError if a step would delete or overwrite files that no step of ours made."""
+    """Raise InputError if a step would delete files of others."""
     paths = list(dict.fromkeys(path for report in reports for path in report.in_the_way))
     if not paths:
         return
@@ -91,7 +90,7 @@ def refuse_in_the_way(reports: list[StepReport]) -> None:
 
 
 def _remove_empty(plan: Plan, reports: list[StepReport]) -> None:
-    """Remove empty folders in place of results: a moved folder would end up inside them."""
+    """Remove empty folders: a moved folder would end up inside them."""
     for report in reports:
         if report.due and not report.again:
             for part in report.step.clean:
@@ -111,7 +110,6 @@ def _make_folders(plan: Plan) -> None:
 def _run(
     runner: StepRunner, plan: Plan, report: StepReport, secret: Secret | None, lock: DataLock
 ) -> StepState:
-    """Run a step, and write its state before and after."""
     step = report.step
     state = StepState(
         step.name,

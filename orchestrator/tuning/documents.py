@@ -71,14 +71,14 @@ KIND_KEYS = {
     "acs": "",
     "numa_per_socket": "",
 }
-"""The key that names the target of a kind."""
+"""The key for the target."""
 WITHOUT_VALUE = {"module": "loaded", "acs": "off"}
 BOOT_KINDS = frozenset({"cmdline", "acs", "numa_per_socket"})
-"""Kinds that only a boot or the BIOS changes: they are checked, never set."""
+"""Only a boot or the BIOS changes them."""
 
 
 class Knob(DocumentPart):
-    """One setting. `value` is set, verified and reverted; `any_of` is only checked."""
+    """A setting. `value` is set and reverted, `any_of` only checked."""
 
     name: Annotated[str, AfterValidator(_knob)]
     kind: Literal[
@@ -145,7 +145,7 @@ class Profile(DocumentPart):
 
 
 class PerRound(DocumentPart):
-    """The profiles of one workload: by round, else the default."""
+    """Profiles of a workload by round."""
 
     default: Name | None = None
     rounds: dict[str, Name] = {}

@@ -1,4 +1,4 @@
-"""Run a profile's script on hosts: one connection and one round trip for each host and action."""
+"""A profile's script on hosts: a round trip for each host and action."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACTIONS = ("plan", "apply", "verify", "revert", "revert-all", "status")
 _WITH_OWNER = frozenset({"apply", "revert"})
 _CHANGES = frozenset({"apply", "revert", "revert-all"})
 _PASSED = ("ORCH_TUNABLES_ROOT", "ORCH_TUNABLES_STATE")
-"""Variables of the caller that the script gets: folders of rehearsals and tests."""
+"""Folders of rehearsals and tests."""
 _BEGIN = "#begin"
 # `bash -s` would read the script from the pipe byte by byte; this reads it at once.
 _RUN = 'eval "$(cat)"'
@@ -31,7 +31,7 @@ _RUN_AFTER_PASSWORD = f"{_SKIP_PASSWORD}; {_RUN}"
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """How to become root on a host: by login unless `sudo`, with `password` unless None."""
+    """How to become root: by login, or with sudo and a `password` if it asks."""
 
     sudo: bool = False
     password: str | None = None
@@ -39,7 +39,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """The result of a host. `problem` is the reason for missing rows, else ""."""
+    """The result of a host; `problem` is the reason for missing rows."""
 
     node: str
     rows: tuple[SettingRow, ...]
@@ -77,10 +77,10 @@ def tune_hosts(
     timeout_s: float = 60.0,
     limit: int = 16,
 ) -> Iterator[HostAnswer]:
-    """Run an action of a profile's script on every host and yield results as they arrive.
+    """Run an action on every host and yield results as they arrive.
 
-    The host itself reverts the settings after `hold_seconds`, unless 0. Failures of a host are the
-    `problem` of its result. Raises UsageError for an unknown action.
+    The host reverts the settings after `hold_seconds`, unless 0. Raises UsageError for an unknown
+    action; failures of a host are in its result.
     """
     from orchestrator.nodes.fanout import run_on_nodes
 
@@ -102,7 +102,7 @@ def request(
     hold_seconds: int = 0,
     env: Mapping[str, str] | None = None,
 ) -> tuple[list[str], bytes]:
-    """Return the command for a host and its standard input, which alone holds the password."""
+    """Return the command for a host, and its input, which alone has the password."""
     import shlex
 
     env = os.environ if env is None else env
@@ -125,10 +125,7 @@ def request(
 
 
 def compact(script: bytes) -> bytes:
-    """Return the script without comments and indentation, which bash reads for every action.
-
-    The script has no strings of several lines; a test checks that.
-    """
+    """Return the script without comments and indentation. No string has several lines."""
     lines = (line.strip() for line in script.splitlines())
     return b"\n".join(line for line in lines if line and not line.startswith(b"#")) + b"\n"
 

@@ -1,7 +1,4 @@
-"""Profiles of host settings, read from YAML, and the bash script that a profile becomes.
-
-The script is runtime_tunables.sh of a bundle, and `orchestrator tune` runs it on hosts.
-"""
+"""Profiles of host settings, from YAML, and the bash script of a profile."""
 
 from __future__ import annotations
 
@@ -24,15 +21,15 @@ FOLDER = "systems/host_settings"
 
 @dataclass(frozen=True, slots=True)
 class HostSetting:
-    """One setting. `wanted` joins the accepted values with `|`."""
+    """One setting; `wanted` joins accepted values with `|`."""
 
     name: str
     kind: str
-    """The script's kinds: file, gpu, module, service, cmdline, acs or numa_per_socket."""
+    """file, gpu, module, service, cmdline, acs or numa_per_socket."""
     changes: bool
-    """Whether `apply` sets it; otherwise it is only checked."""
+    """Set, not only checked."""
     target: str
-    """File or pattern, module, or unit; "-" if the kind needs no target."""
+    """File or pattern, module, unit, or "-"."""
     wanted: str
     required: bool
     root: bool
@@ -45,7 +42,7 @@ class HostSetting:
 
     @property
     def line(self) -> str:
-        """The setting as a line of the script's KNOBS."""
+        """A line of the script's KNOBS."""
         action = "set" if self.changes else "look"
         return "\t".join((self.name, self.kind, action, self.target, self.wanted, self.need))
 
@@ -65,7 +62,7 @@ class HostSetting:
 
 @dataclass(frozen=True, slots=True)
 class TuningProfile:
-    """A named list of settings, in the order of application. `files` are its documents."""
+    """A named list of settings, in order; `files` are its documents."""
 
     name: str
     title: str
@@ -74,25 +71,24 @@ class TuningProfile:
 
 
 def load_profile(name: str) -> TuningProfile:
-    """Return the shipped profile `name`, or that of a YAML file (with a slash, or ending in .yaml).
+    """Return a shipped profile, or that of a file (with a slash or .yaml).
 
-    Raises UsageError for an unknown name, DescriptorError with every problem of a document.
+    Raises UsageError if unknown, DescriptorError with every problem of a document.
     """
     profile, settings, files = _read(_path_of(name, None), ())
-    # A later document wins, at the place of the earlier one.
+    # A later document wins, at the place of the earlier.
     by_name = {setting.name: setting for setting in settings}
     paths = tuple(str(path) for path in files)
     return TuningProfile(profile.name, profile.title, tuple(by_name.values()), paths)
 
 
 def profile_names() -> list[str]:
-    """Return the names of the shipped profiles."""
     names = sorted(path.stem for path in data_dir(FOLDER).glob("*.yaml"))
     return [name for name in names if name != "choice"]
 
 
 def choose_profile(workload: str = "", round: str = "") -> str:
-    """Return the name of the profile for a workload and round, from choice.yaml."""
+    """Return the profile of a workload and round, from choice.yaml."""
     from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Choice
@@ -105,12 +101,11 @@ def choose_profile(workload: str = "", round: str = "") -> str:
 
 
 def profile_for(entry: Entry) -> TuningProfile:
-    """Return the profile of the entry's site, else that of its workload and round."""
+    """Return the profile of the entry's site, else of its workload."""
     return load_profile(entry.site.tuning.profile or choose_profile(entry.workload, entry.round))
 
 
 def _path_of(name: str, folder: Path | None) -> Path:
-    """Return the document of profile `name`, which `folder` has, or is shipped."""
     if "/" in name or name.endswith((".yaml", ".yml")):
         return user_path(name)
     for parent in filter(None, (folder, data_dir(FOLDER))):
@@ -124,7 +119,7 @@ def _path_of(name: str, folder: Path | None) -> Path:
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[HostSetting], list[Path]]:
-    """Return the document `path`, and the settings and files of it and of those it extends."""
+    """Return the document with all settings and files, extended documents first."""
     from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Profile
@@ -167,7 +162,7 @@ def _setting_of(knob: Knob, source: str) -> HostSetting:
 
 
 def _kind_and_target(knob: Knob) -> tuple[str, str]:
-    """Return the script's kind and target: every document kind in /proc or /sys is a file."""
+    """Return the script's kind and target: most kinds are a file."""
     match knob.kind:
         case "file":
             return "file", knob.path or ""
@@ -198,8 +193,8 @@ COLUMNS = (
 _USAGE = """\
 #
 #   runtime_tunables.sh plan            the changes that apply would make
-#   runtime_tunables.sh apply OWNER     remember every value, then set; status 1 if a required knob fails
-#   runtime_tunables.sh verify          compare with the wanted values; status 1 if a required knob fails
+#   runtime_tunables.sh apply OWNER     remember all values, then set; 1 if a required knob fails
+#   runtime_tunables.sh verify          compare with the wanted values; 1 if a required knob fails
 #   runtime_tunables.sh watch           the same for every line of its input, for frequent checks
 #   runtime_tunables.sh revert OWNER    put back the values from before the first owner
 #   runtime_tunables.sh revert-all      the same, whoever holds the settings
@@ -211,7 +206,7 @@ _USAGE = """\
 
 
 def profile_script(profile: TuningProfile) -> bytes:
-    """Return the script: the settings as data, then the logic. Equal profiles give equal bytes."""
+    """Return the script. Equal profiles give equal bytes."""
     from orchestrator.model.quoting import comment, quote
 
     title = f"Profile: {comment(profile.name)} ({comment(profile.title)})."

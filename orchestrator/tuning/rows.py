@@ -1,4 +1,4 @@
-"""The output of a profile's script as rows: one per setting and host, or one per reverted file."""
+"""The output of a profile's script: a row per setting, or per reverted file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ RESULTS = frozenset({"ok", "failed", "unsupported", "change"})
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A setting of a host.
-
-    `result` is ok, failed, unsupported (the host lacks it), or change (`apply` would set it).
-    """
+    """A row. `result` is ok, failed, unsupported, or change (`apply` would set it)."""
 
     knob: str
     wanted: str
@@ -28,7 +25,7 @@ class SettingRow:
 
     @property
     def broken(self) -> bool:
-        """Return whether the row stops a run: a required setting does not hold."""
+        """Return whether the row stops a run."""
         return self.result == "failed" and self.need == "required"
 
     def to_json(self) -> dict[str, object]:
@@ -37,12 +34,12 @@ class SettingRow:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """The `status` of a host. `watchdog` is the process that reverts settings, 0 without one."""
+    """The `status` of a host; `watchdog` is a pid or 0."""
 
     owners: tuple[dict[str, object], ...] = ()
-    """Members name, state (alive, gone, over), pid (0: no process), until (Unix s, 0: no end)."""
+    """name, state (alive, gone, over), pid or 0, until (Unix s) or 0."""
     remembered: tuple[dict[str, str], ...] = ()
-    """Members knob, before, now, target."""
+    """knob, before, now, target."""
     watchdog: int = 0
 
     def to_json(self) -> dict[str, object]:
@@ -50,10 +47,9 @@ class HostState:
 
 
 def parse_rows(lines: Iterable[str]) -> list[SettingRow]:
-    """Return the rows in the output of plan, apply, verify or revert, or in a tunables.tsv.
+    """Return the rows of plan, apply, verify, revert, or a tunables.tsv.
 
-    Other lines (a header, a message of the login shell) are skipped. Missing cells of a torn line
-    are empty.
+    Other lines are skipped; missing cells of a torn line are empty.
     """
     rows = []
     for line in lines:
@@ -69,15 +65,14 @@ def parse_rows(lines: Iterable[str]) -> list[SettingRow]:
 
 
 def is_complete(lines: Iterable[str]) -> bool:
-    """Return whether the output of apply, revert or revert-all has its last row.
+    """Return whether apply, revert or revert-all printed its last row.
 
-    A revert prints that row only if every value is back, or kept for another owner.
+    A revert prints it if every value is back, or kept for another owner.
     """
     return any(line.split("\t")[4:5] == ["complete"] for line in lines)
 
 
 def parse_status(lines: Iterable[str]) -> HostState:
-    """Parse the output of the script's `status`."""
     owners: list[dict[str, object]] = []
     remembered: list[dict[str, str]] = []
     watchdog = 0

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -22,7 +22,7 @@ from until import LIMIT_S, until
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.checks import judge, parse_table
 from orchestrator.nodes.names import NamedNode
-from orchestrator.nodes.transport import NodeAnswer
+from orchestrator.nodes.transport import NodeAnswer, NodeCommand
 from orchestrator.onnode.policy.verdict import Row
 
 # Says of every node that is fit, except of those called `bad...` and `warm...`; silent nodes say nothing.
@@ -308,16 +308,14 @@ def test_without_a_system_only_hosts_are_checked(
 class Hosts:
     """A transport for hosts of this machine: `dark1` does not answer, `blind1` does not see the log directory."""
 
-    def run(
-        self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, stopped: Event
-    ) -> NodeAnswer:
+    def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
         if node.name == "dark1":
             return NodeAnswer(node.name, -1, problem="SSH to dark1:22: no answer in time")
         words = [
             word.replace("/sets/", "/nowhere/")
             if word.endswith("/lib") and node.name == "blind1"
             else word
-            for word in argv
+            for word in command.argv
         ]
         done = subprocess.run(words, capture_output=True, timeout=LIMIT_S)
         return NodeAnswer(node.name, done.returncode, done.stdout, done.stderr)

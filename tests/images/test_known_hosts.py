@@ -200,18 +200,21 @@ def test_a_revoked_host_is_refused_with_that_reason(tmp_path: Path) -> None:
     """Before anything is sent: nobody listens at that port."""
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.ssh import Ssh
+    from orchestrator.nodes.transport import NodeCommand
 
     (tmp_path / "known_hosts").write_text(f"@revoked * {KEYS[0]}\n[127.0.0.1]:1 {KEYS[0]}\n")
     (tmp_path / "config").write_text(
         f"Host *\n  UserKnownHostsFile {tmp_path}/known_hosts\n  GlobalKnownHostsFile none\n"
     )
     ssh = Ssh(config_file=str(tmp_path / "config"))
-    answer = ssh.run(NamedNode("n1", "ssh://127.0.0.1:1"), ["true"], b"", 5, Event())
+    answer = ssh.run(
+        NamedNode("n1", "ssh://127.0.0.1:1"), NodeCommand(["true"], timeout_s=5), Event()
+    )
     assert "its host key is revoked" in answer.problem
     (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:1 {KEYS[0]}\n")
     with (tmp_path / "config").open("a") as file:
         file.write("  RevokedHostKeys /nowhere/revoked\n")
     answer = Ssh(config_file=str(tmp_path / "config")).run(
-        NamedNode("n1", "ssh://127.0.0.1:1"), ["true"], b"", 5, Event()
+        NamedNode("n1", "ssh://127.0.0.1:1"), NodeCommand(["true"], timeout_s=5), Event()
     )
     assert "No such file" in answer.problem and "revoked" in answer.problem
