@@ -27,7 +27,7 @@ from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, write
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.system import process_start
-from orchestrator.onnode.loop.attempt_reports import Reports
+from orchestrator.onnode.loop.attempt_reports import AttemptReports
 from orchestrator.onnode.loop.context import JobContext
 from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.hang import HangWatch
@@ -67,9 +67,9 @@ class Loop:
         self.path = Layout(root).events(JOB if group == 1 else f"{JOB}.{group}")
         job.events = EventLog(self.path)
         self.group = Group(job, NODES, group)
-        self.group.begin(run, 1)
-        self.reports = Reports(run, 1, NODES)
-        self.vigil = HangWatch(self.group, self.reports)
+        self.group.start_attempt(run, 1)
+        self.reports = AttemptReports(run, 1, NODES)
+        self.watch = HangWatch(self.group, self.reports)
         self.group.record.note("go", detail=self.reports.id)
 
     def hears(self, node: str, pulse: Pulse) -> None:
@@ -77,9 +77,9 @@ class Loop:
 
     def decides(self, now: float = 0.0, left: list[str] = NODES) -> str:
         """Why the attempt is ended at `now` while `left` run, "" if it is not."""
-        for _ in self.vigil.look(left, now):
+        for _ in self.watch.check(left, now):
             pass
-        return self.vigil.ended
+        return self.watch.ended
 
     def at(
         self,

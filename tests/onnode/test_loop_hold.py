@@ -157,6 +157,8 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
         group.settings, container_start_s=-29, pull="missing", pull_minutes=1, pull_at_once=1
     )
     sent: list[object] = []
+    clock = [100.0]
+    group.job.world.now = lambda: clock[0]  # type: ignore[method-assign]
     group.step.process = cast(
         JobStep, SimpleNamespace(alive=True, ended_nodes=list, send=sent.append)
     )
@@ -167,15 +169,14 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
     next(waiting)
     assert sent == []
     group.job.pulls[7] = 0
-    begin = time.monotonic()
-    while time.monotonic() < begin + 2:  # the limit is one second
+    for _ in range(4):  # the limit is one second
+        clock[0] += 0.5
         next(waiting)
-        time.sleep(0.05)
     assert sent == [{"do": "pull", "nodes": ["n0"]}] and group.cluster.failed == {}
     group.step.take("n0", b"pulled\tn0\tsha256:1")
     next(waiting)
     assert sent[1:] == [{"do": "pull", "nodes": ["n1"]}]
-    group.pulls._due["n1"] = time.monotonic()
+    clock[0] += 1000
     group.step.take("n0", b"ready\tn0\tsha256:1")
     with pytest.raises(StopIteration) as ended:
         next(waiting)

@@ -10,18 +10,18 @@ from policy_parts import unit
 
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.kernel.events import Event, EventLog, Pulse, parse_pong
-from orchestrator.onnode.loop.attempt_reports import Reports
+from orchestrator.onnode.loop.attempt_reports import AttemptReports
 
 
-def after(*words: tuple[str, str, str]) -> Reports:
+def after(*words: tuple[str, str, str]) -> AttemptReports:
     """An attempt of run 3 on n0, n1, n2, whose nodes have said (node, word, detail)."""
-    reports = Reports(3, 1, ["n0", "n1", "n2"])
+    reports = AttemptReports(3, 1, ["n0", "n1", "n2"])
     for node, word, detail in words:
         reports.take(Event(1, "node", word, node, detail))
     return reports
 
 
-def state(reports: Reports) -> dict[str, object]:
+def state(reports: AttemptReports) -> dict[str, object]:
     return {**vars(reports), "gate": vars(reports.gate)}
 
 
@@ -53,7 +53,7 @@ def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reas
     reports = after(
         ("n0", "prepared", unit("3.1", 1, "-", "-")), ("n1", word, detail), ("n1", "left", "")
     )
-    assert reports.gate.unheard() == ["n2"]
+    assert reports.gate.unanswered() == ["n2"]
     assert reports.gate.refusals() == f"node n1 (rank 1): {reason}"
 
 

@@ -15,10 +15,10 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS, SWEEP = (
 EVENTS, FLOW, SYSTEM = (
     f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "flow", "system")
 )
-ATTEMPT, COMPLAINTS, CONTEXT, GATE, GROUP, HANG, JOB, SLURM, STEP, STORAGE = (
+ATTEMPT, REPORTS, COMPLAINTS, CONTEXT, GROUP, HANG, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "complaints", "context", "gate", "group", "hang", "job", "slurm", "step", "storage",
+        "attempt", "attempt_reports", "complaints", "context", "group", "hang", "job", "slurm", "step", "storage",
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
@@ -675,7 +675,7 @@ DEFECTS = [
         "a loop that had been stopped for a while took all its nodes for silent",
         "9c92af3",
         ATTEMPT,
-        "                group.step.excuse(stalled)\n",
+        "                step.excuse(stalled)\n",
         "                pass\n",
         likely=("loop is stopped for (3m|33m)",),
     ),
@@ -701,7 +701,7 @@ DEFECTS = [
         "silent-in-the-gate",
         "nodes that waited for one that was lost before the run were blamed with it",
         "c5384f4",
-        GATE,
+        REPORTS,
         "        if self._waits_for_all:\n",
         "        if True:\n",
         likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
@@ -711,8 +711,8 @@ DEFECTS = [
         "a node that was lost before a run was waited for as long as one that is alive: five minutes",
         "faults review V8",
         ATTEMPT,
-        "            gone = [node for node in unheard if group.record.is_gone(node)]\n",
-        "            gone = [node for node in unheard if node in gate.kept]\n",
+        "        gone = [node for node in unanswered if group.record.is_gone(node)]\n",
+        "        gone = [node for node in unanswered if node in self._gate.kept]\n",
         likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
     ),
     Defect(
@@ -727,8 +727,8 @@ DEFECTS = [
             ),
             Edit(
                 ATTEMPT,
-                "            gone = [node for node in unheard if group.record.is_gone(node)]\n",
-                "            gone = [node for node in unheard if node in group.cluster.silent]\n",
+                "        gone = [node for node in unanswered if group.record.is_gone(node)]\n",
+                "        gone = [node for node in unanswered if node in group.cluster.silent]\n",
             ),
         ),
         why_not="no time passes between two runs: only storage that is waited for at the end of a run makes room for the container's end",
@@ -742,7 +742,7 @@ DEFECTS = [
         "an attempt whose nodes heard of the job's end before the loop did was a failure of the nodes",
         "56608b5",
         ATTEMPT,
-        "            yield from self._hear_of_end()\n",
+        "            yield from self._await_signal()\n",
         "            pass\n",
         likely=("job is (cancelled|pre-empted|requeued)|reservation", "in run"),
     ),

@@ -1,4 +1,4 @@
-"""One attempt of one run: the nodes get ready, run, and end; its outcome is on record at last."""
+"""One attempt of one run: the nodes get ready, run and end; the outcome is recorded."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
 from ..set.seeds import seed_of
 from . import storage
-from .attempt_reports import Reports
+from .attempt_reports import AttemptReports
 from .context import SetContext
 from .group import Group
 from .hang import HangWatch, ping_interval_s
 from .step import stalled_s
 
 GATE_S = 300.0
+"""Dropping the caches of a large node takes minutes at most."""
 SIGNAL_S = 2.0
+"""A cancelled job's processes get their signals within this time."""
 STOP_S = 25.0
-"""An ended run has 20 s to end by itself before it is killed, and then must be recorded."""
+"""A stopped run has 20 s to end by itself before it is killed, and then must be recorded."""
 _CACHE_CLEAR = (
     ':::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", '
     '"key": "cache_clear", "value": true, '
@@ -39,47 +41,30 @@ class Attempt:
         self._job, self._group = job, group
         self._run, self._number = run, number
         self._ranks = tuple(group.cluster.workers)
-        self._reports = Reports(run, number, self._ranks)
+        self._reports = AttemptReports(run, number, self._ranks)
         self._gate = self._reports.gate
-        self._vigil = HangWatch(group, self._reports)
+        self._watch = HangWatch(group, self._reports)
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether a node cannot do at all what a run needs."""
+        """Return whether a node cannot do at all what a run needs."""
         return bool(self._gate.kept)
 
     def play(self) -> Flow:
-        """Play it to its end; its value is the Outcome.
-
-        Raises OSError, FolderError when nothing can be written.
-        """
+        """Run the attempt to its end. Value: the Outcome. Raises OSError, FolderError."""
         job, group = self._job, self._group
-        seed = seed_of(job.folder.record.root_seed, self._run, self._number)
-        # Differs between the jobs of a node, between runs and between attempts; below the range
-        # that the kernel gives out itself.
-        port = 10000 + (job.port_base + 37 * self._run + 7 * self._number) % 22000
-        state = RunRecord(
-            run=self._run,
-            attempt=self._number,
-            state="running",
-            seed=seed,
-            job_id=job.job_id,
-            master_port=port,
-            nodes=list(self._ranks),
-            image_digest=group.image,
-            start_ms=job.world.wall_ms(),
-        )
-        job.status.begin(self._run, self._number)
-        group.begin(self._run, self._number)
+        state = self._new_record()
+        job.status.start(self._run, self._number)
+        group.start_attempt(self._run, self._number)
         yield from storage.patiently(job, lambda: storage.begin(job, state))
-        began = {"ranks": list(self._ranks), "seed": seed, "port": port}
         about = {"run": self._run, "attempt": self._number}
-        group.record.note("attempt", detail={**about, **began})
-        group.step.begin(self._reports)
+        request = {**about, "seed": state.seed, "port": state.master_port}
+        group.record.note("attempt", detail={**request, "ranks": list(self._ranks)})
+        group.step.start_attempt(self._reports)
         job.write("running")
-        problem, timed_out = yield from self._to_its_end({**about, "seed": seed, "port": port})
+        problem, timed_out = yield from self._to_its_end(request)
         if not self._reports.has_result:
-            yield from self._hear_of_end()
+            yield from self._await_signal()
             yield from self._outwait_storage()
         group.step.end_attempt()
         facts = self._facts(problem, timed_out)
@@ -91,59 +76,79 @@ class Attempt:
             group.record.note("silent", node)
         return outcome
 
-    def _to_its_end(self, about: dict[str, int]) -> Flow:
-        """Have the nodes get ready, run and end.
+    def _new_record(self) -> RunRecord:
+        job = self._job
+        # Differs between the jobs of a node, between runs and between attempts; below the range
+        # from which the kernel assigns ports.
+        port = 10000 + (job.port_base + 37 * self._run + 7 * self._number) % 22000
+        return RunRecord(
+            run=self._run,
+            attempt=self._number,
+            state="running",
+            seed=seed_of(job.folder.record.root_seed, self._run, self._number),
+            job_id=job.job_id,
+            master_port=port,
+            nodes=list(self._ranks),
+            image_digest=self._group.image,
+            start_ms=job.world.wall_ms(),
+        )
 
-        Its value: why it could not begin, or "", and whether its time was over.
+    def _to_its_end(self, request: dict[str, int]) -> Flow:
+        """Let the nodes get ready, run and end.
+
+        Value: why the run could not start, or "", and whether it timed out.
         """
         job, group, reports = self._job, self._group, self._reports
         failed = group.cluster.failed
         self._gate.take_ended({node: failed[node][1] for node in self._ranks if node in failed})
-        request = {"id": reports.id, "nodes": list(self._ranks), **about, **group.meeting()}
+        order = {"do": "prepare", "id": reports.id, "nodes": list(self._ranks), **request}
         clear = job.settings.clear_caches == 1
-        group.step.send({"do": "prepare", **request, "clear": clear})
+        group.step.send({**order, **group.meeting(), "clear": clear})
         problem = yield from self._get_ready()
         if not problem:
             yield from storage.patiently(job, self._record_start)
             group.record.note("go", detail=reports.id)
             group.step.send({"do": "go", "id": reports.id})
             return "", (yield from self._until_over())
-        if self._gate.prepared:  # what waits for the word must not wait for ever
+        if self._gate.prepared:  # these nodes wait for the order to go
             yield from self._stop(self._gate.prepared)
         return problem, False
 
-    # ---- before it begins ----
+    # ---- before the run ----
 
     def _get_ready(self) -> Flow:
-        """Wait until every node has verified its settings and dropped its caches.
-
-        Its value: why that is not so, or "".
-        """
-        job, group, gate = self._job, self._group, self._gate
+        """Wait until all nodes have verified settings and dropped caches. Value: problem or ""."""
+        job, step, gate = self._job, self._group.step, self._gate
         until = job.world.now()
         deadline = until + GATE_S
-        while not job.ending and (unheard := gate.unheard()):
-            now = job.world.now()  # once: this process may stand still at any step
+        while not job.ending and (unanswered := gate.unanswered()):
+            now = job.world.now()  # once: this process may stall at any step
             deadline += stalled_s(until, now)
-            group.step.check_ended()
-            gone = [node for node in unheard if group.record.is_gone(node)]
-            if gone:
-                failed = group.cluster.failed
-                gate.take_gone({node: failed.get(node, ("", "it let go"))[1] for node in gone})
+            step.check_ended()
+            if self._take_gone(unanswered):
                 return gate.refusals()
-            if now >= deadline or not group.step.is_alive:
+            if now >= deadline or not step.is_alive:
                 return gate.refusals("not every node answered the request to get ready for the run")
-            until = group.step.next_check(min(deadline, now + 1))  # so that a stall is seen
+            until = step.next_check(min(deadline, now + 1))  # at least each second, to see stalls
             yield until
         return gate.refusals() or (job.ending_reason if job.ending else "")
 
+    def _take_gone(self, unanswered: Iterable[str]) -> bool:
+        """Close the gate if a node that has not answered is gone."""
+        group = self._group
+        failed = group.cluster.failed
+        gone = [node for node in unanswered if group.record.is_gone(node)]
+        if gone:
+            reasons = {node: failed.get(node, ("", "it let go"))[1] for node in gone}
+            self._gate.take_gone(reasons)
+        return bool(gone)
+
     def _record_start(self) -> None:
-        """Write what every node was when the attempt began, and the event of the dropped caches.
+        """Write the nodes' facts at the start, and the event of the dropped caches.
 
         Raises OSError.
         """
-        job, layout = self._job, self._job.layout
-        files = job.world.files
+        job, layout, files = self._job, self._job.layout, self._job.world.files
         sha = fingerprint(files.read_bytes(layout.environment), job.unique)
         rows = [("node", "field", "value"), ("*", "environment", sha)]
         rows += self._group.facts_now(self._ranks)
@@ -156,29 +161,28 @@ class Attempt:
         text = "".join("\t".join(row) + "\n" for row in rows)
         table = layout.start_table(self._run, self._number)
         replace_file(table, text.encode(), sync=False, files=files)
-        # A file of its own: the nodes have their logs open, and on NFS two hosts must not append
-        # to one file.
+        # A separate file: nodes have their logs open, and on NFS two hosts must not append to one.
         event = _CACHE_CLEAR % job.world.wall_ms() if job.settings.clear_caches == 1 else ""
         files.write(layout.cache_log(self._run, self._number), event.encode())
 
-    # ---- while it goes on ----
+    # ---- during the run ----
 
     def _until_over(self) -> Flow:
-        """Wait for the end of the run on all nodes; the first failure ends it everywhere.
+        """Wait until the run has ended on all nodes; the first failure stops it everywhere.
 
-        Its value: whether its time was over.
+        Value: whether it timed out.
         """
-        job, group, reports = self._job, self._group, self._reports
+        job, step, reports = self._job, self._group.step, self._reports
         started = until = asked = job.world.now()
         deadline, grace = started + job.settings.run_timeout_s, 0.0
         silence_s, ask_s = float(job.settings.node_silence_s), ping_interval_s(job.settings)
-        group.step.reset_silence(self._ranks)
+        step.reset_silence(self._ranks)
         while True:
-            group.step.check_ended()
+            step.check_ended()
             now = job.world.now()
-            if stalled := stalled_s(until, now):  # this loop has asked nobody meanwhile
-                group.step.excuse(stalled)
-            left = self._believe_no_more(self._left(), now - silence_s)
+            if stalled := stalled_s(until, now):  # meanwhile no node was asked
+                step.excuse(stalled)
+            left = self._drop_silent(self._left(), now - silence_s)
             if not left:
                 return False
             lost = len(left) + len(reports.exits) < len(self._ranks)
@@ -187,38 +191,35 @@ class Attempt:
                 grace = now + job.settings.end_grace_s
             timed_out = now >= deadline
             if reports.has_news() and not (has_failed or timed_out or job.ending):
-                yield from self._vigil.look(left, now)
+                yield from self._watch.check(left, now)
             is_late = bool(grace) and now >= grace
-            is_cut = job.ending or self._vigil.ended or not group.step.is_alive
+            is_cut = job.ending or self._watch.ended or not step.is_alive
             if has_failed or timed_out or is_late or is_cut:
                 yield from self._stop(left)
                 return timed_out
-            if now >= asked + ask_s:  # the time that was waited for: rounding cannot miss it
+            if now >= asked + ask_s:  # the time of `until`: rounding cannot miss it
                 asked = now
-                group.step.send({"do": "ping", "n": int(now - started)})
-            until = group.step.next_check(min(deadline, grace or deadline, asked + ask_s))
+                step.send({"do": "ping", "n": int(now - started)})
+            until = step.next_check(min(deadline, grace or deadline, asked + ask_s))
             yield until
 
     def _left(self) -> list[str]:
-        """Return the nodes on which it goes on."""
+        """Return the nodes on which the run continues."""
         exits = self._reports.exits
         return self._group.record.still_there(node for node in self._ranks if node not in exits)
 
-    def _believe_no_more(self, left: list[str], since: float) -> list[str]:
-        """Put on record who of `left` is silent `since` (World.now): it counts no more here.
-
-        Return the others.
-        """
+    def _drop_silent(self, left: list[str], since: float) -> list[str]:
+        """Record the nodes of `left` that are silent `since` (World.now); return the others."""
         group = self._group
         silent = group.step.silent(left, since)
         for node in silent:
             group.record.note("silent", node)
-            words = f"no word for {group.settings.node_silence_s} s"
-            group.record.fail(node, "silent", words)
+            reason = f"no word for {group.settings.node_silence_s} s"
+            group.record.fail(node, "silent", reason)
         return [node for node in left if node not in silent]
 
     def _stop(self, nodes: Iterable[str]) -> Flow:
-        """End the run on `nodes`, and wait for their word about it."""
+        """Stop the run on `nodes`, and wait for their exits."""
         self._reports.stop()
         if self._group.step.process is not None:
             self._group.record.note("stop", detail=self._reports.id)
@@ -226,7 +227,7 @@ class Attempt:
         yield from self._await_exits(nodes)
 
     def _await_exits(self, nodes: Iterable[str]) -> Flow:
-        """Wait until `nodes` have reported the end of their part of the run."""
+        """Wait for the exits of `nodes`."""
         group, exits, now = self._group, self._reports.exits, self._job.world.now
         deadline = now() + STOP_S
         while group.step.is_alive and now() < deadline:
@@ -235,12 +236,12 @@ class Attempt:
                 return
             yield group.step.next_check(deadline)
 
-    # ---- once it is over ----
+    # ---- after the run ----
 
-    def _hear_of_end(self) -> Flow:
-        """Learn whether the job is being ended before its nodes are blamed for an attempt.
+    def _await_signal(self) -> Flow:
+        """Find out whether the job is being ended, before its nodes are blamed.
 
-        After a signal wait for the loop's own.
+        If the run got a signal, the loop's own may follow.
         """
         now = self._job.world.now
         deadline = now() + SIGNAL_S
@@ -248,10 +249,7 @@ class Attempt:
             yield deadline
 
     def _outwait_storage(self) -> Flow:
-        """Wait for storage that is full or away.
-
-        The logs are evidence, and nodes that it held up report late.
-        """
+        """Wait for storage that is full or away: it holds the logs, and delays reports."""
         now = self._job.world.now
         started = now()
         yield from storage.patiently(self._job, lambda: None)
@@ -260,7 +258,7 @@ class Attempt:
             yield from self._await_exits(prepared)
 
     def _facts(self, problem: str, timed_out: bool) -> AttemptFacts:
-        """Return what is known of the attempt now that it is over."""
+        """Return the facts of the attempt after its end."""
         job, group, reports = self._job, self._group, self._reports
         stops, errors = dict(reports.stops), dict[str, str]()
         if not problem and not any(stops.values()):
@@ -268,36 +266,36 @@ class Attempt:
             stops.update(self._stops_in_logs())
         if not problem and not any(stops.values()):
             errors = self._errors()
-        deaf = self._deaf()
-        cause = f"the nodes let go: {next(iter(deaf.values()))}" if deaf else ""
+        cut_off = self._cut_off()
+        cause = f"the nodes let go: {next(iter(cut_off.values()))}" if cut_off else ""
         refused = self._gate.not_ready() if problem else {}
         return AttemptFacts(
             run=self._run,
             ranks=self._ranks,
             exits=reports.exits,
             stops=stops,
-            gate={node: reason for node, reason in refused.items() if node not in deaf},
+            gate={node: reason for node, reason in refused.items() if node not in cut_off},
             gate_problem=problem,
             timed_out=job.settings.run_timeout_s if timed_out else 0,
             ending=job.ending_reason if job.ending else "",
             errors=errors,
             cause=cause,
             lasted=reports.lasted,
-            remark=self._vigil.remark(),
-            ended=self._vigil.ended,
+            remark=self._watch.remark(),
+            ended=self._watch.ended,
             quiet={node: pulse.quiet_ms for node, pulse in reports.pulses.items()},
             doing=reports.doing,
-            sockets=self._vigil.sockets,
+            sockets=self._watch.sockets,
             broken={
                 node: group.step.broken[node] for node in self._ranks if node in group.step.broken
             },
             failed=self._gate.failed,
         )
 
-    def _deaf(self) -> dict[str, str]:
-        """Return the nodes that let go because they had not heard this loop, with their words."""
+    def _cut_off(self) -> dict[str, str]:
+        """Return the nodes that ended because they missed this loop, with their reasons."""
         reports = self._group.cluster.reports
-        return {node: words for node in self._ranks if (words := reports[node].loop_gone)}
+        return {node: reason for node in self._ranks if (reason := reports[node].loop_gone)}
 
     def _stops_in_logs(self) -> dict[str, str]:
         """Return the status of the last run_stop in the log of each node."""
@@ -320,7 +318,7 @@ class Attempt:
 
 
 def _closed(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
-    """Return the final state of an attempt."""
+    """Return the final record of an attempt."""
     return replace(
         state,
         state=outcome.state,
@@ -332,5 +330,5 @@ def _closed(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
 
 
 def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:
-    """Return the decision and all that it was made from, so that it can be made again."""
+    """Return the decision and its facts, so that it can be made again."""
     return {"facts": {**facts.__dict__}, "outcome": {**outcome.__dict__}}

@@ -1,50 +1,118 @@
-"""What the nodes of an attempt report of it."""
+"""Reports of the nodes of one attempt: before it, while it runs, and at its end."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..kernel.events import Event, NetworkUse, Pulse, number
 from ..policy.outcome import ENDED_BY_US
 from ..policy.reports import line
-from .gate import Gate
+
+_HELP = "; run as root, give the site a sudo prefix, or set clear_caches: false"
 
 
-class Reports:
-    """The reports of the nodes of one attempt. `ranks`: these nodes; `id`: `3.1` of run 3."""
+class Gate:
+    """Replies to the request to get ready: settings verified, caches dropped."""
+
+    def __init__(self, run: int, ranks: Sequence[str]) -> None:
+        self.run, self.ranks = run, tuple(ranks)
+        self.prepared: dict[str, list[str]] = {}
+        """node -> time it was ready (ms), KiB in its caches before and after dropping them."""
+        self.failed: dict[str, str] = {}
+        """node -> its own reason for giving up, such as storage that it cannot write to."""
+        self.kept: set[str] = set()
+        """Nodes that cannot drop their caches: a new container would not help."""
+        self._refused: dict[str, str] = {}
+        self._waits_for_all = True
+        """False: nodes without a reply did not have their full time."""
+
+    def take(self, event: Event) -> None:
+        """Take in a message of a node of this attempt."""
+        node, parts = event.node, event.parts
+        if event.word in ("failed", "gone", "left"):
+            self._refused.setdefault(node, event.part(1) or event.part(0) or "it let go")
+            if event.word == "failed":
+                self.failed[node] = self._refused[node]
+        elif event.word == "prepared" and len(parts) == 4:
+            self.prepared[node] = parts[1:]
+        elif event.word in ("refused", "kept") and len(parts) == 2:
+            self._refused[node] = parts[1]
+            if event.word == "kept":
+                self.kept.add(node)
+
+    def take_ended(self, reasons: Mapping[str, str]) -> None:
+        """Take in nodes whose container has ended since the last run."""
+        self._refused = dict(reasons)
+
+    def take_gone(self, reasons: Mapping[str, str]) -> None:
+        """Take in dead nodes: the gate closes, and nodes without a reply are not to blame."""
+        self._refused = {**reasons, **self._refused}
+        self._waits_for_all = False
+
+    def unanswered(self) -> list[str]:
+        """Return the nodes without a reply."""
+        return [
+            node for node in self.ranks if node not in self.prepared and node not in self._refused
+        ]
+
+    def refusals(self, *more: str) -> str:
+        """Return a sentence for each node that is not ready, in rank order, and `more`."""
+        return "; ".join([*self._sentences(), *more])
+
+    def _sentences(self) -> Iterable[str]:
+        for rank, node in enumerate(self.ranks):
+            reason = self._refused.get(node, "")
+            if node in self.kept:
+                yield f"node {node} (rank {rank}) {reason}{_HELP}"
+            elif reason:
+                yield f"node {node} (rank {rank}): {reason}"
+
+    def not_ready(self) -> dict[str, str]:
+        """Return node -> why it was not ready."""
+        reasons = {}
+        for node, reason in self._refused.items():
+            subject = " it" if node in self.kept else ":"
+            reasons[node] = f"before run {self.run}{subject} {reason}"
+        if self._waits_for_all:
+            late = f"it did not answer before run {self.run}"
+            reasons.update(dict.fromkeys(self.unanswered(), late))
+        return reasons
+
+
+class AttemptReports:
+    """All reports of one attempt. `ranks`: its nodes; `id`: `3.1` of run 3."""
 
     def __init__(self, run: int, number: int, ranks: Sequence[str]) -> None:
         self.id, self.ranks = f"{run}.{number}", tuple(ranks)
         self.gate = Gate(run, ranks)
         self.exits: dict[str, int] = {}
         self.stops: dict[str, str] = {}
-        """node -> status of the last run_stop in its log, "" for none."""
+        """node -> status of the last run_stop in its log, or ""."""
         self.lasted: dict[str, int] = {}
         """Milliseconds from start to end, by the node's clock."""
         self.pulses: dict[str, Pulse] = {}
         self.transports: dict[str, NetworkUse] = {}
         self.doing: dict[str, str] = {}
-        """What the processes of a node do in a run that hangs, "" where nothing tells."""
+        """node -> activity of its processes in a hang, "" if unknown."""
         self.was_signalled = False
-        """By somebody else before the loop ended it, as Slurm's to a job that it ends."""
+        """It was ended by somebody else, such as Slurm, before the loop ended it."""
         self._members = frozenset(ranks)
         self._is_stopped = False
-        """By this loop."""
+        """The loop has ended it."""
         self._has_news = True
 
     def take(self, event: Event) -> None:
-        """Take in a word of a node; what is of another attempt, or not whole, changes nothing."""
+        """Take in a message; those of other attempts and incomplete ones change nothing."""
         if event.node not in self._members:
             return
         self._has_news = True
         if event.word in ("failed", "gone", "left"):
             self.gate.take(event)
         elif event.parts[0] == self.id:
-            self._take_own(event, event.parts)
+            self._take_part(event, event.parts)
             self.gate.take(event)
 
-    def _take_own(self, event: Event, parts: Sequence[str]) -> None:
-        """Take in a word that names this attempt."""
+    def _take_part(self, event: Event, parts: Sequence[str]) -> None:
         node, word, size = event.node, event.word, len(parts)
         if word == "transport" and size == 4:
             counts = _numbers(parts[1:3])
@@ -67,28 +135,28 @@ class Reports:
             self.lasted[node] = max(0, ended_ms - began_ms)
 
     def take_pulse(self, node: str, attempt: str, pulse: Pulse) -> None:
-        """Take in a node's pulse in `attempt`, from its answer to a ping."""
+        """Take in a node's pulse in `attempt`, from its reply to a ping."""
         if attempt == self.id and node in self._members:
             self.pulses[node] = pulse
             self._has_news = True
 
     def has_news(self) -> bool:
-        """Whether something has come in since this was asked last."""
+        """Return whether anything has come in since the last call."""
         news, self._has_news = self._has_news, False
         return news
 
     def stop(self) -> None:
-        """Take note that the loop ends the attempt: exits that follow are its doing."""
+        """Set that the loop ends the attempt, which causes the exits that follow."""
         self._is_stopped = True
 
     @property
     def has_result(self) -> bool:
-        """Whether a node has reported a run_stop."""
+        """Return whether a node has reported a run_stop."""
         return any(self.stops.values())
 
 
 def _numbers(texts: Sequence[str]) -> list[int]:
-    """Return them as numbers from 0 on, [] where one is none."""
+    """Return texts as numbers from 0 on; [] if any is not a number."""
     if not all(text.isascii() and text.isdigit() and len(text) <= 15 for text in texts):
         return []
     return list(map(int, texts))

@@ -1,10 +1,11 @@
-"""Who holds nodes: a preflight that only asks, or a job that works on a set and keeps its own record, jobs/<job id>.json."""
+"""What groups of nodes need of their job: a preflight, or a job of a set, which keeps a record."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,9 +24,12 @@ from .host import BatchHost
 from .nodes import Nodes
 from .status import JobStatus
 
+ANSWERS = 3
+"""How often the scheduler is asked about the end of the job: no answer is not a no."""
+
 
 class ActiveGroup(Protocol):
-    """A group of nodes, as far as the job's record tells of it. `at`: the last run and attempt that began there."""
+    """A group of nodes in the job's record. `at`: its last run and attempt."""
 
     number: int
     at: tuple[int, int]
@@ -38,68 +42,68 @@ class ActiveGroup(Protocol):
 
 
 class JobContext:
-    """What a group of nodes needs of who holds it. Without a set there is nothing to keep a record of."""
+    """The job that holds nodes. Without a set it keeps no record."""
 
     events: EventLog
     scheduler: Nodes
     job_id: str
     has_spares = False
     image = ""
-    """The identity of the image that the nodes have."""
+    """The identity of the image on the nodes."""
     unique: frozenset[str] = frozenset()
-    """Variables of the runs that have another value in each job."""
+    """Variables of the runs that differ in each job."""
     ending = ""
-    """Why nothing more is begun; "" as long as it is."""
+    """Why nothing more is started, or ""."""
 
     def __init__(self, bundle: Path, settings: Settings, layout: Layout, world: BatchHost) -> None:
         self.bundle, self.settings, self.layout, self.world = bundle, settings, layout, world
         self.environment, self.log = world.environment, world.log
         self.pool: list[str] = []
-        """Nodes that are left for all groups."""
+        """Unassigned nodes, for all groups."""
         self.rows: dict[str, dict[str, Check]] = {}
-        """node -> check -> what it said."""
+        """node -> name of a check -> its result."""
         self.pulls: dict[int, int] = {}
         """Group -> how many of its nodes pull the image now."""
         self.behind: set[int] = set()
-        """Groups that others did not wait for before their first runs."""
-        self.reactor = world.reactor(self.look_at_signals)
+        """Groups for which the others did not wait before their first runs."""
+        self.reactor = world.reactor(self.take_signals)
 
-    def look_at_signals(self) -> None:
-        """Take in signals."""
+    def take_signals(self) -> None:
+        """Act on signals to this process."""
         self.ending = "cancelled"
 
     def warn(self, text: str) -> None:
-        """Put a warning into the job's output and its record, once."""
+        """Log and record a warning, once."""
 
     def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's own state; False if the storage does not allow it."""
+        """Write the job's record; return False if the storage does not allow it."""
         return True
 
     def check_for_end(self) -> bool:
-        """Whether nothing more is begun. To be asked before nodes are blamed."""
+        """Return whether the job is ending. To be called before nodes are blamed."""
         return bool(self.ending)
 
     def exclude(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
-        """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
+        """Record that a node is not used any more. `at`: run and attempt, 0 before the first."""
 
     def others(self, group: int) -> dict[str, NodeReport]:
-        """Return what the nodes told that are ready in other groups."""
+        """Return the reports of ready nodes in other groups."""
         return {}
 
     def meet(self, group: int) -> Flow:
-        """Wait until the other groups have their first nodes ready, too, or cannot."""
+        """Wait for the first nodes of the other groups, for a limited time."""
         yield from ()
 
     def take_image(self, image: str) -> None:
-        """Take note of the identity of the image that the nodes have; "" changes nothing."""
+        """Set the identity of the image on the nodes; "" keeps it."""
         self.image = image or self.image
 
-    def node_names(self, words: str) -> list[str]:
-        """Return the nodes that the scheduler means by `n[1-3]`."""
-        return self.scheduler.names(words)
+    def node_names(self, text: str) -> list[str]:
+        """Return the nodes in `n[1-3]`."""
+        return self.scheduler.names(text)
 
     def append_to(self, path: Path, text: str) -> None:
-        """Add a line to a log. One that cannot be written stops nothing."""
+        """Append a line to a log, if possible."""
         with suppress(OSError):
             self.world.files.append(path, f"{text}\n".encode("utf-8", "replace"))
 
@@ -116,9 +120,9 @@ class SetContext(JobContext):
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
         self.status = JobStatus(world.wall_ms())
         self.unexplained: list[str] = []
-        """The signals that end the job, as long as Slurm has not answered why they came."""
+        """Signals that end the job and that the scheduler has not explained yet."""
         self.active: list[ActiveGroup] = []
-        """The groups of nodes that are at work."""
+        """The groups at work."""
         self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
         self.has_spares = len(scheduler.allocated) > settings.nnodes
         self.side_by_side = False
@@ -126,112 +130,114 @@ class SetContext(JobContext):
 
     def environment_file(self) -> None:
         """Write the environment of the runs. Raises SettingsError, OSError."""
-        files = self.world.files
+        files, layout = self.world.files, self.layout
         text, self.unique = self.world.config(self.bundle, self.settings, self.folder.record.nexp)
-        records.replace(self.layout.environment, text, files=files)
-        # Of each job, and small: values that are unique make each of them another one.
-        records.replace(
-            self.layout.job_environment(self.job_id), gzip.compress(text, mtime=0), files=files
-        )
-        what = {
+        records.replace(layout.environment, text, files=files)
+        # Each job keeps its own: unique values differ. Compressed, it is small.
+        kept = gzip.compress(text, mtime=0)
+        records.replace(layout.job_environment(self.job_id), kept, files=files)
+        entry = {
             "job_id": self.job_id,
             "restart": self.scheduler.restart,
             "environment": hashlib.sha256(text).hexdigest(),
+            "edited": self.status.edited,
         }
-        self.folder.record_that(("job", {**what, "edited": self.status.edited}))
+        self.folder.record_that(("job", entry))
+
+    # ---- the job's record ----
 
     def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.
+        """Write the job's record, unless another job has taken the set and closed this one.
 
-        Return False if the storage does not allow it. That does not stop the job here: the next state of a run does.
+        Return False if the storage does not allow it. That does not stop the job here: the next
+        state of a run does.
         """
-        status = self.status
-        status.go_on(state, reason)
+        status, path = self.status, self.layout.job(self.job_id)
+        status.update(state, reason)
         if not self.folder.is_mine:
             return self.folder.is_lost
-        final, clusters = status.state in JobRecord.FINAL, [one.cluster for one in self.active]
-        nodes = [node for one in clusters for node in one.workers]
-        groups = [
-            {
-                "nodes": one.cluster.workers,
-                "run": one.at[0] * one.is_at_work,
-                "attempt": one.at[1] * one.is_at_work,
-            }
-            for one in self.active
-        ]
-        record = JobRecord(
+        is_final = status.state in JobRecord.FINAL
+        try:
+            record = self._record(is_final=is_final)
+            records.write(record, path, sync=is_final, files=self.world.files)
+        except OSError as error:
+            text = f"error: cannot write {path}: {error.strerror}"
+            if status.fail_to_write(text):
+                self.log(text)
+            return False
+        status.fail_to_write("")
+        return True
+
+    def _record(self, *, is_final: bool) -> JobRecord:
+        status, now_ms = self.status, self.world.wall_ms()
+        clusters = [group.cluster for group in self.active]
+        planned = self.scheduler.allocated[: self.settings.nnodes * max(1, len(clusters))]
+        workers = [node for cluster in clusters for node in cluster.workers]
+        waiting = [node for cluster in clusters for node in waiting_now(cluster)]
+        groups = [_group_entry(group) for group in self.active]
+        return JobRecord(
             job_id=self.job_id,
             state=status.state,
             reason=status.reason,
             host=self.world.host,
             pid=self.world.pid,
             started_ms=status.started_ms,
-            updated_ms=self.world.wall_ms(),
-            ended_ms=self.world.wall_ms() if final else 0,
-            nodes=nodes
-            or list(self.scheduler.allocated[: self.settings.nnodes * max(1, len(self.active))]),
+            updated_ms=now_ms,
+            ended_ms=now_ms if is_final else 0,
+            nodes=workers or list(planned),
             run=status.run,
             attempt=status.attempt,
             image_digest=self.image,
             engine=self.settings.engine,
-            spares=[*(node for one in clusters for node in waiting_now(one)), *self.pool],
+            spares=[*waiting, *self.pool],
             set_aside=status.excluded,
             warnings=status.warnings,
-            groups=groups if self.side_by_side and not final else [],
+            groups=groups if self.side_by_side and not is_final else [],
             ledger=self.folder.head,
             edited=status.edited,
         )
-        try:
-            records.write(record, self.layout.job(self.job_id), sync=final, files=self.world.files)
-        except OSError as error:
-            text = f"error: cannot write {self.layout.job(self.job_id)}: {error.strerror}"
-            if status.fail_to_write(text):  # said once, however often it is tried
-                self.log(text)
-            return False
-        status.fail_to_write("")
-        return True
 
     def warn(self, text: str) -> None:
-        """Put a warning into the job's output and its record, once."""
+        """Log and record a warning, once."""
         if self.status.warn(text):
             self.log(f"WARNING: {text}")
 
     def exclude(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
-        """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
+        """Record that a node is not used any more. `at`: run and attempt, 0 before the first."""
         self.log(f"node {node} is set aside: {reason}")
-        about = {"node": node, "kind": kind, "reason": reason}
-        self.status.excluded.append(
-            {**about, "run": at[0], "attempt": at[1], "time_ms": self.world.wall_ms()}
-        )
+        entry = {"node": node, "kind": kind, "reason": reason, "run": at[0], "attempt": at[1]}
+        self.status.excluded.append({**entry, "time_ms": self.world.wall_ms()})
+
+    # ---- the end of the job ----
 
     def is_ending(self) -> bool:
-        """Whether the set is being closed; also for a signal that came while nothing was waited for."""
+        """Return whether the set is being closed, also by a signal since the last wait."""
         self.reactor.notice()
-        self.look_at_signals()
+        self.take_signals()
         return bool(self.ending)
 
-    def look_at_signals(self) -> None:
-        """Take in signals: the first one says why the set is closed."""
+    def take_signals(self) -> None:
+        """Close the set at the first signals."""
         if self.reactor.signals and not self.ending:
-            self.unexplained = [signal.Signals(one).name for one in self.reactor.signals]
-            # On record before Slurm is asked, should there be no time for an answer.
+            self.unexplained = [signal.Signals(number).name for number in self.reactor.signals]
+            # Recorded before the scheduler is asked: there may be no time for an answer.
             self._end_as(*ending(self.unexplained, JobEnd()))
             self.ask_why()
 
     def check_for_end(self) -> bool:
-        """Whether the set is being closed. Slurm is asked: it signals the processes of a job one by one, perhaps this one last.
+        """Return whether the set is being closed, also by the scheduler.
 
-        No answer is not a no, so it is asked again, three times in all.
+        It signals the processes of a job one by one, perhaps this one last.
         """
         if not self.is_ending():
-            answers = (self.scheduler.job_end() for _ in range(3))
+            answers = (self.scheduler.job_end() for _ in range(ANSWERS))
             end = next((end for end in answers if end is not None), JobEnd())
             if end.is_ended:
                 self._explain([], end)
         return bool(self.ending)
 
     def ask_why(self) -> None:
-        """Ask Slurm why the job is ended, unless it has answered."""
+        """Ask the scheduler why the job ends, unless it has answered."""
         if not self.unexplained:
             return
         end = self.scheduler.job_end()
@@ -240,19 +246,23 @@ class SetContext(JobContext):
             self.unexplained = []
 
     def _explain(self, signals: list[str], end: JobEnd) -> None:
-        decided = ending(signals, end)
-        if decided != (self.ending, self.ending_reason):
-            self._end_as(*decided)
-        self.note_ending(
-            {"signals": signals, "told": end.text, "state": decided[0], "reason": decided[1]}
-        )
+        state, reason = ending(signals, end)
+        if (state, reason) != (self.ending, self.ending_reason):
+            self._end_as(state, reason)
+        decision = {"signals": signals, "told": end.text, "state": state, "reason": reason}
+        self.note_ending(decision)
 
-    def note_ending(self, decided: dict[str, Any]) -> None:
-        """Put on record why the set is closed."""
+    def note_ending(self, decision: Mapping[str, Any]) -> None:
+        """Record why the set is closed."""
 
     def _end_as(self, state: str, reason: str) -> None:
         self.ending, self.ending_reason = state, reason
         self.log(f"{reason}: closing the set; `{self.resume_command}` goes on")
-        # States first: what follows may not get the time it needs.
+        # The record first: there may be no time for more.
         if self.status.state:
             self.write(state, reason)
+
+
+def _group_entry(group: ActiveGroup) -> dict[str, Any]:
+    run, attempt = group.at if group.is_at_work else (0, 0)
+    return {"nodes": group.cluster.workers, "run": run, "attempt": attempt}

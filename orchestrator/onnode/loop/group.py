@@ -1,4 +1,4 @@
-"""The nodes of a group, held for the life of the job: chosen, made ready, renewed, let go."""
+"""The nodes of a group, for the life of the job: chosen, made ready, renewed, released."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Group:
         number: int = 1,
         events: EventLog | None = None,
     ) -> None:
-        """`events` is the event file of a group; the job's own where there is only one."""
+        """`events`: the group's event file, by default the job's."""
         self.job, self.settings, self.number = job, job.settings, number
         self.name = group_name(job.job_id, number)
         self.record = GroupRecord(events or job.events)
@@ -39,7 +39,7 @@ class Group:
         self.checks = GroupChecks(job, self.record, self.name)
         self.pulls = Pulls(job, self.record, self.step, number)
         self.at = 0, 0
-        """The last run and attempt that began."""
+        """The last run and attempt."""
         self.problem = ""
         """Why the nodes could not be made ready."""
         self.too_few = False
@@ -47,7 +47,7 @@ class Group:
         self.rdma_expected = False
         self._choosing = False
         settings = {**vars(self.settings), "data": {}}  # decisions need none of the site's folders
-        del settings["side_by_side"]  # a group's decisions are its own
+        del settings["side_by_side"]  # a group decides for itself
         need = self.settings.nnodes
         about = {"allocated": list(allocated), "need": need, "settings": settings}
         self.record.note("begin", detail=about)
@@ -60,99 +60,44 @@ class Group:
     def is_at_work(self) -> bool:
         return self.step.is_at_work
 
-    def begin(self, run: int, attempt: int) -> None:
-        """Take note of the attempt that begins."""
+    def start_attempt(self, run: int, attempt: int) -> None:
+        """Set the attempt that starts."""
         self.at = run, attempt
 
-    def wait_for(self, word: str, nodes: Sequence[str]) -> Flow:
-        """Wait until each of `nodes` has said `word` or has failed.
-
-        Its value is False when the set is ending or the step has ended. The limit counts from the
-        moment at which no node has to pull the image any more.
-        """
-        limit_s = self.settings.container_start_s + 30
-        until = self.job.world.now()
-        deadline = until + limit_s
-        while not self.job.ending:
-            now = self.job.world.now()  # once: this process may stand still at any step
-            deadline += stalled_s(until, now)
-            self.step.check_ended()
-            if self.pulls.go_on():
-                deadline = now + limit_s
-            silent = self._unheard(word, nodes)
-            if not silent:
-                return True
-            if now >= deadline:
-                for node in silent:
-                    self.record.fail(node, "silent", f"no word within {limit_s} s")
-            elif not self.step.is_alive:
-                last = self.step.complaints.last_lines
-                words = f"the step ended without a word from {' '.join(silent)}: {last}"
-                self.problem = place.describe_failures(self.cluster, nodes) or words
-                return False
-            else:
-                until = self.step.next_check(min(deadline, now + 1))
-                yield until
-        return False
-
-    def _unheard(self, word: str, nodes: Sequence[str]) -> list[str]:
-        reports, failed = self.cluster.reports, self.cluster.failed
-        return [node for node in nodes if word not in reports[node].messages and node not in failed]
-
-    # ---- having nodes ready ----
+    # ---- making nodes ready ----
 
     def make_ready(self) -> Flow:
-        """Have as many nodes ready as the system has.
+        """Make as many nodes ready as the system has, and exclude unfit ones while others remain.
 
-        Who is not fit is set aside as long as others can take its rank. Its value is True, or
-        False: `problem` says why not.
+        Value: False if that failed; `problem` has the reason.
         """
-        again = True
+        may_retry = True
         while True:
-            self._ask_for_lost()
+            self._update_lost()
             self._reinforce()
-            found = place.candidates(self.cluster)
-            if isinstance(found, place.Pause):
-                self.too_few, self.problem = True, found.reason
+            nodes = place.candidates(self.cluster)
+            if isinstance(nodes, place.Pause):
+                self.too_few, self.problem = True, nodes.reason
                 return False
             before = len(self.cluster.excluded), dict(self.cluster.blamed)
-            if (yield from self._start_and_choose(found)):
+            if (yield from self._start_and_choose(nodes)):
                 return True
             self.checks.write()
-            # Without any node too many, the set says what is wrong and ends.
+            # Without a spare the set reports what is wrong and ends.
             if self.job.check_for_end() or not self.job.has_spares:
                 return False
-            has_ended = not self.step.is_alive
+            step_ended = not self.step.is_alive
             self._exclude_failed()
             if (len(self.cluster.excluded), self.cluster.blamed) == before:
-                # Nothing tells whose fault it was: once more before the set has to stop.
-                if not (has_ended and again):
+                # Nobody is to blame: the set stops, but for one retry of a step that ended.
+                if not (step_ended and may_retry):
                     return False
-                again = False
+                may_retry = False
                 self.job.log(f"{self.problem}; once more")
             yield from self.release()
 
-    def _ask_for_lost(self) -> None:
-        """Put on record which nodes the scheduler has lost, or has back."""
-        cluster = self.cluster
-        lost = self.job.scheduler.lost(cluster.allocated)
-        for node in cluster.allocated:
-            if node in lost and cluster.lost.get(node) != lost[node]:
-                self.record.note("lost", node, lost[node], self.job.scheduler.name)
-            elif node in cluster.lost and node not in lost:
-                self.record.note("back", node, source=self.job.scheduler.name)
-
-    def _reinforce(self) -> None:
-        """Take nodes that are left for all groups, as long as there are too few here."""
-        pool = self.job.pool
-        while pool and len(place.healthy(self.cluster)) < self.settings.nnodes:
-            node = pool.pop(0)
-            self.step.welcome(node)
-            self.record.note("joined", node)
-            self._ask_for_lost()
-
     def _start_and_choose(self, nodes: Sequence[str]) -> Flow:
-        """Start the step that holds the nodes, and get those ready that are chosen."""
+        """Start a step on the nodes, choose among them, and make the chosen ones ready."""
         first = self.cluster.generation == 0
         deep = first and self.settings.preflight_deep == 1
         self.problem = ""
@@ -167,14 +112,12 @@ class Group:
         return (yield from self._get_ready(nodes))
 
     def start(self, nodes: Sequence[str], action: str) -> None:
-        """Start the step that holds `nodes` ("hold"), or only checks them ("check")."""
+        """Start a step that holds `nodes` (`action` "hold") or only checks them ("check")."""
         self.checks.leave_marker()
         self.pulls.begin()
         job, ranks = self.job, self.cluster.workers or list(nodes)
         master = job.scheduler.master(ranks)
-        # The first node has no way to itself; it looks at the way to the second.
-        peer = ranks[1] if job.scheduler.spans_hosts and len(ranks) > 1 else master
-        own = {
+        environment = {
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,
             "ORCH_GENERATION": str(self.cluster.generation),
@@ -182,16 +125,69 @@ class Group:
             "ORCH_CHOOSE": "1" if self._choosing else "0",
             "ORCH_NODES": " ".join(ranks),
             "MASTER_ADDR": master,
-            "ORCH_PEER": peer,
+            # The first node has no route to itself; it checks the route to the second.
+            "ORCH_PEER": ranks[1] if job.scheduler.spans_hosts and len(ranks) > 1 else master,
             **self.checks.environment,
         }
-        self.step.start(nodes, node_command(job.settings.python, job.bundle, action), own)
+        command = node_command(job.settings.python, job.bundle, action)
+        self.step.start(nodes, command, environment)
+
+    def wait_for(self, word: str, nodes: Sequence[str]) -> Flow:
+        """Wait until each of `nodes` has sent the message `word` or has failed.
+
+        Value: False when the set or the step ends. The time limit starts when no node has to pull
+        the image any more.
+        """
+        limit_s = self.settings.container_start_s + 30
+        until = self.job.world.now()
+        deadline = until + limit_s
+        while not self.job.ending:
+            now = self.job.world.now()  # once: this process may stall at any step
+            deadline += stalled_s(until, now)
+            self.step.check_ended()
+            if self.pulls.advance():
+                deadline = now + limit_s
+            silent = self._missing(word, nodes)
+            if not silent:
+                return True
+            if now >= deadline:
+                for node in silent:
+                    self.record.fail(node, "silent", f"no word within {limit_s} s")
+            elif not self.step.is_alive:
+                last = self.step.complaints.last_lines
+                reason = f"the step ended without a word from {' '.join(silent)}: {last}"
+                self.problem = place.describe_failures(self.cluster, nodes) or reason
+                return False
+            else:
+                until = self.step.next_check(min(deadline, now + 1))
+                yield until
+        return False
+
+    def _missing(self, word: str, nodes: Sequence[str]) -> list[str]:
+        reports, failed = self.cluster.reports, self.cluster.failed
+        return [node for node in nodes if word not in reports[node].messages and node not in failed]
+
+    def _update_lost(self) -> None:
+        """Record which nodes the scheduler has lost or recovered."""
+        cluster, source = self.cluster, self.job.scheduler.name
+        lost = self.job.scheduler.lost(cluster.allocated)
+        for node in cluster.allocated:
+            if node in lost and cluster.lost.get(node) != lost[node]:
+                self.record.note("lost", node, lost[node], source)
+            elif node in cluster.lost and node not in lost:
+                self.record.note("back", node, source=source)
+
+    def _reinforce(self) -> None:
+        """Take unassigned nodes while there are too few here."""
+        pool = self.job.pool
+        while pool and len(place.healthy(self.cluster)) < self.settings.nnodes:
+            node = pool.pop(0)
+            self.step.add_node(node)
+            self.record.note("joined", node)
+            self._update_lost()
 
     def _choose(self, nodes: Sequence[str], first: bool, deep: bool) -> Flow:
-        """Hear and compare the nodes, and choose among them.
-
-        Its value is False where that cannot be: `problem` says why.
-        """
+        """Compare the nodes and choose among them. Value: False if that failed, see `problem`."""
         if not (yield from self.wait_for("waits", nodes)):
             return False
         yield from self.checks.judging(nodes)
@@ -200,7 +196,7 @@ class Group:
             return False
         if deep and not (yield from self._measure(self._unfailed(nodes))):
             return False
-        if self._use(nodes, first=first, tell=True):
+        if self._use(nodes, first=first, send=True):
             if self.cluster.failed and not self.job.check_for_end():
                 self._exclude_failed()
             return True
@@ -210,8 +206,8 @@ class Group:
     def _unfailed(self, nodes: Sequence[str]) -> list[str]:
         return [node for node in nodes if node not in self.cluster.failed]
 
-    def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
-        """Give the ranks to some of `nodes`; False when there are too few."""
+    def _use(self, nodes: Sequence[str], *, first: bool = False, send: bool = False) -> bool:
+        """Give the ranks to some of `nodes`, and `send` them; False if there are too few."""
         placement = place.choose(self.cluster, nodes, first=first)
         if placement is None:
             return False
@@ -221,7 +217,7 @@ class Group:
                 self.job.log(f"node {new} takes the place of node {old}")
         placed = {**place.as_json(placement), "from": list(nodes), "first": first}
         self.record.note("placed", detail=placed)
-        if tell:
+        if send:
             self.step.send({"do": "use", "nodes": list(ranks)})
             if placement.waiting:
                 waiting = " ".join(placement.waiting)
@@ -230,30 +226,30 @@ class Group:
         return True
 
     def _get_ready(self, nodes: Sequence[str]) -> Flow:
-        """Wait for the nodes in use. One that fails now gives its rank to a node that waits."""
+        """Wait for the nodes in use. A waiting node takes the rank of one that fails now."""
         while True:
             workers = self.cluster.workers
-            if not (yield from self._hear_ready(workers)):
+            if not (yield from self._wait_until_ready(workers)):
                 return False
             if not self.record.has_failed(workers):
                 yield from self.job.meet(self.number)
                 if self._agree(workers):
                     break
                 if not self.record.has_failed(workers):
-                    return False  # nobody can be replaced, or nobody in particular is to blame
+                    return False  # no node can be replaced, or none in particular is to blame
             self.problem = place.describe_failures(self.cluster, nodes)
             if not self._choosing or self.job.check_for_end():
                 return False
             self._exclude_failed()
-            if not self._use(nodes, tell=True):
+            if not self._use(nodes, send=True):
                 return False
             self.problem = ""
         self.checks.write()
         self.order_ranks()
         return True
 
-    def _hear_ready(self, workers: Sequence[str]) -> Flow:
-        """Wait until `workers` are ready, and judged where that was not done to choose them."""
+    def _wait_until_ready(self, workers: Sequence[str]) -> Flow:
+        """Wait until `workers` are ready, and judge them unless they were judged to be chosen."""
         if not (yield from self.wait_for("ready", workers)):
             return False
         if self._choosing:
@@ -264,7 +260,7 @@ class Group:
         return True
 
     def order_ranks(self) -> None:
-        """Number the nodes as torchrun does, so that our rank 0 is its rank 0."""
+        """Number the nodes as torchrun does, so that rank 0 is the same for both."""
         before, ranks = self.cluster.workers, place.in_order(self.cluster)
         if len(ranks) > 1:
             self.record.note("ordered", detail={"ranks": ranks})
@@ -273,9 +269,9 @@ class Group:
             self.job.write()
 
     def meeting(self) -> dict[str, Any]:
-        """Return where the nodes in use meet.
+        """Return the rendezvous of the nodes in use.
 
-        `master` is MASTER_ADDR, `hosts` are lines of /etc/hosts where these are wanted.
+        `master` is MASTER_ADDR, `hosts` are the lines of /etc/hosts if the site wants them.
         """
         ranks, settings = self.cluster.workers, self.settings
         reports = {node: self.cluster.reports[node] for node in ranks}
@@ -284,84 +280,78 @@ class Group:
             master = reports[ranks[0]].address or master
         hosts = []
         for node, report in reports.items():
-            # A host that calls itself localhost has everybody's own name.
+            # On a host that calls itself localhost, all names would be equal.
             full = node if report.host.startswith("localhost") else report.host or node
             if report.address and settings.launch_hosts:
                 hosts.append(" ".join(dict.fromkeys((report.address, full, node))))
         return {"master": master, "hosts": hosts}
 
-    # ---- whether they are alike ----
+    # ---- comparing nodes ----
 
     def _compare(self, nodes: Sequence[str]) -> str:
-        """Fail who is not like the others, before anybody is chosen.
+        """Fail nodes that differ from the others, before any is chosen.
 
-        Return what stops the set, or "".
+        Return why the set stops, or "".
         """
         if self.settings.nnodes < 2 or len(nodes) < 2:
             return ""
-        found = agree(self.cluster.reports, nodes, self.settings, None)
-        self._take_differences(found)
-        return "" if found.differing else found.problem
+        agreement = agree(self.cluster.reports, nodes, self.settings, None)
+        self._take_differences(agreement)
+        return "" if agreement.differing else agreement.problem
 
     def _agree(self, nodes: Sequence[str]) -> bool:
-        """Whether the nodes in use, those of other groups included, are one experiment.
-
-        That is the same image, network and facts.
-        """
-        found = agree(self.cluster.reports, nodes, self.settings, self.image)
+        """Return whether image, network and facts are alike on all nodes in use, in all groups."""
+        agreement = agree(self.cluster.reports, nodes, self.settings, self.image)
         others = self.job.others(self.number)
         if others:
-            found = self._agree_with(others, nodes, found)
-        self.problem, self.rdma_expected = found.problem, found.rdma_expected
-        self.image = found.image or self.image
+            agreement = self._agree_with(others, nodes, agreement)
+        self.problem, self.rdma_expected = agreement.problem, agreement.rdma_expected
+        self.image = agreement.image or self.image
         self.job.take_image(self.image)
-        self._take_differences(found)
-        return not found.problem
+        self._take_differences(agreement)
+        return not agreement.problem
 
     def _agree_with(
-        self, others: dict[str, NodeReport], nodes: Sequence[str], found: Agreement
+        self, others: dict[str, NodeReport], nodes: Sequence[str], agreement: Agreement
     ) -> Agreement:
-        """Return what the nodes in use and `others`, of other groups, agree on.
-
-        `found`: what the nodes in use agree on alone.
-        """
+        """Return `agreement`, that of the nodes in use, extended to `others` in other groups."""
         job = self.job
         everyone = [node for node in job.scheduler.allocated if node in others or node in nodes]
         reports = {**self.cluster.reports, **others}
-        among = agree(reports, everyone, self.settings, self.image or job.image)
-        own = {node: text for node, text in among.differing.items() if node in nodes}
-        problem = "; ".join(f"node {node}: {text}" for node, text in own.items())
-        if self.number in job.behind:  # runs have begun without it, so most are not asked
-            problem = problem or among.problem
-        if not problem:  # like the others, or these have a problem of their own that hides this one
-            problem, own = found.problem, found.differing
+        among_all = agree(reports, everyone, self.settings, self.image or job.image)
+        differing = {node: text for node, text in among_all.differing.items() if node in nodes}
+        problem = "; ".join(f"node {node}: {text}" for node, text in differing.items())
+        if self.number in job.behind:  # others have started runs, so they are the reference
+            problem = problem or among_all.problem
+        if not problem:  # these nodes are like the others, or those have the problem
+            problem, differing = agreement.problem, agreement.differing
         return replace(
-            found,
+            agreement,
             problem=problem,
-            differing=own,
-            image="" if problem else found.image,
-            warnings=among.warnings or found.warnings,
+            differing=differing,
+            image="" if problem else agreement.image,
+            warnings=among_all.warnings or agreement.warnings,
         )
 
-    def _take_differences(self, found: Agreement) -> None:
-        for warning in found.warnings:
+    def _take_differences(self, agreement: Agreement) -> None:
+        for warning in agreement.warnings:
             self.job.warn(warning)
-        if self._choosing or self.job.pool:  # where nodes can be replaced, a different one is
-            for node, text in found.differing.items():
+        if self._choosing or self.job.pool:  # nodes can be replaced
+            for node, text in agreement.differing.items():
                 self.record.fail(node, "versions", text)
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
-        """Return (node or *, field, value) of what the nodes are now."""
+        """Return (node or *, field, value) of the nodes' present facts."""
         return agree_on_facts(self.cluster.reports, nodes, self.settings).rows
 
     def _measure(self, nodes: Sequence[str]) -> Flow:
-        """Measure the bandwidth between the nodes; its value is False when the set is ending.
+        """Measure the bandwidth between the nodes. Value: False when the set is ending.
 
-        Slow ones get a rank last, and none where others can take all.
+        Slow nodes get a rank last, and none if the others can take all.
         """
         if "deep" in self.settings.preflight_skip or not nodes:
             return True
-        from .deep import measure
+        from .deep import measure  # only some bundles carry it
 
         verdict = yield from measure(self.job, nodes, self.job.layout.bandwidth(self.name))
         if self.job.ending:
@@ -381,27 +371,26 @@ class Group:
                 self.blame(node, "deep", reason)
         return True
 
-    # ---- who is out ----
+    # ---- excluding nodes ----
 
     def _exclude_failed(self) -> None:
-        """Put those that failed aside, on record."""
         for node, (kind, reason) in list(self.cluster.failed.items()):
             if node not in self.cluster.excluded:
-                self._note_excluded("aside", node, kind, reason)
+                self._note_with_attempt("aside", node, kind, reason)
                 self.job.exclude(node, kind, reason, self.at)
                 self.checks.take_failure(node, kind, reason)
         self.job.write()
 
-    def _note_excluded(self, word: str, node: str, kind: str, reason: str) -> None:
+    def _note_with_attempt(self, word: str, node: str, kind: str, reason: str) -> None:
         self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.at))))
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
-        """A run died there, or nearly so; True when the attempt that it cost is free."""
+        """Blame a node for an attempt; return whether that attempt does not count."""
         if not self.job.has_spares:
             return False
         if node not in self.cluster.blamed:
             self.job.exclude(node, kind, reason, self.at)
-        self._note_excluded("blamed", node, kind, reason)
+        self._note_with_attempt("blamed", node, kind, reason)
         self._reinforce()
         if not place.is_free(self.cluster, node):
             return False
@@ -409,16 +398,16 @@ class Group:
         return True
 
     def repeats(self) -> bool:
-        """Whether all has died alike so far, so that the next run would as well."""
-        found = place.is_repeated(self.cluster, self.settings.max_attempts)
-        if found:
+        """Return whether all attempts died alike so far, so that the next would as well."""
+        is_repeated = place.is_repeated(self.cluster, self.settings.max_attempts)
+        if is_repeated:
             self.record.note("repeated")
-        return found
+        return is_repeated
 
-    # ---- letting go ----
+    # ---- releasing nodes ----
 
     def release(self) -> Flow:
-        """End the containers and put the settings back."""
+        """End the containers and revert the host settings."""
         if self.step.process is None:
             return
         self.record.note("release")

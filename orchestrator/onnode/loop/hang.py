@@ -1,44 +1,44 @@
-"""While an attempt goes on: whether it hangs or uses sockets, and what its nodes do then."""
+"""Watching a running attempt: does it hang or use sockets, and what do its nodes do then?"""
 
 from __future__ import annotations
 
 from ..kernel.flow import Flow
 from ..kernel.settings import Settings
 from ..policy.hang import LEAST_S, Silence, on_sockets, silence, unwanted_sockets
-from .attempt_reports import Reports
+from .attempt_reports import AttemptReports
 from .group import Group
 
 EVIDENCE_S = 60.0
 """Nodes take 45 s at most (agent/evidence.py)."""
-_LOOK_S = 30.0
+PING_S = 30.0
 PULSE_S = 60.0
-"""How often a `pulse` is recorded at least. A change of the silence's stage is at once."""
+"""Interval of recorded `pulse` events. A change of the silence's stage is recorded at once."""
 
 
 def ping_interval_s(settings: Settings) -> float:
-    """Return how often nodes are asked for their pulse, in seconds."""
-    often = [_LOOK_S, settings.node_silence_s / 4]
+    """Return the interval in which nodes are asked for their pulse."""
+    intervals = [PING_S, settings.node_silence_s / 4]
     if settings.hang_multiple > 0:
         unknown_s = settings.hang_multiple * settings.hang_s
-        often.append(min(LEAST_S, unknown_s, settings.hang_start_s) / 4)
-    return max(0.2, min(often))
+        intervals.append(min(LEAST_S, unknown_s, settings.hang_start_s) / 4)
+    return max(0.2, min(intervals))
 
 
 class HangWatch:
-    """Over one attempt. `ended`: why it is ended before its time, "" as long as it is not."""
+    """The watch over one attempt. `ended`: why it is ended before its time, or ""."""
 
-    def __init__(self, group: Group, reports: Reports) -> None:
+    def __init__(self, group: Group, reports: AttemptReports) -> None:
         self.ended = ""
         self.sockets: list[str] = []
-        """The nodes that do not use RDMA, where that ends it."""
+        """The nodes without RDMA, if that ends it."""
         self._group, self._reports = group, reports
         self._stage: tuple[int, ...] | None = None
-        """Of the attempt's silence, as recorded last."""
+        """Of the attempt's silence, as last recorded."""
         self._pulse_due = 0.0
-        """When the next `pulse` is to be recorded (World.now)."""
+        """Time of the next `pulse` (World.now)."""
 
-    def look(self, left: list[str], now: float) -> Flow:
-        """Decide whether the attempt is to be ended while `left` go on; it is on record."""
+    def check(self, left: list[str], now: float) -> Flow:
+        """Decide whether to end the attempt, which still runs on `left`; record the decision."""
         reports, group = self._reports, self._group
         if reason := unwanted_sockets(reports.transports, group.settings):
             detail = {node: list(use) for node, use in reports.transports.items()}
@@ -46,9 +46,9 @@ class HangWatch:
             self.sockets = [node for node, use in reports.transports.items() if use.other]
             self.ended = reason
         elif not reports.exits:  # else the others end soon; often only the first one has printed
-            self.ended = yield from self._look_for_hang(left, now)
+            self.ended = yield from self._check_silence(left, now)
 
-    def _look_for_hang(self, left: list[str], now: float) -> Flow:
+    def _check_silence(self, left: list[str], now: float) -> Flow:
         group, reports = self._group, self._reports
         pulses = {node: reports.pulses[node] for node in left if node in reports.pulses}
         quiet = silence(pulses, group.settings, len(left) - len(pulses))
@@ -56,14 +56,14 @@ class HangWatch:
         reason = quiet.verdict
         if not reason:
             return ""
-        told = {node: list(pulse) for node, pulse in pulses.items()}
-        group.record.note("hung", detail={"pulses": told, "reason": reason})
+        detail = {node: list(pulse) for node, pulse in pulses.items()}
+        group.record.note("hung", detail={"pulses": detail, "reason": reason})
         run, attempt = group.at
         group.job.log(f"run {run} attempt {attempt} {reason}; asking the nodes what they do")
         yield from self._gather(left)
         layout = group.job.layout
-        where = layout.hang(run, attempt, "NODE").relative_to(layout.root)
-        return f"{reason}; evidence in {where}"
+        folder = layout.hang(run, attempt, "NODE").relative_to(layout.root)
+        return f"{reason}; evidence in {folder}"
 
     def _record(self, quiet: Silence, now: float) -> None:
         """Record the silence about once a minute: readers show it, and see the loop alive."""
@@ -72,21 +72,21 @@ class HangWatch:
             self._group.record.note("pulse", detail=quiet.detail(self._reports.id))
 
     def _gather(self, left: list[str]) -> Flow:
-        """Have the nodes write what they do."""
+        """Have the nodes write evidence of their activity."""
         group, reports = self._group, self._reports
         group.step.send({"do": "evidence", "id": reports.id})
         now = group.job.world.now
         deadline = now() + EVIDENCE_S
         while now() < deadline and not group.job.ending and group.step.is_alive:
             group.step.check_ended()
-            heard = reports.doing.keys() | reports.exits.keys()
-            if all(node in heard or group.record.is_gone(node) for node in left):
+            answered = reports.doing.keys() | reports.exits.keys()
+            if all(node in answered or group.record.is_gone(node) for node in left):
                 return
             yield group.step.next_check(deadline)
 
     def remark(self) -> str:
-        """Return words about RCCL on TCP sockets where RDMA was expected, or ""."""
+        """Return a remark about RCCL on TCP sockets despite RDMA, or ""."""
         if self.ended or not self._group.rdma_expected:
             return ""
-        found = on_sockets(self._reports.transports)
-        return f"RCCL used TCP sockets although the nodes have RDMA ({found})" if found else ""
+        nodes = on_sockets(self._reports.transports)
+        return f"RCCL used TCP sockets although the nodes have RDMA ({nodes})" if nodes else ""

@@ -62,7 +62,7 @@ class Notices:
         self._told: list[str] = []
         self._going: dict[str, tuple[Program, float]] = {}
 
-    def look(self, state: str, reason: str = "") -> dict[str, Any] | None:
+    def check(self, state: str, reason: str = "") -> dict[str, Any] | None:
         """Tell what is due in a job of this `state`; return the decision and what it was made from, None where nothing is due."""
         if not self._channels or not self._folder.is_mine:
             return None

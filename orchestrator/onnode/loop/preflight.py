@@ -194,7 +194,7 @@ class Preflight(JobContext):
         """Read from standard input what the nodes sent to the controller."""
         # This process may start after the nodes have answered.
         asked_ms = number(self.environment.get("ORCH_ASKED_MS", ""))
-        group.step.asked_at(asked_ms or self.world.wall_ms())
+        group.step.set_start(asked_ms or self.world.wall_ms())
 
         def take(line: bytes) -> None:
             # The controller, which asked each node, has dropped every line that names another node.

@@ -1,4 +1,4 @@
-"""The nodes of a group pull the image, no more of them at the same time than the registry bears."""
+"""Image pulls of a group's nodes, limited to what the registry bears."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ from .record import GroupRecord
 from .step import GroupStep
 
 PULL_GRACE_S = 60.0
+"""A node ends its pull itself at the limit; after this time it counts as failed."""
 
 
 class Pulls:
-    """The pulls of one group of nodes; all groups of a job share the limit."""
+    """The pulls of one group; all groups of a job share the limit."""
 
     def __init__(self, job: JobContext, record: GroupRecord, step: GroupStep, group: int) -> None:
         self._job, self._record, self._step, self._group = job, record, step, group
-        self._due: dict[str, float] = {}
-        """Nodes that pull the image -> when that must be over (World.now)."""
+        self._deadlines: dict[str, float] = {}
+        """Node that pulls the image -> when that must be over (World.now)."""
 
     def begin(self) -> None:
-        """Forget the step before."""
-        self._due = {}
+        """Start with a new step."""
+        self._deadlines = {}
 
-    def go_on(self) -> bool:
-        """Let the next nodes pull the image; whether one still has to get it."""
+    def advance(self) -> bool:
+        """Let the next nodes pull the image; return whether any still has to get it."""
         job, cluster = self._job, self._record.cluster
         others = sum(count for group, count in job.pulls.items() if group != self._group)
         at_once = job.settings.pull_at_once - others
         for node in next_to_pull(cluster, at_once):
             self._start(node, at_once)
-        left = lacking(cluster)
-        for node in left:
-            if job.world.now() >= self._due.get(node, float("inf")):
-                words = f"its pull did not end within {job.settings.pull_minutes} minutes"
-                self._record.fail(node, "image", words)
-        left = lacking(cluster)
-        job.pulls[self._group] = sum(node in cluster.pulling for node in left)
-        return bool(left)
+        for node in lacking(cluster):
+            if job.world.now() >= self._deadlines.get(node, float("inf")):
+                reason = f"its pull did not end within {job.settings.pull_minutes} minutes"
+                self._record.fail(node, "image", reason)
+        remaining = lacking(cluster)
+        job.pulls[self._group] = sum(node in cluster.pulling for node in remaining)
+        return bool(remaining)
 
     def _start(self, node: str, at_once: int) -> None:
         job = self._job
         self._record.note("pull", node, str(at_once))
         self._step.send({"do": "pull", "nodes": [node]})
-        self._due[node] = job.world.now() + 60 * job.settings.pull_minutes + PULL_GRACE_S
+        limit_s = 60 * job.settings.pull_minutes
+        self._deadlines[node] = job.world.now() + limit_s + PULL_GRACE_S
         job.log(f"node {node} pulls the image {job.settings.cont}")
 
     def end(self) -> None:

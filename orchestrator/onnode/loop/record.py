@@ -1,4 +1,4 @@
-"""What is on record of a group of nodes: its events, and where these events leave each node."""
+"""The record of a group of nodes: its events, and the cluster state folded from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..policy import place
 
 
 class GroupRecord:
-    """The events of a group. Whatever its nodes send and the loop decides goes through `note`."""
+    """The events of a group. Node messages and decisions of the loop all pass through `note`."""
 
     def __init__(self, events: EventLog) -> None:
         self.events = events
@@ -19,18 +19,18 @@ class GroupRecord:
     def note(
         self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop"
     ) -> Event:
-        """Put an event on record and let it count."""
+        """Record an event, and apply it to the cluster state."""
         event = self.events.append(source, word, node, detail)
         place.apply(self.cluster, event)
         return event
 
     def fail(self, node: str, kind: str, reason: str) -> None:
-        """Put on record that a node has failed, unless it has failed already."""
+        """Record the first failure of a node."""
         if node not in self.cluster.failed:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
     def lose(self, node: str, reason: str, kind: str = "silent") -> None:
-        """Put on record that a node of the present hold has ended without `left`."""
+        """Record that a node of the present step has ended without the message `left`."""
         report = self.cluster.reports.get(node)
         if report is None or "left" in report.messages or node in self.cluster.silent:
             return
@@ -38,7 +38,7 @@ class GroupRecord:
         self.fail(node, kind, reason)
 
     def is_gone(self, node: str) -> bool:
-        """Whether nothing more is to be expected from a node of this hold."""
+        """Return whether nothing more can come from a node of the present step."""
         return node in self.cluster.silent or "left" in self.cluster.reports[node].messages
 
     def still_there(self, nodes: Iterable[str]) -> list[str]:
@@ -46,5 +46,5 @@ class GroupRecord:
         return [node for node in nodes if not self.is_gone(node)]
 
     def has_failed(self, nodes: Iterable[str]) -> bool:
-        """Whether any of `nodes` has failed."""
+        """Return whether any of `nodes` has failed."""
         return any(node in self.cluster.failed for node in nodes)

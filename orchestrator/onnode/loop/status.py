@@ -1,4 +1,4 @@
-"""What a job says of itself, for its record jobs/<job id>.json."""
+"""A job's own status, as recorded in jobs/<job id>.json."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ from typing import Any
 
 
 class JobStatus:
-    """A job's own state, as far as it has come. `started_ms`: Unix milliseconds."""
+    """The status of a job so far. `started_ms`: Unix milliseconds."""
 
     def __init__(self, started_ms: int) -> None:
         self.started_ms = started_ms
         self.state = self.reason = ""
         self.run = self.attempt = 0
-        """The last that began; 0 before the first."""
+        """The last started; 0 before the first."""
         self.warnings: list[str] = []
         self.excluded: list[dict[str, Any]] = []
-        """Nodes that are not used any more."""
+        """Nodes that the job stopped using."""
         self.edited: list[str] = []
-        """Files of the bundle that are not as they were made, and meant so."""
+        """Files of the bundle that were edited on purpose."""
         self._problem = ""
 
-    def go_on(self, state: str = "", reason: str = "") -> None:
-        """Take note of a state and its reason; "" leaves the one before."""
+    def update(self, state: str = "", reason: str = "") -> None:
+        """Set state and reason; "" keeps the previous one."""
         self.state = state or self.state
         self.reason = reason or self.reason
 
-    def forget_reason(self) -> None:
-        """What it gave as its reason is over."""
+    def clear_reason(self) -> None:
+        """Drop the reason: it is over."""
         self.reason = ""
 
-    def begin(self, run: int, attempt: int) -> None:
-        """Take note of the attempt that begins."""
+    def start(self, run: int, attempt: int) -> None:
+        """Set the attempt that starts."""
         self.run, self.attempt = run, attempt
 
     def complete(self, run: int) -> None:
-        """Take note that every run, up to `run`, has a result."""
+        """Set that every run, up to `run`, has a result."""
         self.run = run
 
     def warn(self, text: str) -> bool:
-        """Take in a warning; whether it is a new one."""
+        """Add a warning; return whether it is new."""
         is_new = text not in self.warnings
         if is_new:
             self.warnings.append(text)
         return is_new
 
     def edit(self, files: Sequence[str]) -> None:
-        """Take note of the files of the bundle that were edited."""
+        """Set the edited files of the bundle."""
         self.edited = list(files)
 
     def fail_to_write(self, problem: str) -> bool:
-        """Take note that it could not be written ("": it could); whether that is news."""
-        is_news = problem not in ("", self._problem)
+        """Set why this could not be written, or ""; return whether the problem is new."""
+        is_new = problem not in ("", self._problem)
         self._problem = problem
-        return is_news
+        return is_new

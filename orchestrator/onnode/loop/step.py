@@ -1,4 +1,4 @@
-"""The processes of a group on its nodes: what these send comes in here, and orders go out."""
+"""The processes of a group on its nodes: messages come in here, and orders go out."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from .host import JobStep
 from .record import GroupRecord
 
 LET_GO_S = 20.0
+"""Time for the nodes to end by themselves: containers get 10 s (agent/container.py)."""
 MAX_GARBLED = 100
 MAX_SAID = 256 << 10
 """Bytes of one node between two attempts, WORD_BYTES more for each line.
 
-A node that sends more is broken, and would fill the disk with its events: a sound one sends
-10 KB or so, and 60 KB if it has 512 facts (policy/reports.py).
+A node that sends more is broken, and would fill the disk with its events. A healthy one sends about
+10 KB, or 60 KB with 512 facts (policy/reports.py).
 """
 SAID_AGAIN = 64 << 10
-"""The same of a node that has sent too much in this job and is used again for lack of others."""
+"""MAX_SAID of a node that exceeded it in this job and is used again for lack of others."""
 WORD_BYTES = 32
-"""What an event takes besides its text, so that many short lines count, too."""
+"""Size of an event besides its text, so that many short lines count, too."""
 
 
 class Listener(Protocol):
-    """An attempt that is going on."""
+    """A running attempt."""
 
     def take(self, event: Event) -> None: ...
 
@@ -36,27 +37,27 @@ class Listener(Protocol):
 
 
 class GroupStep:
-    """One process on each node of a group, for as long as the group holds its nodes."""
+    """One process on each node of a group, as long as the group holds its nodes."""
 
     def __init__(self, job: JobContext, record: GroupRecord, allocated: Iterable[str]) -> None:
         self.process: JobStep | None = None
         self.complaints = Complaints(job.world.now, job.node_names, self._keep_complaint)
         self.broken: dict[str, str] = {}
-        """Node of the present hold -> how it breaks the protocol."""
+        """Node of the present step -> how it breaks the protocol."""
         self.started_ms = 0
-        """When the nodes were asked (World.wall_ms)."""
+        """Start of the step (World.wall_ms)."""
         self._job, self._record = job, record
         self._known = frozenset(allocated)
         self._heard: dict[str, float] = {}
-        """node -> when its last line came (World.now)."""
+        """node -> time of its last line (World.now)."""
         self._attempt: Listener | None = None
-        """The attempt that is going on, which hears its nodes."""
+        """The running attempt."""
         self._sent: dict[str, int] = {}
-        """node -> how many bytes, since the last attempt began."""
+        """node -> bytes since the start of the last attempt."""
         self._garbled = 0
         self._distrusted: set[str] = set()
-        """Nodes that have broken the protocol in this job."""
-        self._noted: set[str] = set()
+        """Nodes that broke the protocol in this job."""
+        self._logged: set[str] = set()
 
     # ---- its processes ----
 
@@ -65,7 +66,7 @@ class GroupStep:
     ) -> None:
         """Start `argv` on `nodes`, with `environment` besides the job's. Raises OSError."""
         job = self._job
-        self.asked_at(job.world.wall_ms())
+        self.set_start(job.world.wall_ms())
         self.complaints.begin()
         self._heard, self._sent, self.broken = {}, {}, {}
         tasks = job.scheduler.in_step(nodes)
@@ -74,12 +75,12 @@ class GroupStep:
         take, complain = self.take, self.complaints.take
         self.process = job.world.start(job.reactor, tasks, commands, everything, take, complain)
 
-    def asked_at(self, ms: int) -> None:
-        """Take note of when the nodes were asked; the controller asks those of a preflight."""
+    def set_start(self, ms: int) -> None:
+        """Set the start of the step; in a preflight the controller may have started it."""
         self.started_ms = ms
 
-    def welcome(self, node: str) -> None:
-        """Let a node belong to the group that had not been allocated to it."""
+    def add_node(self, node: str) -> None:
+        """Add a node to the group."""
         self._known |= {node}
 
     @property
@@ -87,12 +88,12 @@ class GroupStep:
         return self.process is not None and self.process.alive
 
     def send(self, message: dict[str, Any]) -> None:
-        """Give all nodes one line; none when the step is gone, which shows elsewhere."""
+        """Send one line to all nodes, if the step still runs."""
         if self.process is not None:
             self.process.send(message)
 
     def closing(self) -> Flow:
-        """Have all nodes let go; by force when that takes too long. A dead one is not waited for."""
+        """Let all nodes end, after a time by force; dead ones are not waited for."""
         process, world = self.process, self._job.world
         if process is None:
             return
@@ -110,17 +111,17 @@ class GroupStep:
     def _end_by_force(self, process: JobStep) -> Flow:
         now = self._job.world.now
         if self._record.still_there(process.nodes):
-            words = f"the nodes did not let go within {LET_GO_S:.0f} s; ending their step by force"
-            self._job.log(words)
+            problem = f"the nodes did not let go within {LET_GO_S:.0f} s"
+            self._job.log(f"{problem}; ending their step by force")
         process.signal(signal.SIGTERM)
         deadline = now() + 2
         while process.running and now() < deadline:
             yield deadline
 
-    # ---- what the nodes send ----
+    # ---- messages of the nodes ----
 
-    def begin(self, attempt: Listener) -> None:
-        """Let an attempt hear its nodes; each of them may send as much as before."""
+    def start_attempt(self, attempt: Listener) -> None:
+        """Pass messages on to an attempt, and count the bytes of each node anew."""
         self._attempt, self._sent = attempt, {}
 
     def end_attempt(self) -> None:
@@ -128,26 +129,26 @@ class GroupStep:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether an attempt is going on."""
+        """Return whether an attempt is running."""
         return self._attempt is not None
 
     def take(self, sender: str, line: bytes) -> None:
-        """Take in a line of the node `sender`; of "", which is nobody, nothing is believed."""
+        """Take in a line of the node `sender`; a line of unknown origin ("") is not believed."""
         if sender in self.broken:
             return
         pong = parse_pong(line)
-        if pong is not None and pong[0] == sender:  # no event: there are a great many
+        if pong is not None and pong[0] == sender:  # not recorded: there are a great many
             self._take_pong(sender, pong[1], pong[2])
             return
-        word = parse_word(line, self._known)
-        if word is None or not sender:
+        message = parse_word(line, self._known)
+        if message is None or not sender:
             self._take_garbled(sender, line)
-        elif word[1] != sender:
-            self._refuse(sender, word[1], line)
+        elif message[1] != sender:
+            self._refuse(sender, message[1], line)
         else:
             self._heard[sender] = self._job.world.now()
             if not self._is_too_much(sender, len(line)):
-                self._take_event(self._record.note(word[0], sender, word[2], "node"))
+                self._take_event(self._record.note(message[0], sender, message[2], "node"))
 
     def _take_pong(self, sender: str, attempt: str, pulse: Pulse | None) -> None:
         self._heard[sender] = self._job.world.now()
@@ -158,23 +159,22 @@ class GroupStep:
         if event.word in ("note", "trouble"):
             self._log_once(event)
         elif event.word == "checked":
-            self._look_at_clock(event)
+            self._compare_clock(event)
         elif self._attempt is not None:
             self._attempt.take(event)
 
     def _log_once(self, event: Event) -> None:
-        """Log words of a node. Those that all nodes use are logged once, of the first."""
-        if event.detail in self._noted:
+        """Log a node's remark, unless another node sent the same before."""
+        if event.detail in self._logged:
             return
-        self._noted.add(event.detail)
-        whose = "network of node" if event.word == "trouble" else "node"
-        self._job.log(f"{whose} {event.node}: {event.detail}")
+        self._logged.add(event.detail)
+        origin = "network of node" if event.word == "trouble" else "node"
+        self._job.log(f"{origin} {event.node}: {event.detail}")
 
-    def _look_at_clock(self, event: Event) -> None:
-        """Put on record how far a node's clock is off.
+    def _compare_clock(self, event: Event) -> None:
+        """Record the offset of a node's clock.
 
-        It read its clock after its step had started and before now: the delay of a message is no
-        difference of the clocks.
+        The node read it between the start of its step and now; a delayed message is no offset.
         """
         clock_ms = number(event.part(0))
         if clock_ms is None:
@@ -191,22 +191,22 @@ class GroupStep:
             self._record.note("garbled", sender, _shown(line), "node")
 
     def _is_too_much(self, node: str, size: int) -> bool:
-        """Count what a node has sent; True, and it is given up, if that is too much."""
+        """Count the bytes of a node; return True, and give the node up, if they are too many."""
         self._sent[node] = self._sent.get(node, 0) + size + WORD_BYTES
         limit = SAID_AGAIN if node in self._distrusted else MAX_SAID
         if self._sent[node] <= limit:
             return False
-        words = f"it sends too much: more than {limit >> 10} KB since the last run began"
-        self._give_up(node, words)
+        reason = f"it sends too much: more than {limit >> 10} KB since the last run began"
+        self._give_up(node, reason)
         return True
 
     def _refuse(self, sender: str, node: str, line: bytes) -> None:
-        """Do not believe a line that is about another node than the one that it comes from."""
+        """Give up a node that sends a line about another one."""
         self._record.note("forged", sender, _shown(line))
         self._give_up(sender, f"it sends lines in the name of node {node}")
 
     def _give_up(self, node: str, reason: str) -> None:
-        """Take no more from a node of this hold that breaks the protocol."""
+        """Take in nothing more of a node that breaks the protocol, until the next step."""
         self._distrusted.add(node)
         self.broken[node] = reason
         self._record.lose(node, reason, "protocol")
@@ -214,19 +214,19 @@ class GroupStep:
     def _keep_complaint(self, text: str) -> None:
         self._job.append_to(self._job.layout.nodes / "hold.log", text)
 
-    # ---- who has ended, and who is silent ----
+    # ---- ended and silent nodes ----
 
     def check_ended(self) -> None:
-        """Put on record which nodes have ended without `left`."""
-        words = self.complaints.last_lines or "without a word"
+        """Record the nodes that have ended without the message `left`."""
+        last = self.complaints.last_lines or "without a word"
         for node in self.process.ended_nodes() if self.process else ():
-            self._record.lose(node, f"its step ended: {words}")
+            self._record.lose(node, f"its step ended: {last}")
         is_over = self.process is not None and not self.process.alive
         for node, reason in self.complaints.ended_nodes(is_over=is_over):
             self._record.lose(node, reason)
 
     def next_check(self, at_latest: float) -> float:
-        """Return when `check_ended` is to be called again (World.now)."""
+        """Return when to call `check_ended` again (World.now)."""
         return self.complaints.next_check(at_latest)
 
     def reset_silence(self, nodes: Iterable[str]) -> None:
@@ -234,19 +234,19 @@ class GroupStep:
         self._heard.update(dict.fromkeys(nodes, self._job.world.now()))
 
     def excuse(self, stalled_s: float) -> None:
-        """Let no silence count in a time in which this process itself stood still."""
+        """Count no silence in a time in which this process itself stalled."""
         now = self._job.world.now()
         self._heard = {node: min(now, heard + stalled_s) for node, heard in self._heard.items()}
 
     def silent(self, nodes: Iterable[str], since: float) -> list[str]:
-        """Return those of `nodes` from which nothing has come `since` (World.now)."""
+        """Return those of `nodes` that have sent nothing `since` (World.now)."""
         return [node for node in nodes if self._heard[node] < since]
 
 
 def stalled_s(until: float, now: float) -> float:
-    """Return for how long this process stood still that wanted to look again at `until`, in seconds.
+    """Return for how many seconds this process stalled, if it wanted to resume at `until`.
 
-    No node is late for that.
+    That delay is no node's fault.
     """
     late_s = now - until
     return late_s if late_s > 1 else 0.0

@@ -74,7 +74,7 @@ def patiently(job: SetContext, action: Callable[[], object]) -> Flow:
         else:
             if told:
                 job.log(f"{told}: gone after {world.now() - started:.0f} s")
-                job.status.forget_reason()
+                job.status.clear_reason()
                 job.write()
             return
         if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:
