@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from jinja2 import BytecodeCache, Environment
 
 
-def environment(folder: Path, **options: Any) -> Environment:
-    """Return the environment for the templates in `folder`: a missing value is an error."""
+def environment(*folders: Path, **options: Any) -> Environment:
+    """Return the environment for the templates in `folders`: a missing value is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader(folders),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -16,6 +16,7 @@ from typing import Any
 
 from arguments import TOP, arguments, help_text, subcommands, written
 from json_outputs import outputs_page, outputs_schema
+from settings_rows import settings_page, settings_template
 from shell_files import shell_files
 
 from orchestrator.cli import COMMANDS, command_parser
@@ -219,6 +220,8 @@ def made() -> dict[Path, str]:
     pages = {TOP / "docs/reference/cli.md": cli_page(), TOP / "docs/reference/keys.md": keys_page()}
     pages[TOP / "docs/reference/json.md"] = outputs_page(MADE)
     pages[TOP / "docs/reference/runs.md"] = runs_page()
+    pages[TOP / "docs/reference/settings.md"] = settings_page(MADE)
+    pages[GENERATED / "settings_rows.sh.j2"] = settings_template()
     pages[GENERATED / INDEX] = index_text()
     schemas = {**{kind: json_schema(kind) for kind in DOCUMENTS}, "outputs": outputs_schema()}
     for kind, schema in schemas.items():

@@ -41,7 +41,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from orchestrator.onnode.agent.node import this_node
 from orchestrator.onnode.agent.tuning import Tuning
-from orchestrator.onnode.kernel.settings import load
+from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.onnode.kernel.waiting import Waiting
 
 bundle = Path(sys.argv[2])

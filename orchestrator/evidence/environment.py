@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.kernel.settings import declared, shown
+from orchestrator.onnode.kernel.run_environment import declared, shown
 
 LARGEST = 1 << 20
 

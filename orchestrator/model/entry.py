@@ -273,6 +273,11 @@ class Entry(Facts):
         )
 
     @property
+    def run_timeout_s(self) -> int:
+        """Return the limit of a run in seconds."""
+        return round(60 * (self.site.limits.run_timeout_minutes or self.minutes_per_run))
+
+    @property
     def ranks(self) -> int:
         """Return the number of GPUs of all nodes."""
         return self.nodes * self.gpus_per_node

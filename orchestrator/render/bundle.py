@@ -16,7 +16,7 @@ from orchestrator.errors import RenderError
 from orchestrator.render.network import network_values
 from orchestrator.render.origins import ORIGINS, origins_table
 from orchestrator.render.readme import shown_values
-from orchestrator.resources import data_dir
+from orchestrator.resources import data_dir, generated_file
 from orchestrator.tuning.profile import SCRIPT, profile_for, profile_script
 
 if TYPE_CHECKING:
@@ -89,7 +89,11 @@ def _environment(templates: Path) -> Environment:
     from orchestrator.templates import environment
 
     made = environment(
-        templates, autoescape=False, keep_trailing_newline=True, finalize=quoting.only_quoted
+        templates,
+        generated_file(""),
+        autoescape=False,
+        keep_trailing_newline=True,
+        finalize=quoting.only_quoted,
     )
     made.filters.update(
         q=quoting.quote,
@@ -126,29 +130,15 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "nexp": nexp,
         "job_name": f"orch-{entry.system}-{entry.workload}",
         "sbatch_options": list(_sbatch_options(entry, nexp)),
-        "attempts": site.limits.attempts,
-        "run_timeout_s": round(60 * (site.limits.run_timeout_minutes or entry.minutes_per_run)),
-        "container_start_s": site.limits.container_start_seconds,
-        "end_grace_s": site.limits.end_grace_seconds,
-        "node_silence_s": site.limits.node_silence_seconds,
-        "sudo": site.sudo,
-        "tunables": site.tunables == "apply",
-        "lease_s": site.tuning.lease_seconds,
-        "tuning_differences": "allow" if site.tuning.allow_differences else "stop",
-        "clear_caches": site.clear_caches,
-        "preflight": site.preflight,
         "deep_gbps": "" if site.preflight.deep_gbps is None else f"{site.preflight.deep_gbps:g}",
-        "engine": container.engine,
         "engine_command": container.command
         or ((container.engine,) if container.engine != "none" else ()),
-        "pull": container.pull,
         "requires": [f"{name}={value}" for name, value in entry.requires.items()],
         "site_mounts": [_site_mount(mount) for mount in site.container.mounts],
         "container_options": list(_container_options(entry)),
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],
         "mount_values": sorted(site.data.get(entry.workload, {}).items()),
-        "code_source": entry.code_path or "",
-        "pass_env": entry.pass_env,
+        "launch_env": [f"{name}\t{value}" for name, value in entry.launch.env.items()],
         "env": list(entry.env.items()),
         "rccl_env": list(entry.rccl_env.items()),
         **network_values(entry),

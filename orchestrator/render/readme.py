@@ -19,7 +19,7 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     """Return `container`, `code_dir` and `command`. SET, JOB, NODE stand for names, $NAME for
     folders unknown so far."""
     from orchestrator.onnode.agent.container import bind, client_argv
-    from orchestrator.onnode.kernel.settings import folders, shared_folders
+    from orchestrator.onnode.kernel.settings_file import folders, shared_folders
 
     channel = f"{entry.site.container.channel_dir}/orch-UID-JOB-NODE"
     results = (
@@ -47,8 +47,8 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     )
     code = (
         entry.code_dir
-        if values["engine"] != "none"
-        else values["code_source"] or "code/ of this folder"
+        if entry.container.engine != "none"
+        else entry.code_path or "code/ of this folder"
     )
     return {
         "container": _words(argv),

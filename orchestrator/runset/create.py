@@ -55,7 +55,7 @@ def describe(
         engine=entry.container.engine,
         image=entry.image,
         max_attempts=entry.site.limits.attempts,
-        run_timeout_s=round(60 * (entry.site.limits.run_timeout_minutes or entry.minutes_per_run)),
+        run_timeout_s=entry.run_timeout_s,
         target=entry.target,
         metric=entry.metric,
         target_is_upper_bound=entry.target_is_upper_bound,

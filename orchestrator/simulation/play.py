@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import OrchestratorError, SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, SetEvidence
-from orchestrator.onnode.kernel import settings as settings_file
+from orchestrator.onnode.kernel import settings_file
 from orchestrator.onnode.kernel.files import Files
 from orchestrator.onnode.kernel.parts import PARTS
 from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord

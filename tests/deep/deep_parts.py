@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import orchestrator.onnode
-from orchestrator.onnode.kernel import settings as bundle_settings
+from orchestrator.onnode.kernel import settings_file as bundle_settings
 from orchestrator.onnode.kernel.events import parse_word
 from orchestrator.onnode.loop.deep import deep_step
 from orchestrator.onnode.policy.search import DeepVerdict, Search

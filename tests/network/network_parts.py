@@ -18,7 +18,7 @@ from orchestrator.model import load_entry
 from orchestrator.model.source import read
 from orchestrator.onnode.agent.network import Network, look, rdma_verdict
 from orchestrator.onnode.agent.node import Node, this_node
-from orchestrator.onnode.kernel import settings
+from orchestrator.onnode.kernel import settings_file as settings
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.render import render_bundle, write_bundle
 

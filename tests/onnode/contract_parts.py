@@ -26,7 +26,8 @@ from until import until
 
 from orchestrator.onnode.kernel.files import HERE
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.settings import Settings, load
+from orchestrator.onnode.kernel.settings import Settings
+from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.simulation import nodes
 from orchestrator.simulation.engine import NEVER, Engine, Stuck
 from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun

@@ -9,7 +9,7 @@ import pytest
 from sites import local_site, write_system
 
 from orchestrator.model import Site, load_entry
-from orchestrator.onnode.kernel.settings import SettingsError, evaluate_config, load
+from orchestrator.onnode.kernel.settings_file import SettingsError, evaluate_config, load
 from orchestrator.render import render_bundle, write_bundle
 
 

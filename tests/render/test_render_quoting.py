@@ -31,7 +31,7 @@ from orchestrator.onnode.agent.launch import Order, preamble, start
 from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.agent.place import Place
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.settings import evaluate_config, load
+from orchestrator.onnode.kernel.settings_file import evaluate_config, load
 from orchestrator.render import bundle as rendering
 from orchestrator.render import render_bundle
 

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.container import _volumes, run_argv
 from orchestrator.onnode.agent.node import this_node
-from orchestrator.onnode.kernel.settings import load
+from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.render import render_bundle, write_bundle
 
 

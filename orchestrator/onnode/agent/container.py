@@ -7,7 +7,8 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 
-from ..kernel.settings import Settings, folders, rehearsed, shared_folders
+from ..kernel.settings import Settings
+from ..kernel.settings_file import folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal
 from .place import Place

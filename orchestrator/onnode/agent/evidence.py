@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..kernel.records import write_bytes
 from ..kernel.regular import read_bytes
-from ..kernel.settings import declared
+from ..kernel.run_environment import declared
 from ..kernel.system import entries, first_line, lines
 from ..kernel.waiting import Waiting
 from .launch import Order

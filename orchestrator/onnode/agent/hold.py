@@ -17,7 +17,7 @@ from ..kernel.beat import listen
 from ..kernel.events import now_ms
 from ..kernel.records import write_bytes
 from ..kernel.regular import read_bytes
-from ..kernel.settings import SettingsError, load, rehearsed
+from ..kernel.settings_file import SettingsError, load, rehearsed
 from ..kernel.waiting import ENDS, Failed, LetGo, Waiting, failing
 from .launch import Order
 from .leftovers import close_channel, open_channel

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from ..kernel.events import number
-from ..kernel.settings import folders, rehearsed
+from ..kernel.settings_file import folders, rehearsed
 from ..kernel.system import amd_gpus, ask, entries, first_line, lines, names
 from .gpu import Verdict, gib
 from .network import rdma_verdict

@@ -12,7 +12,7 @@ from glob import glob
 
 from ..kernel import records, regular
 from ..kernel.events import now_ms, number
-from ..kernel.settings import declared, shown
+from ..kernel.run_environment import declared, shown
 from ..kernel.system import first_line, names
 from .node import Node
 from .ports import NO_GID, Port, devices, route

@@ -12,7 +12,8 @@ from typing import IO, NamedTuple
 
 from ..kernel.events import UNIT
 from ..kernel.layout import Layout
-from ..kernel.settings import Settings, rehearsed
+from ..kernel.settings import Settings
+from ..kernel.settings_file import rehearsed
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
 """A program that prints the host name as torchrun has it, and the seconds that it may take: it asks the name service."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..kernel.settings import rehearsed
+from ..kernel.settings_file import rehearsed
 from ..kernel.system import ask
 from .node import Node
 

@@ -1,326 +1,341 @@
-"""The settings of a bundle: settings.sh, evaluated once by bash; the caller's environment may
-override them.
+"""The settings of a bundle, a row each: its name and kind, the source of its value, its limit and
+its description.
 
-Also the environment of the runs in the form of `declare -px`, and its reader without a shell.
+settings.sh, the record of the loop and the nodes, its limits and docs/reference/settings.md are
+made from these rows. settings_file.py reads a settings.sh.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-
-from .events import clean, number
-from .parts import PARTS, SITE, needs
-
-# Prints every value as NAME, count, and the values, each ended by NUL; `@` names are arrays. %s
-# stands for the names.
-_TELL = r"""
-. "$1/settings.sh" || exit 1
-for one in %s; do
-  declare -n value=$one
-  printf '%%s\0%%d\0' "$one" "${#value[@]}"
-  ((${#value[@]} == 0)) || printf '%%s\0' "${value[@]}"
-done
-for one in "${MOUNTS[@]}"; do
-  one=${one%%%%$'\t'*}
-  printf '%%s\0%%d\0%%s\0' "=$one" 1 "${!one:-}"
-done
-"""
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any
 
 
-class SettingsError(Exception):
-    """settings.sh is unusable; the message names the value."""
+def row(
+    source: str,
+    text: str = "",
+    *,
+    title: str = "",
+    overridable: bool = False,
+    most: int = 0,
+    one_a_line: bool = False,
+    default: Any = MISSING,
+) -> Any:
+    """Return the row of a setting.
+
+    `source` is the expression of its value in a template, of `entry`, `site` and the values of
+    render/bundle.py. `text` describes it, and `title` begins a section. `overridable`: the caller's
+    environment wins. `most`: the environment may set it from 1 to this. `default`: the value in
+    event files of versions without the setting.
+    """
+    about = {
+        "source": source,
+        "text": text,
+        "title": title,
+        "overridable": overridable,
+        "most": most,
+        "one_a_line": one_a_line,
+    }
+    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The values of settings.sh under their names in lower case; arrays are tuples. settings.sh
-    describes each."""
+    """The values of settings.sh under their names in lower case; arrays are tuples."""
 
-    system: str
-    workload: str
-    benchmark: str
-    round: str
-    ruleset: str
-    nnodes: int
-    gpus_per_node: int
-    nexp: int
-    target: str
-    metric: str
-    target_is_upper_bound: str
-    logdir: str
-    python: str
-    max_attempts: int
-    run_timeout_s: int
-    container_start_s: int
-    node_silence_s: int
-    end_grace_s: int
-    hang_multiple: int
-    hang_s: int
-    hang_start_s: int
-    storage_wait_s: int
-    sudo: tuple[str, ...]
-    runtime_tunables: int
-    orch_lease_s: int
-    tuning_differences: str
-    clear_caches: int
-    gpu_model: str
-    gpu_gfx: str
-    requires: tuple[str, ...]
-    preflight_run: int
-    preflight_check_s: int
-    preflight_skip: tuple[str, ...]
-    preflight_warn: tuple[str, ...]
-    preflight_free_gb: str
-    preflight_clock_s: str
-    preflight_deep: int
-    preflight_deep_gbps: str
-    spares: int
-    fabric: str
-    fabric_drivers: tuple[str, ...]
-    fabric_names: tuple[str, ...]
-    fabric_link_layer: str
-    fabric_gbps: int
-    fabric_devices: int
-    network_rdma: str
-    network_differences: str
-    network_origins: tuple[str, ...]
-    network_removed: tuple[str, ...]
-    engine: str
-    engine_command: tuple[str, ...]
-    cont: str
-    pull: str
-    pull_minutes: int
-    pull_at_once: int
-    container_options: tuple[str, ...]
-    mounts: tuple[str, ...]
-    site_mounts: tuple[str, ...]
-    scratch_dir: str
-    keep_caches: int
-    results: str
-    orch_channels: str
-    config_file: str
-    code_dir: str
-    code_source: str
-    command: tuple[str, ...]
-    launch_ranks: str
-    launch_master: str
-    launch_hosts: int
-    launch_shared: tuple[str, ...]
-    launch_env: tuple[str, ...]
-    launch_unset: tuple[str, ...]
-    pass_env: tuple[str, ...]
-    notify_events: tuple[str, ...] = ()
-    notify_command: tuple[str, ...] = ()
-    notify_mail: tuple[str, ...] = ()
-    notify_webhook: str = ""
-    notify_seconds: int = 10
-    side_by_side: int = 1
-    shared_group: str = ""
+    python: str = row(
+        "site.python",
+        "The system's own interpreter, standard library only; the same on every node.",
+        overridable=True,
+    )
+    system: str = row("entry.system")
+    workload: str = row("entry.workload")
+    benchmark: str = row("entry.benchmark")
+    round: str = row("entry.round")
+    ruleset: str = row("entry.ruleset")
+    nnodes: int = row("entry.nodes")
+    gpus_per_node: int = row("entry.gpus_per_node")
+    nexp: int = row("nexp", "Runs of a set.", overridable=True, most=9999)
+    target: str = row('"" if entry.target is none else entry.target')
+    metric: str = row("entry.metric")
+    target_is_upper_bound: str = row('"true" if entry.target_is_upper_bound else "false"')
+    logdir: str = row(
+        "site.log_dir",
+        "Folder on shared storage; every set gets a folder of its own below it.",
+        overridable=True,
+    )
+    max_attempts: int = row(
+        "site.limits.attempts",
+        "Attempts per run (of one job) after a failure of the infrastructure. A run that "
+        "misses the target is not repeated.",
+        title="limits",
+        overridable=True,
+        most=999,
+    )
+    run_timeout_s: int = row(
+        "entry.run_timeout_s",
+        "A run without run_stop after this many seconds is ended as hung.",
+        overridable=True,
+        most=9999999,
+    )
+    container_start_s: int = row(
+        "site.limits.container_start_seconds",
+        "The longest start of a container.",
+        overridable=True,
+        most=99999,
+    )
+    end_grace_s: int = row(
+        "site.limits.end_grace_seconds",
+        "After a node has ended its run: how long the others may take to end theirs.",
+        overridable=True,
+        most=99999,
+    )
+    node_silence_s: int = row(
+        "site.limits.node_silence_seconds",
+        "A node that is silent for so long during a run counts as lost.",
+        overridable=True,
+        most=99999,
+    )
+    hang_multiple: int = row(
+        "site.limits.hang_multiple",
+        "A run that prints nothing on any node for this many times its evaluation "
+        "interval is ended as hung (0: never).",
+        overridable=True,
+    )
+    hang_s: int = row(
+        "site.limits.hang_seconds",
+        "The assumed interval while its log shows none.",
+        overridable=True,
+        most=999999,
+    )
+    hang_start_s: int = row(
+        "site.limits.hang_start_seconds",
+        "The longest silence before run_start.",
+        overridable=True,
+        most=999999,
+    )
+    storage_wait_s: int = row(
+        "60 * site.limits.storage_wait_minutes",
+        "How long a job waits for storage that is full, read-only or away.",
+        overridable=True,
+    )
+    sudo: tuple[str, ...] = row(
+        "site.sudo",
+        "Prefix for commands that need root on a node (host settings, dropping caches); "
+        "empty if the job runs as root.",
+        title="host",
+    )
+    runtime_tunables: int = row(
+        '(site.tunables == "apply") | int',
+        "1: apply the host settings.",
+        overridable=True,
+    )
+    orch_lease_s: int = row(
+        "site.tuning.lease_seconds",
+        "How long host settings may outlive a job that was killed with all its processes.",
+        overridable=True,
+    )
+    tuning_differences: str = row(
+        '"allow" if site.tuning.allow_differences else "stop"',
+        "stop: nodes with differences that can change time or convergence do not start a "
+        "set. allow: they do.",
+        overridable=True,
+    )
+    clear_caches: int = row(
+        "site.clear_caches | int",
+        "1: drop the page cache before every run.",
+        overridable=True,
+    )
+    gpu_model: str = row(
+        'entry.accelerator if entry.gfx else ""',
+        "The accelerator's name on the nodes, and its ISA; empty without GPUs.",
+        title="checks of the nodes (lib/policy/judge.py)",
+    )
+    gpu_gfx: str = row("entry.gfx")
+    requires: tuple[str, ...] = row(
+        "requires",
+        "Minimal versions on a host: driver (amdgpu), rocm, nic_firmware; gfx: the ISAs "
+        "for which the image was built.",
+    )
+    preflight_run: int = row(
+        "site.preflight.run | int",
+        "1: every set checks its nodes before their use.",
+        overridable=True,
+    )
+    preflight_check_s: int = row(
+        "site.preflight.check_seconds",
+        "The longest duration of one check; a check without an answer by then has failed.",
+        overridable=True,
+        most=999,
+    )
+    preflight_skip: tuple[str, ...] = row(
+        "site.preflight.skip",
+        "Checks that do not run, and checks whose failure is only a warning.",
+    )
+    preflight_warn: tuple[str, ...] = row("site.preflight.warn")
+    preflight_free_gb: str = row(
+        "site.preflight.free_gb",
+        "Free space required in LOGDIR and the container's storage.",
+        overridable=True,
+    )
+    preflight_clock_s: str = row(
+        "site.preflight.clock_seconds",
+        "The largest difference between the nodes' clocks, in seconds.",
+        overridable=True,
+    )
+    preflight_deep: int = row(
+        "site.preflight.deep | int",
+        "1: measure the bandwidth between the nodes before the first run.",
+        overridable=True,
+    )
+    preflight_deep_gbps: str = row(
+        "deep_gbps",
+        'The expected bus bandwidth in GB/s ("": derived from the fabric).',
+        overridable=True,
+    )
+    spares: int = row(
+        "site.spares",
+        "Nodes of the job beyond NNODES, which replace failing ones.",
+        overridable=True,
+    )
+    fabric: str = row("entry.fabric_kind", title="network (docs/network.md, lib/agent/network.py)")
+    fabric_drivers: tuple[str, ...] = row("fabric.drivers")
+    fabric_names: tuple[str, ...] = row("fabric.names")
+    fabric_link_layer: str = row("fabric.link_layer")
+    fabric_gbps: int = row("fabric.gbps")
+    fabric_devices: int = row(
+        "fabric.nics_per_gpu * entry.gpus_per_node",
+        "RDMA devices that a node must have at least; 0: unknown.",
+    )
+    network_rdma: str = row(
+        "site.network.rdma",
+        "required, preferred (without RDMA on any node: a warning, and TCP sockets), or off.",
+    )
+    network_differences: str = row(
+        '"allow" if site.network.allow_differences else "refuse"',
+        "Nodes with different networks: refuse, or allow with a warning.",
+    )
+    network_origins: tuple[str, ...] = row(
+        "network_origins",
+        "The source of the network's variables: variable, origin, value; separated by "
+        "tabs. A node replaces only values of the descriptor by detected ones.",
+        one_a_line=True,
+    )
+    network_removed: tuple[str, ...] = row(
+        "network_removed",
+        "Variables removed by the user or the site; they are not detected either.",
+    )
+    engine: str = row("entry.container.engine", title="container")
+    engine_command: tuple[str, ...] = row("engine_command")
+    cont: str = row("entry.image", overridable=True)
+    pull: str = row(
+        "entry.container.pull",
+        "never: the image must be on every node. missing: pull a missing image.",
+    )
+    pull_minutes: int = row(
+        "site.container.pull_minutes",
+        "The longest pull, and how many nodes pull at the same time. The limits of the "
+        "container start after it.",
+        overridable=True,
+        most=9999,
+    )
+    pull_at_once: int = row("site.container.pull_at_once", overridable=True, most=9999)
+    container_options: tuple[str, ...] = row("container_options", one_a_line=True)
+    mounts: tuple[str, ...] = row(
+        "mounts",
+        "Variable, folder below it, folder in the container, mode; separated by tabs.",
+        one_a_line=True,
+    )
+    site_mounts: tuple[str, ...] = row(
+        "site_mounts",
+        "Of the site: folder or file of the nodes, place in the container, mode; "
+        "separated by tabs.",
+        one_a_line=True,
+    )
+    scratch_dir: str = row(
+        'site.container.scratch or ""',
+        "Local folder of the nodes for temporary files and compile caches, one per image "
+        'and GPU ("": in the container, removed with it).',
+        overridable=True,
+    )
+    keep_caches: int = row(
+        "site.container.keep_caches | int",
+        "1: keep the compile caches there for the next job of this user.",
+        overridable=True,
+    )
+    results: str = row(
+        "site.container.results",
+        "Place of /results of a running container: shared (in the set's folder), or local"
+        " (on the node until the run is over).",
+    )
+    orch_channels: str = row(
+        "site.container.channel_dir",
+        "Local folder in which a node and its container meet, visible to the engine, too.",
+        overridable=True,
+    )
+    config_file: str = row("entry.config_file", title="the command")
+    code_dir: str = row("entry.code_dir")
+    code_source: str = row(
+        'entry.code_path or ""',
+        "Folder of this host in place of the image's code (\"\": the image's own).",
+    )
+    command: tuple[str, ...] = row("entry.command")
+    launch_ranks: str = row(
+        'entry.launch.ranks or "node"',
+        "How COMMAND is started: one launcher per node, or one process per gpu with the "
+        "variables of Slurm's tasks. {node_rank}, {nodes}, {gpus_per_node}, {world_size},"
+        " {master}, {port} in it and in LAUNCH_ENV are those of the run.",
+    )
+    launch_master: str = row(
+        'entry.launch.master or "name"',
+        "MASTER_ADDR is the first node's name or its address. 1: all nodes are in "
+        "/etc/hosts of the containers.",
+    )
+    launch_hosts: int = row("entry.launch.hosts | int")
+    launch_shared: tuple[str, ...] = row(
+        "entry.launch.shared",
+        "Folders of the containers shared by all nodes of a run, in the set's folder "
+        "until the container ends.",
+    )
+    launch_env: tuple[str, ...] = row(
+        "launch_env",
+        "Further variables of every run (name, value; separated by a tab), and removed ones.",
+        one_a_line=True,
+    )
+    launch_unset: tuple[str, ...] = row("entry.launch.unset")
+    pass_env: tuple[str, ...] = row(
+        "entry.pass_env",
+        "Variables of the job's environment passed to the runs by name; their values are "
+        "never written.",
+    )
+    notify_events: tuple[str, ...] = row(
+        "site.notify.events",
+        "Events of a set to report: to a command, to mail addresses, and to the address "
+        "in the variable NOTIFY_WEBHOOK of the job's environment; how long each may take.",
+        title="notifications, runs side by side, sharing",
+        default=(),
+    )
+    notify_command: tuple[str, ...] = row("site.notify.command", default=())
+    notify_mail: tuple[str, ...] = row("site.notify.mail", default=())
+    notify_webhook: str = row('site.notify.webhook or ""', default="")
+    notify_seconds: int = row("site.notify.seconds", default=10)
+    side_by_side: int = row(
+        "site.side_by_side",
+        "Runs at the same time, each on NNODES nodes of its own.",
+        overridable=True,
+        most=999,
+        default=1,
+    )
+    shared_group: str = row(
+        'site.shared_group or ""',
+        'The group whose members may continue the set ("": only its owner may write there).',
+        default="",
+    )
     data: dict[str, str] = field(default_factory=dict)
     """The folders of MOUNTS by their variable."""
 
 
-_LIMITS = {
-    "nexp": 9999,
-    "max_attempts": 999,
-    "run_timeout_s": 9_999_999,
-    "container_start_s": 99_999,
-    "node_silence_s": 99_999,
-    "end_grace_s": 99_999,
-    "hang_s": 999_999,
-    "hang_start_s": 999_999,
-    "preflight_check_s": 999,
-    "pull_minutes": 9999,
-    "pull_at_once": 9999,
-    "side_by_side": 999,
-}
-"""Numbers that the caller's environment may set, from 1 to these."""
-
-
-def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of `bundle`. Raises SettingsError with the wrong value."""
-    kinds = {item.name: str(item.type) for item in fields(Settings) if item.name != "data"}
-    script = _TELL % " ".join(kinds).upper()
-    file = f"{bundle}/settings.sh"
-    words = (
-        _bash(script, [str(bundle)], environment, file)
-        .decode("utf-8", "surrogateescape")
-        .split("\0")
-    )
-    told: dict[str, list[str]] = {}
-    while len(words) > 1:
-        name, count, words = words[0], int(words[1]), words[2:]
-        told[name], words = words[:count], words[count:]
-    values: dict[str, object] = {
-        "data": {name[1:]: found[0] for name, found in told.items() if name.startswith("=")}
-    }
-    for name, kind in kinds.items():
-        found = told.get(name.upper(), [])
-        text = found[0] if found else ""
-        values[name] = (
-            tuple(found)
-            if kind == "tuple[str, ...]"
-            else text
-            if kind == "str"
-            else _number(name, text)
-        )
-    return Settings(**values)  # type: ignore[arg-type]
-
-
-def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
-    """Raise SettingsError for a bundle rendered without a part of lib/ that is needed now."""
-    wanted = needs(settings.engine, deep=deep)
-    for part in PARTS:
-        if wanted[part.need] and not (bundle / "lib" / part.path).exists():
-            raise SettingsError(
-                f"this bundle was rendered without lib/{part.path}; render it with {SITE[part.need]} in the site file"
-            )
-
-
-def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (variable, folder of the host or "", place in the container with its mode) for the
-    MOUNTS of settings.sh."""
-    found = []
-    for variable, below, target, mode in (mount.split("\t") for mount in mounts):
-        source = data.get(variable, "")
-        found.append(
-            (
-                variable,
-                source if below == "." or not source else f"{source}/{below}",
-                f"{target}:{mode}",
-            )
-        )
-    return found
-
-
-def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[str, str]:
-    """Return place in the container -> name of its folder, for LAUNCH_SHARED of settings.sh; a
-    mount of the site there wins."""
-    of_the_site = {mount.split("\t")[1] for mount in site_mounts}
-    return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
-
-
-def evaluate_config(
-    bundle: Path, settings: Settings, nexp: int, *, timeless: bool = False
-) -> bytes:
-    """Return the environment of the runs: the config evaluated once, in an empty environment, as
-    `declare -x` lines.
-
-    `timeless`: with empty time stamps, for `unique_names`. Raises SettingsError with bash's own
-    message.
-    """
-    script = 'set -eu; NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
-    script = "date() { :; }; " * timeless + script
-    return _bash(script, [str(bundle / settings.config_file), str(nexp)], {}, settings.config_file)
-
-
-def config(bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
-    """Return the environment of the runs, and its variables that are new in each job. Raises
-    SettingsError."""
-    text = evaluate_config(bundle, settings, nexp)
-    return text, unique_names(text, evaluate_config(bundle, settings, nexp, timeless=True))
-
-
-def _bash(
-    script: str, words: Sequence[str], environment: Mapping[str, str] | None, file: str
-) -> bytes:
-    """Return the output of a script that evaluates `file`. Raises SettingsError."""
-    argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", *words]
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SettingsError(f"{file} cannot be evaluated: {error}") from error
-    if done.returncode:
-        said = (
-            clean(done.stderr.decode("utf-8", "replace"), 400).strip()
-            or f"bash ended with {done.returncode}"
-        )
-        raise SettingsError(f"{file} cannot be evaluated: {said}")
-    return done.stdout
-
-
-def _number(name: str, text: str) -> int:
-    value, limit = number(text, 9), _LIMITS.get(name)
-    if limit is not None and (value is None or not 1 <= value <= limit or text[0] == "0"):
-        raise SettingsError(f"{name.upper()}={text} must be a number from 1 to {limit}")
-    if value is None:
-        raise SettingsError(f"{name.upper()}={text} in settings.sh must be a number")
-    return value
-
-
-def rehearsed(name: str, default: str, node: str) -> str:
-    """Return a folder in place of one of the host's in rehearsals (ORCH_SYS_ROOT and the like);
-    %n is the node's name."""
-    return os.environ.get(name, default).replace("%n", node)
-
-
-# ---- the environment of the runs ----
-
-_WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''
-# Arrays cannot be exported, but bash prints them; a similar line in one of their values is no
-# variable.
-_DECLARED = re.compile(
-    rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$"
-    % (_WORDS, _WORDS)
-)
-_IN_DOUBLE = re.compile(rb'\\([\\"$`])')
-_IN_ANSI = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|([abeEfnrtv\\'\"?]))")
-_LETTERS = dict(zip(b"abeEfnrtv", b"\a\b\x1b\x1b\f\n\r\t\v"))
-
-
-def declared(text: str) -> dict[str, str]:
-    """Return the variables of `declare -x` lines by name, byte for byte; other lines are skipped.
-
-    Bytes that are no UTF-8 are surrogates, in `text` and in values (errors="surrogateescape"); see
-    `shown`. Variables exported without a value, and arrays, are in no process's environment, and
-    not here.
-    """
-    found = {}
-    for flags, name, word in _DECLARED.findall(text.encode("utf-8", "surrogateescape")):
-        if word and not set(flags) & set(b"aAn"):
-            raw = (
-                _IN_ANSI.sub(_ansi, word[2:-1])
-                if word[:1] == b"$"
-                else _IN_DOUBLE.sub(rb"\1", word[1:-1])
-            )
-            found[name.decode()] = raw.decode("utf-8", "surrogateescape")
-    return found
-
-
-def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:
-    """Return the variables that are new in each job: they contain a time stamp (`{unique: ...}`
-    in a document)."""
-    values, constant = _declared(environment), _declared(timeless)
-    return frozenset(name for name, value in values.items() if value != constant.get(name))
-
-
-def fingerprint(environment: bytes, unique: Collection[str]) -> str:
-    """Return the SHA-256 of the variables that are not `unique`: equal in all jobs of an
-    unedited set."""
-    values = sorted(_declared(environment).items())
-    text = "".join(f"{name}={value}\0" for name, value in values if name not in unique)
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _declared(environment: bytes) -> dict[str, str]:
-    return declared(environment.decode("utf-8", "surrogateescape"))
-
-
-def _ansi(match: re.Match[bytes]) -> bytes:
-    octal, hexadecimal, letter = match.groups()
-    if letter:
-        return bytes([_LETTERS.get(letter[0], letter[0])])
-    return bytes([int(octal, 8) & 255 if octal else int(hexadecimal, 16)])
-
-
-def shown(value: str) -> str:
-    """Return a value with invalid UTF-8 replaced, for printing and writing."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def rows() -> Iterator[Field[Any]]:
+    """Yield the settings in the order of settings.sh."""
+    return (setting for setting in fields(Settings) if setting.metadata)

@@ -10,7 +10,7 @@ from ..kernel.log_ends import read_log_ends
 from ..kernel.mllog_tail import last_status
 from ..kernel.records import RunRecord
 from ..kernel.records import replace as replace_file
-from ..kernel.settings import fingerprint
+from ..kernel.run_environment import fingerprint
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
 from ..set.seeds import seed_of

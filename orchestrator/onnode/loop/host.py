@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ..kernel import settings as settings_file
+from ..kernel import settings_file
 from ..kernel.beat import BEAT, BEAT_S
 from ..kernel.settings import Settings
 from ..kernel.waiting import Lines, Waiting, end_session

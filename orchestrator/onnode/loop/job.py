@@ -10,7 +10,7 @@ from typing import Any
 from ..kernel.events import EventLog
 from ..kernel.flow import UNTIL_WOKEN, Flow, together
 from ..kernel.layout import group_name
-from ..kernel.settings import SettingsError, check_parts
+from ..kernel.settings_file import SettingsError, check_parts
 from ..policy import place
 from ..policy.job_state import fits
 from ..policy.outcome import Outcome

@@ -13,7 +13,7 @@ from ..kernel import records
 from ..kernel.events import EventLog, number
 from ..kernel.flow import Flow
 from ..kernel.layout import Layout
-from ..kernel.settings import SettingsError, check_parts
+from ..kernel.settings_file import SettingsError, check_parts
 from ..kernel.waiting import Lines
 from ..policy.place import lost_reason
 from ..policy.reports import Check

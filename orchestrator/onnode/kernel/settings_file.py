@@ -1,0 +1,155 @@
+"""Read the settings.sh of a bundle: evaluated once by bash; the caller's environment may override
+values."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from .events import clean, number
+from .parts import PARTS, SITE, needs
+from .run_environment import unique_names
+from .settings import Settings, rows
+
+MOST = {setting.name: setting.metadata["most"] for setting in rows() if setting.metadata["most"]}
+"""Numbers that the caller's environment may set, from 1 to these."""
+
+# Prints every value as NAME, count, and the values, each ended by NUL; `@` names are arrays. %s
+# stands for the names.
+_TELL = r"""
+. "$1/settings.sh" || exit 1
+for one in %s; do
+  declare -n value=$one
+  printf '%%s\0%%d\0' "$one" "${#value[@]}"
+  ((${#value[@]} == 0)) || printf '%%s\0' "${value[@]}"
+done
+for one in "${MOUNTS[@]}"; do
+  one=${one%%%%$'\t'*}
+  printf '%%s\0%%d\0%%s\0' "=$one" 1 "${!one:-}"
+done
+"""
+
+
+class SettingsError(Exception):
+    """settings.sh is unusable; the message names the value."""
+
+
+def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of `bundle`. Raises SettingsError with the wrong value."""
+    kinds = {setting.name: str(setting.type) for setting in rows()}
+    script = _TELL % " ".join(kinds).upper()
+    file = f"{bundle}/settings.sh"
+    words = (
+        bash(script, [str(bundle)], environment, file)
+        .decode("utf-8", "surrogateescape")
+        .split("\0")
+    )
+    told: dict[str, list[str]] = {}
+    while len(words) > 1:
+        name, count, words = words[0], int(words[1]), words[2:]
+        told[name], words = words[:count], words[count:]
+    values: dict[str, object] = {
+        "data": {name[1:]: found[0] for name, found in told.items() if name.startswith("=")}
+    }
+    for name, kind in kinds.items():
+        found = told.get(name.upper(), [])
+        text = found[0] if found else ""
+        values[name] = (
+            tuple(found)
+            if kind == "tuple[str, ...]"
+            else text
+            if kind == "str"
+            else _number(name, text)
+        )
+    return Settings(**values)  # type: ignore[arg-type]
+
+
+def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
+    """Raise SettingsError for a bundle rendered without a part of lib/ that is needed now."""
+    wanted = needs(settings.engine, deep=deep)
+    for part in PARTS:
+        if wanted[part.need] and not (bundle / "lib" / part.path).exists():
+            raise SettingsError(
+                f"this bundle was rendered without lib/{part.path}; render it with {SITE[part.need]} in the site file"
+            )
+
+
+def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return (variable, folder of the host or "", place in the container with its mode) for the
+    MOUNTS of settings.sh."""
+    found = []
+    for variable, below, target, mode in (mount.split("\t") for mount in mounts):
+        source = data.get(variable, "")
+        found.append(
+            (
+                variable,
+                source if below == "." or not source else f"{source}/{below}",
+                f"{target}:{mode}",
+            )
+        )
+    return found
+
+
+def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[str, str]:
+    """Return place in the container -> name of its folder, for LAUNCH_SHARED of settings.sh; a
+    mount of the site there wins."""
+    of_the_site = {mount.split("\t")[1] for mount in site_mounts}
+    return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
+
+
+def _number(name: str, text: str) -> int:
+    value, limit = number(text, 9), MOST.get(name)
+    if limit is not None and (value is None or not 1 <= value <= limit or text[0] == "0"):
+        raise SettingsError(f"{name.upper()}={text} must be a number from 1 to {limit}")
+    if value is None:
+        raise SettingsError(f"{name.upper()}={text} in settings.sh must be a number")
+    return value
+
+
+def rehearsed(name: str, default: str, node: str) -> str:
+    """Return a folder in place of one of the host's in rehearsals (ORCH_SYS_ROOT and the like);
+    %n is the node's name."""
+    return os.environ.get(name, default).replace("%n", node)
+
+
+def bash(
+    script: str, words: Sequence[str], environment: Mapping[str, str] | None, file: str
+) -> bytes:
+    """Return the output of a script that evaluates `file`. Raises SettingsError."""
+    argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", *words]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SettingsError(f"{file} cannot be evaluated: {error}") from error
+    if done.returncode:
+        said = (
+            clean(done.stderr.decode("utf-8", "replace"), 400).strip()
+            or f"bash ended with {done.returncode}"
+        )
+        raise SettingsError(f"{file} cannot be evaluated: {said}")
+    return done.stdout
+
+
+def evaluate_config(
+    bundle: Path, settings: Settings, nexp: int, *, timeless: bool = False
+) -> bytes:
+    """Return the environment of the runs: the config evaluated once, in an empty environment, as
+    `declare -x` lines.
+
+    `timeless`: with empty time stamps, for `unique_names`. Raises SettingsError with bash's own
+    message.
+    """
+    script = 'set -eu; NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
+    script = "date() { :; }; " * timeless + script
+    return bash(script, [str(bundle / settings.config_file), str(nexp)], {}, settings.config_file)
+
+
+def config(bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
+    """Return the environment of the runs, and its variables that are new in each job. Raises
+    SettingsError."""
+    text = evaluate_config(bundle, settings, nexp)
+    return text, unique_names(text, evaluate_config(bundle, settings, nexp, timeless=True))
