@@ -14,7 +14,7 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_process_stays() -> Iterator[None]:
-    """A test process that xdist started does not wait for its pools: one would wait for work for ever."""
+    """End the pool: a test process of xdist does not wait for it."""
     yield
     if small_process.cache_info().currsize:
         small_process().shutdown()

@@ -1,10 +1,11 @@
-"""A made-up node for the checks of orchestrator/onnode/agent/checks.py: its /sys, its tools, its settings."""
+"""A fake node for the checks of the agent: its /sys, its tools, its settings."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
 import os
+import re
 import select
 import shlex
 import tempfile
@@ -22,26 +23,11 @@ from orchestrator.onnode.agent.checks import Checks
 from orchestrator.onnode.agent.node import Node as RealNode
 from orchestrator.onnode.agent.node import this_node
 from orchestrator.onnode.kernel.settings import Settings
+from orchestrator.onnode.policy.reports import CHECKS
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
-NAMES = (
-    "engine",
-    "image",
-    "gpu_count",
-    "gpu_model",
-    "gpu_memory",
-    "gpu_processes",
-    "gpu_errors",
-    "gpu_links",
-    "rdma",
-    "data",
-    "log_dir",
-    "free_space",
-    "clock",
-    "limits",
-    "leftovers",
-    "versions",
-)
+NAMES = tuple(name for name in CHECKS if name != "deep")
+"""The checks of a single node."""
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
 Max open files            {nofile:<20} 1048576              files
 Max locked memory         {memlock:<20} unlimited            bytes
@@ -55,6 +41,10 @@ class Row:
     text: str
     remedy: str
 
+    @property
+    def line(self) -> str:
+        return f"{self.verdict}: {self.text}"
+
 
 @dataclass
 class Answer:
@@ -66,7 +56,7 @@ class Answer:
 
 @dataclass
 class Node:
-    """One node of a job; its folders are below `top`, and nothing outside is looked at but the machine's own programs."""
+    """A node of a job with all its folders in `top`; only programs are those of the machine."""
 
     top: Path
     settings: dict[str, Any] = field(default_factory=dict)
@@ -142,7 +132,7 @@ class Node:
         self.write(f"bin/{name}", f"#!/bin/bash\n{script}\n").chmod(0o755)
 
     def amd_smi(self, **outputs: Any) -> None:
-        """An amd-smi whose commands (static, metric, ...) print these."""
+        """An amd-smi with the outputs of its commands (static, metric, ...)."""
         cases = []
         for command, output in outputs.items():
             text = output if isinstance(output, str) else json.dumps(output, indent=4)
@@ -156,20 +146,27 @@ class Node:
             + ' *) echo "amd-smi: error: invalid choice: $1"; exit 2 ;; esac',
         )
 
+    def rocm_smi(self, version: str, *, processes: str = "", before: str = "") -> None:
+        """A rocm-smi of this version; with --showpids it runs `processes`."""
+        script = f"echo '{before}'\n" if before else ""
+        script += f"[[ $* != *showpids* ]] || {{ {processes}; exit; }}\n" if processes else ""
+        self.tool("rocm-smi", f"{script}cat {FIXTURES}/rocm-smi-{version}.json")
+
     def driver(self, gpus: int = 8, device: int = 0x74A1, links: int = 7) -> None:
-        """What amdgpu and amdkfd show of idle MI300X GPUs, and of the two processors."""
+        """The files of amdgpu and amdkfd for idle MI300X GPUs and two processors."""
         kfd = "sys/class/kfd/kfd/topology/nodes"
         for number in range(2):
             self.write(f"{kfd}/{number}/gpu_id", "0\n")
         for number in range(gpus):
-            at = f"{kfd}/{number + 2}"
-            self.write(f"{at}/gpu_id", f"{28851 + number}\n")
+            folder = f"{kfd}/{number + 2}"
+            self.write(f"{folder}/gpu_id", f"{28851 + number}\n")
             self.write(
-                f"{at}/properties",
-                f"cpu_cores_count 0\nvendor_id 4098\ndevice_id {device}\ngfx_target_version 90402\n",
+                f"{folder}/properties",
+                "cpu_cores_count 0\nvendor_id 4098\n"
+                f"device_id {device}\ngfx_target_version 90402\n",
             )
             for link in range(links):
-                self.write(f"{at}/io_links/{link}/properties", "type 11\nversion_major 0\n")
+                self.write(f"{folder}/io_links/{link}/properties", "type 11\nversion_major 0\n")
             pci = f"sys/bus/pci/drivers/amdgpu/0000:{number + 5:02x}:00.0"
             self.write(f"{pci}/device", f"0x{device:04x}\n")
             self.write(f"{pci}/mem_info_vram_total", f"{196592 << 20}\n")
@@ -183,14 +180,14 @@ class Node:
         self.write(f"proc/{pid}/comm", f"{name}\n")
 
     def port(self, name: str, state: str = "4: ACTIVE", rate: str = "400 Gb/sec (4X NDR)") -> None:
-        at = f"sys/class/infiniband/{name}/ports/1"
+        folder = f"sys/class/infiniband/{name}/ports/1"
         for file, text in {
             "state": state,
             "phys_state": "5: LinkUp",
             "link_layer": "InfiniBand",
             "rate": rate,
         }.items():
-            self.write(f"{at}/{file}", text + "\n")
+            self.write(f"{folder}/{file}", text + "\n")
         driver = self.top / "sys/bus/pci/drivers/mlx5_core"
         driver.mkdir(parents=True, exist_ok=True)
         device = self.top / f"sys/class/infiniband/{name}/device"
@@ -200,14 +197,14 @@ class Node:
 
     @property
     def env(self) -> dict[str, str]:
-        """What the agent has in its environment on this node."""
+        """The environment of the agent."""
         own = {
             name: str(value) for name, value in self.settings.items() if name.startswith("ORCH_")
         }
         return {**os.environ, **own, "PATH": f"{self.top / 'bin'}:{os.environ['PATH']}"}
 
     def real(self) -> RealNode:
-        """The node as the agent has it; call it `with node.environment()`."""
+        """The node as the agent has it, inside `with node.environment()`."""
         values: dict[str, Any] = {
             item.name: {"int": 0, "str": "", "tuple[str, ...]": ()}.get(str(item.type))
             for item in fields(Settings)
@@ -236,19 +233,19 @@ class Node:
             os.environ.clear()
             os.environ.update(before)
 
-    def said_by_checks(self) -> list[str]:
-        with self.environment(), spoken() as words:
+    def output_of_checks(self) -> list[str]:
+        with self.environment(), captured() as lines:
             checks = Checks(self.real(), self.engine)
             while not checks.done and (left := checks.deadline - time.monotonic()) > 0:
                 if select.select([checks], [], [], left)[0]:
                     checks.read()
             checks.finish()
-        return list(words())
+        return list(lines())
 
     def check(self, **settings: Any) -> Answer:
-        """Run all checks; settings are laid over those of the node."""
+        """Run all checks with changed settings."""
         self.settings |= settings
-        lines = small_process().submit(Node.said_by_checks, self).result()
+        lines = small_process().submit(Node.output_of_checks, self).result()
         rows, same = {}, []
         assert lines[-1].startswith("checked\tn1\t")
         for line in lines[:-1]:
@@ -267,13 +264,13 @@ class Node:
 
 @cache
 def small_process() -> ProcessPoolExecutor:
-    """Where the checks run: they fork sixteen times, and to fork a process that holds all tests takes five times as long."""
+    """The process of the checks, which fork sixteen times: forks of a test process are slow."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("forkserver"))
 
 
 @contextmanager
-def spoken() -> Iterator[Any]:
-    """What is written to standard output meanwhile; call the value for its lines."""
+def captured() -> Iterator[Any]:
+    """Capture standard output; calling the value returns its lines."""
     with tempfile.TemporaryFile() as file:
         before = os.dup(1)
         os.dup2(file.fileno(), 1)
@@ -291,23 +288,16 @@ def spoken() -> Iterator[Any]:
 
 
 def recorded(name: str) -> Any:
-    """A recorded output, without what the tool prints in front of the JSON."""
-    text = (FIXTURES / name).read_text()
-    return json.loads(
-        text[
-            min(
-                at
-                for at in (text.find("\n["), text.find("\n{"), 0 if text[0] in "[{" else -1)
-                if at >= 0
-            ) :
-        ]
-    )
+    """A recorded output, without the text before the JSON."""
+    match = re.search(r"^[\[{]", (FIXTURES / name).read_text(), re.MULTILINE)
+    assert match is not None
+    return json.loads(match.string[match.start() :])
 
 
 def repeated(
     entry: dict[str, Any], count: int = 8, **changes: dict[int, Any]
 ) -> list[dict[str, Any]]:
-    """The recorded entry of one GPU for `count` of them; `changes` has members for single ones."""
+    """`count` GPUs like a recorded one; `changes` has members of single GPUs."""
     entries = [{**json.loads(json.dumps(entry)), "gpu": number} for number in range(count)]
     for member, values in changes.items():
         for number, value in values.items():

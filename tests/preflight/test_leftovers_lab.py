@@ -51,7 +51,8 @@ def test_containers_of_an_ended_job_are_removed_from_a_real_engine(
         for name, job in jobs.items():
             Path(node.channel(job)).mkdir(exist_ok=True)
             lab.run(*start, f"--name=chk-{name}", *labels(node, job), *END)
-        # podman tells devices by their number, and the lab's have that of /dev/null; a privileged container has every one.
+        # podman reports device numbers, and the lab's are that of /dev/null; a privileged
+        # container has all.
         lab.run(
             *start,
             "--name=chk-other",
@@ -80,7 +81,7 @@ def test_containers_of_an_ended_job_are_removed_from_a_real_engine(
             "other",
         ):  # podman removes none of them when one is missing
             end(lab, command, f"chk-{name}")
-    assert (row.verdict, row.text) == ("warn", "not ours, left alone: container chk-other")
+    assert row.line == "warn: not ours, left alone: container chk-other"
     assert not {"chk-ended", "chk-made"} & set(left) and {"chk-own", "chk-other"} <= set(left)
 
 
@@ -89,7 +90,7 @@ def test_containers_of_an_ended_job_are_removed_from_a_real_engine(
 def test_a_podman_container_whose_monitor_was_killed_with_its_client_is_removed(
     lab: Any, node: Node, podman: str
 ) -> None:
-    """Its processes have ended with its input, but podman believes that it runs, and fails to stop it at the first try."""
+    """Its processes ended with its input, but podman lists it, and fails to stop it at first."""
     job = ended_job()
     Path(node.channel(job)).mkdir(exist_ok=True)
     words = [
@@ -121,8 +122,5 @@ def test_a_podman_container_whose_monitor_was_killed_with_its_client_is_removed(
         left = lab.run(podman, "ps", "--all", "--format", "{{.Names}}").stdout.split()
     finally:
         end(lab, [podman], "chk-orphan")
-    assert (row.verdict, row.text) == (
-        "pass",
-        "removed what an ended job left: container chk-orphan",
-    )
+    assert row.line == "pass: removed what an ended job left: container chk-orphan"
     assert left == []

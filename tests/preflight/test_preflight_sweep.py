@@ -1,4 +1,4 @@
-"""What a killed preflight left is removed by the next one of the same host, and nothing of a living one, or of another host."""
+"""The next preflight of a host removes the folders of killed ones, and no others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from orchestrator.preflight.bundle import PREFIX, _sweep
 
 
-def test_only_what_a_dead_preflight_of_this_host_left_is_swept(tmp_path: Path) -> None:
-    host, dead = os.uname().nodename, 2**22 + 1  # beyond the largest pid (PID_MAX_LIMIT)
+def test_only_folders_of_dead_preflights_of_this_host_are_swept(tmp_path: Path) -> None:
+    host = os.uname().nodename
+    dead = 2**22 + 1  # beyond the largest pid (PID_MAX_LIMIT)
     swept = f"{PREFIX}{host}-{dead}-ab12"
     kept = [
         f"{PREFIX}{host}-{os.getpid()}-ab12",
