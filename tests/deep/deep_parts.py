@@ -46,7 +46,7 @@ class LocalStep:
     """`node deep` of every node, as a step of the loop."""
 
     def __init__(self, commands: dict[str, list[str]], log: Path, env: dict[str, str]) -> None:
-        self.words: deque[tuple[str, str, str]] = deque()
+        self.messages: deque[tuple[str, str, str]] = deque()
         self.log = log
         self._known, self._left = frozenset(commands), dict.fromkeys(commands, b"")
         self.selector = selectors.DefaultSelector()
@@ -70,7 +70,7 @@ class LocalStep:
         return bool(self.selector.get_map())
 
     @property
-    def last_words(self) -> str:
+    def last_text(self) -> str:
         return " ".join(self.log.read_text(errors="replace").splitlines()[-2:])
 
     def send(self, request: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ class LocalStep:
         for key, _ in self.selector.select(max(0.0, seconds)):
             piece = os.read(key.fd, 65536)
             *lines, self._left[key.data] = (self._left[key.data] + piece).split(b"\n")
-            self.words.extend(word for line in lines if (word := parse_word(line, self._known)))
+            self.messages.extend(word for line in lines if (word := parse_word(line, self._known)))
             if not piece:
                 self.selector.unregister(key.fileobj)
                 self.agents[key.data].wait()

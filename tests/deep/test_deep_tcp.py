@@ -176,10 +176,10 @@ def test_a_signal_ends_a_node(bundle: Bundle, tmp_path: Path) -> None:
     step = bundle.start(["n1"])
     try:
         step.wait(LIMIT_S)
-        assert [word for word, _, _ in step.words] == ["deep-ready"]
+        assert [word for word, _, _ in step.messages] == ["deep-ready"]
         step.agents["n1"].terminate()
         step.wait(LIMIT_S)
         assert not step.alive
-        assert [word for word, _, _ in step.words] == ["deep-ready"], "nobody has to be told"
+        assert [word for word, _, _ in step.messages] == ["deep-ready"], "nobody has to be told"
     finally:
         step.kill()

@@ -27,9 +27,9 @@ class VirtualStep:
     """Nodes that answer by a rule, after seconds of a clock that only this test moves."""
 
     def __init__(self, nodes: list[str], answer: Answer) -> None:
-        self.words: deque[tuple[str, str, str]] = deque()
+        self.messages: deque[tuple[str, str, str]] = deque()
         self.now, self.alive, self.closed = 0.0, True, False
-        self.last_words = "srun: error"
+        self.last_text = "srun: error"
         self.sent: list[dict[str, Any]] = []
         self._nodes, self._answer = nodes, answer
         self._coming: list[tuple[float, tuple[str, str, str]]] = []
@@ -52,7 +52,7 @@ class VirtualStep:
         self._coming.sort(key=lambda one: one[0])
         if self._coming and self._coming[0][0] <= deadline:
             self.now, word = self._coming.pop(0)
-            self.words.append(word)
+            self.messages.append(word)
         else:
             self.now = deadline
 

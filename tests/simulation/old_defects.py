@@ -476,8 +476,8 @@ DEFECTS = [
         "a complete set looked lost for good if its storage was full when its last run had ended",
         "make sim, seed 82",
         STORAGE,
-        ('        and state == "complete"\n        and not job.reactor'),
-        ('        and state != "complete"\n        and not job.reactor'),
+        '    while not job.write(state, reason) and state == "complete":\n',
+        '    while not job.write(state, reason) and state != "complete":\n',
         likely=(r"storage is (full|over|read).* at the end of run 3",),
     ),
     one(

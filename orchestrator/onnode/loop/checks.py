@@ -1,4 +1,4 @@
-"""The checks of a group's nodes: what they leave on shared storage, their verdicts, their table."""
+"""The checks of a group's nodes: markers on shared storage, verdicts, and the table of both."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .record import GroupRecord
 
 
 class GroupChecks:
-    """The checks of the nodes of one group.
+    """The checks of one group's nodes.
 
-    A marker is a file that this host leaves on shared storage for the nodes to find; each node
-    leaves one for this host.
+    A marker is a file on shared storage: this host leaves one for the nodes, and each node leaves
+    one for this host.
     """
 
     def __init__(self, job: JobContext, record: GroupRecord, name: str) -> None:
@@ -31,10 +31,10 @@ class GroupChecks:
     def are_wanted(self) -> bool:
         return self._job.settings.preflight_run == 1
 
-    # ---- what the nodes see of shared storage ----
+    # ---- shared storage ----
 
     def leave_marker(self) -> None:
-        """Leave a file on shared storage for the nodes of the next step to find."""
+        """Leave a marker for the nodes of the next step."""
         self._marker = ""
         if not self.are_wanted:
             return
@@ -51,16 +51,16 @@ class GroupChecks:
             job.log(f"WARNING: {cannot}; {consequence}")
 
     def take_marker(self, marker: str, text: str) -> None:
-        """Use the file that somebody else has left."""
+        """Use the marker of another program."""
         self._marker, self._text = marker, text
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the nodes have to know of it."""
+        """Return the variables that name the marker to the nodes."""
         return {"ORCH_MARKER": self._marker, "ORCH_MARKER_TEXT": self._text}
 
     def see_markers(self, nodes: Sequence[str]) -> Flow:
-        """Put on record of which nodes this host does not see the file, within a check's limit."""
+        """Record the nodes whose markers this host does not see within a check's limit."""
         if not self._marker:
             return
         now = self._job.world.now
@@ -70,7 +70,9 @@ class GroupChecks:
         missing = [node for node, row in verdicts.items() if row and row.verdict == "pass"]
         while missing and not self._job.ending:
             with suppress(OSError):
-                self._job.world.files.names(self._job.layout.preflight)  # makes NFS look again
+                self._job.world.files.names(
+                    self._job.layout.preflight
+                )  # NFS reads the folder again
             missing = [node for node in missing if not self._sees(node)]
             if not missing or now() >= deadline:
                 break
@@ -87,21 +89,21 @@ class GroupChecks:
         return text.partition(b"\n")[0].strip() == self._text.encode()
 
     def clear(self) -> None:
-        """Remove what was left on shared storage."""
+        """Remove all markers."""
         if not self._marker:
             return
         files = self._job.world.files
         folder, name = os.path.split(self._marker)
         with suppress(OSError):
-            for found in files.names(folder):
-                if found.startswith(name):
-                    files.remove(os.path.join(folder, found))
+            for marker in files.names(folder):
+                if marker.startswith(name):
+                    files.remove(os.path.join(folder, marker))
         self._marker = ""
 
     # ---- verdicts ----
 
     def judging(self, nodes: Sequence[str]) -> Flow:
-        """Compare the checks of the nodes, and fail those that are not fit."""
+        """Judge the checks of the nodes, and fail unfit nodes."""
         if not self.are_wanted:
             return
         yield from self.see_markers(nodes)
@@ -120,7 +122,7 @@ class GroupChecks:
             self._record.fail(node, "check", reason)
 
     def take_deep(self, node: str, verdict: Sequence[str], ms: int) -> Check:
-        """Take in the verdict, text and remedy of the bandwidth test of a node."""
+        """Record the verdict, text and remedy of a node's bandwidth test."""
         check = Check("deep", verdict[0], ms, verdict[1], verdict[2])
         detail = (check.name, check.verdict, str(check.ms), check.text, check.remedy)
         self._record.note("deep", node, UNIT.join(detail))
@@ -128,7 +130,7 @@ class GroupChecks:
         return check
 
     def take_failure(self, node: str, kind: str, reason: str) -> None:
-        """Take in why a node was set aside."""
+        """Add the reason why a node was excluded."""
         names: Mapping[str, str] = {"check": "verdict", "tunables": "tunables"}
         self._keep(node, Check(names.get(kind, "container"), "fail", 0, reason))
 
@@ -136,16 +138,16 @@ class GroupChecks:
         self._job.rows.setdefault(node, {})[check.name] = check
 
     def write(self) -> None:
-        """Write the rows of all nodes of the job, for the report and for people."""
+        """Write the rows of all nodes of the job."""
         job = self._job
         if not job.rows:
             return
         try:
             job.world.files.make_folder(job.layout.preflight, exist_ok=True)
             rows = [
-                Row(node, *vars(row).values())
-                for node, own in job.rows.items()
-                for row in own.values()
+                Row(node, *vars(check).values())
+                for node, checks in job.rows.items()
+                for check in checks.values()
             ]
             path = job.layout.checks(job.job_id)
             replace_file(path, table(rows).encode(), sync=False, files=job.world.files)

@@ -1,4 +1,4 @@
-"""The deep step on the batch host: has the nodes measure what search.py wants, and writes their table."""
+"""The bandwidth test on the batch host: the nodes measure the rounds that search.py asks for."""
 
 from __future__ import annotations
 
@@ -17,28 +17,26 @@ from .nodes import node_command
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]
-"""Takes the word of a node, the node and the fields; whether that is its answer."""
+"""Takes a message, its node and its fields; returns whether it is the node's answer."""
 NUMBERS = {"deep-ready": (0, 1, 3, 4), "deep": (3, 4, 5, 6, 7)}
-"""Which fields of a word must be numbers."""
+"""Message -> indices of its numeric fields."""
 
 
 class DeepStep:
-    """A step as the search wants it: one process on each of `nodes`, their words in a queue."""
+    """One process on each of `nodes`, with their messages in a queue."""
 
     def __init__(self, job: JobContext, nodes: Sequence[str]) -> None:
-        self.words: deque[tuple[str, str, str]] = deque()
-        self.last_words = ""
+        self.messages: deque[tuple[str, str, str]] = deque()
+        self.last_text = ""
         self._known = frozenset(nodes)
-        own = {
+        environment = {
+            **job.environment,
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,
             "MASTER_ADDR": nodes[0],
+            "ORCH_DEEP_PEERS": " ".join(nodes[:2]) if job.scheduler.spans_hosts else "",
         }
-        own["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.spans_hosts else ""
-        argv, environment = (
-            node_command(job.settings.python, job.bundle, "deep"),
-            {**job.environment, **own},
-        )
+        argv = node_command(job.settings.python, job.bundle, "deep")
         tasks = job.scheduler.in_step(nodes)
         commands = job.scheduler.commands(tasks, argv)
         self.step = job.world.start(
@@ -47,12 +45,12 @@ class DeepStep:
         self.send, self.close = self.step.send, self.step.end_input
 
     def _take(self, sender: str, line: bytes) -> None:
-        word = parse_word(line, self._known)
-        if word is not None and word[1] == sender:  # nobody is believed about another node
-            self.words.append(word)
+        message = parse_word(line, self._known)
+        if message is not None and message[1] == sender:  # a node reports about itself alone
+            self.messages.append(message)
 
     def _complain(self, sender: str, line: bytes) -> None:
-        self.last_words = (self.last_words + " " + line.decode("utf-8", "replace"))[-400:].strip()
+        self.last_text = (self.last_text + " " + line.decode("utf-8", "replace"))[-400:].strip()
 
     @property
     def alive(self) -> bool:
@@ -60,7 +58,7 @@ class DeepStep:
 
 
 def measure(job: JobContext, nodes: Sequence[str], table: Path | None = None) -> Flow:
-    """Measure the bandwidth between `nodes` in a step of its own; the DeepVerdict."""
+    """Measure the bandwidth between `nodes` in a step of its own. Value: the DeepVerdict."""
     step, search = DeepStep(job, nodes), Search(list(nodes), job.settings)
     table = table or job.layout.bandwidth(job.job_id)
     try:
@@ -78,20 +76,22 @@ def deep_step(
     world: World = THIS,
     ended: Callable[[], bool] = lambda: False,
 ) -> Generator[float, None, DeepVerdict]:
-    """Measure until the search is over, and return its verdict. Yields times of World.now.
+    """Measure until the search is over. Value: its verdict. Yields times of World.now.
 
-    It wants to be resumed when a word came, when the step or the set ended, and at that time. On return the input of the step is
-    closed and its nodes had ten seconds to let go; where `step.alive` is still true they have to be ended by force.
+    It is to be resumed after a message, at the end of the step or the set, and at the yielded time.
+    On return the input of the step is closed and its nodes had ten seconds to end. If `step.alive`
+    is still true, they have to be killed.
     """
     clock = world.now
-    began, driver = clock(), _Driver(step, search, table, world, ended)
+    began = clock()
+    driver = _Driver(step, search, table, world, ended)
     try:
         world.files.make_folder(table.parent, parents=True, exist_ok=True)
         world.files.write(table, b"round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote\n")
     except OSError as error:
         verdict = search.skipped(f"cannot write to {table.parent}: {error.strerror}")
     else:
-        yield from driver.hear_ready()
+        yield from driver.await_ready()
         deadline = began + _given("BUDGET_S", 900)
         while step.alive and not ended() and clock() < deadline and (wanted := search.next_round()):
             yield from driver.measure(wanted)
@@ -99,7 +99,7 @@ def deep_step(
     step.close()
     deadline = clock() + 10
     while step.alive and clock() < deadline:
-        step.words.clear()
+        step.messages.clear()
         yield deadline
     return replace(verdict, ms=round((clock() - began) * 1000))
 
@@ -119,61 +119,57 @@ class _Driver:
         self.torch_port: dict[str, int] = {}
         self.id = 0
 
-    def hear(self, nodes: Iterable[str], seconds: int, late: str, cut: str, take: Take) -> Moments:
-        """Let `take` have what `nodes` say until each has answered. Who does not in time is lost: `late`, or step ended (`cut`).
+    def collect(
+        self, nodes: Iterable[str], seconds: int, late: str, cut: str, take: Take
+    ) -> Moments:
+        """Pass messages of `nodes` to `take` until each has answered.
 
-        An image may print what it likes when it starts, so only what makes sense is taken. `failed` answers everything.
+        Nodes without an answer in time are lost: they are `late`, or the step ended (`cut`). Images
+        may print anything at their start, so only valid messages count. `failed` answers all.
         """
         deadline, missing = self.clock() + seconds, list(nodes)
         while missing and not self.ended():
-            if self.step.words:
-                word, node, detail = self.step.words.popleft()
+            if self.step.messages:
+                word, node, detail = self.step.messages.popleft()
                 fields = detail.split(UNIT)
                 if word == "failed" and node in self.search.nodes:
-                    self.search.lost(
-                        node, clean(" ".join(fields[1:] or fields), 900).replace(UNIT, " ")
-                    )
-                if (
-                    node in missing
-                    and (word == "failed" or _makes_sense(word, fields))
-                    and take(word, node, fields)
-                ):
+                    reason = clean(" ".join(fields[1:] or fields), 900).replace(UNIT, " ")
+                    self.search.lost(node, reason)
+                counts = node in missing and (word == "failed" or _is_valid(word, fields))
+                if counts and take(word, node, fields):
                     missing.remove(node)
             elif self.step.alive and self.clock() < deadline:
                 yield deadline
             else:
-                end = clean(self.step.last_words, 300).replace(UNIT, " ")
+                reason = f"{late} within {seconds} s"
+                if not self.step.alive:
+                    end = clean(self.step.last_text, 300).replace(UNIT, " ")
+                    reason = f"{cut}: {end}"
                 for node in missing:
-                    self.search.lost(
-                        node, f"{late} within {seconds} s" if self.step.alive else f"{cut}: {end}"
-                    )
+                    self.search.lost(node, reason)
                     take("failed", node, [])
                 return
 
-    def hear_ready(self) -> Moments:
-        """Wait until every node has said what it can measure with."""
+    def await_ready(self) -> Moments:
+        """Wait until every node has reported its means of measurement."""
         seconds = _given("START_S", 120) + self.search.settings.container_start_s
         late, cut = "no word from its measuring container", "the step ended before a word of it"
-        yield from self.hear(self.search.nodes, seconds, late, cut, self.take_ready)
+        yield from self.collect(self.search.nodes, seconds, late, cut, self.take_ready)
 
     def take_ready(self, word: str, node: str, fields: list[str]) -> bool:
         if word == "deep-ready":
             self.search.ready(node, int(fields[0]), fields[1] == "1")
-            self.address[node], self.tcp_port[node], self.torch_port[node] = (
-                fields[2],
-                int(fields[3]),
-                int(fields[4]),
-            )
+            self.address[node] = fields[2]
+            self.tcp_port[node] = int(fields[3])
+            self.torch_port[node] = int(fields[4])
         return word != "deep"
 
     def measure(self, wanted: Round) -> Moments:
-        """Measure all groups of a round at the same time, and tell the search."""
-        self.id, self.wanted, self.results = (
-            self.id + 1,
-            wanted,
-            [GroupResult() for _ in wanted.groups],
-        )
-        # Which of the groups a node is in.
+        """Measure all groups of a round at the same time, and pass the results to the search."""
+        self.id += 1
+        self.wanted = wanted
+        self.results = [GroupResult() for _ in wanted.groups]
+        # Node -> index of its group.
         self.place = {node: index for index, group in enumerate(wanted.groups) for node in group}
         # RCCL's first meeting over many nodes takes tens of seconds.
         limit = _given("LIMIT_S", 120)
@@ -190,16 +186,16 @@ class _Driver:
             "groups": groups,
         }
         self.step.send({**request, "bytes": _given("BYTES", 512 << 20)})
-        # The nodes keep the limit of a measurement themselves; what comes on top of it is for nodes that are gone.
+        # Nodes keep the limit of a measurement themselves; GRACE_S is for nodes that are gone.
         seconds = limit + _given("GRACE_S", 15)
         late, cut = "no answer to a measurement", "the step ended in the middle of a measurement"
-        yield from self.hear(self.place, seconds, late, cut, self.take_answer)
+        yield from self.collect(self.place, seconds, late, cut, self.take_answer)
         if not self.ended():
             self.record()
             self.search.take(self.results)
 
     def take_answer(self, word: str, node: str, fields: list[str]) -> bool:
-        """Take a node's answer. The first node of a group tells its bandwidth."""
+        """Take a node's answer. The first node of a group reports its bandwidth."""
         index = self.place[node]
         if word == "failed":
             self.give_up(index, f"{node}: {self.search.silent[node]}")
@@ -216,25 +212,33 @@ class _Driver:
         return True
 
     def give_up(self, index: int, reason: str) -> None:
-        """Give a group up: the first reason counts, and the rest of the group need not wait for its limit."""
+        """Give a group up: the first reason counts, and its other nodes stop waiting."""
         if not self.results[index].why:
             self.results[index] = replace(self.results[index], why=reason)
             self.step.send({"do": "cancel", "id": self.id, "nodes": self.wanted.groups[index]})
 
     def record(self) -> None:
-        lines = (
-            f"{self.wanted.name}\t{','.join(group)}\t{self.wanted.way}\t{one.bytes}\t{one.microseconds / 1e6:.6f}\t"
-            f"{one.mbps / 1000:.3f}\t{one.wrong}\t{one.why}\n"
-            for group, one in zip(self.wanted.groups, self.results)
-        )
+        lines = []
+        for group, result in zip(self.wanted.groups, self.results):
+            cells = (
+                self.wanted.name,
+                ",".join(group),
+                self.wanted.way,
+                str(result.bytes),
+                f"{result.microseconds / 1e6:.6f}",
+                f"{result.mbps / 1000:.3f}",
+                str(result.wrong),
+                result.why,
+            )
+            lines.append("\t".join(cells) + "\n")
         try:
             self.files.append(self.table, "".join(lines).encode())
-        except OSError:  # a full disk does not change what was measured
+        except OSError:  # a full disk does not change the results
             pass
 
 
-def _makes_sense(word: str, fields: list[str]) -> bool:
-    """Whether a line is whole, and what must be numbers are."""
+def _is_valid(word: str, fields: list[str]) -> bool:
+    """Return whether all fields are there, and the numeric ones are numbers."""
     places = NUMBERS.get(word, ())
     if not places or len(fields) <= places[-1]:
         return False

@@ -1,7 +1,7 @@
-"""The batch host as the loop's world: processes on nodes, signals, and the programs that it starts here.
+"""The batch host as the loop's world: processes on nodes, signals, and local programs.
 
-Everything that the flows ask of their surroundings is a method of BatchHost. The simulated one has the same methods
-(orchestrator/simulation/host.py), so nothing else in this folder touches a clock, a file or a process.
+Flows reach their surroundings through BatchHost alone. The simulated one has the same methods
+(orchestrator/simulation/host.py), so no other module here touches a clock, a file or a process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Reactor(Waiting):
-    """Resumes flows when something happened. `signalled` is called in the main flow after signals came."""
+    """Resumes flows after events. `signalled` is called in the main flow after signals."""
 
     def __init__(self, signalled: Callable[[], object] = lambda: None) -> None:
         super().__init__()
@@ -36,11 +36,11 @@ class Reactor(Waiting):
         self._awake = False
 
     def wake(self) -> None:
-        """Resume the flows at once: something has changed that another flow may wait for."""
+        """Resume the flows at once: one may wait for a change that was made."""
         self._awake = True
 
     def pump(self, until: float) -> None:
-        """Wait until something can be read, a signal came, or `until` (World.now), and take in all there is."""
+        """Wait for input, a signal, or `until` (World.now), and take in all that came."""
         until, self._awake = 0.0 if self._awake else until, False
         self.serve(until)
         if self.signals:
@@ -48,36 +48,40 @@ class Reactor(Waiting):
 
 
 class JobStep(Protocol):
-    """One process on each of `nodes`, for as long as its input is open. Every BEAT_S it gives each of them a BEAT (beat.py)."""
+    """One process on each of `nodes`, as long as its input is open.
+
+    Each gets a BEAT every BEAT_S (beat.py).
+    """
 
     nodes: tuple[str, ...]
 
     @property
     def alive(self) -> bool:
-        """Whether one of the processes runs, or something they wrote has not been taken in yet."""
+        """Return whether a process runs, or some of its output has not been taken in yet."""
 
     @property
     def running(self) -> bool: ...
 
     def ended_nodes(self) -> list[str]:
-        """Return the nodes whose own process is known to have ended, and whose last line has been taken in."""
+        """Return the nodes whose process has ended and whose last line has been taken in."""
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Give every node one line. A node that does not read any more is left alone: its silence shows."""
+        """Send every node one line. A node that no longer reads is ignored: its silence shows."""
 
     def end_input(self) -> None:
-        """Have all nodes let go."""
+        """End the input of all nodes, which then release everything and end."""
 
     def signal(self, number: int) -> None: ...
 
     def kill(self) -> None:
-        """End by force all that still runs."""
+        """Kill all remaining processes."""
 
 
 class NodeStep:
-    """A JobStep of real processes: one process for each of `nodes`, or one command for all (see Senders).
+    """A JobStep of real processes: one for each of `nodes`, or one for all (see Senders).
 
-    `take` gets each line that a node writes, `complain` each that a node, or the step itself (""), writes to standard error.
+    `take` gets each line of a node, `complain` each line on the standard error of a node or of the
+    step itself ("").
     """
 
     def __init__(
@@ -128,13 +132,13 @@ class NodeStep:
         return receive
 
     def _beat(self) -> None:
-        """Send the beat; whatever a flow waits for, its reactor does this in time."""
+        """Send the beat, whatever the flows wait for."""
         self.send(BEAT)
         self._reactor.after(self._timer, BEAT_S, self._beat)
 
     @property
     def alive(self) -> bool:
-        """Whether one of the processes runs, or something they wrote has not been taken in yet."""
+        """Return whether a process runs, or some of its output has not been taken in yet."""
         return self.running or any(lines.open for lines in self._outputs)
 
     @property
@@ -142,7 +146,10 @@ class NodeStep:
         return any(process.poll() is None for process in self.processes)
 
     def ended_nodes(self) -> list[str]:
-        """Return the nodes whose own process has ended, if each has one, and whose last line has been taken in."""
+        """Return the nodes whose process has ended and whose last line has been taken in.
+
+        [] if one process is for all nodes.
+        """
         if len(self.processes) != len(self.nodes):
             return []
         each = zip(self.nodes, self.processes, self._outputs[::2])
@@ -151,7 +158,7 @@ class NodeStep:
         ]
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Give every node one line. A node that does not read any more is left alone: its silence shows."""
+        """Send every node one line. A node that no longer reads is ignored: its silence shows."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         for process in self.processes:
             stream = process.stdin
@@ -165,7 +172,7 @@ class NodeStep:
                 stream.close()
 
     def end_input(self) -> None:
-        """Have all nodes let go."""
+        """End the input of all nodes, which then release everything and end."""
         self._reactor.cancel(self._timer)
         for process in self.processes:
             if process.stdin is not None and not process.stdin.closed:
@@ -178,7 +185,7 @@ class NodeStep:
                     process.send_signal(number)
 
     def kill(self) -> None:
-        """End by force all that still runs, with all that is in its session, and close the pipes."""
+        """Kill all remaining processes with their sessions, and close the pipes."""
         self.end_input()
         for process in self.processes:
             end_session(process)
@@ -188,10 +195,10 @@ class NodeStep:
 
 
 class Program:
-    """A program that the loop started and does not wait for. Raises OSError if it cannot start."""
+    """A program that runs in parallel to the loop. Raises OSError if it cannot start."""
 
     def __init__(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> None:
-        """`given` is its standard input: a few kilobytes, which a pipe takes at once."""
+        """`given`: its standard input, at most a few kilobytes, which a pipe takes at once."""
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -204,7 +211,7 @@ class Program:
                 stream.write(given)
 
     def finish(self, seconds: float) -> None:
-        """Wait for its end; after so many seconds end it by force, with all that is in its session."""
+        """Wait for its end; after `seconds` kill it with its session."""
         try:
             self._process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
@@ -221,14 +228,15 @@ class BatchHost(World):
         self._reactor: Reactor | None = None
 
     def reactor(self, signalled: Callable[[], object]) -> Reactor:
-        """Take over signals and children of this process; see Reactor."""
+        """Return a Reactor, which takes over signals and children of this process."""
         self._reactor = Reactor(signalled)
         return self._reactor
 
     def run(self, flow: Generator[float, None, T]) -> T:
-        """Resume `flow` until it returns; its value. Before there is a reactor nothing but time can resume it.
+        """Resume `flow` until it returns, and return its value.
 
-        What is raised while it waits is raised in it: it has a set to close.
+        Before there is a reactor only time resumes it. Exceptions during a wait are raised in the
+        flow, because it has a set to close.
         """
         try:
             until = next(flow)
@@ -257,11 +265,11 @@ class BatchHost(World):
         take: Take,
         complain: Take,
     ) -> JobStep:
-        """Start one process on each of `nodes`, which are in step order (Nodes.in_step); see NodeStep. Raises OSError."""
+        """Start one process on each of `nodes` in step order (Nodes.in_step). Raises OSError."""
         return NodeStep(reactor, nodes, commands, environment, take, complain)
 
     def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Program:
-        """Start a program here; see Program. Raises OSError."""
+        """Start a Program on this host. Raises OSError."""
         return Program(argv, given, environment)
 
     def settings(self, bundle: Path) -> Settings:
@@ -269,15 +277,18 @@ class BatchHost(World):
         return settings_file.load(bundle)
 
     def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
-        """Return the environment of the runs, and the variables in it that are new in each job. Raises SettingsError."""
+        """Return the environment of the runs, and its variables that differ in each job.
+
+        Raises SettingsError.
+        """
         return settings_file.config(bundle, settings, nexp)
 
     def share(self, group: str) -> None:
-        """Have all that is written from now on be readable, or writable, as a set of `group` wants it."""
+        """Set the umask to that of a set shared with `group`."""
         self.umask(umask_for(group, self.umask(0o077)))
 
     def forget(self, name: str) -> str:
-        """Take a variable out of the environment of this process and of all that it starts; its value, or ""."""
+        """Remove a variable from the environment of this process and its children; return its value."""
         os.environ.pop(name, None)
         return self.environment.pop(name, "")
 

@@ -1,7 +1,7 @@
-"""Telling people how a set goes: a command, a mail, a webhook (docs/notify.md).
+"""Notifications about a set: a command, a mail, a webhook (docs/notify.md).
 
-Each of them is a process of its own (notify.py), which gets the message and the secret address on its standard input. The
-loop continues meanwhile; at its end it waits for the rest, for a time.
+Each is a process of its own (notify.py), which gets the message and the secret address on its
+standard input. The loop continues meanwhile; at its end it waits for the remaining ones, for a time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..set.folder import Folder
 from .host import BatchHost, Program
 
 GRACE_S = 2.0
-"""Beyond its own limit, before a process is ended by force."""
+"""Time beyond its own limit before a process is killed."""
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")
-_WORDS = {
+_PREDICATES = {
     "complete": "is complete",
     "paused": "waits for `orchestrator resume`",
     "failed": "has failed",
@@ -31,92 +31,74 @@ _WORDS = {
 
 
 class Notices:
-    """Who is notified, and of what by this job. The webhook's address is taken out of the environment of all others."""
+    """The notifications of one job.
+
+    The webhook's address is removed from the environment of all other processes.
+    """
 
     def __init__(
         self, bundle: Path, settings: Settings, folder: Folder, job_id: str, world: BatchHost
     ) -> None:
-        self._lib, self._settings, self._folder, self._job_id = (
-            bundle / "lib",
-            settings,
-            folder,
-            job_id,
-        )
-        self._world = world
+        self._lib, self._settings, self._folder = bundle / "lib", settings, folder
+        self._job_id, self._world = job_id, world
         name = settings.notify_webhook
         self._address = world.forget(name) if name else ""
-        wanted = {
+        targets = {
             "command": settings.notify_command,
             "mail": settings.notify_mail,
             "webhook": self._address,
         }
-        self._channels = [channel for channel, to in wanted.items() if to]
+        self._channels = [channel for channel, target in targets.items() if target]
         if name and not self._address:
-            world.log(
-                f"notify: {name} is not set in the job's environment, so nothing goes to the webhook"
-            )
-        self._required = (
-            _required(bundle, settings, folder.record.nexp, world.files) if self._channels else 0
-        )
-        self._before = self._counted() if self._channels else (0, 0)
-        self._told: list[str] = []
-        self._going: dict[str, tuple[Program, float]] = {}
+            consequence = "so nothing goes to the webhook"
+            world.log(f"notify: {name} is not set in the job's environment, {consequence}")
+        self._required, self._before = 0, (0, 0)
+        if self._channels:
+            self._required = _required(bundle, settings, folder.record.nexp, world.files)
+            self._before = self._counts()
+        self._sent: list[str] = []
+        self._running: dict[str, tuple[Program, float]] = {}
+        """Channel -> its process, and when that is killed (World.now)."""
 
     def check(self, state: str, reason: str = "") -> dict[str, Any] | None:
-        """Tell what is due in a job of this `state`; return the decision and what it was made from, None where nothing is due."""
+        """Send what is due in a job of this `state`.
+
+        Return the decision and its facts; None if nothing is due.
+        """
         if not self._channels or not self._folder.is_mine:
             return None
-        converged, missed = self._counted()
+        converged, missed = self._counts()
         counts = SetCounts(
-            state, self._required, converged, missed, self._before, tuple(self._told)
+            state, self._required, converged, missed, self._before, tuple(self._sent)
         )
-        found = due(counts)
-        self._told += found
-        for event in found:
+        events = due(counts)
+        self._sent += events
+        for event in events:
             if event in self._settings.notify_events:
                 self._send(event, counts, reason)
-        return {"counts": vars(counts), "due": found} if found else None
+        return {"counts": vars(counts), "due": events} if events else None
 
     def finish(self) -> None:
-        """Wait until everybody is told, or their time is over."""
+        """Wait until all notifications are sent, or their time is over."""
         for channel in self._channels:
             self._await(channel)
 
     def _await(self, channel: str) -> None:
-        if channel not in self._going:
+        if channel not in self._running:
             return
-        program, deadline = self._going.pop(channel)
+        program, deadline = self._running.pop(channel)
         program.finish(deadline - self._world.now())
 
-    def _counted(self) -> tuple[int, int]:
+    def _counts(self) -> tuple[int, int]:
         """Return how many runs have converged, and how many have missed the target."""
         states = [self._folder.run_state(run) for run in range(1, self._folder.record.nexp + 1)]
-        outcomes = [one.outcome for one in states if one is not None and one.done]
+        outcomes = [state.outcome for state in states if state is not None and state.done]
         return outcomes.count("success"), outcomes.count("not_converged")
 
     def _send(self, event: str, counts: SetCounts, reason: str) -> None:
-        settings, record = self._settings, self._folder.record
-        done = counts.converged + counts.missed
-        text = f"{record.set_id} {_WORDS[event]}: {done} of {record.nexp} runs are done"
-        text += f", {counts.missed} without reaching the target" if counts.missed else ""
-        message = {
-            "schema": 1,
-            "event": event,
-            "text": text + (f" ({clean(reason, 600)})" if reason else ""),
-            "set": str(self._folder.layout.root),
-            "set_id": record.set_id,
-            "system": record.system,
-            "workload": record.workload,
-            "job_id": self._job_id,
-            "state": counts.state,
-            "reason": clean(reason, 600),
-            "nexp": record.nexp,
-            "converged": counts.converged,
-            "missed": counts.missed,
-            "time_ms": self._world.wall_ms(),
-        }
+        settings = self._settings
         order = {
-            "message": message,
+            "message": self._message(event, counts, clean(reason, 600)),
             "command": settings.notify_command,
             "mail": settings.notify_mail,
             "address": self._address,
@@ -125,10 +107,33 @@ class Notices:
         for channel in self._channels:
             self._start(channel, json.dumps(order).encode())
 
+    def _message(self, event: str, counts: SetCounts, reason: str) -> dict[str, Any]:
+        record = self._folder.record
+        done = counts.converged + counts.missed
+        text = f"{record.set_id} {_PREDICATES[event]}: {done} of {record.nexp} runs are done"
+        if counts.missed:
+            text += f", {counts.missed} without reaching the target"
+        if reason:
+            text += f" ({reason})"
+        return {
+            "schema": 1,
+            "event": event,
+            "text": text,
+            "set": str(self._folder.layout.root),
+            "set_id": record.set_id,
+            "system": record.system,
+            "workload": record.workload,
+            "job_id": self._job_id,
+            "state": counts.state,
+            "reason": reason,
+            "nexp": record.nexp,
+            "converged": counts.converged,
+            "missed": counts.missed,
+            "time_ms": self._world.wall_ms(),
+        }
+
     def _start(self, channel: str, order: bytes) -> None:
-        self._await(
-            channel
-        )  # one after the other; only the end of a job can come so soon after a score
+        self._await(channel)  # only the end of a job can follow a score so soon
         argv = [sys.executable, "-I", "-S", "-B", str(self._lib), "notify", channel]
         env = {name: value for name, value in self._world.environment.items() if name in _KEPT}
         try:
@@ -136,14 +141,15 @@ class Notices:
         except OSError as error:
             self._world.log(f"notify: {channel}: {error.strerror}")
             return
-        self._going[channel] = program, self._world.now() + self._settings.notify_seconds + GRACE_S
+        deadline = self._world.now() + self._settings.notify_seconds + GRACE_S
+        self._running[channel] = program, deadline
 
 
 def _required(bundle: Path, settings: Settings, nexp: int, files: Files) -> int:
-    """Return how many runs a score needs; by a workload's own rules all that were planned."""
+    """Return how many runs a score needs; by a workload's own rules, all planned ones."""
     try:
-        told = parse(files.read_bytes(bundle / "workload.json")).get("runs_required")
+        number = parse(files.read_bytes(bundle / "workload.json")).get("runs_required")
     except (OSError, ValueError, AttributeError):
-        told = None
-    required = told if isinstance(told, int) else 1
+        number = None
+    required = number if isinstance(number, int) else 1
     return max(required, nexp) if settings.ruleset == "own" else required

@@ -1,4 +1,4 @@
-"""preflight.sh: the checks of nodes without a run. Its words, one step over the nodes, and what it prints."""
+"""preflight.sh: checks of nodes without a run. Its options, one step on the nodes, its output."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from .group import Group
 from .host import BatchHost
 from .slurm import allocation_or_host, named_node
 
-FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
+FIT, UNFIT, USAGE_ERROR, NOT_RUN = 0, 1, 2, 3
 OPTIONS = "--deep, --nodes A,B, --tsv FILE, --exclude-file FILE, --judge, --json"
+_FLAGS = {"--deep": "deep", "--json": "as_json", "--judge": "judge"}
+_VALUES = {"--nodes": "nodes", "--tsv": "tsv", "--exclude-file": "exclude_file"}
 
 
 @dataclass
 class CheckOptions:
-    """The command line."""
+    """The options of preflight.sh."""
 
     deep: bool = False
     as_json: bool = False
@@ -40,7 +42,7 @@ class CheckOptions:
 
 
 class NotRun(Exception):
-    """The checks cannot run; with the exit status."""
+    """The checks cannot run. `status`: the exit status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -48,84 +50,85 @@ class NotRun(Exception):
 
 
 def main(bundle: Path, *argv: str) -> int:
-    """Check nodes and print the verdicts; the exit status."""
+    """Check nodes and print the verdicts; return the exit status."""
     world = BatchHost()
     try:
-        words = _words(argv)
-        return Preflight(bundle, words, world).work()
+        return Preflight(bundle, _parse(argv), world).work()
     except NotRun as error:
         world.log(f"preflight.sh: {error}")
         return error.status
     except (SettingsError, LookupError) as error:
         world.log(f"preflight.sh: {error}")
-        return WRONG_WORDS if "must be a number" in str(error) else NOT_RUN
+        return USAGE_ERROR if "must be a number" in str(error) else NOT_RUN
     except OSError as error:
         world.log(f"preflight.sh: cannot write {error.filename}: {error.strerror}")
         return NOT_RUN
 
 
-def _words(argv: Sequence[str]) -> CheckOptions:
-    words, rest = CheckOptions(), list(argv)
+def _parse(argv: Sequence[str]) -> CheckOptions:
+    """Return the options of a command line. Raises NotRun."""
+    options, rest = CheckOptions(), list(argv)
     while rest:
-        one = rest.pop(0)
-        if one in ("--deep", "--json", "--judge"):
-            setattr(words, {"--json": "as_json"}.get(one, one[2:]), True)
-        elif one in ("--nodes", "--tsv", "--exclude-file"):
-            if not rest or not rest[0]:
-                raise NotRun(WRONG_WORDS, f"{one} needs a value")
-            value = rest.pop(0)
-            setattr(
-                words, one[2:].replace("-", "_"), value.split(",") if one == "--nodes" else value
-            )
-        else:
-            raise NotRun(WRONG_WORDS, f"unknown word '{one}' ({OPTIONS})")
-    if words.judge and not words.nodes:
-        raise NotRun(WRONG_WORDS, "--judge needs --nodes")
-    if words.judge and words.deep:
-        raise NotRun(WRONG_WORDS, "--deep starts steps of its own and cannot go with --judge")
-    return words
+        name = rest.pop(0)
+        if name not in _FLAGS and name not in _VALUES:
+            raise NotRun(USAGE_ERROR, f"unknown word '{name}' ({OPTIONS})")
+        if name in _FLAGS:
+            setattr(options, _FLAGS[name], True)
+            continue
+        value = rest.pop(0) if rest else ""
+        if not value:
+            raise NotRun(USAGE_ERROR, f"{name} needs a value")
+        setattr(options, _VALUES[name], value.split(",") if name == "--nodes" else value)
+    if options.judge and not options.nodes:
+        raise NotRun(USAGE_ERROR, "--judge needs --nodes")
+    if options.judge and options.deep:
+        raise NotRun(USAGE_ERROR, "--deep starts steps of its own and cannot go with --judge")
+    return options
 
 
 class Preflight(JobContext):
-    """Asks nodes: nothing is changed on them, and nothing stays."""
+    """The checks of nodes: they change nothing there, and leave nothing behind."""
 
-    def __init__(self, bundle: Path, words: CheckOptions, world: BatchHost) -> None:
-        settings, named = world.settings(bundle), world.environment.get("ORCH_SET_DIR", "")
+    def __init__(self, bundle: Path, options: CheckOptions, world: BatchHost) -> None:
+        settings = world.settings(bundle)
+        named = world.environment.get("ORCH_SET_DIR", "")
         folder = f".preflight-{world.host.split('.')[0]}-{world.pid}-{world.token(2)}"
         layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
-        # No container is started here: the checks' own limit is enough, and some time for the step.
+        # No container is started: the limit of the checks, and time for the step, are enough.
         limit_s = 2 * settings.preflight_check_s
-        check_parts(bundle, settings, deep=words.deep)
+        check_parts(bundle, settings, deep=options.deep)
         settings = dataclasses.replace(
             settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0
         )
         super().__init__(bundle, settings, layout, world)
-        self.options, self.made = words, not named
+        self.options, self.made = options, not named
         self.job_id = world.environment.get("ORCH_JOB_ID") or "preflight"
         self.untried: dict[str, str] = {}
         self.given: list[str] = []
         self.summary = ""
 
     def work(self) -> int:
-        """Ask, judge, print; the exit status. Raises NotRun, OSError, SettingsError, LookupError."""
+        """Check, judge and print; return the exit status.
+
+        Raises NotRun, OSError, SettingsError, LookupError.
+        """
         files = self.world.files
         try:
             try:
                 files.make_folder(self.layout.nodes, parents=True, exist_ok=True)
                 files.make_folder(self.layout.preflight, exist_ok=True)
             except OSError as error:
-                words = f"cannot write to {self.layout.root}; is the log directory there, and on shared storage?"
-                raise NotRun(NOT_RUN, words) from error
+                question = "is the log directory there, and on shared storage?"
+                problem = f"cannot write to {self.layout.root}; {question}"
+                raise NotRun(NOT_RUN, problem) from error
             verdicts = self.world.run(self._verdicts())
             if self.ending:
                 raise NotRun(NOT_RUN, "ended by a signal")
             self._write(verdicts)
-            print(
-                json.dumps(verdicts.to_json())
-                if self.options.as_json
-                else plain_table(verdicts, self.summary),
-                flush=True,
-            )
+            if self.options.as_json:
+                print(json.dumps(verdicts.to_json()), flush=True)
+            else:
+                print(plain_table(verdicts, self.summary), flush=True)
             return FIT if verdicts.fit and verdicts.nodes else UNFIT
         finally:
             if self.made:
@@ -139,12 +142,12 @@ class Preflight(JobContext):
             records.write_bytes(self.options.exclude_file, text.encode(), sync=False)
 
     def _verdicts(self) -> Flow:
-        """Ask the nodes, or hear what others asked; the Verdicts."""
+        """Check the nodes, or read their replies to the controller. Value: the Verdicts."""
         if self.options.judge:
             self.given = self.options.nodes
             group = self._group(self.given)
             self._marker_of_caller(group)
-            yield from self._hear_lines(group)
+            yield from self._read_replies(group)
         else:
             nodes = self._nodes()
             group = self._group(nodes)
@@ -161,7 +164,7 @@ class Preflight(JobContext):
         return group
 
     def _nodes(self) -> list[str]:
-        """Return the nodes to ask; the others that were given are in `untried`."""
+        """Return the nodes to check; the other given ones are in `untried`."""
         settings = self.settings
         # One host is one node, whatever the system has.
         one_host = settings.engine != "none" or settings.nnodes == 1
@@ -187,17 +190,17 @@ class Preflight(JobContext):
         yield from group.release()
 
     def _marker_of_caller(self, group: Group) -> None:
-        own = self.environment
-        group.checks.take_marker(own.get("ORCH_MARKER", ""), own.get("ORCH_MARKER_TEXT", ""))
+        get = self.environment.get
+        group.checks.take_marker(get("ORCH_MARKER", ""), get("ORCH_MARKER_TEXT", ""))
 
-    def _hear_lines(self, group: Group) -> Flow:
-        """Read from standard input what the nodes sent to the controller."""
+    def _read_replies(self, group: Group) -> Flow:
+        """Read the nodes' messages to the controller from standard input."""
         # This process may start after the nodes have answered.
         asked_ms = number(self.environment.get("ORCH_ASKED_MS", ""))
         group.step.set_start(asked_ms or self.world.wall_ms())
 
         def take(line: bytes) -> None:
-            # The controller, which asked each node, has dropped every line that names another node.
+            # The controller asked each node, and dropped lines that name another one.
             group.step.take(named_node(line), line)
 
         lines = Lines(self.reactor, sys.stdin.fileno(), take)
@@ -208,19 +211,18 @@ class Preflight(JobContext):
         reports = group.cluster.reports
         untested = dict(self.untried)
         for node in self.given:
-            if node not in untested and (
-                node not in reports or "checked" not in reports[node].messages
-            ):
+            answered = node in reports and "checked" in reports[node].messages
+            if not answered and node not in untested:
                 untested[node] = group.cluster.failed.get(node, ("", "no answer"))[1]
         yield from group.checks.see_markers([node for node in self.given if node not in untested])
         verdicts = judge_preflight(self.given, reports, untested, self.settings)
         if self.options.deep:
-            fit = [one.node for one in verdicts.nodes if one.verdict in ("pass", "warn")]
+            fit = [node.node for node in verdicts.nodes if node.verdict in ("pass", "warn")]
             verdicts = verdicts.with_checks((yield from self._deep(fit)))
         return verdicts
 
     def _deep(self, nodes: Sequence[str]) -> Flow:
-        """Measure the bandwidth between `nodes`; a row for each. Whoever is slow has failed: no rank is given here."""
+        """Measure the bandwidth between `nodes`. Value: a check for each; slow nodes fail."""
         if not nodes or "deep" in self.settings.preflight_skip:
             return {}
         from .deep import measure

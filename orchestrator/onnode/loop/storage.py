@@ -1,4 +1,4 @@
-"""Storage that is full, read-only or away for a while: the loop waits for it, says so, and goes on."""
+"""Storage that is full, read-only or unreachable for a while: the loop waits, and resumes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from ..kernel.records import RunRecord
 from ..set.folder import FolderError
 from .context import SetContext
 
-LOOK_S = 5.0
+RETRY_S = 5.0
 _PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
-"""What a file system says that is full, over quota, read-only or not there now. All else does not go away by waiting."""
+"""Errors of storage that is full, over quota, read-only or not mounted now. Others stay."""
 
 
 def begin(job: SetContext, state: RunRecord) -> None:
-    """Begin an attempt; one that found no room for its states has not begun. Raises FolderError, OSError."""
+    """Start an attempt; without room for its states it has not started.
+
+    Raises FolderError, OSError.
+    """
     try:
         job.folder.begin(state)
     except OSError as error:
@@ -28,12 +31,15 @@ def begin(job: SetContext, state: RunRecord) -> None:
 
 
 def closing(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], None]:
-    """Return what closes an attempt, to be called until it works: a try may publish the result and find no room for the states."""
+    """Return a function that closes an attempt, to be called until it succeeds.
+
+    A call may publish the result and find no room for the states.
+    """
     tried = False
 
     def close() -> None:
         nonlocal tried
-        # By an earlier try: if there had been a result before, the first one would have refused.
+        # By an earlier call: an earlier result would have made the first call fail.
         published = tried and job.world.files.exists(job.layout.result(state.run))
         tried = True
         job.folder.close(state, None if published else rank)
@@ -44,21 +50,24 @@ def closing(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[],
 
 
 def write_last(job: SetContext, state: str, reason: str) -> Flow:
-    """Write the last state of a job. Of a complete set it is waited for: no next job does it."""
+    """Write the last state of a job.
+
+    For a complete set it waits for the storage: no next job would write it.
+    """
     now = job.world.now
     deadline = now() + job.settings.storage_wait_s
-    while (
-        not job.write(state, reason)
-        and state == "complete"
-        and not job.reactor.signals
-        and now() < deadline
-    ):
-        yield min(now() + LOOK_S, deadline)
+    while not job.write(state, reason) and state == "complete":
+        if job.reactor.signals or now() >= deadline:
+            return
+        yield min(now() + RETRY_S, deadline)
 
 
 def patiently(job: SetContext, action: Callable[[], object]) -> Flow:
-    """Do `action`, as often as it takes until the set's storage can be written. Raises what it raised when that takes too long."""
-    world, told = job.world, ""
+    """Retry `action` until the set's storage can be written, up to `storage_wait_s`.
+
+    Raises the error of `action` after that, or if waiting does not help.
+    """
+    world, waits_for = job.world, ""
     started = world.now()
     deadline = started + job.settings.storage_wait_s
     while True:
@@ -72,15 +81,16 @@ def patiently(job: SetContext, action: Callable[[], object]) -> Flow:
         except OSError as error:
             problem = error
         else:
-            if told:
-                job.log(f"{told}: gone after {world.now() - started:.0f} s")
+            if waits_for:
+                job.log(f"{waits_for}: gone after {world.now() - started:.0f} s")
                 job.status.clear_reason()
                 job.write()
             return
         if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:
             raise problem
-        if not told:
-            told = f"waiting for storage: {problem.filename or job.layout.root}: {problem.strerror}"
-            job.warn(told)
-            job.write(reason=told)  # as far as there is room for it
-        yield min(world.now() + LOOK_S, deadline)
+        if not waits_for:
+            path = problem.filename or job.layout.root
+            waits_for = f"waiting for storage: {path}: {problem.strerror}"
+            job.warn(waits_for)
+            job.write(reason=waits_for)  # if there is room for it
+        yield min(world.now() + RETRY_S, deadline)
