@@ -240,7 +240,7 @@ def test_check_names_both_nodes_and_distribute_mends_both(
     away = f"{where},away=unix://{tmp_path}/nothing.sock"
     mended = orchestrator("images", "distribute", *arguments, away)
     assert mended.returncode == 4, mended.stdout + mended.stderr
-    assert "no answer from away" in mended.stdout and "there is no such socket" in mended.stdout
+    assert "no answer from away" in mended.stdout and "nothing.sock" in mended.stdout
     assert "n1: done" in mended.stderr and "n2: done" in mended.stderr
     assert first.image_id(REFERENCE) == second.image_id(REFERENCE) != wrong
     # Nothing is loaded twice.
