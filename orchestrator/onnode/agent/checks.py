@@ -1,8 +1,9 @@
-"""The checks of one node before it is used. Rules, messages and remedies: docs/preflight.md; the batch host compares the nodes.
+"""The checks of one node before its use. Rules, messages and remedies: docs/preflight.md; the batch
+host compares the nodes.
 
-Checks run side by side, each job a process and a process group of its own, and all have the same hard limit: what hangs (a
-driver, a file server, a tool) costs the node its verdict and nobody any time. A process that the kernel does not let go of is
-not waited for.
+Checks run side by side, each job a process and a process group of its own, with one hard limit for
+all. A hang (of a driver, a file server, a tool) costs the node its verdict and nobody any time. A
+process stuck in the kernel is not waited for.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from .tools import Smi
 
 Check = Callable[[Node, EngineState], Rows]
 Jobs = dict[str, tuple[Check, ...]]
-"""Functions that share a process, by the names of the checks that they tell of."""
+"""Functions that share a process, by the names of their checks."""
 
 _JOBS: Jobs = {
-    # What only reads small files of the kernel shares a process.
+    # Checks that only read small files of the kernel share a process.
     "engine image clock limits versions": (
         host.engine,
         host.image,
@@ -59,7 +60,8 @@ _NO_ANSWER = {
 
 
 class Checks:
-    """The checks of a node, running. Call `read` when `fileno` is readable, and `finish` when `done`, or at `deadline`.
+    """The running checks of a node. Call `read` when `fileno` is readable, and `finish` when
+    `done`, or at `deadline`.
 
     `deadline`: value of time.monotonic(). `done`: all jobs have ended.
     """
@@ -90,7 +92,7 @@ class Checks:
         return self._pipe
 
     def read(self) -> None:
-        """Say the rows that came."""
+        """Send the new rows."""
         try:
             while not self.done:
                 piece = os.read(self._pipe, 1 << 16)
@@ -102,7 +104,7 @@ class Checks:
             pass
 
     def finish(self) -> None:
-        """End what still runs, say the rows that are missing, and that all is told."""
+        """End all jobs, send the missing rows, and report the end of the checks."""
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # it stays to be waited for
         ended = " ".join(
             names for pid, names in self._running.items() if os.waitid(os.P_PID, pid, look)
@@ -127,7 +129,7 @@ class Checks:
         self._node.say("checked", now_ms())
 
     def end(self) -> None:
-        """End what still runs with all its children, without a word; it is not waited for."""
+        """End all jobs with their children, without a message or a wait."""
         for pid in self._running:
             # Nobody has waited for it yet, so the number is still its own.
             try:
@@ -147,7 +149,7 @@ class Checks:
             self._tell(row[0], row[1], int(row[2]), row[3], row[4])
 
     def _tell(self, name: str, verdict: str, ms: int, text: str, remedy: str) -> None:
-        """Say the verdict of a check, once."""
+        """Send the verdict of a check, once."""
         if name in self._missing:
             self._missing.remove(name)
             softened = verdict == "fail" and name in self._node.settings.preflight_warn
@@ -165,21 +167,22 @@ def _start(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) 
             _alone(write, node.settings.preflight_check_s)
             _run(job, node, engine, write)
         finally:
-            os._exit(0)  # whatever happens: there is nobody to tell
-    os.setpgid(pid, pid)  # both do: nobody knows who is faster
+            os._exit(0)  # whatever happens: nobody listens
+    os.setpgid(pid, pid)  # both do: either may be faster
     return pid
 
 
 def _alone(keep: int, seconds: int) -> None:
-    """Have nothing of the parent's but the one pipe: what hangs for ever must not hold the step's or the container's."""
+    """Keep only the one pipe of the parent: a hanging check must not hold the step's or the
+    container's descriptors."""
     os.setpgid(0, 0)
     stand_alone(keep)
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(one, signal.SIG_DFL)
-    # For the case that nobody is left to end this one with its children.
+    # If nobody is left to end this process with its children.
     signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
     signal.alarm(seconds + 1)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_BYTES, MAX_BYTES))  # of what a program says
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_BYTES, MAX_BYTES))  # of a program's output
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -193,9 +196,7 @@ def _run(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) ->
                 fields = (name, verdict, ms, shortened(text, 480), shortened(remedy, 240))
                 # One write, short enough for the pipe to keep it whole.
                 os.write(write, (UNIT.join(fields) + "\n").encode("utf-8", "replace"))
-        except (
-            Exception
-        ) as error:  # a check that fails in an unforeseen way costs its own verdict only
+        except Exception as error:  # an unexpected failure of a check costs only its own verdict
             import traceback
 
             place = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,4 +1,4 @@
-"""The container of a node: its image, its start, the shell in it that runs start from, and its end."""
+"""The container of a node: its image, its start, the shell that starts runs in it, and its end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from .remover import Remover
 _END_S = 5
 _REMOVE_S = 30
 
-# Runs in the container; $1 is empty where the network is not looked at, $2 a prefix for rehearsals. Its first process ends when
-# its input does, and everything in the container with it; that input is a pipe of the agent, which ends with it, however
-# that ends. What comes through it are signals for runs. `exec` of the engine would do the same as this shell, but costs 0.1 s of
-# processor per node and run, between run_stop and run_start, and a killed client would leave its process running. Each run
-# has a process group of its own, so that what it leaves behind ends before the next one starts.
+# Runs in the container; $1 is empty without a look at the network, $2 a prefix for rehearsals. Its
+# first process ends when its input does, and everything in the container with it; that input is a
+# pipe of the agent, which ends with it in any case. The pipe carries signals for runs. The engine's
+# `exec` would do the same as this shell, but costs 0.1 s of processor per node and run, between
+# run_stop and run_start, and a killed client would leave its process running. Each run has a
+# process group of its own, so that its remains end before the next run starts.
 _SHELL = r"""
 share() {  # root of the container is another user on the host, and often nobody on its storage
   for one in /results/* /results/.[!.]*; do
@@ -52,7 +53,7 @@ serve </dev/null >/dev/null 2>&1 &
 echo up
 while read -r word group; do kill "-$word" -- "-$group" 2>/dev/null; done
 """
-# What torchrun in the container sorts the nodes by.
+# torchrun in the container sorts the nodes by this.
 _TELL_HOST = f"""
 echo "host $(timeout {HOST_S} sh -c 'python3 -ISc "{HOST_NAME}" || hostname -f' </dev/null 2>/dev/null)"
 """
@@ -61,8 +62,8 @@ echo "host $(timeout {HOST_S} sh -c 'python3 -ISc "{HOST_NAME}" || hostname -f' 
 def look_for_image(node: Node, waiting: Waiting) -> EngineState:
     """Return the engine's state and the image's id.
 
-    The id is the hash of the image's configuration: equal content has an equal id on every node, also where it came from a tar
-    and has no registry digest.
+    The id is the hash of the image's configuration: equal content has an equal id on every node,
+    even from a tar without a registry digest.
     """
     settings = node.settings
 
@@ -86,9 +87,10 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
 
 
 def pulled_name(settings: Settings) -> str:
-    """Return the image by a name that every engine pulls from the same place: without a registry docker means its own.
+    """Return the image's name with its registry: without one, docker means its own.
 
-    podman would look in those that this host names, and in none where it names none. The short name finds it afterwards.
+    podman would search the registries named by this host, or none. The short name finds it
+    afterwards.
     """
     head, slash, _ = settings.cont.partition("/")
     if settings.engine != "podman" or (slash and (set(head) & set(".:") or head == "localhost")):
@@ -97,7 +99,8 @@ def pulled_name(settings: Settings) -> str:
 
 
 def bind(source: str, target: str, mode: str = "rw") -> str:
-    """Return what the engine's option --mount takes: CSV. Unlike with --volume a missing folder is an error, and is not made."""
+    """Return a value of the engine's option --mount: CSV. Unlike with --volume, a missing folder
+    is an error, and is not created."""
     fields = [
         "type=bind",
         f"source={source}",
@@ -110,9 +113,9 @@ def bind(source: str, target: str, mode: str = "rw") -> str:
 
 
 def _shared(node: Node) -> dict[str, str]:
-    """Return the folders that all nodes of the group have in common: place in the container -> host.
+    """Return the folders shared by all nodes of the group: place in the container -> host.
 
-    Each generation of containers has new ones: what a run that died left in them is half done.
+    Each generation of containers has new ones: a dead run left them half done.
     """
     group, generation = (os.environ.get(f"ORCH_{name}", "0") for name in ("GROUP", "GENERATION"))
     place = node.layout.shared(f"{group}-{generation}")
@@ -121,14 +124,14 @@ def _shared(node: Node) -> dict[str, str]:
 
 
 def _volumes(node: Node) -> list[str]:
-    """Return the folders that the container sees, for --mount. Raises Failed where one is missing."""
+    """Return the container's folders, for --mount. Raises Failed for a missing one."""
     settings, volumes = node.settings, [bind(node.results, "/results"), bind(node.channel, "/orch")]
     for variable, source, target in folders(settings.mounts, settings.data):
         if not source:
             hint = f"give the site file data.{settings.workload}.{variable}, or export {variable}"
             raise Failed("data", f"{variable} is not set: {hint}")
         if not os.path.exists(source):
-            # Without this check the engine would make an empty folder there, as root.
+            # Without this check the engine would create an empty folder there, as root.
             raise Failed("data", f"{variable}: {source} does not exist on this node")
         volumes.append(bind(source, *target.rsplit(":", 1)))
     for target, source in _shared(node).items():
@@ -150,7 +153,8 @@ def _volumes(node: Node) -> list[str]:
 
 
 def _options(node: Node) -> list[str]:
-    """Return the options of the container without RDMA devices that this node has not: docker would refuse to start."""
+    """Return the options of the container without RDMA devices missing on this node: docker
+    would refuse to start."""
     device = "--device=/dev/infiniband"
     return [
         one
@@ -168,7 +172,8 @@ def client_argv(
     volumes: Sequence[str],
     image: str,
 ) -> list[str]:
-    """Return the command that runs bash in a container which lives as long as its input is open; bash's own words follow."""
+    """Return the command that runs bash in a container which lives as long as its input is open;
+    bash's arguments follow."""
     argv = [*engine, "run", "--rm", "--interactive", "--init", "--name", name]
     argv += [
         word
@@ -192,7 +197,7 @@ def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]
 
 
 def remove_earlier(node: Node, waiting: Waiting) -> None:
-    """Remove the containers of this job that an earlier agent of this node left: it was killed."""
+    """Remove this job's containers left by a killed agent of this node."""
     labels = {"job": node.job_id, "node": node.name}
     filters = [
         word
@@ -205,13 +210,14 @@ def remove_earlier(node: Node, waiting: Waiting) -> None:
 
 
 def remove(node: Node, name: str, waiting: Waiting) -> None:
-    """Remove a container by force, if there is one of that name."""
+    """Remove a container by force, if it exists."""
     for words in removal(node, name):
         waiting.call(words, _REMOVE_S)
 
 
 def _unseen(node: Node, words: str) -> str:
-    """Return what it means that the engine, whose last `words` these are, does not get at a folder; "" when they do not say so."""
+    """Return the explanation if the engine cannot reach a folder according to its last `words`,
+    or ""."""
     if node.results in words and node.settings.results == "shared":
         hint = "root is nobody on this storage; give the site container.results: local"
         return f"the engine cannot reach {node.results}: {hint}"
@@ -226,11 +232,12 @@ def _unseen(node: Node, words: str) -> str:
 
 
 class NodeContainer(Place):
-    """A container that lives as long as its input is open. `used`: names of the node's RDMA ports that it should see.
+    """A container that lives as long as its input is open. `used`: names of the node's RDMA ports
+    that it should see.
 
     `more`: further folders, with their places in it.
 
-    Raises Failed where a folder to mount is missing, OSError where its pipes cannot be made.
+    Raises Failed if a folder to mount is missing, OSError if its pipes cannot be made.
     """
 
     def __init__(
@@ -249,7 +256,7 @@ class NodeContainer(Place):
         self.host = ""
         for pipe in ("request", "status"):
             os.mkfifo(f"{node.channel}/{pipe}", 0o600)
-        # Both ends: nobody's open of it ever waits, and it never ends.
+        # Both ends: no open of it ever waits, and it never ends.
         self._requests, status = (
             os.open(f"{node.channel}/{pipe}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             for pipe in ("request", "status")
@@ -285,7 +292,7 @@ class NodeContainer(Place):
         return int(said) if said.isdigit() else 0
 
     def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
-        # A debugger needs more than the container has, which an engine that lacks it itself refuses to give.
+        # A debugger needs more rights than the container has; an engine without them refuses.
         more = ["--privileged"] if debugger else []
         return [*self._node.settings.engine_command, "exec", *more, self._name, *argv]
 
@@ -299,7 +306,7 @@ class NodeContainer(Place):
             self._told.append(line[5:])
 
     def await_up(self) -> list[str]:
-        """Wait until the shell in it answers; return what it said of the network before. Raises Failed."""
+        """Wait until its shell answers; return its lines about the network. Raises Failed."""
         limit = self._node.settings.container_start_s
         if not self._waiting.wait(lambda: self._up or self.gone, limit):
             raise Failed("container", f"the container does not answer after {limit} s")
@@ -318,12 +325,12 @@ class NodeContainer(Place):
         self._client.tell(f"{word} {pid}")
 
     def let_go(self) -> None:
-        """Close its input: it ends, with all that is in it."""
+        """Close its input: it ends, with everything in it."""
         self._end_s = time.monotonic() + _END_S
         self._client.input.close()
 
     def close(self) -> None:
-        """Wait until it is gone, and end it by force when that takes too long."""
+        """Wait until it has ended, and end it by force after too long."""
         self._await_end()
         for source in _shared(self._node).values():
             shutil.rmtree(os.path.dirname(source), ignore_errors=True)  # whichever node comes first
@@ -335,8 +342,8 @@ class NodeContainer(Place):
             return
         if not self.gone:
             self._client.process.kill()
-        # A client that was ended between `create` and `start` (scancel reaches it, too) leaves a container that never runs, and
-        # the engine may still be making it.
+        # A client that ended between `create` and `start` (scancel reaches it, too) leaves a
+        # container that never runs, and the engine may still be creating it.
         for tries in range(1 if self._up else 3):
             self._waiting.wait(lambda: False, 0.3 if tries else 0)
             remove(self._node, self._name, self._waiting)

@@ -1,7 +1,9 @@
-"""The node's part of the deep step: the files of measure/ in a container with the environment of a run. docs/deep.md has the rules.
+"""The node's part of the bandwidth test: the files of measure/ in a container with the environment
+of a run. docs/deep.md has the rules.
 
-Requests of the loop are for all nodes, what concerns this one goes to the container; answers come back under this node's name.
-When the loop is gone, however it ended, the input ends, or its beat is missed (beat.py), and the container ends with it.
+The loop's requests address all nodes; this one passes its own to the container and sends back the
+answers under its name. When the loop is dead, the input ends, or its beat is missed (beat.py), and
+the container ends with it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ exit 127"""
 
 
 def main(node: Node) -> int:
-    """Measure what the loop asks for on standard input until that ends; return the exit status. Raises LetGo, Failed, OSError."""
+    """Measure as the loop requests on standard input until its end; return the exit status.
+    Raises LetGo, Failed, OSError."""
     waiting = Waiting()
     # A folder of this host: the engine may not be allowed to read shared storage.
     folder = Path(f"{node.channel}-deep")
@@ -37,7 +40,7 @@ def main(node: Node) -> int:
         node.folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        # Whoever finds the folder behind a killed process removes it.
+        # After a killed process, the next one that finds the folder removes it.
         (folder / "hold_pid").write_text(f"{os.getpid()}\n")
         shutil.copytree(Path(__file__).parents[1] / "measure", folder / "measure")
         (folder / "environment.sh").write_bytes(_environment(node))
@@ -47,7 +50,7 @@ def main(node: Node) -> int:
 
 
 def _environment(node: Node) -> bytes:
-    """Return the variables of a run and, beyond them, this node's own network and what measure/ wants to know."""
+    """Return the variables of a run, this node's own network, and those of measure/."""
     own: dict[str, str | None] = dict(network.look(node).exports())
     own |= {"ORCH_DEEP_GPUS": str(node.settings.gpus_per_node), "PYTHONDONTWRITEBYTECODE": "1"}
     own["ORCH_DEEP_PEER"] = next(
@@ -102,7 +105,7 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
     finally:
         status = _end(node, waiting, partner, name)
         if remover:
-            # Killed, the client may have left a container that the engine is still making.
+            # A killed client may have left a container that the engine is still creating.
             remover.leave() if status > 128 else remover.end()
     if status and not over:
         last = log.read_bytes()[-2000:].decode("utf-8", "replace").splitlines()[-2:]
@@ -111,7 +114,7 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
 
 
 def _ask(node: Node, partner: Partner, line: str) -> None:
-    """Pass a request on, as far as it is about this node."""
+    """Pass on the parts of a request for this node."""
     try:
         request = json.loads(line)
         if request["do"] == "measure":
@@ -132,7 +135,7 @@ def _ask(node: Node, partner: Partner, line: str) -> None:
 
 
 def _say(node: Node, line: str) -> None:
-    """Say an answer. An image may print what it likes when it starts."""
+    """Send an answer. An image may print anything at its start."""
     try:
         word, *fields = json.loads(line)
     except (ValueError, TypeError, RecursionError):
@@ -142,7 +145,8 @@ def _say(node: Node, line: str) -> None:
 
 
 def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
-    """Let it end, by force after some seconds; return its exit status. The engine's client passes TERM on to the container."""
+    """Let it end, by force after some seconds; return its exit status. The engine's client
+    passes TERM on to the container."""
     process = partner.process
     waiting.leave()
     partner.input.close()

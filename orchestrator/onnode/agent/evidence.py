@@ -1,7 +1,8 @@
-"""What a node can tell of a run that hangs, for people: its processes, stacks, kernel log, GPUs, what RCCL and torch left.
+"""A node's evidence of a hanging run, for people: its processes, stacks, kernel log, GPUs, records
+of RCCL and torch.
 
-Each part is bounded in size and time, and no part that fails keeps the next from being asked. A flight record is a pickle: it is
-copied, and nothing here reads it.
+Each part is bounded in size and time, and a failing part does not prevent the next. A flight record
+is a pickle: it is copied, and nothing here reads it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _INNER = re.compile(r"(?i)threading|selectors|concurrent/|importlib|runpy|<froze
 _GPU = "if command -v amd-smi >/dev/null; then amd-smi monitor; else rocm-smi; fi 2>&1"
 _KERNEL = "{ %sdmesg 2>&1 || journalctl --dmesg --no-pager --lines=200 2>&1; } | tail -n 200"
 _TAILS = 'for one in $1; do [ -f "$one" ] && echo "== $one" && tail -c 20000 "$one"; done'
-# A line into its pipe makes torch write its flight record; the file of each rank is copied to where files of a run are kept.
+# A line into its pipe makes torch write its flight record; the file of each rank is copied to the
+# run's kept files.
 _RECORDS = """
 [ -z "$2" ] || for one in "$2"*.pipe; do [ ! -p "$one" ] || timeout 2 sh -c 'echo 1 >"$0"' "$one"; done
 [ -z "$2" ] || sleep 3
@@ -55,7 +57,8 @@ class Process(NamedTuple):
 
 
 def gather(node: Node, waiting: Waiting, place: Place, order: Order) -> str:
-    """Write what this node can tell into the attempt's folder; return in a few words what its processes do."""
+    """Write the evidence into the attempt's folder; return the activity of its processes in a
+    few words."""
     return _Evidence(node, waiting, place).gather(order)
 
 
@@ -106,7 +109,7 @@ class _Evidence:
     # ---- processes
 
     def _processes(self) -> list[Process]:
-        """Return the processes of the run: what its place has started, and all that these did."""
+        """Return the processes of the run: those started by its place, and their descendants."""
         found = {
             one.pid: one
             for pid in entries(self._node.proc)
@@ -130,7 +133,7 @@ class _Evidence:
             )
 
     def _command(self, pid: int) -> str:
-        """Return the program and its script. What else is on a command line can be a secret."""
+        """Return the program and its script. The rest of a command line can be a secret."""
         program, *words = first_line(f"{self._node.proc}/{pid}/cmdline").split("\0")
         return shortened(
             " ".join([program, *[one for one in words if one.endswith((".py", ".sh"))][:1]]), 200
@@ -143,7 +146,8 @@ class _Evidence:
             yield f"{one.pid} {one.parent} {one.state} {wchan} {shortened(one.name, 20)} {self._command(one.pid)}"
 
     def _stack(self, one: Process) -> str:
-        """Write a stack, and return it: Python's where py-spy is here or in the image, else what the kernel knows."""
+        """Write and return a stack: Python's if py-spy is here or in the image, else the
+        kernel's."""
         proc, sudo = f"{self._node.proc}/{one.pid}", list(self._node.settings.sudo)
         status = lines(f"{proc}/status", 8192)
         inner = next(
@@ -155,7 +159,7 @@ class _Evidence:
         ):
             code, said = self._call(argv)
             if code == 0:
-                threads = said[said.find(b"Thread ") :]  # before them stands the whole command line
+                threads = said[said.find(b"Thread ") :]  # the whole command line precedes them
                 self._part(f"stack of {one.pid}", threads)
                 return threads.decode("utf-8", "replace")
         code, kernel = self._call([*sudo, "cat", f"{proc}/stack", f"{proc}/syscall"])
@@ -168,7 +172,8 @@ class _Evidence:
     # ---- collectives
 
     def _collectives(self) -> None:
-        """Write the end of RCCL's own log, and have torch's flight records kept, where these are switched on."""
+        """Write the end of RCCL's own log, and keep torch's flight records, if these are
+        switched on."""
         with contextlib.suppress(OSError):
             text = read_bytes(self._node.layout.environment).decode("utf-8", "surrogateescape")
             values = declared(text)
@@ -192,7 +197,7 @@ class _Evidence:
 
 
 def _doing(programs: list[Process], stacks: list[str]) -> str:
-    """Return what the processes do in words that are equal for nodes that do the same; "" where nothing tells."""
+    """Return the activity of the processes, equal for nodes that do the same; "" if unknown."""
     if not programs:
         return "gone: none of its processes is left"
     for state, words in (
@@ -206,7 +211,7 @@ def _doing(programs: list[Process], stacks: list[str]) -> str:
 
 
 def _where(text: str) -> str:
-    """Return the innermost frames of the main thread in what py-spy prints, without numbers of lines."""
+    """Return the innermost frames of the main thread in py-spy's output, without line numbers."""
     main = text.partition('"MainThread"')[2].partition("\nThread ")[0]
     found = [
         f"{name} ({os.path.basename(file)})"

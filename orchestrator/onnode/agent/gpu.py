@@ -1,4 +1,5 @@
-"""The GPUs of a node: how many, which, idle, sound, linked. Told by amd-smi, else rocm-smi, else the driver's files in /sys."""
+"""The GPUs of a node: count, model, load, errors, links. From amd-smi, else rocm-smi, else the
+driver's files in /sys."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _TOPOLOGY, _PROCESSES, _DRIVER = (
 
 
 def untold(node: Node) -> Verdict | None:
-    """Return the verdict of all checks where there are no GPUs to check, or nothing tells of them."""
+    """Return the verdict of all checks without GPUs to check, or without a source about them."""
     if not node.settings.gpu_model or not node.settings.gpus_per_node:
         return "skip", "the system has no GPUs", ""
     if (
@@ -50,7 +51,8 @@ def _kfd_gpus(node: Node) -> list[str]:
 
 
 def _mib(value: str, unit: str) -> int | None:
-    """Return a number with its unit behind it or beside it in MiB, None when it is none; without a unit it is MiB."""
+    """Return a number with its unit behind or next to it in MiB, None for other text; without a
+    unit it is MiB."""
     found = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9])[0-9]*)?(?: .*?([^ ]*))?", value)
     if not found:
         return None
@@ -70,7 +72,7 @@ def gib(mib: int) -> str:
 # ---- count and model -------------------------------------------------------------------------------------------------
 
 Identity = dict[int, dict[str, str]]
-"""By GPU: name, id (0x74a1), target (gfx942), as far as they are told."""
+"""By GPU: name, id (0x74a1), target (gfx942), as far as known."""
 _ROCM_IDS = ("device_id", "gpu_id", "card_model")
 
 
@@ -104,7 +106,7 @@ def identity(node: Node, engine: EngineState) -> Rows:
 
 
 def told_gpus(node: Node, smi: Smi) -> tuple[str, Identity]:
-    """Return who tells, and what."""
+    """Return the source, and its facts."""
     amd, rocm = "amd-smi static", "rocm-smi --showproductname"
     if found := _told_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm)):
         return smi.source, found
@@ -150,7 +152,8 @@ def _judge_model(node: Node, gpus: Identity) -> Verdict:
             re.search(r"MI[0-9]{3}[AX]?", about.get("name", "")),
             about.get("target", ""),
         )
-        # The device id is the hardware's own word, names come from tables that can be older than the GPU.
+        # The device id is the hardware's own; names come from tables that can be older than the
+        # GPU.
         model = MODEL_OF_ID.get(about.get("id", "")) or (named[0] if named else "")
         if (
             model.lower() != node.settings.gpu_model.lower()
@@ -180,7 +183,8 @@ def _judge_model(node: Node, gpus: Identity) -> Verdict:
 # ---- memory and errors -----------------------------------------------------------------------------------------------
 
 Metrics = dict[str, dict[int, int]]
-"""By what (total, used: MiB; ue, ce, de: counts) and GPU. Deferred errors (de) are bad memory that nobody has read yet."""
+"""By quantity (total, used: MiB; ue, ce, de: counts) and GPU. Deferred errors (de) are bad
+memory that nobody has read yet."""
 
 _MEMORY = {
     **dict.fromkeys(("total_vram", "vram_total", "vram_total_memory_(b)"), "total"),
@@ -196,7 +200,7 @@ def metrics(node: Node, engine: EngineState) -> Rows:
 
 
 def _metrics(node: Node) -> Metrics:
-    """Return what a tool tells, and of the driver what it does not."""
+    """Return a tool's metrics, completed by the driver's."""
     told: Metrics = defaultdict(dict)
     values = Smi(node).ask(
         "amd-smi metric --mem-usage --ecc", "amd-smi metric", "rocm-smi --showmeminfo vram"
@@ -232,7 +236,7 @@ def _metrics(node: Node) -> Metrics:
 
 
 def _silent(node: Node, told: dict[int, int]) -> str:
-    """Return the GPUs of the system that are not among those that tell."""
+    """Return the GPUs of the system without an answer."""
     wanted = range(node.settings.gpus_per_node)
     return (
         listed([str(gpu) for gpu in wanted if gpu not in told]) if len(told) < len(wanted) else ""
@@ -246,7 +250,7 @@ def _judge_memory(node: Node, told: Metrics) -> Verdict:
         return "warn", text, "look at amd-smi metric --mem-usage"
     for gpu, mib in sorted(used.items()):
         total = told["total"].get(gpu, 0)
-        # An idle MI300X has 0.3 GiB of its 192 in use; 2 % where that is less than a GiB.
+        # An idle MI300X uses 0.3 GiB of its 192; 2 % if that is less than a GiB.
         if mib > min(1024, total // 50 if total else 1024):
             busy.append(f"GPU {gpu}: {gib(mib)} GiB of {gib(total)}")
     if busy:
@@ -254,7 +258,7 @@ def _judge_memory(node: Node, told: Metrics) -> Verdict:
         who, first = (f" by {holding[0]}", "end that process; ") if holding else ("", "")
         return "fail", f"{listed(busy)} in use{who}", f"{first}without one: {_RESET}"
     if silent := _silent(node, used):
-        # A GPU that has fallen silent beside others that answer is no idle one.
+        # A GPU that is silent while others answer is no idle one.
         return (
             "fail",
             f"GPU {silent} does not tell its memory in use, the others do",
@@ -289,12 +293,13 @@ def _judge_errors(node: Node, told: Metrics) -> Verdict:
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 Found = dict[int, tuple[str, "int | None"]]
-"""By pid: name and memory in MiB, "" and None where they are not told."""
+"""By pid: name and memory in MiB, "" and None if unknown."""
 
 
 def processes(node: Node, engine: EngineState) -> Rows:
     found = _kfd_processes(node)
-    # The tools read the same files, and count some processes twice; they are asked where the driver keeps them from us.
+    # The tools read the same files, and count some processes twice; they are asked if the driver
+    # hides these files.
     if not os.path.isdir(f"{node.sys}/{_PROCESSES}"):
         smi = Smi(node)
         values = smi.ask("amd-smi process", "rocm-smi --showpids")
@@ -323,7 +328,7 @@ def processes(node: Node, engine: EngineState) -> Rows:
 
 
 def _kfd_processes(node: Node) -> Found:
-    """Return what the driver lists, in whatever container it is."""
+    """Return the driver's processes, in any container."""
     found: Found = {}
     for pid in filter(re.compile("[0-9]{1,9}").fullmatch, names(f"{node.sys}/{_PROCESSES}")):
         folder = f"{node.sys}/{_PROCESSES}/{pid}"
@@ -337,9 +342,11 @@ def _kfd_processes(node: Node) -> Found:
 
 
 def _amd_processes(values: Values) -> Found:
-    """Read the entries of process_list, each with its members or with one member process_info that has them.
+    """Read the entries of process_list, each with its members or with one member process_info that
+    has them.
 
-    A process is listed once for each GPU, by some versions with its memory on all of them each time: the largest counts.
+    A process is listed once for each GPU, by some versions with its memory on all of them each
+    time: the largest counts.
     """
     entries: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
     for _, path, value, unit in by_gpu(values):
@@ -371,7 +378,8 @@ def _rocm_processes(values: Values) -> Found:
 
 
 def _users(node: Node, found: Found) -> tuple[list[str], list[str]]:
-    """Return the processes that hold GPU memory, and those that only have the device open, as monitors do."""
+    """Return the processes that hold GPU memory, and those that only have the device open, as
+    monitors do."""
     holding, opened = [], []
     for pid, (name, mib) in found.items():
         if name in ("", "N/A", "UNKNOWN"):
@@ -385,11 +393,11 @@ def _users(node: Node, found: Found) -> tuple[list[str], list[str]]:
 
 
 # ---- links -----------------------------------------------------------------------------------------------------------
-# `xgmi_error` of the driver cannot be read on MI300 and later, and amd-smi has no word on it there; the state of the links is
-# told by `amd-smi xgmi`, their errors by the RAS counters (gpu_errors).
+# `xgmi_error` of the driver is unreadable on MI300 and later, and missing in amd-smi there;
+# `amd-smi xgmi` has the state of the links, the RAS counters have their errors (gpu_errors).
 
 Links = tuple[dict[int, int], list[str]]
-"""How many links are up on each GPU that tells, and what to say of the others."""
+"""The number of active links of each known GPU, and remarks on the others."""
 
 
 def links(node: Node, engine: EngineState) -> Rows:
@@ -409,9 +417,11 @@ def links(node: Node, engine: EngineState) -> Rows:
 
 
 def _told_links(values: Values) -> Links:
-    """Read `amd-smi xgmi`. U, D and X are up, down and disabled; several links between the same two GPUs are joined (U/U).
+    """Read `amd-smi xgmi`. U, D and X are up, down and disabled; several links between the same two
+    GPUs are joined (U/U).
 
-    A list by GPU has SELF in it. A list by port can have a port that leads nowhere; there it counts whether enough others are up.
+    A list by GPU has SELF in it. A list by port can have a port that leads nowhere; there it counts
+    whether enough others are up.
     """
     sections: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
     gpus = {gpu for gpu, *_ in by_gpu(values)}
@@ -421,11 +431,11 @@ def _told_links(values: Values) -> Links:
     telling = [one for one in sections.values() if re.search("[UD]", "".join(one.values()))]
     telling.sort(
         key=lambda one: "SELF" not in "".join(one.values())
-    )  # the list by GPU, where there is one
+    )  # the list by GPU, if it exists
     up, down = {}, []
     for gpu, states in sorted(telling[0].items()) if telling else ():
         ups, downs = states.count("U"), states.count("D")
-        if ups:  # without: a virtual function, or a tool that cannot tell
+        if ups:  # without: a virtual function, or a tool without this information
             up[gpu] = ups
         if ups and downs and ("SELF" in states or ups < len(gpus) - 1):
             down.append(f"GPU {gpu}: {downs} of {ups + downs} links down")
@@ -438,7 +448,8 @@ def _told_links(values: Values) -> Links:
 
 
 def _driver_links(node: Node) -> Links:
-    """Count the entries of type XGMI (11) in the topology, one for each GPU that a GPU reaches; equal GPUs have equally many."""
+    """Count the entries of type XGMI (11) in the topology, one for each GPU that a GPU reaches;
+    equal GPUs have equally many."""
     up = {}
     for gpu, folder in enumerate(_kfd_gpus(node)):
         files = [f"{folder}/io_links/{name}/properties" for name in names(f"{folder}/io_links")]

@@ -1,4 +1,5 @@
-"""The life of a node in a job: checks, container, settings, runs, and back to what it was."""
+"""The life of a node in a job: checks, container, settings, runs, and back to its original
+state."""
 
 from __future__ import annotations
 
@@ -44,14 +45,15 @@ print(one.getsockname()[0])
 
 
 def main(bundle: Path, action: str) -> int:
-    """Do what the words after `lib node` mean; return the exit status. What goes wrong is said to the loop as `failed`.
+    """Run an action of `lib node`; return the exit status. Errors are sent to the loop as `failed`.
 
-    hold: for the life of a job; check: for preflight.sh; deep: measure the bandwidth between nodes; look: for `orchestrator init`.
+    hold: for the life of a job; check: for preflight.sh; deep: measure the bandwidth between nodes;
+    look: for `orchestrator init`.
     """
     try:
         node = this_node(bundle, load(bundle))
     except (SettingsError, KeyError) as error:
-        # Nobody knows yet where its log is, or who listens.
+        # Neither its log nor its listener is known yet.
         say(
             own_name(),
             "failed",
@@ -79,13 +81,14 @@ def main(bundle: Path, action: str) -> int:
 
 
 def _other(name: str) -> str:
-    """Return another node of the job, to look towards."""
+    """Return another node of the job, for the route."""
     first = os.environ.get("MASTER_ADDR", "")
     return (os.environ.get("ORCH_PEER") or first) if first == name else first
 
 
 def tell_failure(node: Node, error: Exception) -> None:
-    """Say why this node cannot go on. Where an unexpected exception came from goes to hold.log, or to standard error."""
+    """Report why this node cannot go on. The origin of an unexpected exception goes to hold.log,
+    or to standard error."""
     if isinstance(error, Failed):
         node.say("failed", error.kind, error.text)
         return
@@ -104,10 +107,10 @@ def tell_failure(node: Node, error: Exception) -> None:
 
 
 def check(node: Node) -> int:
-    """Tell what preflight.sh asks of a node; nothing is changed, and nothing stays."""
+    """Run the checks of preflight.sh; nothing is changed, and nothing stays."""
     asked = Hold(node)
     try:
-        with contextlib.suppress(OSError):  # said below
+        with contextlib.suppress(OSError):  # reported below
             os.makedirs(node.folder, exist_ok=True)
         try:
             asked.look_around(pull=False, checked=True)
@@ -120,7 +123,8 @@ def check(node: Node) -> int:
 
 
 def _own(folder: str) -> None:
-    """Make a folder that is this user's: one that another member of the set's group made is put aside with what is left in it."""
+    """Make a folder owned by this user: one made by another member of the set's group is moved
+    away with its content."""
     with contextlib.suppress(FileNotFoundError):
         if (owner := os.lstat(folder).st_uid) != os.getuid():
             try:
@@ -131,7 +135,7 @@ def _own(folder: str) -> None:
 
 
 class Hold:
-    """One node, what it has, and what the loop asks of it."""
+    """One node, its resources, and the loop's requests."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -140,7 +144,7 @@ class Hold:
         self.scratch: Scratch | None = None
         self.job_ends = False
         self.loop_gone = ""
-        """Why the loop counts as gone though the input has not ended."""
+        """Why the loop counts as dead though the input has not ended."""
         self.has_engine = node.settings.engine != "none"
         self.engine = EngineState("none", "none")
         self.checks: Checks | None = None
@@ -151,16 +155,16 @@ class Hold:
         self.name = f"{node.owner}-{os.environ.get('ORCH_GENERATION', '0')}"
 
     def live(self) -> int:
-        """Hold the node until the loop lets go of it; return the exit status.
+        """Hold the node until the loop releases it; return the exit status.
 
-        Whatever happens on the way, the node is left as it was found, and says `left`.
+        In every case the node is restored, and sends `left`.
         """
         status = 1
         try:
             if not self.has_engine:
                 from .warden import NodeHost
 
-                # First: what is open now is all that its process inherits.
+                # First: its process inherits every descriptor open now.
                 self.place = NodeHost(self.node, self.waiting)
             listen(self.waiting, self.node.settings.storage_wait_s, self._hear, self._end_of_input)
             self._get_ready(self._begin())
@@ -192,13 +196,13 @@ class Hold:
                 self.requests.append(request)
 
     def _end_of_input(self, reason: str) -> None:
-        """Let go; see beat.listen."""
+        """Leave; see beat.listen."""
         if self.waiting.order is not None:
             return
         self.waiting.let_go(1 if reason else 0)
         if reason:
             self.loop_gone = reason
-            with self.node.open_log() as log:  # nobody may be there to read what this node says
+            with self.node.open_log() as log:  # nobody may read this node's messages
                 log.write(f"{reason}: letting go of this node\n".encode())
 
     def _is_named(self, request: dict[str, Any]) -> bool:
@@ -208,11 +212,12 @@ class Hold:
     # ---- to a node that is ready
 
     def _begin(self) -> Network:
-        """Take hold of the node, look at it, and wait until it is chosen where the loop chooses. Raises Failed."""
+        """Take the node, inspect it, and wait for the loop's choice if there is one. Raises
+        Failed."""
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
             os.makedirs(node.folder, exist_ok=True)
-        # What a killed attempt could not keep itself must not fall to the next one.
+        # Files that a killed attempt could not keep must not fall to the next one.
         keep_files(node, node.folder / f"unclaimed-{self.name}" / "files" / node.name)
         with failing("storage", f"cannot make {node.channel}"):
             was_killed = open_channel(node)
@@ -222,7 +227,8 @@ class Hold:
             remove_earlier(node, self.waiting)
         with failing("storage", f"cannot make {node.results}"):
             _own(node.results)
-            # The container's root is nobody on many file servers (root_squash); only this user can take things away.
+            # The container's root is nobody on many file servers (root_squash); only this user can
+            # remove files.
             os.chmod(node.results, 0o1777)
         network = self.look_around(checked=node.settings.preflight_run == 1)
         if os.environ.get("ORCH_CHOOSE") == "1":
@@ -231,14 +237,15 @@ class Hold:
         return network
 
     def _await_word(self, word: str) -> None:
-        """Wait until the loop says `word` of this node."""
+        """Wait for the loop's order `word` to this node."""
         request: dict[str, Any] = {}
         while request.get("do") != word or not self._is_named(request):
             self.waiting.wait(lambda: self.requests)
             request = self.requests.popleft()
 
     def look_around(self, *, pull: bool = True, checked: bool) -> Network:
-        """Look for the image, start the checks where they are `checked`, and tell about the network. Raises Failed."""
+        """Look for the image, start the checks if `checked`, and report the network. Raises
+        Failed."""
         node = self.node
         if self.has_engine:
             from .container import look_for_image
@@ -265,7 +272,8 @@ class Hold:
         return network
 
     def _pull(self) -> None:
-        """Pull the image when the loop gives the word: the nodes share a registry, and the way to it. Raises Failed."""
+        """Pull the image on the loop's order: the nodes share a registry, and the network to it.
+        Raises Failed."""
         from .pull import pull
 
         self.node.say("lacks")
@@ -287,7 +295,7 @@ class Hold:
         self.waiting.after("checks", checks.deadline - time.monotonic(), self.end_checks)
 
     def end_checks(self, *, tell: bool = True) -> None:
-        """Have the checks ended, if there are any; `tell` what they lack."""
+        """End running checks; `tell`: report the missing ones."""
         checks, self.checks = self.checks, None
         if checks is not None:
             self.waiting.cancel("checks")
@@ -295,14 +303,14 @@ class Hold:
             (checks.finish if tell else checks.end)()
 
     def wait_for_choice(self) -> None:
-        """Tell all that the loop chooses by, and say `waits`."""
+        """Send the facts for the loop's choice, and `waits`."""
         self.tuning.look_at_boot()
         self.tuning.tell_facts(self.engine.image_id)
         self.waiting.wait(lambda: self.checks is None)
         self.node.say("waits")
 
     def _get_ready(self, network: Network) -> None:
-        """Have the container and the settings of a node that is used. Raises Failed."""
+        """Prepare the container and the settings of a chosen node. Raises Failed."""
         from .facts import write_hardware
 
         node, container = self.node, None
@@ -379,10 +387,11 @@ class Hold:
         raise LetGo(1)
 
     def _await_run(self, run: NodeRun) -> None:
-        """Take it as ended with its container, and wait until all is recorded and said; by force after a while."""
+        """Treat it as ended with its container, and wait for its records and messages; by force
+        after a while."""
         run.ended(NO_CONTAINER)
         if not self.has_engine:
-            # Nobody can end what it has left behind, so its output may never end.
+            # Nobody can end its remains, so its output may never end.
             run.stop()
         if not self.waiting.wait(lambda: run.over, RUN_END_S, patient=True):
             run.close()
@@ -411,7 +420,8 @@ class Hold:
                 )
 
     def _prepare(self, order: Order) -> None:
-        """Pass the gate of a run. Its script is read meanwhile; the caches come last: nothing fills them again before it."""
+        """Pass the gate of a run. Its script is read meanwhile; the caches come last: nothing
+        fills them again before it."""
         node, old = self.node, self.run
         if old is not None:
             old.stop()
@@ -439,7 +449,8 @@ class Hold:
     # ---- and back
 
     def _release(self) -> None:
-        """Let go. One part that fails does not keep the next from its work; `left` is the last word."""
+        """Release everything. A failing part does not prevent the next; `left` is the last
+        message."""
         parts: tuple[Callable[[], object], ...] = (
             lambda: self.end_checks(tell=False),
             self._stop_run,
@@ -455,7 +466,7 @@ class Hold:
                 part()
             except Exception as error:
                 tell_failure(self.node, error)
-        # What comes now has nothing to end any more, and must not make an error of the way out.
+        # Later signals have nothing to end, and must not turn the end into an error.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         self.node.say("left", self.loop_gone)
 
@@ -469,7 +480,8 @@ class Hold:
             self._await_run(run)
 
     def _end_scratch(self) -> None:
-        """Remove it with the job, which a signal ends, too; a new container of the same job wants to find it."""
+        """Remove it at the end of the job, also by a signal; a new container of the same job
+        needs it."""
         if self.scratch is not None and (self.job_ends or self.waiting.order):
             self.scratch.remove()
 

@@ -1,4 +1,5 @@
-"""The host of a node: engine, image, clock, limits, versions, RDMA ports, log folder, data, free space."""
+"""The host of a node: engine, image, clock, limits, versions, RDMA ports, log folder, data, free
+space."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed
 
 MAX_ENTRIES = 2000
-"""So many names of data are compared between the nodes."""
+"""The number of names of data compared between the nodes."""
 
 
 def engine(node: Node, state: EngineState) -> Rows:
@@ -46,7 +47,7 @@ def image(node: Node, state: EngineState) -> Rows:
 
 
 def clock(node: Node, state: EngineState) -> Rows:
-    """Say where the node has its time from; the time between nodes is for the judge."""
+    """Report the node's time source; the judge compares the time between nodes."""
     text, timesync = "time source unknown", f"{node.run}/systemd/timesync"
     fields = (
         ask(["chronyc", "-c", "tracking"], 3)[1].strip().split(",") if node.run == "/run" else []
@@ -67,7 +68,8 @@ def clock(node: Node, state: EngineState) -> Rows:
 
 
 def limits(node: Node, state: EngineState) -> Rows:
-    """With a container its limits come from the engine and --ulimit, so these are worth a warning; a run on the host has these."""
+    """Report limits. In a container they come from the engine and --ulimit, so these only warn;
+    a run on the host has these."""
     wanted, inside, verdict, troubles, remedies = (
         node.settings,
         node.settings.engine != "none",
@@ -101,7 +103,7 @@ def limits(node: Node, state: EngineState) -> Rows:
 
 
 def _limit(node: Node, title: str, option: str) -> str:
-    """Return what holds in the container where its options say so, else for this process."""
+    """Return the container's limit from its options, else that of this process."""
     words = " ".join(node.settings.container_options) if node.settings.engine != "none" else ""
     told = re.findall(rf"(?:^| |--ulimit=){option}=([^ :]*)", words)
     told = (
@@ -121,15 +123,15 @@ _REMEDIES = {
 
 
 def _older(found: str, least: str) -> bool:
-    """Return whether a version is lower: by its numbers in their order, 1.117.5-a-56 than 1.117.5-a-77."""
+    """Return whether a version is lower: by its numbers in their order, 1.117.5-a-56 than
+    1.117.5-a-77."""
     have, want = ([int(one) for one in re.findall("[0-9]{1,9}", text)] for text in (found, least))
     return have < want
 
 
 def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, str]]:
-    """Yield (verdict, text, remedy) of what the image needs and the host has not. What a host does not tell is a warning; many
-    have no ROCm of their own.
-    """
+    """Yield (verdict, text, remedy) of unmet requirements of the image. An unknown version is a
+    warning; many hosts have no ROCm of their own."""
     for one in node.settings.requires:
         name, _, wanted = one.partition("=")
         remedy = f"{_REMEDIES.get(name, 'look at it')}, or name another image"
@@ -152,7 +154,8 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
 
 
 def versions(node: Node, state: EngineState) -> Rows:
-    """Say what is there, and what the image needs and is not; the facts of all nodes are compared by the loop."""
+    """Report versions, and unmet requirements of the image; the loop compares the facts of all
+    nodes."""
     nics = f"{node.root}/sys/class/infiniband"
     files = {
         "kernel": [f"{node.root}/proc/sys/kernel/osrelease"],
@@ -177,7 +180,7 @@ def versions(node: Node, state: EngineState) -> Rows:
 
 
 def rdma(node: Node, state: EngineState) -> Rows:
-    """Look at the ports with the same rules and the same words as before the container starts."""
+    """Check the ports with the rules and messages used before the container starts."""
     yield ("rdma", *rdma_verdict(node))
 
 
@@ -185,7 +188,7 @@ def rdma(node: Node, state: EngineState) -> Rows:
 
 
 def log_dir(node: Node, state: EngineState) -> Rows:
-    """The batch host wrote a marker just before; the node has to see it, and to write one that the judge sees."""
+    """Find the batch host's new marker, and write one for the judge."""
     marker, wanted = os.environ.get("ORCH_MARKER", ""), os.environ.get("ORCH_MARKER_TEXT", "")
     yield ("log_dir", *(_see_marker(node, marker, wanted) if marker else _try_log_dir(node)))
 
@@ -236,7 +239,8 @@ def _write_probe(path: str, text: str, passed: str) -> Verdict:
 
 
 def data(node: Node, state: EngineState) -> Rows:
-    """Every folder of data is there and can be used; what they hold becomes one value that must be equal on all nodes."""
+    """Check that every folder of data is usable; a fingerprint of their content must be equal on
+    all nodes."""
     contents = {}
     for variable, source, place in folders(node.settings.mounts, node.settings.data):
         target = place.rpartition(":")[0]
@@ -273,7 +277,7 @@ def data(node: Node, state: EngineState) -> Rows:
 
 
 def _unusable(source: str) -> str:
-    """Return why a folder of data cannot be used. Nobody has to be able to write there: training reads."""
+    """Return why a folder of data is unusable. It need not be writable: training reads."""
     import pwd
 
     try:
@@ -302,7 +306,8 @@ def _visible(folder: str) -> list[str]:
 
 
 def _fingerprint(paths: list[str]) -> str:
-    """Return one value for names, and sizes and times of files; those of folders are the file system's own affair."""
+    """Return one value for names, and sizes and times of files; those of folders depend on the
+    file system."""
     import hashlib
 
     value = hashlib.md5(usedforsecurity=False)
@@ -321,7 +326,7 @@ def _fingerprint(paths: list[str]) -> str:
 
 
 def free_space(node: Node, state: EngineState) -> Rows:
-    """The log folder, the folder of the channels and the engine's storage."""
+    """Check the log folder, the folder of the channels and the engine's storage."""
     given, short, free = number(node.settings.preflight_free_gb), [], []
     needed = 1 if given is None else given
     own = (

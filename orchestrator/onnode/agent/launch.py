@@ -1,7 +1,7 @@
-"""How one run is started on a node: what its environment is, and the last lines of its script.
+"""The start of one run on a node: its environment, and the last lines of its script.
 
-One launcher per node, which makes the processes itself (torchrun, a vendor's command), or one process per GPU as tasks of Slurm
-would be (LAUNCH_RANKS of settings.sh).
+One launcher per node, which makes the processes itself (torchrun, a vendor's command), or one
+process per GPU as tasks of Slurm would be (LAUNCH_RANKS of settings.sh).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from .node import Node
 from .place import Place
 
 END_S = 10
-"""When one process of a node has failed, the others get so long to end, and as long again after TERM."""
+"""After a process of the node has failed, the others get this time to end, and as long again
+after TERM."""
 
-# Each process has its line on the pipe 5 when it ends. TERM goes to the whole group of the run; the shells wait for what they
-# started. What does not end is the business of whoever waits for this script: it ends the group.
+# Each process sends its line on the pipe 5 at its end. TERM goes to the whole group of the run; the
+# shells wait for their children. The caller of this script ends the remaining group.
 _EACH_GPU = r"""
 trap : TERM
 exec 5<> <(:)
@@ -51,7 +52,7 @@ LOOK_UP_S = 20
 
 
 class Order(NamedTuple):
-    """What the loop says of a run. `nodes` are in rank order, `hosts` lines for /etc/hosts."""
+    """The loop's order of a run. `nodes` are in rank order, `hosts` lines for /etc/hosts."""
 
     id: str
     nodes: list[str]
@@ -65,7 +66,7 @@ class Order(NamedTuple):
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Order | None:
-        """Return the order in a request; None when something in it is missing or of another kind."""
+        """Return the order in a request; None if a part is missing or of another kind."""
         kinds = {
             "id": str,
             "nodes": list,
@@ -87,7 +88,7 @@ class Order(NamedTuple):
 
 
 def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dict[str, str | None]:
-    """Return what belongs to this run and node; None: is unset."""
+    """Return the variables of this run and node; None: is unset."""
     nodes, gpus = len(order.nodes), settings.gpus_per_node
     values: dict[str, str | None] = {
         "SEED": str(order.seed),
@@ -105,7 +106,7 @@ def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dic
     values.update(
         (name, _filled(text, order, rank, gpus)) for name, text in _pairs(settings.launch_env)
     )
-    if settings.launch_ranks == "gpu":  # each process gets the others where it starts
+    if settings.launch_ranks == "gpu":  # each process gets the others at its start
         tasks, each = str(nodes * gpus), str(gpus)
         values.update(
             WORLD_SIZE=tasks, LOCAL_WORLD_SIZE=each, SLURM_NTASKS=tasks, SLURM_NTASKS_PER_NODE=each
@@ -124,7 +125,7 @@ def start(order: Order, rank: int, settings: Settings) -> str:
 
 
 def host_entries(lines: tuple[str, ...]) -> str:
-    """Return a line of shell that adds what is missing to /etc/hosts; only ever in a container."""
+    """Return a line of shell that completes /etc/hosts; only ever in a container."""
     each = " ".join(map(quote, lines))
     return (
         f'for one in {each}; do grep -qxF "$one" /etc/hosts || echo "$one" >>/etc/hosts; done'
@@ -134,10 +135,12 @@ def host_entries(lines: tuple[str, ...]) -> str:
 
 
 def look_up_master(order: Order) -> str:
-    """Return a line of shell that ends the script where the first node's name is not known; "" where nobody needs it.
+    """Return a line of shell that ends the script if the first node's name is unknown; "" if nobody
+    needs it.
 
-    A container has its own resolver, and what the host knows (a plugin of its nsswitch.conf, mDNS) is often not in the image.
-    Without this line the launcher would wait for its rendezvous until a limit. An image without getent is believed.
+    A container has its own resolver, which often lacks the host's sources (a plugin of its
+    nsswitch.conf, mDNS). Without this line the launcher would wait for its rendezvous until a
+    limit. An image without getent is believed.
     """
     master = order.master
     if len(order.nodes) == 1 or not re.search("[A-Za-z]", master.partition(":")[0]):
@@ -152,7 +155,8 @@ def _pairs(lines: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _filled(text: str, order: Order, rank: int, gpus: int) -> str:
-    """Return `text` with the values of this run in place of {node_rank} and the like; other braces stay."""
+    """Return `text` with the values of this run in place of {node_rank} and the like; other
+    braces stay."""
     nodes = len(order.nodes)
     values = {
         "node_rank": rank,
@@ -170,10 +174,10 @@ def _filled(text: str, order: Order, rank: int, gpus: int) -> str:
 def preamble(
     node: Node, order: Order, rank: int, place: Place, exports: list[tuple[str, str | None]]
 ) -> str:
-    """Return all of a run's script but its end.
+    """Return a run's script except its end.
 
-    That is the environment of the config, what belongs to this run and node, and the way to the
-    code. `exports`: variable -> value of this node's network, None where it is to have none.
+    That is the environment of the config, the variables of this run and node, and the change to the
+    code's folder. `exports`: variable -> value of this node's network, None to unset it.
     """
     settings = node.settings
     values = {**dict(exports), **environment(order, rank, settings, node.job_id)}

@@ -1,8 +1,8 @@
-"""What a job has on a host beside its set: the folder that a node shares with its container, and what earlier jobs of ours left
-(such folders, files in shared memory, pipes, containers).
+"""A job's files on a host outside its set: the folder that a node shares with its container, and
+leftovers of our earlier jobs (such folders, files in shared memory, pipes, containers).
 
-Only what carries our name and whose job and holder are both gone is removed. Everything else is told and left alone: it can
-be another job of ours on the same host, or somebody else's work.
+Only leftovers with our name whose job and holder have both ended are removed. Everything else is
+reported and left alone: it can be another job of ours on the same host, or somebody else's work.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ _DAY_S = 86400
 
 
 def open_channel(node: Node) -> bool:
-    """Make the node's channel with `hold_pid` in it: this process, and its start.
+    """Create the node's channel with `hold_pid` in it: this process, and its start.
 
-    Return whether an earlier agent of this job left it: it was killed, and may have left its container. Raises OSError.
+    Return whether an earlier agent of this job left it: it was killed, and may have left its
+    container. Raises OSError.
     """
-    for folder in _abandoned(node)[
-        0
-    ]:  # by holders that were killed: the next one on this host removes them
+    for folder in _abandoned(node)[0]:  # by killed holders: the next one on this host removes them
         try:
             remove_folder(folder)
         except OSError as error:
@@ -58,7 +57,8 @@ def close_channel(node: Node) -> None:
 
 
 def _own(path: str) -> tuple[int, float]:
-    """Return type and time of change of a file of this user, no link followed: in /tmp anybody can make something of a name.
+    """Return type and time of change of this user's own file, no link followed: in /tmp anybody can
+    create any name.
 
     (0, 0) for everything else.
     """
@@ -70,7 +70,8 @@ def _own(path: str) -> tuple[int, float]:
 
 
 def holder(folder: str) -> tuple[str, bool]:
-    """Return what hold_pid of a channel says, and whether that process lives: its id and, to tell a later one, its start."""
+    """Return the holder in a channel's hold_pid, and whether that process lives: its id and, to
+    detect a later one, its start."""
     words = first_line(f"{folder}/hold_pid").split() if _own(folder)[0] == stat.S_IFDIR else []
     pid = number(words[0], 9) if words else None
     start = process_start(pid) if pid else ""
@@ -78,9 +79,8 @@ def holder(folder: str) -> tuple[str, bool]:
 
 
 def remove_folder(path: str, *, held: bool = False) -> None:
-    """Remove a folder with what is in it, one whose holder lives only if `held`. What somebody makes anew under its name
-    meanwhile stays, and somebody else may be removing it, too. Raises OSError.
-    """
+    """Remove a folder with its content, that of a live holder only if `held`. A new folder of
+    its name stays, and somebody else may be removing it, too. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not held and holder(f"/proc/self/fd/{fd}/.")[1]:
@@ -98,9 +98,9 @@ def remove_folder(path: str, *, held: bool = False) -> None:
 
 
 def _abandoned(node: Node) -> tuple[list[str], list[str]]:
-    """Return the folders of holders that a kill left no time to remove them, and the names of those whose holders live.
+    """Return the folders of killed holders, and the names of those whose holders live.
 
-    Not what this job has for other nodes of this host, which can make it anew at any time.
+    This job's folders for other nodes of this host are left out: they can be recreated at any time.
     """
     gone, alive, own = [], [], os.path.basename(node.channel)
     for name in sorted(entries(node.channels)):
@@ -132,7 +132,7 @@ _VERDICTS = {
     _IN_USE: ("warn", "two jobs on one node disturb each other: ask for whole nodes (exclusive)"),
 }
 Left = dict[str, list[str]]
-"""What was found, in words, by the text for it."""
+"""Findings, in words, by their heading."""
 
 
 def leftovers(node: Node, engine: EngineState) -> Rows:
@@ -155,7 +155,7 @@ def leftovers(node: Node, engine: EngineState) -> Rows:
 
 
 def _files(node: Node) -> Iterator[str]:
-    """Yield the files and folders of holders that are gone."""
+    """Yield the files and folders of dead holders."""
     folders, alive = _abandoned(node)
     yield from folders
     for path in (
@@ -165,7 +165,8 @@ def _files(node: Node) -> Iterator[str]:
     ):
         if _is_old(path, stat.S_IFIFO):  # a pipe of ours has a name for a moment only
             yield path
-    # Files in shared memory are named like the folder of their holder, or so with a dot and more behind it.
+    # Files in shared memory are named like the folder of their holder, or with a dot and more
+    # behind it.
     shm = f"{node.dev}/shm"
     for name in sorted(entries(shm)):
         lives = any(name == one or name.startswith(f"{one}.") for one in alive)
@@ -189,12 +190,13 @@ def _ask_engine(node: Node, *words: str) -> tuple[int, str]:
 
 
 def _ask(node: Node, argv: list[str]) -> tuple[int, str]:
-    """Ask within a part of the check's time, so that there is some left to say so."""
+    """Ask within a part of the check's time, so that some is left for the report."""
     return ask(argv, (node.settings.preflight_check_s + 1) // 2)
 
 
 def _containers(node: Node, left: Left) -> bool:
-    """Ask one question for all containers; a second one only where some of others run. Return whether the engine told."""
+    """Ask one question for all containers; a second only if some of others run. Return whether
+    the engine answered."""
     label = "index .Labels" if node.settings.engine == "podman" else ".Label"
     labels = "|".join(f'{{{{{label} "orchestrator.{name}"}}}}' for name in ("job", "node"))
     status, rows = _ask_engine(
@@ -206,7 +208,7 @@ def _containers(node: Node, left: Left) -> bool:
         if job in ("", "<no value>"):
             runs = state in ("", "running") or state.startswith(
                 "Up "
-            )  # one that does not has no GPU
+            )  # a container without it has no GPU
             others += [identity] if identity and runs else []
         elif at == node.name and job != node.job_id:
             _container(node, left, identity, job, name)
@@ -216,14 +218,15 @@ def _containers(node: Node, left: Left) -> bool:
     rows = _ask_engine(node, "inspect", "--format", devices, *others)[1] if others else ""
     for row in rows.splitlines():
         name, privileged, *paths = row.split() + ["", ""]
-        # A privileged one has every device.
+        # A privileged container has every device.
         if "/dev/kfd" in paths or (privileged == "true" and os.path.exists(f"{node.dev}/kfd")):
             left[_FOREIGN].append(f"container {name.lstrip('/')}")
     return status == 0
 
 
 def _container(node: Node, left: Left, identity: str, job: str, name: str) -> None:
-    """Its folder /orch (/deep of a measurement) on the host says whose it is: engines list the containers of all users."""
+    """Identify a container by its folder /orch (/deep of a measurement) on the host: engines
+    list the containers of all users."""
     mounts = '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination "/deep")}}{{.Source}}{{end}}{{end}}'
     source = re.sub(
         "-deep$", "", _ask_engine(node, "inspect", "--format", mounts, identity)[1].strip()
@@ -238,6 +241,7 @@ def _container(node: Node, left: Left, identity: str, job: str, name: str) -> No
 
 
 def has_ended(node: Node, job: str) -> bool:
-    """Return whether its scheduler says so, or has forgotten it as Slurm does after some minutes; who cannot be asked is alive."""
+    """Return whether its scheduler reports its end, or has forgotten it as Slurm does after some
+    minutes; without an answer it is alive."""
     state = job_state(job, (node.settings.preflight_check_s + 1) // 2)
     return not state or state.startswith(tuple(ENDED_STATES))

@@ -1,4 +1,5 @@
-"""What a run's output tells while it goes on: since when it is quiet, its own rhythm, and what RCCL uses between the nodes."""
+"""Facts from a run's output while it is active: its silence, its own rhythm, and RCCL's network
+between the nodes."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from ..kernel.events import NetworkUse, Pulse
 from ..kernel.mllog_tail import TOKEN, StopFinder, lines
 
 MOST_STEP_S = 120.0
-"""Between two looks at the clock no more counts as quiet: a node that was suspended has not heard a run hang."""
+"""The most silence counted between two readings of the clock: a suspended node has not seen a
+run hang."""
 _HEAD_BYTES = 64 << 20
 _MOST_PROCESSES = 4096
-# RCCL's lines: host:pid:thread [gpu] NCCL INFO text. Once per communicator `Using network IB` (Socket, or a plug-in's name).
+# RCCL's lines: host:pid:thread [gpu] NCCL INFO text. Once per communicator `Using network IB`
+# (Socket, or a plug-in's name).
 _INFO, _MOST_LINE = b"NCCL INFO ", 300
 _RDMA = re.compile(rb"Using network (?!(?:Fast)?Socket)\S|via NET/(?!(?:Fast)?Socket)\S")
 _OTHER = re.compile(
@@ -22,16 +25,16 @@ _OTHER = re.compile(
 
 
 class RunOutput(StopFinder):
-    """Takes what a run prints, piece by piece."""
+    """Parses a run's output, piece by piece."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._looked, self._quiet_s, self._bytes = clock(), 0.0, 0
         self._began = self._interval_s = 0.0
-        """When run_start or the last evaluation was logged; the longest time between two of these."""
+        """Time of run_start or the last evaluation; the longest time between two of these."""
         self._processes: dict[bytes, bytes] = {}
-        """Process -> b"" when it uses RDMA, else the first line that says something else."""
+        """Process -> b"" if it uses RDMA, else the first line about another network."""
 
     def feed(self, piece: bytes) -> None:
         self._looked, self._quiet_s = self._clock(), 0.0
@@ -64,7 +67,7 @@ class RunOutput(StopFinder):
 
     @property
     def speaks(self) -> bool:
-        """Whether RCCL has said something of the network."""
+        """Return whether RCCL has printed a line about the network."""
         return bool(self._processes)
 
     def transport(self) -> NetworkUse:
@@ -73,7 +76,7 @@ class RunOutput(StopFinder):
         return NetworkUse(len(self._processes) - len(other), len(other), line)
 
     def pulse(self) -> Pulse:
-        """Return what it tells now."""
+        """Return the present progress."""
         now = self._clock()
         self._quiet_s += min(now - self._looked, MOST_STEP_S)
         self._looked = now

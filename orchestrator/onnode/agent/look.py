@@ -1,4 +1,5 @@
-"""What a node has that a site file names: interfaces and RDMA devices, GPUs, engines, sudo, the log directory.
+"""A node's facts for a site file: interfaces and RDMA devices, GPUs, engines, sudo, the log
+directory.
 
 Asked once, by `orchestrator init`: one JSON object on standard output. Nothing is changed.
 """
@@ -26,7 +27,7 @@ FILE = "look.json"
 
 
 def look(node: Node) -> int:
-    """Print what the node has; the exit status."""
+    """Print the node's facts; return the exit status."""
     gpus = list(told_gpus(node, Smi(node))[1].values())
     models = {MODEL_OF_ID.get(one.get("id", ""), one.get("name", "")) for one in gpus} - {""}
     sudo = _works(["sudo", "-n", "true"])[0]
@@ -54,7 +55,8 @@ def _works(command: list[str]) -> tuple[bool, str]:
 
 
 def _engine(name: str, sudo: bool) -> dict[str, Any]:
-    """Return how an engine can be called on this node: `command` is [] where it cannot, `said` its last words."""
+    """Return how to call an engine on this node: `command` is [] if that is impossible, `said`
+    its last output."""
     last = ""
     for prefix in ([], ["sudo", "-n"]) if sudo and os.geteuid() != 0 else ([],):
         fits, last = _works([*prefix, name, "info"])
@@ -64,7 +66,8 @@ def _engine(name: str, sudo: bool) -> dict[str, Any]:
 
 
 def _network(node: Node, gpus: int) -> dict[str, Any]:
-    """Return what a job over several nodes would detect here, for a fabric of any kind with a device for each GPU."""
+    """Return the network that a job over several nodes would detect here, for a fabric of any
+    kind with a device for each GPU."""
     settings = replace(
         node.settings, nnodes=2, network_rdma="preferred", fabric="any", fabric_devices=gpus
     )
@@ -85,7 +88,7 @@ def _network(node: Node, gpus: int) -> dict[str, Any]:
 
 
 def _leave(node: Node, told: dict[str, Any]) -> bool:
-    """Return whether this node can write where sets will be."""
+    """Return whether this node can write to the folder of the sets."""
     with suppress(OSError):
         write_bytes(node.layout.root / FILE, json.dumps(told).encode(), sync=False)
         return True

@@ -1,4 +1,4 @@
-"""Who this node is, where it looks, and how it speaks to the loop."""
+"""The identity of this node, its folders, and its messages to the loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ..kernel.settings import Settings
 from ..kernel.settings_file import rehearsed
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
-"""A program that prints the host name as torchrun has it, and the seconds that it may take: it asks the name service."""
+"""A program that prints torchrun's host name, and its limit in seconds: it asks the name
+service."""
 _LINE_BYTES = 960  # srun keeps a line whole only up to about a kilobyte
 _CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160)), " ")
 _KEPT = (
@@ -32,11 +33,13 @@ _KEPT = (
 
 
 Rows = Iterator[tuple[str, str, str, str]]
-"""Check, verdict (pass, warn, fail, skip), text, remedy. Verdict `same`: text is a value that must be equal on all nodes."""
+"""Check, verdict (pass, warn, fail, skip), text, remedy. Verdict `same`: text is a value that
+must be equal on all nodes."""
 
 
 class Node(NamedTuple):
-    """One node of a job. `root` and the others stand for /, /sys, /proc, /dev, /run in rehearsals ("" and "/sys" otherwise).
+    """One node of a job. `root` and the others replace /, /sys, /proc, /dev, /run in rehearsals (""
+    and "/sys" otherwise).
 
     `channels` is the folder for the folders that nodes share with their containers.
     """
@@ -55,22 +58,24 @@ class Node(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """nodes/<node>/ of the set."""
+        """Return nodes/<node>/ of the set."""
         return self.layout.node(self.name)
 
     @property
     def owner(self) -> str:
-        """Job and node in one word: one host and one engine can serve several jobs and several virtual nodes."""
+        """Return job and node in one word: one host and one engine can serve several jobs and
+        several virtual nodes."""
         return "-".join(re.sub(r"[^A-Za-z0-9_.-]", "_", one) for one in (self.job_id, self.name))
 
     @property
     def channel(self) -> str:
-        """Folder of this node that is also mounted into the container as /orch."""
+        """Return the folder of this node that is also mounted into the container as /orch."""
         return f"{self.channels}/orch-{os.getuid()}-{self.owner}"
 
     @property
     def results(self) -> str:
-        """Folder that is /results of the running container. What a run leaves there is moved to its attempt."""
+        """Return the folder that is /results of the running container. A run's files there are
+        moved to its attempt."""
         return (
             f"{self.channel}/results"
             if self.settings.results == "local"
@@ -82,7 +87,7 @@ class Node(NamedTuple):
         return self.folder / "hold.log"
 
     def open_log(self) -> IO[bytes]:
-        """Return hold.log, open to append to; what cannot be kept there is lost."""
+        """Return hold.log, open to append to; unwritable text is lost."""
         try:
             return open(self.hold_log, "ab")
         except OSError:
@@ -110,7 +115,8 @@ class Node(NamedTuple):
 
 
 class EngineState(NamedTuple):
-    """The engine of a node. `state`: up, silent or none; `image_id` "" where the image is missing; `problem`: what is wrong."""
+    """The engine of a node. `state`: up, silent or none; `image_id` "" if the image is missing;
+    `problem`: its error."""
 
     state: str
     image_id: str
@@ -118,15 +124,16 @@ class EngineState(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The protocol's word for the problem."""
+        """Return the protocol's word for the problem."""
         return "engine" if self.state == "silent" else "image"
 
 
 def removal(node: Node, container: str) -> list[list[str]]:
-    """Return the commands that end and remove a container, one after the other; the last one's status tells whether it is gone.
+    """Return the commands that end and remove a container, one after the other; the last status
+    tells success.
 
-    Asked to do both at once, podman waits ten seconds for one that does not heed TERM, and fails for one whose monitor was
-    killed with its client.
+    Asked to do both at once, podman waits ten seconds for one that ignores TERM, and fails for one
+    whose monitor was killed with its client.
     """
     end = [["stop", "--time", "0", container]] if node.settings.engine == "podman" else []
     return [
@@ -143,7 +150,8 @@ def own_name() -> str:
 
 
 def this_node(bundle: Path, settings: Settings) -> Node:
-    """Return this node, from the environment that the loop gave the step. Raises KeyError without ORCH_SET_DIR."""
+    """Return this node, from the environment of the loop's step. Raises KeyError without
+    ORCH_SET_DIR."""
     name, environment = own_name(), os.environ
     roots = {
         one: rehearsed(f"ORCH_{one.upper()}_ROOT", f"/{one}", name)
@@ -168,14 +176,12 @@ def say(node: str, word: str, *fields: str | int) -> None:
 
 
 def _write(fd: int, line: bytes) -> None:
-    with contextlib.suppress(
-        OSError
-    ):  # nobody reads it any more; the end of the input says so, too
+    with contextlib.suppress(OSError):  # nobody reads it; the input ends, too
         os.write(fd, line)
 
 
 def host_environment() -> dict[str, str]:
-    """Return what a program for a run has of this process's environment where there is no container."""
+    """Return the part of this process's environment for a run without a container."""
     return {name: os.environ[name] for name in _KEPT if name in os.environ}
 
 

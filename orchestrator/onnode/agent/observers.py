@@ -1,7 +1,6 @@
-"""What is learnt of a run beside its end: its output, its transport, drift of settings, caches.
+"""Observers of a run besides its end: its output, its transport, drift of host settings, caches.
 
-All of it comes through one seam, so that what is to be learnt next is a class here and a line in
-`observers`.
+All share one seam: a new observer is a class here and a line in `observers`.
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ from .tuning import Answer, Tuning, drift
 
 DRIFT_S = 10
 TRANSPORT_S = 60
-"""After RCCL's first line about the network all processes should have said what they use."""
+"""After RCCL's first line about the network all processes should have reported theirs."""
 
 
 class Observer:
-    """One of them. It sees nothing of a run that was withdrawn."""
+    """An observer. It never sees a withdrawn run."""
 
     is_done = True
     """False: the record of the run waits for it."""
 
     def begin(self) -> None:
-        """The run begins."""
+        """Handle the start of the run."""
 
     def feed(self, piece: bytes) -> None:
-        """The run has printed `piece`."""
+        """Handle new output of the run."""
 
     def run_ended(self) -> None:
-        """Its first process has ended."""
+        """Handle the end of its first process."""
 
     def end(self) -> dict[str, Any]:
-        """All of it is over; return what is to be in its record (NodeRunRecord)."""
+        """Finish; return the members for its record (NodeRunRecord)."""
         return {}
 
 
 class OutputObserver(Observer):
-    """Its output: run_stop, since when it is quiet, its own rhythm."""
+    """Observes its output: run_stop, silence, its own rhythm."""
 
     def __init__(self) -> None:
         self.output = RunOutput()
@@ -61,7 +60,7 @@ class OutputObserver(Observer):
 
 
 class TransportObserver(Observer):
-    """What RCCL says of the network: said a minute after its first line, and at the end."""
+    """Observes RCCL's lines about the network; reports a minute after the first, and at the end."""
 
     def __init__(self, node: Node, waiting: Waiting, attempt: str, heard: OutputObserver) -> None:
         self._node, self._waiting, self._attempt = node, waiting, attempt
@@ -84,7 +83,7 @@ class TransportObserver(Observer):
 
 
 class DriftObserver(Observer):
-    """The settings of the host that did not hold during the run, asked for when it has ended."""
+    """Asks for host settings that did not hold during the run, after its end."""
 
     def __init__(self, waiting: Waiting, tuning: Tuning, then: Callable[[], object]) -> None:
         """`then` is called when it is done after the end of the run."""
@@ -109,12 +108,12 @@ class DriftObserver(Observer):
 
     def end(self) -> dict[str, Any]:
         self._waiting.cancel("drift")
-        self.is_done = True  # what is answered now comes too late
+        self.is_done = True  # a later answer comes too late
         return {"drift": self._found}
 
 
 class StartObserver(Observer):
-    """How warm its start was: the runs of its container so far, what the caches held."""
+    """Observes how warm its start was: earlier runs in its container, content of the caches."""
 
     def __init__(self, container_run: int, cache: dict[str, Any]) -> None:
         self._about = {"container_run": container_run, "cache": cache}

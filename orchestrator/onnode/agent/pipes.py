@@ -1,4 +1,4 @@
-"""The pipes of one run, and its log: the script goes in, what the run prints comes out.
+"""The pipes of one run, and its log: the script goes in, the run's output comes out.
 
 Both pipes are this run's own. No value of the script is ever on a disk.
 """
@@ -15,7 +15,7 @@ from ..kernel.mllog_tail import MAX_LINE
 from ..kernel.waiting import Failed, read_piece
 
 _PIECE = 1 << 18
-_SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python knows from 3.10 on
+_SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, missing before Python 3.10
 _KINDS = ("script", "out")
 
 
@@ -26,12 +26,12 @@ class RunPipes:
         self._channel, self._name, self._log_file = channel, name, log_file
         self._script = self._log = -1
         self.out = -1
-        """Where the run's output comes from; -1 once it has ended."""
+        """The run's output; -1 once it has ended."""
         self.is_broken = False
-        """The log is not whole: something could not be written to it."""
+        """The log is incomplete: a write failed."""
 
     def open(self) -> None:
-        """Make and open them. Raises Failed; nothing is left open then."""
+        """Create and open them. Raises Failed; nothing is left open then."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         wait_for_nobody = os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -52,11 +52,11 @@ class RunPipes:
 
     @property
     def has_script(self) -> bool:
-        """Whether the script can still be written."""
+        """Return whether the script can still be written."""
         return self._script >= 0
 
     def write(self, text: str) -> None:
-        """Write more of the script. Raises Failed when the pipe does not take it at once."""
+        """Write more of the script. Raises Failed if the pipe does not take it at once."""
         words = text.encode("utf-8", "surrogateescape")
         try:
             whole = os.write(self._script, words) == len(words)
@@ -66,16 +66,16 @@ class RunPipes:
             raise Failed("data", "the values of PASS_ENV are more than a pipe takes at once")
 
     def read(self) -> bytes | None:
-        """Return what the run printed; b"" at the end, None when there is nothing yet."""
+        """Return the run's output; b"" at the end, None without new output."""
         return read_piece(self.out, _PIECE)
 
     def end_output(self) -> None:
-        """Close the way out."""
+        """Close the output."""
         os.close(self.out)
         self.out = -1
 
     def keep(self, piece: bytes) -> None:
-        """Write to the log. Raises Failed, once: whatever comes then, the log is not whole."""
+        """Write to the log. Raises Failed, once: the log stays incomplete."""
         rest = memoryview(piece)
         try:
             while rest and not self.is_broken:

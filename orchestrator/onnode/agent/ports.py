@@ -1,4 +1,4 @@
-"""The RDMA ports of this node and its way to the others, as the kernel and the host's tools tell them."""
+"""The RDMA ports of this node and its route to the others, from the kernel and the host's tools."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _INTERFACE = re.compile(r"[!-.0-~]{1,64}")
 
 @dataclass
 class Port:
-    """One port of an RDMA device, as network.json has it but for `home`, its folder in /sys. Its name is the device's where that
-    has one port, else DEVICE:PORT, as NCCL_IB_HCA takes it. `gid_indexes`: rows of its RoCE v2 addresses over IPv4."""
+    """One port of an RDMA device, as in network.json except `home`, its folder in /sys. Its name
+    is the device's if that has one port, else DEVICE:PORT, as in NCCL_IB_HCA. `gid_indexes`:
+    rows of its RoCE v2 addresses over IPv4."""
 
     home: str
     port: str
@@ -32,7 +33,7 @@ class Port:
     use: str = ""
 
     def decide(self, use: str) -> None:
-        """Take note of whether it is used, or why not."""
+        """Note whether it is used, or why not."""
         self.use = use
 
     @property
@@ -45,7 +46,7 @@ class Port:
 
 
 def devices(sys: str) -> tuple[dict[str, str], list[Port]]:
-    """Return the RDMA devices: driver by device ("" where the kernel does not tell), and their ports."""
+    """Return the RDMA devices: driver by device ("" if unknown), and their ports."""
     drivers, ports = {}, []
     for device in names(f"{sys}/class/infiniband"):
         home = f"{sys}/class/infiniband/{device}"
@@ -76,7 +77,8 @@ def _port(device: str, one: str, name: str, driver: str) -> Port:
 
 
 def _gids(home: str) -> tuple[str, list[int]]:
-    """Return the interface of a port and its rows. The table fills from its start; sixteen empty rows are taken for its end."""
+    """Return the interface of a port and its rows. The table fills from its start; sixteen empty
+    rows count as its end."""
     netdev, rows, empty = "", [], 0
     for row in range(1024):
         gid = first_line(f"{home}/gids/{row}")
@@ -98,9 +100,9 @@ def _interface(name: str) -> str:
 
 
 def route(node: Node) -> tuple[str, str]:
-    """Return the address of another node and the interface that leads there, "" for what is not known.
+    """Return the address of another node and the interface that leads there, "" if unknown.
 
-    The first node looks towards the second one: the way to its own name may be `lo`.
+    The first node uses the second one: the way to its own name may be `lo`.
     """
     name = os.environ.get("MASTER_ADDR", "")
     if name == node.name:
@@ -118,15 +120,17 @@ def route(node: Node) -> tuple[str, str]:
 
 
 def _said(*argv: str) -> list[str]:
-    """Return the words of the first line that a tool of the host prints; [] when it is missing, slow or refuses."""
+    """Return the words of the first line of a host tool; [] if it is missing, slow or refuses."""
     status, text = ask(argv, 5)
     return text[:4096].partition("\n")[0].split() if status == 0 else []
 
 
 def _by_table(path: str, to: str) -> str:
-    """Return the interface of the longest prefix that holds an address, the lowest metric among equals, as /proc/net/route says.
+    """Return the interface of the longest prefix with an address, the lowest metric among equals,
+    from /proc/net/route.
 
-    Its numbers are hexadecimal, lowest byte first. Without an IPv4 address that is the default route.
+    Its numbers are hexadecimal, lowest byte first. Without an IPv4 address that is the default
+    route.
     """
     if to.startswith("127."):
         return "lo"

@@ -1,4 +1,4 @@
-"""The pull of an image that a node lacks: what may pass by is tried again, and how far it is is told."""
+"""Pull a missing image: transient errors are retried, and progress is reported."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _LAYER = re.compile(r"([0-9a-f]{12}): (.*)")
 
 
 def pause_s(words: str, tries: int, left_s: float) -> int | None:
-    """Return how long to wait before the next try, or None where there is none: `words` are the engine's about the last one.
+    """Return the pause before the next try, or None to give up: `words` are the engine's about the
+    last one.
 
-    A registry that is busy, a time-out and a broken connection pass by; what the registry does not have or does not give will
-    not come by asking again. `left_s`: what is left of the time for all tries.
+    A busy registry, a time-out and a broken connection are transient; a missing or refused image
+    stays so. `left_s`: remaining time for all tries.
     """
     passes = _BUSY.search(words) or (_PASSING.search(words) and not _FINAL.search(words))
     pause = min(_FIRST_PAUSE_S << min(tries - 1, 9), _LONGEST_PAUSE_S)
@@ -36,7 +37,7 @@ def pause_s(words: str, tries: int, left_s: float) -> int | None:
 
 
 class Progress:
-    """What an engine has printed of a pull."""
+    """The engine's output about a pull."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -49,7 +50,7 @@ class Progress:
 
     @property
     def text(self) -> str:
-        """How many layers are there, or the last line of an engine that does not tell."""
+        """Return how many layers are done, or the last line of an engine without counts."""
         done = sum(state in ("Pull complete", "Already exists") for state in self._layers.values())
         return (
             f"{done} of {len(self._layers)} layers" if self._layers else shortened(self.last, 200)
@@ -57,7 +58,8 @@ class Progress:
 
 
 def pull(node: Node, waiting: Waiting) -> EngineState:
-    """Have the image on this node; return the engine's state. Raises Failed with the engine's own words."""
+    """Pull the image to this node; return the engine's state. Raises Failed with the engine's
+    own message."""
     settings, tries = node.settings, 0
     end = time.monotonic() + 60 * settings.pull_minutes
     # Nodes of one host share their engine: another one's pull may have been this one's, too.
@@ -76,7 +78,7 @@ def pull(node: Node, waiting: Waiting) -> EngineState:
 
 
 def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
-    """Pull once; return whether it came to its end, and the engine's last words."""
+    """Pull once; return whether it finished, and the engine's last output."""
     told, ended, said = Progress(), list[bool](), [""]
     argv = [*node.settings.engine_command, "pull", pulled_name(node.settings)]
 

@@ -1,7 +1,8 @@
-"""A small process next to a container, which removes it if the agent and the engine's client are both killed.
+"""A small process next to a container, which removes it if the agent and the engine's client are
+both killed.
 
-An engine removes a container by itself only after it ran. A client that is killed between the requests `create` and `start` leaves
-one that never runs.
+An engine removes a container by itself only after it ran. A client killed between the requests
+`create` and `start` leaves one that never runs.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from .node import Node, removal
 
 MADE_S = (0, 1, 2, 4)
 LATEST_S = (*MADE_S, 8, 16, 32)
-"""Pauses before each try: for a container that was seen to run, and for one that a busy engine may still be making."""
+"""Pauses before each try: for a container that ran, and for one that a busy engine may still be
+creating."""
 
-# Its input ends when both are gone. Signals to the job are for the agent.
+# Its input ends with both of them. Signals to the job are for the agent.
 _SCRIPT = f"""
 trap '' TERM INT HUP
 read -r word && exit
@@ -32,7 +34,8 @@ done
 
 
 class Remover:
-    """`held` is a descriptor for the client: as long as it or the agent has it open, nothing is removed. Raises OSError."""
+    """`held` is a descriptor for the client: while it or the agent has it open, nothing is
+    removed. Raises OSError."""
 
     def __init__(self, node: Node, container: str) -> None:
         *before, remove = map(shlex.join, removal(node, container))
@@ -53,11 +56,11 @@ class Remover:
             os.close(read)
 
     def made(self) -> None:
-        """Let it know that the container runs: the engine removes it then, and a few tries see to it."""
+        """Note that the container runs: the engine removes it then, and a few tries make sure."""
         self._tell(b"made ")
 
     def end(self) -> None:
-        """End it: the container is gone."""
+        """End it: the container is removed."""
         self._tell(b"\n")
         self.leave()
 
@@ -66,5 +69,5 @@ class Remover:
             os.write(self.held, word)
 
     def leave(self) -> None:
-        """Let it remove the container when the client is gone, too."""
+        """Let it remove the container after the client's end, too."""
         os.close(self.held)

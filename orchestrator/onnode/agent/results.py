@@ -1,4 +1,4 @@
-"""The files that a run leaves in /results, kept for its attempt."""
+"""A run's files in /results, kept for its attempt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .node import Node
 
 
 def keep_files(node: Node, folder: os.PathLike[str]) -> None:
-    """Move what a run left in /results to `folder`: the next run must not overwrite it."""
+    """Move a run's files in /results to `folder`: the next run must not overwrite them."""
     try:
         found = set(os.listdir(node.results)) - _mounted(node.settings)
         if found:
@@ -24,7 +24,8 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
 
 
 def _mounted(settings: Settings) -> set[str]:
-    """Return the names in /results at which the container has something else: moved away, it would not have it any more."""
+    """Return the names in /results that are other mounts in the container: moved away, they
+    would be lost to it."""
     places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
     return {
         one.split("/")[2]

@@ -1,8 +1,8 @@
-"""One run on one node: its script, its output on the way into its log, its end, its record.
+"""One run on one node: its script, its output into its log, its end, its record.
 
-The script comes to its shell through a named pipe and is complete but for its end, which starts
-the training; the loop's word that the run begins brings that end. So the start of a shell, and the
-parsing of the environment, cost no time between two runs.
+Its shell reads the script from a named pipe, complete except for its end, which starts the
+training; the loop's go brings that end. So neither the start of a shell nor the parsing of the
+environment costs time between two runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OUTPUT_S, KILL_S, CLEAR_S = 5, 10, 5
 
 
 class NodeRun:
-    """One run from `prepare` to its record. `over`: all of it is said."""
+    """One run from `prepare` to its record. `over`: all its messages are sent."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class NodeRun:
         """offered, begun, withdrawn"""
         self._is_stopped = self._is_late = False
         self._rest = ""
-        """Of a run that has ended: left (something of it lives), clearing (and is killed), ""."""
+        """Of an ended run: left (some process lives), clearing (being killed), ""."""
         self._pid = ""
         self._code: int | None = None
         self._span = now_ms(), now_ms()
@@ -71,7 +71,7 @@ class NodeRun:
         return self.order.nodes.index(self._node.name)
 
     def pulse(self) -> Pulse:
-        """Return what its output tells now."""
+        """Return the progress from its output."""
         return self._output.pulse()
 
     # ---- to its start
@@ -89,7 +89,7 @@ class NodeRun:
         self._place.start(self._name)
 
     def go(self) -> None:
-        """Let it begin."""
+        """Start it."""
         if self._code is not None or self._is_stopped or self._word != "offered":
             return
         self._word = "begun"
@@ -99,14 +99,14 @@ class NodeRun:
         self._pipes.write(start(self.order, self._rank, self._node.settings))
 
     def withdraw(self) -> None:
-        """It will not begin: nothing is recorded or said of it."""
+        """Cancel its start: nothing is recorded or reported."""
         self._dismiss()
         self._word = "withdrawn"
 
     def stop(self, kill_s: float = KILL_S) -> None:
         """End it: TERM, and KILL after `kill_s`.
 
-        What leaks from a run that has ended is not waited for any more.
+        Remains of an ended run are not waited for any more.
         """
         if self._code is not None:
             self._end_output()
@@ -130,7 +130,7 @@ class NodeRun:
     # ---- to its end
 
     def _heard(self, words: list[str]) -> None:
-        """Take in what the shell says; see Place."""
+        """Handle the shell's messages; see Place."""
         if words[:1] != [self._name] or self.over:
             return
         if words[1:2] == ["started"] and len(words) == 3:
@@ -143,7 +143,8 @@ class NodeRun:
             self._clear()
 
     def ended(self, code: int, *, left: bool = False) -> None:
-        """Its first process has ended with `code`; `left`: something of it still lives."""
+        """Handle the end of its first process with `code`; `left`: some process of it still
+        lives."""
         if self._code is not None:
             return
         self._code, self._rest = code, "left" if left else ""
@@ -164,7 +165,7 @@ class NodeRun:
         self._settle()
 
     def _settle(self) -> None:
-        """Go on to the end as far as it is known."""
+        """Continue towards its end as far as possible."""
         if self.over or self._code is None:
             return
         if self._pipes.out >= 0 and not self._is_late:
@@ -177,7 +178,7 @@ class NodeRun:
             self.close()
 
     def _take(self) -> bool:
-        """Pass on what it printed; return whether there was something."""
+        """Pass on its output; return whether there was any."""
         piece = self._pipes.read()
         if piece:
             self._pipes.keep(piece)
@@ -190,11 +191,11 @@ class NodeRun:
         return bool(piece)
 
     def note(self, text: str) -> None:
-        """Put a line of our own into its log."""
+        """Write a line of our own into its log."""
         self._pipes.keep(f"orchestrator: node {self._node.name}: {text}\n".encode())
 
     def close(self) -> None:
-        """Keep its files, write its record, say its end; by force when it has not ended."""
+        """Keep its files, write its record, report its end; by force if it has not ended."""
         if self.over:
             return
         self.over = True
@@ -211,7 +212,7 @@ class NodeRun:
                 self._tell()
 
     def _tell(self) -> None:
-        """Say its end, and write its record."""
+        """Report its end, and write its record."""
         order, node = self.order, self._node
         about: dict[str, Any] = {}
         for observer in self._observers:

@@ -1,6 +1,7 @@
-"""The scratch folder of a node: temporary files and compile caches that outlive the containers of a job.
+"""The scratch folder of a node: temporary files and compile caches that outlive the containers of a
+job.
 
-What was compiled once is not compiled again in the next container: one cache for each image, GPU architecture and user, since a
+The next container finds compiled code: one cache for each image, GPU architecture and user, since a
 cache of another tool chain is worse than none. It ends with the job, unless the site keeps it.
 """
 
@@ -36,7 +37,7 @@ _MOST_ENTRIES, _LOOK_S, _REMOVE_S = 20_000, 1.0, 10
 
 
 class Scratch:
-    """The folder of this node for one image. Raises Failed where it cannot be had."""
+    """The folder of this node for one image. Raises Failed if it cannot be made."""
 
     def __init__(self, node: Node, waiting: Waiting, image_id: str) -> None:
         settings = node.settings
@@ -49,7 +50,7 @@ class Scratch:
             raise Failed(
                 "storage", f"{top} does not exist on this node (container.scratch of the site)"
             )
-        # Nobody else gets into the folder; the container's root may be anybody there.
+        # Nobody else may enter the folder; the container's root may be anybody there.
         with failing("storage", f"cannot write to {top} (container.scratch of the site)"):
             for folder in filter(None, (self.folder, keeps)):
                 self._private(folder)
@@ -67,7 +68,8 @@ class Scratch:
         self._sweep(f"{top}/{name}" for name in entries(top) if name.startswith(own))
 
     def _private(self, folder: str) -> None:
-        """Make a folder that only this user gets into; where others may write, one of that name may be somebody else's."""
+        """Make a folder only for this user; if others may write there, an existing one may be
+        somebody else's."""
         if not os.path.lexists(folder):
             os.mkdir(folder, 0o700)
         if not _is_own(folder):
@@ -75,18 +77,19 @@ class Scratch:
 
     @property
     def volumes(self) -> list[tuple[str, str]]:
-        """What the container sees: (folder of the host, place in the container)."""
+        """Return the container's mounts: (folder of the host, place in the container)."""
         return [(self.cache, f"{INSIDE}/cache"), (self.tmp, f"{INSIDE}/tmp")]
 
     def lines(self, *, inside: bool) -> bytes:
-        """Return shell text that names the folders, where nothing else has: what the config, the site or the image says wins."""
+        """Return shell text that names the folders; values of the config, the site or the image
+        win."""
         cache, tmp = (place if inside else folder for folder, place in self.volumes)
         values = {
             "TMPDIR": tmp,
             "AMD_COMGR_CACHE": "1",
             **{name: f"{cache}/{one}" for name, one in _CACHES.items()},
         }
-        # Models that came with the image are found below the default of XDG_CACHE_HOME.
+        # Models in the image are found below the default of XDG_CACHE_HOME.
         text = '[ ! -d ~/.cache/huggingface ] || [ "${HF_HOME+x}" ] || export HF_HOME=~/.cache/huggingface\n'
         text += "".join(
             f'[ "${{{name}+x}}" ] || export {name}={quote(value)}\n'
@@ -95,7 +98,8 @@ class Scratch:
         return text.encode()
 
     def look(self) -> dict[str, Any]:
-        """Return what the cache holds now: `state` cold (nothing) or warm, `files`, `bytes`; `whole` false for a part of it."""
+        """Return the state of the cache: `state` cold (empty) or warm, `files`, `bytes`; `whole`
+        false for a part of it."""
         files = size = seen = 0
         end, folders = time.monotonic() + _LOOK_S, [self.cache]
         while folders and seen < _MOST_ENTRIES and time.monotonic() < end:
@@ -117,7 +121,7 @@ class Scratch:
         }
 
     def _sweep(self, folders: Iterable[str]) -> None:
-        """Remove what jobs left that were killed."""
+        """Remove the folders of killed jobs."""
         for folder in folders:
             job = first_line(f"{folder}/job") if _is_own(folder) else ""
             if job and job != self._node.job_id and has_ended(self._node, job):
@@ -129,7 +133,8 @@ class Scratch:
         self._remove(self.folder)
 
     def _remove(self, folder: str) -> None:
-        """Remove a folder; what root of a container made, and this user cannot remove, by a container."""
+        """Remove a folder; files of a container's root, which this user cannot remove, by a
+        container."""
         argv = ["rm", "-rf", "--", folder]
         if self._waiting.call(argv, _REMOVE_S)[0] and self._node.settings.engine != "none":
             from .container import bind, run_argv

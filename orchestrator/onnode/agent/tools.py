@@ -1,4 +1,4 @@
-"""The tools amd-smi and rocm-smi, and the JSON that they print."""
+"""The tools amd-smi and rocm-smi, and their JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from .node import Node
 MAX_VALUES, MAX_PATH = 500_000, 500
 
 Values = list[tuple[str, str]]
-"""Values of a JSON text in its order: (/gpu_data/0/mem_usage/used_vram/value, 297). Keys in small letters, blanks as _."""
+"""Values of a JSON text in its order: (/gpu_data/0/mem_usage/used_vram/value, 297). Keys in
+lower case, blanks as _."""
 
 
-_BEGIN = r'[\[{]\s*(?:[\]}\[{"]|\Z)'  # a line `[WARNING] ...` in front of it is none
+_BEGIN = r'[\[{]\s*(?:[\]}\[{"]|\Z)'  # a line `[WARNING] ...` in front of it is no start
 _HERE, _LINE = re.compile(rf"\s*(?={_BEGIN})"), re.compile(f"^(?={_BEGIN})", re.MULTILINE)
-# Numbers stay as they are written. Objects become tuples of pairs: a key that comes twice has both its values.
+# Numbers stay as written. Objects become tuples of pairs: a repeated key keeps both its values.
 _DECODER = json.JSONDecoder(
     parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=tuple, strict=False
 )
@@ -28,10 +29,11 @@ _KEY = str.maketrans(" /", "__")
 
 
 def read_json(text: str) -> Values:
-    """Return the values of all JSON documents in what a tool printed; lines around them and what is cut off do no harm.
+    """Return the values of all JSON documents in a tool's output; lines around them and truncated
+    ones do no harm.
 
-    The forms differ between versions of a tool (a list, or a member `gpu_data`; numbers with units or without; keys that changed
-    their case), so values are for looking up by the end of their path.
+    The forms differ between versions of a tool (a list, or a member `gpu_data`; numbers with units
+    or without; keys in another case), so values are looked up by the end of their path.
     """
     values: Values = []
     at = 0
@@ -55,9 +57,10 @@ def _flatten(value: Any, path: str, values: Values) -> None:
 
 
 def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
-    """Yield (GPU, path, value, unit): `gpu` is the first member of an entry of amd-smi, rocm-smi has the number in its key.
+    """Yield (GPU, path, value, unit): `gpu` is the first member of an entry of amd-smi, rocm-smi
+    has the number in its key.
 
-    A number with its unit beside it has the path without /value; the unit is "" where there is none.
+    A number with its unit next to it has the path without /value; the unit is "" if missing.
     """
     gpu = None
     for (path, value), (beside, unit) in zip(values, values[1:] + [("", "")]):
@@ -71,8 +74,8 @@ def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
 
 
 class Smi:
-    """The tools amd-smi and rocm-smi of a node. `paths`: of those that are there; `source`: which one answered last;
-    `problem`: what one said last instead of JSON."""
+    """The tools amd-smi and rocm-smi of a node. `paths`: of the installed ones; `source`: the
+    last to answer; `problem`: the last output that was no JSON."""
 
     def __init__(self, node: Node) -> None:
         folders = os.environ.get("PATH", "/usr/bin:/bin").split(":")
@@ -87,7 +90,8 @@ class Smi:
         self._seconds = node.settings.preflight_check_s + 1
 
     def ask(self, *commands: str) -> Values:
-        """Return the values of the first of the commands that prints JSON; [] when none does. A missing tool is passed over."""
+        """Return the values of the first command that prints JSON, or []. A missing tool is
+        skipped."""
         for name, *words in (
             command.split() for command in commands if command.split()[0] in self.paths
         ):

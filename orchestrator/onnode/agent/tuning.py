@@ -1,7 +1,7 @@
 """The settings of the host, before and after a run. Rules and files: docs/tuning.md.
 
-What a knob is and whether it holds is decided in one place, the bundle's runtime_tunables.sh; its verb `watch` answers for as long
-as this node is held, so that a look costs no process.
+The bundle's runtime_tunables.sh alone decides whether a host setting holds. Its verb `watch`
+answers while this node is held, so that a check costs no process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _PIECE_BYTES = 700
 
 
 class FoundKnob(NamedTuple):
-    """One setting as it was found. `mode`: set or look; `need`: required or optional; `word`: holds, fails or unsupported."""
+    """The state of one setting. `mode`: set or look; `need`: required or optional; `word`:
+    holds, fails or unsupported."""
 
     name: str
     found: str
@@ -39,7 +40,8 @@ class FoundKnob(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """One row of an apply or a revert. `word`: ok, failed, unsupported; complete for the last one."""
+    """One row of an apply or a revert. `word`: ok, failed, unsupported; complete for the last
+    one."""
 
     name: str
     wanted: str
@@ -58,7 +60,7 @@ class _Row(NamedTuple):
 
 
 class _Reply(NamedTuple):
-    """Exit status and rows of the script. `problem`: why it did not get to its end, "" if it did."""
+    """Exit status and rows of the script. `problem`: why it did not finish, "" if it did."""
 
     status: int
     rows: list[_Row]
@@ -74,11 +76,11 @@ class _Reply(NamedTuple):
 
 
 Answer = Optional[list[FoundKnob]]
-"""The knobs as they are; None when they cannot be looked at."""
+"""The present settings; None if they cannot be read."""
 
 
 def missing(knobs: Answer) -> str:
-    """Return why no run may begin with these knobs, "" when all that are required hold."""
+    """Return why these settings prevent a run, "" if all required ones hold."""
     if knobs is None:
         return "its settings cannot be looked at (hold.log)"
     wrong = [one for one in knobs if one.word == "fails" and one.need == "required"]
@@ -86,7 +88,7 @@ def missing(knobs: Answer) -> str:
 
 
 def drift(knobs: Answer) -> list[dict[str, Any]]:
-    """Return the knobs that were set and do not hold, as a node's record of a run has them."""
+    """Return the settings that were set and do not hold, for a node's record of a run."""
     return [
         {"knob": one.name, "wanted": one.wanted, "found": one.found, "need": one.need}
         for one in knobs or []
@@ -95,7 +97,7 @@ def drift(knobs: Answer) -> list[dict[str, Any]]:
 
 
 class Tuning:
-    """The knobs of one node while it is held."""
+    """The host settings of one node while it is held."""
 
     def __init__(self, node: Node, waiting: Waiting) -> None:
         self._node, self._waiting = node, waiting
@@ -117,7 +119,7 @@ class Tuning:
     # ---- setting and putting back
 
     def apply(self) -> str:
-        """Set the knobs; return what is worth a note. Raises Failed when a required one does not hold."""
+        """Apply the settings; return remarks. Raises Failed if a required one does not hold."""
         if not self.on:
             return ""
         reply = self._call("apply")
@@ -131,7 +133,7 @@ class Tuning:
         return shortened("; ".join(notes), 800)
 
     def revert(self) -> str:
-        """Put back what was there; return what could not be."""
+        """Revert the settings; return those that failed."""
         problem = ""
         for _ in range(_REVERT_TRIES if self.on else 0):
             reply = self._call("revert")
@@ -142,9 +144,8 @@ class Tuning:
         return shortened(problem, 800)
 
     def _call(self, action: str) -> _Reply:
-        """Run the script. Signals to the whole job do not cut it off; the agent acts on them."""
-        # What root runs comes from here, as it was verified: root may not see the storage, and others
-        # may write on it.
+        """Run the script. Signals to the whole job do not interrupt it; the agent handles them."""
+        # Root runs this verified text: root may not see the storage, and others may write there.
         try:
             script = self._verified()
         except OSError as error:
@@ -161,7 +162,7 @@ class Tuning:
         return done if done.is_complete else done._replace(problem=self._problem(status, text))
 
     def _problem(self, status: int, text: str) -> str:
-        """Return why the script did not get to its end."""
+        """Return why the script did not finish."""
         if status == CANNOT_START:
             return text
         if status > 128:
@@ -173,7 +174,7 @@ class Tuning:
         end = number(os.environ.get("SLURM_JOB_END_TIME", ""))
         owner = {
             "ORCH_OWNER_PID": os.getpid(),
-            # The job's own end bounds the time that the settings can stay, whatever becomes of this process.
+            # The job's own end bounds the time of the settings, whatever happens to this process.
             "ORCH_OWNER_S": 0 if end is None else max(end - int(time.time()), 0) + 120,
             "ORCH_LEASE_S": self._node.settings.orch_lease_s,
             **self._roots,
@@ -183,7 +184,7 @@ class Tuning:
         return [*self._node.settings.sudo, "env", *variables, *shell]
 
     def _verified(self) -> bytes:
-        """Return the script, once it is the one that the loop has verified. Raises OSError."""
+        """Return the script, verified by its hash from the loop. Raises OSError."""
         if not self._content:
             content, wanted = read_bytes(self._script), os.environ.get("ORCH_TUNABLES_SHA256", "")
             if wanted and hashlib.sha256(content).hexdigest() != wanted:
@@ -201,7 +202,7 @@ class Tuning:
     # ---- looking
 
     def look_at_boot(self) -> None:
-        """Have somebody look at the knobs, who first tells what only a boot changes."""
+        """Start the watching script, which first reports the settings that only a boot changes."""
         if not self.on or self._watcher is not None:
             return
         with self._node.open_log() as errors:
@@ -216,7 +217,7 @@ class Tuning:
         self._boot = self._answer(self._asked.append) or []  # the first answer comes unasked
 
     def look(self) -> Answer:
-        """Return the knobs as they are now. Everything else is served meanwhile."""
+        """Return the present settings. Everything else is served meanwhile."""
         self.look_at_boot()
         answer = self._answer(self.ask)
         self._knobs = answer or self._knobs
@@ -229,7 +230,7 @@ class Tuning:
         return found[0] if found else None
 
     def ask(self, then: Callable[[Answer], object]) -> None:
-        """Have `then` called with the knobs as they are now."""
+        """Call `then` with the present settings."""
         if self._watcher is not None and self._watcher.tell(""):
             self._asked.append(then)
         else:
@@ -252,7 +253,8 @@ class Tuning:
     # ---- facts
 
     def tell_facts(self, image: str) -> None:
-        """Say what can move time or convergence, when it has changed; in pieces, for srun keeps no long line whole."""
+        """Send changed facts that can change time or convergence; in pieces, as srun cuts long
+        lines."""
         from .facts import collect
 
         facts = collect(
@@ -275,7 +277,8 @@ class Tuning:
     # ---- caches
 
     def drop_caches(self) -> tuple[int, int]:
-        """Drop page cache, dentries and inodes. Return KiB that this can free, before and after. Raises Failed("caches", why)."""
+        """Drop page cache, dentries and inodes. Return KiB that this can free, before and after.
+        Raises Failed("caches", why)."""
         before, file = self._droppable(), f"{self._node.root}/proc/sys/vm/drop_caches"
         argv = [
             *self._node.settings.sudo,
@@ -291,7 +294,7 @@ class Tuning:
         return before, self._droppable()
 
     def _droppable(self) -> int:
-        """KiB of the page cache without shared memory, and of the kernel's own caches."""
+        """Return KiB of the page cache without shared memory, and of the kernel's own caches."""
         rows = (line.split() for line in lines(f"{self._node.root}/proc/meminfo", 1 << 14))
         found = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
         signs = {"Buffers:": 1, "Cached:": 1, "SReclaimable:": 1, "Shmem:": -1}

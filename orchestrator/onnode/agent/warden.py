@@ -1,7 +1,9 @@
-"""Runs on the host itself: a small process beside the agent that starts them and is the parent of all that they leave behind.
+"""Runs on the host itself: a small process next to the agent that starts them and is the parent of
+all their remains.
 
-The kernel ties everything to this node's agent: processes whose parent ends become the warden's children (child subreaper), the
-first process of a run dies with the warden, and the warden ends all of its children when the agent is gone, however that ended.
+The kernel ties everything to this node's agent: processes whose parent ends become the warden's
+children (child subreaper), the first process of a run dies with the warden, and the warden ends all
+of its children after the agent's death.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class NodeHost(Place):
         self._ask(word)
 
     def _ask(self, line: str) -> None:
-        # Its end is known by the end of its words.
+        # The end of its messages shows its end.
         with contextlib.suppress(OSError):
             os.write(self._requests, line.encode() + b"\n")
 
@@ -74,7 +76,7 @@ class _Warden:
         try:
             self._begin()
             waiting = Waiting()
-            # A signal to the whole job is the agent's business; here it only wakes.
+            # A signal to the whole job is for the agent; here it only wakes.
             waiting.leave()
             waiting.watch_lines(self._requests, self._do, self._close)
             waiting.wait(self._is_left)
@@ -86,7 +88,7 @@ class _Warden:
     def _begin(self) -> None:
         os.setsid()
         stand_alone(self._requests, self._words)
-        # Not before it is needed, and in no other process: it takes longer to import than a run takes to start.
+        # Only if needed, and in no other process: its import takes longer than the start of a run.
         import ctypes
 
         self._prctl = ctypes.CDLL(None).prctl
@@ -133,9 +135,9 @@ class _Warden:
             os.write(self._words, f"{self._run} {words}\n".encode())
 
     def _reap(self) -> bool:
-        """Take in who has ended; while `_killing`, end who is there: their children come to us and are next.
+        """Reap ended processes; while `_killing`, kill the others: their children come to us next.
 
-        Return whether there are any left to end.
+        Return whether any are left to end.
         """
         left, ended = True, None
         try:
@@ -157,7 +159,7 @@ class _Warden:
 
 
 def _children() -> list[int]:
-    """Return the processes whose parent is this one; none on a kernel without CONFIG_PROC_CHILDREN."""
+    """Return the children of this process; [] on a kernel without CONFIG_PROC_CHILDREN."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]
