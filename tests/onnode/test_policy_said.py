@@ -17,8 +17,8 @@ from orchestrator.onnode.policy.reports import (
     OUTCOMES,
     Check,
     NodeReport,
+    check_order,
     parse_check,
-    place,
 )
 
 WORDS = [
@@ -186,7 +186,7 @@ def test_deep_of_others_is_no_row(detail: str) -> None:
 
 def test_known_checks_come_first_and_outcomes_last() -> None:
     names = ["verdict", "zebra", "deep", "engine", "container", "apple", "versions"]
-    assert sorted(names, key=place) == [
+    assert sorted(names, key=check_order) == [
         "engine",
         "versions",
         "deep",

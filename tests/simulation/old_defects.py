@@ -139,7 +139,7 @@ DEFECTS = [
         "a holder whose job the scheduler does not show counted as gone at once: two jobs worked on one set",
         "security review H1",
         JUDGE_LEASE,
-        "    if left_s > 0:\n        return HolderVerdict(WAIT, heard, left_s)\n",
+        "    if left_s > 0:\n        return HolderVerdict(WAIT, age, left_s)\n",
         "",
         why_not="a loop whose job Slurm has ended loses its nodes and closes within seconds, before a successor starts",
         likely=("batch host is cut off and", "idle=1"),
@@ -185,8 +185,8 @@ DEFECTS = [
             ),
             Edit(
                 JUDGE_LEASE,
-                '    """Return what has become of a holder."""\n',
-                '    """Return what has become of a holder."""\n    if holder.token == "?":\n'
+                '    """Return the verdict on a holder."""\n',
+                '    """Return the verdict on a holder."""\n    if holder.token == "?":\n'
                 '        return HolderVerdict(ALIVE, "process 0 on an unknown host")\n',
             ),
         ),
@@ -600,8 +600,7 @@ DEFECTS = [
         "a job that Slurm starts again was replayed with the standing of its first life",
         "9630c4d",
         PLACE,
-        "        vars(cluster).update(\n            vars(ClusterState())\n"
-        "        )  # Slurm may have started the job again: its event file has two lives then\n",
+        "        vars(cluster).update(vars(ClusterState()))\n",
         "",
         likely=("requeued", "container|agent|training|fails"),
     ),

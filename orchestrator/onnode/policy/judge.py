@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..kernel.events import number
-from .reports import MOST_FACTS, OUTCOMES, Check, NodeReport, line, place
+from .reports import MOST_FACTS, OUTCOMES, Check, NodeReport, check_order, line
 
 if TYPE_CHECKING:
     from ..kernel.settings import Settings
@@ -57,7 +57,7 @@ def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma:
         _unlike_others(rows, "rdma", settings)
         _data(rows, reports)
         _clocks(rows, reports, settings)
-    names = sorted({name for own in rows.values() for name in own}, key=place)
+    names = sorted({name for own in rows.values() for name in own}, key=check_order)
     order = {name: at for at, name in enumerate(names)}
     ordered = {
         node: sorted(own.values(), key=lambda row: order[row.name]) for node, own in rows.items()
@@ -146,10 +146,10 @@ def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
                 checks.setdefault(row.sentence, set()).add(row.name)
                 nodes.setdefault(row.sentence, []).append(node)
     found = []
-    for words in sorted(checks, key=lambda words: min(map(place, checks[words]))):
+    for words in sorted(checks, key=lambda words: min(map(check_order, checks[words]))):
         about = dict.fromkeys(nodes[words])
         who = "all nodes" if len(about) == len(rows) > 1 else " ".join(about)
-        found.append(f"check {' '.join(sorted(checks[words], key=place))}: {words} ({who})")
+        found.append(f"check {' '.join(sorted(checks[words], key=check_order))}: {words} ({who})")
     return found
 
 

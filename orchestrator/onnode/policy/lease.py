@@ -1,7 +1,8 @@
-"""Whether the holder of a lease is gone. Pure functions of what is on record, who looks, and what each source says.
+"""Is the holder of a lease gone? Decided from its record, the viewer, and each source's answer.
 
-A holder is gone when the kernel that it ran on says so, or when who can see its job says that there is none and it was not heard
-of for `STALE_S`, by the file server's clock. What is not seen from another cluster, user or host is unknown, never gone.
+A holder is gone if its kernel reports so. It is also gone if a scheduler that can see its job has
+none and the lease is `STALE_S` old by the file server's clock. A holder invisible from another
+cluster, user or host is unknown, never gone.
 """
 
 from __future__ import annotations
@@ -11,24 +12,26 @@ from dataclasses import dataclass
 from ..kernel.holder import Holder
 
 STALE_S = 90.0
-"""Without a beat for so long a holder is silent: an NFS client may show a time that is a minute old (acregmax)."""
+"""Age of a silent lease: an NFS client may show a time that is a minute old (acregmax)."""
 
 ALIVE, GONE, WAIT, UNKNOWN = "alive", "gone", "wait", "unknown"
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What is seen of a holder: its process by this kernel, its job by the scheduler that is asked here (None: no word of it), and
-    how long ago it was heard of, in seconds of the file server's clock."""
+    """A holder as seen from here."""
 
     process: bool | None
+    """By this kernel; None: no answer."""
     job: bool | None
+    """By the scheduler; None: no answer."""
     age_s: float
+    """Time since its last sign of life, by the file server's clock."""
 
 
 @dataclass(frozen=True)
 class HolderVerdict:
-    """`word`: ALIVE, GONE, UNKNOWN, or WAIT: it will count as gone in `wait_s` when nothing more is heard of it."""
+    """`word`: ALIVE, GONE, UNKNOWN, or WAIT: gone in `wait_s` without a further sign of life."""
 
     word: str
     why: str
@@ -39,18 +42,20 @@ class HolderVerdict:
         return self.word == GONE
 
 
-def same_kernel(one: Holder, other: Holder) -> bool:
-    """Whether both are processes of one kernel, in one namespace: what that kernel says of them is certain."""
-    return bool(one.boot) and (one.boot, one.pids) == (other.boot, other.pids)
+def same_kernel(holder: Holder, viewer: Holder) -> bool:
+    """Return whether both are processes of one kernel and namespace, whose answers are certain."""
+    return bool(holder.boot) and (holder.boot, holder.pids) == (viewer.boot, viewer.pids)
 
 
 def unseen(holder: Holder, viewer: Holder) -> str:
-    """Why the viewer's scheduler, or kernel, does not show this holder though it may be alive; "" when it would show it.
+    """Return why the viewer may not see a live holder; "" if it would.
 
-    Slurm hides the jobs of other users with PrivateData=jobs, and the kernel their processes with hidepid.
+    Slurm hides the jobs of other users with PrivateData=jobs, and the kernel their processes with
+    hidepid.
     """
     if holder.cluster and holder.cluster != viewer.cluster:
-        return f"it is of cluster {holder.cluster}, and this is {viewer.cluster or 'not known to be one'}"
+        here = viewer.cluster or "not known to be one"
+        return f"it is of cluster {holder.cluster}, and this is {here}"
     if holder.uid >= 0 and viewer.uid not in (0, holder.uid):
         return "it is another user's, whose jobs may not be shown to you"
     if holder.job.startswith("local-") and holder.host != viewer.host:
@@ -59,31 +64,28 @@ def unseen(holder: Holder, viewer: Holder) -> str:
 
 
 def judge(
-    holder: Holder, viewer: Holder, sight: Observation, stale_s: float = STALE_S
+    holder: Holder, viewer: Holder, seen: Observation, stale_s: float = STALE_S
 ) -> HolderVerdict:
-    """Return what has become of a holder."""
-    if same_kernel(holder, viewer) and sight.process is not None:
-        return (
-            HolderVerdict(ALIVE, "its process is at work")
-            if sight.process
-            else HolderVerdict(GONE, "its process is over")
-        )
-    heard, left_s = f"it was heard of {max(0, sight.age_s):.0f} s ago", stale_s - sight.age_s
-    job = sight.job
+    """Return the verdict on a holder."""
+    if same_kernel(holder, viewer) and seen.process is not None:
+        if seen.process:
+            return HolderVerdict(ALIVE, "its process is at work")
+        return HolderVerdict(GONE, "its process is over")
+    age = f"it was heard of {max(0, seen.age_s):.0f} s ago"
+    left_s = stale_s - seen.age_s
+    job = seen.job
     if holder.job and holder.job == viewer.job and holder.restart < viewer.restart:
-        job = False  # Slurm has started this job again
+        job = False  # Slurm has restarted this job
     elif hidden := unseen(holder, viewer) if holder.job and not job else "":
-        return (
-            HolderVerdict(ALIVE, heard)
-            if left_s > 0
-            else HolderVerdict(UNKNOWN, f"{hidden}; {heard}")
-        )
+        if left_s > 0:
+            return HolderVerdict(ALIVE, age)
+        return HolderVerdict(UNKNOWN, f"{hidden}; {age}")
     elif holder.job.startswith("local-"):
-        job = False  # a machine of this name that was booted since has no such process
+        job = False  # after a reboot a host has no such process
     if job:
         return HolderVerdict(ALIVE, "the scheduler shows its job")
     if holder.job and job is None:
-        return HolderVerdict(UNKNOWN, f"the scheduler does not answer; {heard}")
+        return HolderVerdict(UNKNOWN, f"the scheduler does not answer; {age}")
     if left_s > 0:
-        return HolderVerdict(WAIT, heard, left_s)
-    return HolderVerdict(GONE, heard)
+        return HolderVerdict(WAIT, age, left_s)
+    return HolderVerdict(GONE, age)

@@ -16,34 +16,34 @@ from .reports import NodeReport
 
 @dataclass
 class ClusterState:
-    """What is known of the nodes of an allocation. When all are ready, ranks are put `in_order`."""
+    """The state of an allocation's nodes. When all are ready, ranks are put `in_order`."""
 
     allocated: tuple[str, ...] = ()
     need: int = 0
     ranks: list[str] = field(default_factory=list)
-    """Node of each rank; "" where none has it yet."""
+    """Node of each rank; "" for a vacant one."""
     waiting: list[str] = field(default_factory=list)
     reports: dict[str, NodeReport] = field(default_factory=dict)
     failed: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """In the present hold: node -> (kind, reason)."""
+    """In the present step: node -> (kind, reason)."""
     excluded: dict[str, str] = field(default_factory=dict)
-    """Failed a check, or could not be made ready: out for this job."""
+    """Node unused for the rest of the job -> reason."""
     lost: dict[str, str] = field(default_factory=dict)
-    """Slurm has lost it: out as long as Slurm says so."""
+    """Node unused while Slurm reports it as lost -> its state."""
     blamed: dict[str, int] = field(default_factory=dict)
-    """A run died there: out as long as another node can take its rank. The value is the order of the last blame."""
+    """Node unused while others can take its rank, because a run died there -> order of blame."""
     freed: set[str] = field(default_factory=set)
-    """Nodes that have cost a run an attempt which was not counted."""
+    """Nodes that cost a run an attempt that was not counted."""
     silent: set[str] = field(default_factory=set)
-    """Of the present hold: they do not answer any more, and are not waited for."""
+    """In the present step: no longer answering, and not waited for."""
     slow: set[str] = field(default_factory=set)
     ways: list[str] = field(default_factory=list)
-    """How the attempts of this job died, "" for all that did not die soon; see Outcome."""
+    """How the attempts of this job died, "" for those that lived longer; see Outcome."""
     pulling: set[str] = field(default_factory=set)
-    """Of the present hold: they were told to pull the image."""
+    """In the present step: ordered to pull the image."""
     generation: int = 0
     releasing: bool = False
-    """The nodes were told to let go."""
+    """The nodes were ordered to end."""
 
     @property
     def workers(self) -> list[str]:
@@ -58,7 +58,7 @@ class ClusterState:
 
 @dataclass(frozen=True)
 class Placement:
-    """The nodes in rank order, and those that wait."""
+    """The nodes in rank order, and the waiting ones."""
 
     ranks: tuple[str, ...]
     waiting: tuple[str, ...] = ()
@@ -66,49 +66,50 @@ class Placement:
 
 @dataclass(frozen=True)
 class Pause:
-    """Too few nodes are fit; `reason` names every one that is out and why."""
+    """Too few nodes are fit; `reason` names each excluded node and why."""
 
     reason: str
 
 
+# ---- events ----
+
+
 def apply(cluster: ClusterState, event: Event) -> None:
-    """Fold one event into `cluster`. Words that are not known, or not whole, change nothing."""
+    """Fold one event into `cluster`. Unknown and incomplete events change nothing."""
     if event.source != "node":
-        _fold(cluster, event)
+        _apply_own(cluster, event)
     elif event.node in cluster.reports:
         cluster.reports[event.node].apply(event.word, event.detail)
-        if event.word == "failed":
-            cluster.failed.setdefault(event.node, (event.part(0), event.part(1) or event.part(0)))
-        elif event.word == "gone":
-            cluster.failed.setdefault(event.node, ("container", event.detail))
-        elif event.word == "left" and not cluster.releasing and event.node not in cluster.excluded:
-            # A node that missed the loop did as it should: whatever kept the loop away ends the set, or passes.
-            kind = "loop" if event.detail else "container"
-            cluster.failed.setdefault(
-                event.node, (kind, event.detail or "it let go before it was ready")
-            )
+        failure = _failure(cluster, event)
+        if failure is not None:
+            cluster.failed.setdefault(event.node, failure)
 
 
-def _fold(cluster: ClusterState, event: Event) -> None:
-    """Fold what the loop decided or saw, or what Slurm says."""
+def _failure(cluster: ClusterState, event: Event) -> tuple[str, str] | None:
+    """Return kind and reason of the failure in a node's message, if it is one."""
+    if event.word == "failed":
+        return event.part(0), event.part(1) or event.part(0)
+    if event.word == "gone":
+        return "container", event.detail
+    if event.word != "left" or cluster.releasing or event.node in cluster.excluded:
+        return None
+    if event.detail:  # it missed the loop: whatever keeps the loop away ends the set, or passes
+        return "loop", event.detail
+    return "container", "it let go before it was ready"
+
+
+def _apply_own(cluster: ClusterState, event: Event) -> None:
+    """Fold an event of the loop or of Slurm."""
     word, node = event.word, event.node
     if word == "begin":
-        vars(cluster).update(
-            vars(ClusterState())
-        )  # Slurm may have started the job again: its event file has two lives then
-        cluster.allocated, need = tuple(event.names("allocated")), event.data().get("need")
+        # The event file of a job that Slurm restarted has two lives.
+        vars(cluster).update(vars(ClusterState()))
+        need = event.data().get("need")
+        cluster.allocated = tuple(event.names("allocated"))
         cluster.need = need if isinstance(need, int) else 0
         cluster.ranks = [""] * cluster.need
-    elif word == "hold":  # a new step on the nodes: what was said in the last one is forgotten
-        cluster.generation += 1
-        cluster.failed, cluster.silent, cluster.pulling, cluster.releasing = (
-            {},
-            set(),
-            set(),
-            False,
-        )
-        for one in event.names("nodes"):
-            cluster.reports.setdefault(one, NodeReport()).reset()
+    elif word == "hold":
+        _start_step(cluster, event.names("nodes"))
     elif word == "placed":
         cluster.ranks, cluster.waiting = event.names("ranks"), event.names("waiting")
     elif word == "joined":
@@ -116,8 +117,8 @@ def _fold(cluster: ClusterState, event: Event) -> None:
     elif word == "ordered":
         cluster.ranks = event.names("ranks")
     elif word == "outcome":
-        about = event.data().get("outcome")
-        way = about.get("way") if isinstance(about, dict) else ""
+        outcome = event.data().get("outcome")
+        way = outcome.get("way") if isinstance(outcome, dict) else ""
         cluster.ways.append(way if isinstance(way, str) else "")
     elif word == "release":
         cluster.releasing = True
@@ -132,35 +133,51 @@ def _fold(cluster: ClusterState, event: Event) -> None:
         cluster.lost[node] = event.detail
     elif word == "back":
         cluster.lost.pop(node, None)
-    elif word in ("free", "silent", "slow", "pull"):
-        sets = {
-            "free": cluster.freed,
-            "silent": cluster.silent,
-            "slow": cluster.slow,
-            "pull": cluster.pulling,
-        }
-        sets[word].add(node)
+    elif word == "free":
+        cluster.freed.add(node)
+    elif word == "silent":
+        cluster.silent.add(node)
+    elif word == "slow":
+        cluster.slow.add(node)
+    elif word == "pull":
+        cluster.pulling.add(node)
     elif word in ("clock", "unseen", "deep") and node in cluster.reports:
         cluster.reports[node].apply(word, event.detail)
 
 
-def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[str]], list[str]]:
-    """Return the nodes of each group that works on runs side by side with the others, and those that are left for all of them.
+def _start_step(cluster: ClusterState, nodes: Sequence[str]) -> None:
+    """Start a new step: reports of the previous one are forgotten."""
+    cluster.generation += 1
+    cluster.failed = {}
+    cluster.silent = set()
+    cluster.pulling = set()
+    cluster.releasing = False
+    for node in nodes:
+        cluster.reports.setdefault(node, NodeReport()).reset()
 
-    There are at most `most` groups of `need` nodes. A single one has all nodes, and chooses among them.
+
+# ---- choosing nodes ----
+
+
+def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[str]], list[str]]:
+    """Divide nodes into at most `most` groups of `need`, for runs side by side.
+
+    Return the groups and the unassigned nodes. A single group gets all nodes.
     """
     count = min(most, len(allocated) // need)
     if count < 2:
         return [list(allocated)], []
-    return [list(allocated[at * need : (at + 1) * need]) for at in range(count)], list(
-        allocated[count * need :]
-    )
+    parts = [list(allocated[index * need : (index + 1) * need]) for index in range(count)]
+    return parts, list(allocated[count * need :])
 
 
 def healthy(cluster: ClusterState) -> list[str]:
-    """Return the nodes that are neither out nor blamed. With fewer than it needs, a group takes one of those left for all."""
-    out = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys()
-    return [node for node in cluster.allocated if node not in out]
+    """Return the nodes that are neither excluded, lost nor blamed.
+
+    If these are too few, a group takes an unassigned one.
+    """
+    unfit = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys()
+    return [node for node in cluster.allocated if node not in unfit]
 
 
 def lost_reason(state: str) -> str:
@@ -168,45 +185,54 @@ def lost_reason(state: str) -> str:
 
 
 def candidates(cluster: ClusterState) -> list[str] | Pause:
-    """Return the nodes that may work, those with a rank first; or Pause. Before a set has to stop, blamed nodes are asked again."""
-    nodes = cluster.by_rank
-    out = cluster.excluded.keys() | cluster.lost.keys()
-    found = [node for node in nodes if node not in out and node not in cluster.blamed]
-    if len(found) < cluster.need:
-        found += [node for node in nodes if node not in out and node in cluster.blamed]
-    if len(found) >= cluster.need:
-        return found
+    """Return the usable nodes, those with a rank first; or Pause.
+
+    Blamed nodes are used again before a set has to stop.
+    """
+    excluded = cluster.excluded.keys() | cluster.lost.keys()
+    usable = [node for node in cluster.by_rank if node not in excluded]
+    nodes = [node for node in usable if node not in cluster.blamed]
+    if len(nodes) < cluster.need:
+        nodes += [node for node in usable if node in cluster.blamed]
+    if len(nodes) >= cluster.need:
+        return nodes
+    count = f"{len(nodes)} of {len(cluster.allocated)} nodes are fit, {cluster.need} are needed"
     reasons = [
-        f"node {node}: {lost_reason(cluster.lost[node]) if node in cluster.lost else cluster.excluded[node]}"
+        f"node {node}: {_why_excluded(cluster, node)}"
         for node in cluster.allocated
-        if node in out
+        if node in excluded
     ]
-    words = f"{len(found)} of {len(cluster.allocated)} nodes are fit, {cluster.need} are needed"
-    return Pause("; ".join([words, *reasons]))
+    return Pause("; ".join([count, *reasons]))
+
+
+def _why_excluded(cluster: ClusterState, node: str) -> str:
+    if node in cluster.lost:
+        return lost_reason(cluster.lost[node])
+    return cluster.excluded[node]
 
 
 def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
-    """Give every rank one of `nodes` that has not failed; None when there are too few.
+    """Give every rank one of `nodes` that has not failed; None if they are too few.
 
-    Who has a rank keeps it, but for blamed nodes when others can do. The queue for free ranks: nodes of good repute, then those
-    that are slow, then the blamed ones, the oldest blame first. `first`: nobody has a rank yet that a better node could not take.
+    Nodes keep their rank, except blamed ones if others can take it. Vacant ranks go to healthy
+    nodes, then slow ones, then blamed ones by the age of the blame. `first`: no rank is kept.
     """
-    old = [""] * cluster.need if first else (cluster.ranks + [""] * cluster.need)[: cluster.need]
-    fit = [node for node in nodes if node not in cluster.failed and node not in cluster.excluded]
+    need = cluster.need
+    old = [""] * need if first else (cluster.ranks + [""] * need)[:need]
+    unfit = cluster.failed.keys() | cluster.excluded.keys()
+    fit = [node for node in nodes if node not in unfit]
+    blamed = [node for node in fit if node in cluster.blamed]
     kept = set(old) & (set(fit) - cluster.blamed.keys())
     ranks = [node if node in kept else "" for node in old]
     free = [node for node in fit if node not in cluster.blamed and node not in kept]
-    queue = [node for node in free if node not in cluster.slow] + [
-        node for node in free if node in cluster.slow
-    ]
-    queue += sorted(
-        (node for node in fit if node in cluster.blamed), key=lambda node: cluster.blamed[node]
-    )
+    queue = [node for node in free if node not in cluster.slow]
+    queue += [node for node in free if node in cluster.slow]
+    queue += sorted(blamed, key=lambda node: cluster.blamed[node])
     vacant = [rank for rank, node in enumerate(ranks) if not node]
     if len(queue) < len(vacant):
         return None
     taken, waiting = queue[: len(vacant)], queue[len(vacant) :]
-    for rank in vacant:  # one that is asked again gets its own rank back
+    for rank in vacant:  # a node that is used again gets its old rank
         if old[rank] in taken:
             ranks[rank] = old[rank]
     others = iter([node for node in taken if node not in ranks])
@@ -214,10 +240,11 @@ def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) 
 
 
 def in_order(cluster: ClusterState) -> list[str]:
-    """Return the nodes in use as torchrun's c10d rendezvous numbers them: by full host name, as texts (n10 before n9).
+    """Return the nodes in use as torchrun's c10d rendezvous numbers them.
 
-    So our rank 0, MASTER_ADDR and the rank 0 of the training are one node. Who has told no host name counts by the node's
-    name; equal ones stay in their order.
+    That is by full host name, as text (n10 before n9). So rank 0, MASTER_ADDR and rank 0 of the
+    training are one node. Nodes that sent no host name count by their node name; the sort is
+    stable.
     """
 
     def name(node: str) -> str:
@@ -227,55 +254,62 @@ def in_order(cluster: ClusterState) -> list[str]:
 
 
 def waiting_now(cluster: ClusterState) -> list[str]:
-    """Return the nodes that wait, without those that only do so as a last resort."""
+    """Return the waiting nodes that are not blamed."""
     return [node for node in cluster.waiting if node not in cluster.blamed]
 
 
 def is_free(cluster: ClusterState, node: str) -> bool:
-    """Whether the attempt that `node` cost is not counted: once per spare, as long as a fresh one can take its rank."""
-    out = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys() | {node}
-    fresh = any(one not in out and one not in cluster.ranks for one in cluster.allocated)
-    return (
-        fresh
-        and node not in cluster.freed
-        and len(cluster.freed) < len(cluster.allocated) - cluster.need
-    )
+    """Return whether the attempt that `node` cost does not count.
+
+    That is once per spare, while a fresh node can take its rank.
+    """
+    unfit = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys() | {node}
+    unfit |= set(cluster.ranks)
+    has_fresh = any(other not in unfit for other in cluster.allocated)
+    spares = len(cluster.allocated) - cluster.need
+    return has_fresh and node not in cluster.freed and len(cluster.freed) < spares
 
 
 def is_repeated(cluster: ClusterState, attempts: int) -> bool:
-    """Whether all attempts of this job died in one way soon after their start: as many as a run has, and two at least."""
-    return (
-        len(cluster.ways) >= max(attempts, 2)
-        and len(set(cluster.ways)) == 1
-        and cluster.ways[0] != ""
-    )
+    """Return whether all attempts of this job died alike soon after their start.
+
+    They must be `attempts`, those of a run, and at least two.
+    """
+    ways = cluster.ways
+    return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
+
+
+# ---- image pulls ----
 
 
 def lacking(cluster: ClusterState) -> list[str]:
-    """Return the nodes that still have to get the image, those with a rank first."""
+    """Return the nodes that still need the image, those with a rank first."""
     lack = {node for node, report in cluster.reports.items() if report.lacks_image}
     if not lack:
         return []
-    out = cluster.failed.keys() | cluster.silent
-    return [node for node in cluster.by_rank if node in lack and node not in out]
+    lack -= cluster.failed.keys() | cluster.silent
+    return [node for node in cluster.by_rank if node in lack]
 
 
 def next_to_pull(cluster: ClusterState, at_once: int) -> list[str]:
-    """Return the nodes that may start to pull the image now; `at_once` may pull at a time."""
+    """Return the nodes to start a pull now, if `at_once` may pull at a time."""
     lack = lacking(cluster)
     free = at_once - sum(node in cluster.pulling for node in lack)
     return [node for node in lack if node not in cluster.pulling][: max(free, 0)]
 
 
+# ---- texts ----
+
+
 def describe_failures(cluster: ClusterState, nodes: Sequence[str]) -> str:
-    """Return what is wrong with which node, in the order of `nodes`; what several nodes say alike is said once."""
+    """Return each reason of failure once, with its nodes, in the order of `nodes`."""
     rank_of = {node: rank for rank, node in enumerate(cluster.ranks)}
-    told: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for node in nodes:
         if node in cluster.failed:
-            words = f"node {node} (rank {rank_of[node]})" if node in rank_of else f"node {node}"
-            told.setdefault(cluster.failed[node][1], []).append(words)
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in told.items())
+            name = f"node {node} (rank {rank_of[node]})" if node in rank_of else f"node {node}"
+            names.setdefault(cluster.failed[node][1], []).append(name)
+    return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in names.items())
 
 
 def revert_problems(cluster: ClusterState) -> list[str]:

@@ -1,7 +1,4 @@
-"""Which run comes next where, by the events of a job.
-
-The groups of nodes of a job share one queue, and each run is in one hand at a time.
-"""
+"""The queue of runs that the groups of a job share, folded from its events."""
 
 from __future__ import annotations
 
@@ -13,31 +10,29 @@ from typing import Any
 from ..kernel.events import Event
 
 IN_A_ROW = 3
-"""A group in which so many attempts died one after the other takes no more runs.
-
-Whatever these runs were: other groups do better, or worse.
-"""
+"""A group takes no more runs after this many dead attempts in a row, whatever its runs are."""
 
 
 @dataclass
 class Queue:
-    """The runs without a result, in order, and what became of those that were taken."""
+    """The runs without a result, in order, and the fate of runs taken from it."""
 
     missing: list[int] = field(default_factory=list)
     most: int = 0
-    """Attempts of one run, in this job."""
+    """Attempts per run in this job."""
     groups: set[int] = field(default_factory=set)
-    """Those that are at work."""
+    """Groups at work."""
     in_hand: set[int] = field(default_factory=set)
     tried: Counter[int] = field(default_factory=Counter)
+    """run -> its counted attempts in this job."""
     dead: Counter[int] = field(default_factory=Counter)
-    """group -> attempts that died there since the last one that did not."""
+    """group -> attempts that died there since its last success."""
     died: set[tuple[int, int]] = field(default_factory=set)
     """(group, run)"""
 
 
 def apply(queue: Queue, event: Event) -> None:
-    """Fold one event into `queue`. Words that are not known, or not whole, change nothing."""
+    """Fold one event into `queue`. Unknown and incomplete events change nothing."""
     if event.source != "loop" or event.word not in ("runs", "take", "gives", "leaves"):
         return
     about = event.data()
@@ -57,7 +52,7 @@ def apply(queue: Queue, event: Event) -> None:
 
 
 def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
-    """Fold the end of an attempt: `why` is result, died, free (died, and not counted) or back."""
+    """Fold the end of an attempt. `why`: result, died, free (died, not counted) or back."""
     queue.in_hand.discard(run)
     if why == "result":
         queue.dead[group] = 0
@@ -65,35 +60,36 @@ def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
     if why in ("died", "free"):
         counts = why == "died"
         queue.died.add((group, run))
-        # This job's own attempts: a resumed set tries again, and the earlier ones stay on record.
+        # Attempts of this job alone: a resumed set tries again.
         queue.tried[run] += counts
         queue.dead[group] += counts
     if why == "back" or queue.tried[run] < queue.most:
-        queue.missing.insert(0, run)  # before all others
+        queue.missing.insert(0, run)
 
 
 def _number(about: Mapping[str, Any], name: str) -> int:
-    found = about.get(name)
-    return found if isinstance(found, int) else 0
+    value = about.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def _numbers(about: Mapping[str, Any], name: str) -> list[int]:
-    found = about.get(name)
-    return [one for one in found if isinstance(one, int)] if isinstance(found, list) else []
+    values = about.get(name)
+    if not isinstance(values, list):
+        return []
+    return [value for value in values if isinstance(value, int)]
 
 
 def next_run(queue: Queue, group: int) -> int:
-    """Return the next run for `group`, 0 when there is none now.
+    """Return the next run for `group`; 0 if there is none now.
 
-    One that died there comes after all others, and its last attempt is for another group, as long
-    as one is at work.
+    Runs that died there come last, and their last attempt is for another group at work.
     """
-    found = queue.missing
+    runs = queue.missing
     if len(queue.groups) > 1:
-        here = [run for run in found if (group, run) in queue.died]
-        others = [run for run in found if run not in here]
-        found = others or [run for run in here if not _is_kept_for_others(queue, run)]
-    return next(iter(found), 0)
+        died_here = [run for run in runs if (group, run) in queue.died]
+        others = [run for run in runs if run not in died_here]
+        runs = others or [run for run in died_here if not _is_kept_for_others(queue, run)]
+    return next(iter(runs), 0)
 
 
 def _is_kept_for_others(queue: Queue, run: int) -> bool:
@@ -101,5 +97,5 @@ def _is_kept_for_others(queue: Queue, run: int) -> bool:
 
 
 def is_to_stop(queue: Queue, group: int) -> bool:
-    """Whether so many attempts died in `group` that it takes no more runs; the last one goes on."""
+    """Return whether IN_A_ROW attempts died in `group`, and another group is at work."""
     return queue.dead[group] >= IN_A_ROW and len(queue.groups) > 1

@@ -1,4 +1,4 @@
-"""What one node has said since it was asked: data, cut to size, whatever the words were."""
+"""A node's report since its step started: data, cut to size, whatever its messages are."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from ..kernel.events import UNIT, clean, number
 
 VERDICTS = frozenset({"pass", "warn", "fail", "skip"})
 CHECKS = (
-    *(
-        "engine",
-        "image",
-        "gpu_count",
-        "gpu_model",
-        "gpu_memory",
-        "gpu_processes",
-        "gpu_errors",
-        "gpu_links",
-        "rdma",
-    ),
-    *("data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions", "deep"),
+    "engine",
+    "image",
+    "gpu_count",
+    "gpu_model",
+    "gpu_memory",
+    "gpu_processes",
+    "gpu_errors",
+    "gpu_links",
+    "rdma",
+    "data",
+    "log_dir",
+    "free_space",
+    "clock",
+    "limits",
+    "leftovers",
+    "versions",
+    "deep",
 )
-"""In the order in which they are told; the first that fails is the reason why a node is not fit."""
+"""In display order; the first that fails is the reason why a node is unfit."""
 OUTCOMES = ("container", "tunables", "verdict")
-"""Rows about what became of a node after its checks; they stand last."""
+"""Rows about a node after its checks; they come last."""
 
 MOST_CHECKS, MOST_FACTS, MOST_ITEMS, MOST_CHARACTERS = 64, 512, 64, 1024
-_PLACE = {name: (0, at) for at, name in enumerate(CHECKS)} | {
-    name: (2, at) for at, name in enumerate(OUTCOMES)
+_ORDER = {name: (0, index) for index, name in enumerate(CHECKS)} | {
+    name: (2, index) for index, name in enumerate(OUTCOMES)
 }
 _NAME = re.compile(r"[a-z_]{1,40}", re.ASCII)
 _MS = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -36,7 +41,7 @@ _MS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 @dataclass(frozen=True)
 class Check:
-    """One row: `verdict` is pass, warn, fail or skip, `ms` how long it took."""
+    """The result of a check. `verdict`: pass, warn, fail or skip; `ms`: its duration."""
 
     name: str
     verdict: str
@@ -51,7 +56,7 @@ class Check:
 
 
 def parse_check(detail: str) -> Check | None:
-    """Return the row in a detail, or None where its name or its verdict is none."""
+    """Return the check in a detail; None if its name or verdict is invalid."""
     name, verdict, ms, text, remedy = (detail.split(UNIT, 4) + [""] * 4)[:5]
     if not _NAME.fullmatch(name) or verdict not in VERDICTS:
         return None
@@ -59,56 +64,52 @@ def parse_check(detail: str) -> Check | None:
 
 
 def line(text: str, limit: int = MOST_CHARACTERS) -> str:
-    """Return `text` as one line that can be written as UTF-8, at most `limit` characters."""
+    """Return `text` as one line of valid UTF-8, at most `limit` characters."""
     return clean(text[:limit], limit).replace(UNIT, " ").encode("utf-8", "replace").decode()
 
 
-def place(name: str) -> tuple[int, int, str]:
-    """Return what sorts the names of checks: those that we know as they stand in CHECKS, OUTCOMES last."""
-    first, second = _PLACE.get(name, (1, 0))
-    return first, second, name
+def check_order(name: str) -> tuple[int, int, str]:
+    """Return the sort key of a check's name: CHECKS, unknown names, OUTCOMES."""
+    part, index = _ORDER.get(name, (1, 0))
+    return part, index, name
 
 
 @dataclass
 class NodeReport:
-    """One node's words. `network` is "" as long as it has told none; `clock_off_ms` and `unseen` are the loop's findings.
-
-    `unseen`: what the node wrote to shared storage was not seen on the batch host.
-    """
+    """The report of one node. `clock_off_ms` and `unseen` come from the loop."""
 
     checks: dict[str, Check] = field(default_factory=dict)
     same: dict[str, str] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     network: str = ""
+    """Its ports; "" before it reported them."""
     troubles: list[str] = field(default_factory=list)
     image: str = ""
     lacks_image: bool = False
-    """It has to pull the image yet."""
     host: str = ""
-    """Its full host name where its runs are, as torchrun there finds it; "" where it has told none."""
+    """Its full host name inside its runs, as torchrun finds it; "" if not reported."""
     address: str = ""
-    """Its IPv4 address, where that is asked for."""
+    """Its IPv4 address, if the site wants it."""
     clock_off_ms: int = 0
     unseen: bool = False
+    """The batch host does not see the node's marker on shared storage."""
     revert_problem: str = ""
-    """Why it did not revert its host settings, "" otherwise."""
+    """Why it did not revert its host settings, or ""."""
     loop_gone: str = ""
-    """Why it let go by itself: the loop counted as gone; "" otherwise."""
+    """Why it ended by itself because the loop seemed dead, or ""."""
     messages: set[str] = field(default_factory=set)
 
     def apply(self, word: str, detail: str) -> None:
-        """Take a word of the node, or of the loop about it: `clock` (ms off), `unseen`, `deep` (a row, as `check`)."""
+        """Apply a message of the node, or of the loop about it: `clock`, `unseen`, `deep`."""
         if len(self.messages) < MOST_ITEMS:
             self.messages.add(line(word, 20))
-        # The measuring containers say `deep`, too, with other fields.
+        # The measuring containers send `deep`, too, with other fields.
         if word == "check" or (word == "deep" and detail.startswith("deep" + UNIT)):
-            check = parse_check(detail)
-            if check is not None and (check.name in self.checks or len(self.checks) < MOST_CHECKS):
-                self.checks[check.name] = check
+            self._add_check(parse_check(detail))
         elif word in ("facts", "facts+"):
             self.facts = {} if word == "facts" else self.facts
-            for one in detail.split(UNIT, MOST_FACTS):
-                _put(self.facts, one, MOST_FACTS)
+            for fact in detail.split(UNIT, MOST_FACTS):
+                _put(self.facts, fact, MOST_FACTS)
         elif word == "same":
             _put(self.same, detail, MOST_ITEMS)
         elif word == "network":
@@ -120,16 +121,21 @@ class NodeReport:
         elif word == "ready":
             self.image = line(detail)
         elif word == "host":
-            self.host, self.address = (line(one, 255) for one in [*detail.split(UNIT), ""][:2])
+            host, address = [*detail.split(UNIT), ""][:2]
+            self.host, self.address = line(host, 255), line(address, 255)
         elif word == "clock":
-            off = number(detail)
-            self.clock_off_ms = self.clock_off_ms if off is None else off
+            off_ms = number(detail)
+            self.clock_off_ms = self.clock_off_ms if off_ms is None else off_ms
         elif word == "unseen":
             self.unseen = True
         elif word == "left":
             self.loop_gone = line(detail)
         elif word == "revert-failed":
             self.revert_problem = line(detail) or "no reason given"
+
+    def _add_check(self, check: Check | None) -> None:
+        if check is not None and (check.name in self.checks or len(self.checks) < MOST_CHECKS):
+            self.checks[check.name] = check
 
     def reset(self) -> None:
         """Forget everything but the bandwidth, which is measured once."""
@@ -139,8 +145,8 @@ class NodeReport:
             self.checks["deep"] = deep
 
 
-def _put(values: dict[str, str], word: str, most: int) -> None:
-    name, equals, value = word.partition("=")
+def _put(values: dict[str, str], text: str, most: int) -> None:
+    name, equals, value = text.partition("=")
     name = line(name, 80)
     if equals and name and (name in values or len(values) < most):
         values[name] = line(value)
