@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tuning_parts import Host, wait_for, watchdogs
+from tuning_parts import Host, journal_names, wait_for, watchdogs
 
 from orchestrator.tuning.profile import HostSetting, TuningProfile, profile_script
 from orchestrator.tuning.rows import is_complete
@@ -46,8 +46,7 @@ def test_term_ends_no_program_of_an_apply(host: Host) -> None:
         host.tool(program, f"kill -TERM $$\n{real(program)}")
     reply = host.run("apply", "14-lab1")
     assert reply.returncode == 0 and is_complete(reply.stdout.splitlines()), reply.stderr
-    host.rows("revert", "14-lab1")
-    assert host.is_as_before
+    host.revert("14-lab1")
 
 
 def test_a_flock_that_is_killed_is_no_lock_that_is_held(host: Host, tmp_path: Path) -> None:
@@ -66,8 +65,7 @@ def test_a_flock_that_is_killed_is_no_lock_that_is_held(host: Host, tmp_path: Pa
     assert reply.stderr.splitlines()[-1] == "runtime_tunables.sh: flock was ended by signal 9"
     assert host.read(NMI) == "0"
     always.unlink()
-    host.rows("revert", "14-lab1")
-    assert host.is_as_before
+    host.revert("14-lab1")
 
 
 def test_a_revert_that_cannot_put_everything_back_is_not_complete(host: Host) -> None:
@@ -143,9 +141,7 @@ def test_a_journal_whose_values_all_hold_is_not_the_next_job_s(host: Host, tmp_p
     knob = HostSetting("nmi_watchdog", "file", True, f"/{NMI}", "0", True, True, "for a test", "")
     host.script.write_bytes(profile_script(TuningProfile("other", "one knob", (knob,), ())))
     host.rows("apply", "two")
-    assert [
-        line.split("\t")[1] for line in (host.state / "journal").read_text().splitlines()[1:-1]
-    ] == ["nmi_watchdog"]
+    assert journal_names(host) == ["nmi_watchdog"]
     set_by_operator(host)
     host.rows("revert", "two")
     assert host.read(NMI) == "1" and values_of_operator(host)
@@ -175,12 +171,9 @@ def test_a_watchdog_that_ignores_term_ends_with_the_revert(host: Host) -> None:
     host.rows("apply", "job", ORCH_LEASE_S="3600")
     wait_for(lambda: host.status().watchdog)
     [watchdog] = watchdogs(host.state)
-    ignored = next(
-        line
-        for line in Path(f"/proc/{watchdog}/status").read_text().splitlines()
-        if "SigIgn" in line
-    )
-    assert int(ignored.split()[1], 16) & 1 << 14, "TERM"
+    status = Path(f"/proc/{watchdog}/status").read_text()
+    ignored = status.partition("SigIgn:")[2].split()[0]
+    assert int(ignored, 16) & 1 << 14, "TERM"
     os.kill(watchdog, 15)
     host.rows("revert", "job")
     wait_for(lambda: not watchdogs(host.state))

@@ -1,4 +1,4 @@
-"""Profiles as documents: what the shipped ones say, and what a wrong one is told."""
+"""Profiles as documents: the shipped profiles, and problems of wrong ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orchestrator.tuning.profile import (
     profile_script,
 )
 
-KNOB = "knobs:\n  - {name: one, need: required, purpose: for a test, "
+KNOB = "  - {name: one, need: required, purpose: for a test, "
 
 
 def write(folder: Path, rest: str, name: str = "mine") -> str:
@@ -29,7 +29,8 @@ def write(folder: Path, rest: str, name: str = "mine") -> str:
 
 
 def test_the_published_profile_is_the_published_script() -> None:
-    wanted = {one.name: (one.target, one.wanted) for one in load_profile("published").settings}
+    settings = load_profile("published").settings
+    wanted = {setting.name: (setting.target, setting.wanted) for setting in settings}
     cpus = "/sys/devices/system/cpu/cpu[0-9]*"
     assert wanted == {
         "amdgpu": ("amdgpu!", "loaded"),
@@ -45,86 +46,64 @@ def test_the_published_profile_is_the_published_script() -> None:
 
 def test_host_checks_change_nothing() -> None:
     checks = load_profile("host_checks").settings
-    assert len(checks) >= 8 and not any(one.changes for one in checks)
-    assert [one.name for one in load_profile("recommended").settings] == [
-        one.name for one in (*load_profile("published").settings, *checks)
-    ]
+    published = load_profile("published").settings
+    assert len(checks) >= 8 and not any(check.changes for check in checks)
+    names = [setting.name for setting in load_profile("recommended").settings]
+    assert names == [setting.name for setting in (*published, *checks)]
 
 
 def test_which_profile_a_workload_gets() -> None:
     assert choose_profile("flux1", "6.0") == choose_profile() == "recommended"
     assert choose_profile("builtin", "1.0") == "host_checks"
-    entry = load_entry(
-        "MI325X_08x08x32",
-        "flux1",
-        site=Site.model_validate({"log_dir": "/x", "tuning": {"profile": "published"}}),
-    )
+    site = Site.model_validate({"log_dir": "/x", "tuning": {"profile": "published"}})
+    entry = load_entry("MI325X_08x08x32", "flux1", site=site)
     assert profile_for(entry).name == "published"
     assert profile_names() == ["host_checks", "published", "recommended"]
 
 
 def test_a_profile_of_the_site_extends_ours(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        "extends: [published]\n"
-        + KNOB.replace("one", "nmi_watchdog")
-        + 'kind: sysctl, key: kernel.nmi_watchdog, value: "1"}',
+    knob = (
+        KNOB.replace("one", "nmi_watchdog") + "kind: sysctl, key: kernel.nmi_watchdog, value: '1'}"
     )
-    profile = load_profile(path)
-    assert [one.wanted for one in profile.settings if one.name == "nmi_watchdog"] == ["1"]
+    profile = load_profile(write(tmp_path, f"extends: [published]\nknobs:\n{knob}"))
+    assert {setting.name: setting.wanted for setting in profile.settings}["nmi_watchdog"] == "1"
     assert len(profile.settings) == len(load_profile("published").settings)
 
 
+NO_PATH = "is not a file or pattern below /proc or /sys"
+
+
 @pytest.mark.parametrize(
-    ("rest", "message"),
+    ("knob", "message"),
     [
+        ("kind: file, path: /etc/passwd, value: x", f"6: knobs[0].path: '/etc/passwd' {NO_PATH}"),
+        ("kind: file, path: /proc/self/root/tmp/x, value: x", NO_PATH),
+        ("kind: file, path: '/proc/[0-9]*/cwd/x', value: x", NO_PATH),
+        ("kind: file, path: /sys/../etc/passwd, value: x", NO_PATH),
+        ("kind: file, path: '/sys/$(reboot)', value: x", NO_PATH),
+        ("kind: file, value: x", "a knob of kind file needs the key path"),
+        ("kind: sysctl, key: a.b, state: 2, value: x", "a knob of kind sysctl has no key state"),
+        ("kind: sysctl, key: a.b", "needs either value (to be set) or any_of"),
+        ("kind: cmdline, value: iommu=pt", "can only be looked at"),
+        ("kind: service, unit: x, value: stopped", "a service is active or inactive"),
         (
-            KNOB + "kind: file, path: /etc/passwd, value: x}",
-            "6: knobs[0].path: '/etc/passwd' is not a file or pattern below /proc or /sys",
-        ),
-        (
-            KNOB + "kind: file, path: /proc/self/root/tmp/x, value: x}",
-            "is not a file or pattern below /proc or /sys",
-        ),
-        (
-            KNOB + "kind: file, path: '/proc/[0-9]*/cwd/x', value: x}",
-            "is not a file or pattern below /proc or /sys",
-        ),
-        (
-            KNOB + "kind: file, path: /sys/../etc/passwd, value: x}",
-            "is not a file or pattern below /proc or /sys",
-        ),
-        (
-            KNOB + "kind: file, path: '/sys/$(reboot)', value: x}",
-            "is not a file or pattern below /proc or /sys",
-        ),
-        (KNOB + "kind: file, value: x}", "a knob of kind file needs the key path"),
-        (
-            KNOB + "kind: sysctl, key: a.b, state: 2, value: x}",
-            "a knob of kind sysctl has no key state",
-        ),
-        (KNOB + "kind: sysctl, key: a.b}", "needs either value (to be set) or any_of"),
-        (KNOB + "kind: cmdline, value: iommu=pt}", "can only be looked at"),
-        (KNOB + "kind: service, unit: x, value: stopped}", "a service is active or inactive"),
-        (
-            KNOB + "kind: sysctl, key: a.b, value: 'a|b'}",
+            "kind: sysctl, key: a.b, value: 'a|b'",
             "write several accepted values as the list any_of",
         ),
-        (KNOB + "kind: sysctls, key: a.b, value: '1'}", "is not accepted; accepted: file, sysctl"),
-        (KNOB + "kind: sysctl, key: a.b, valeu: '1'}", "knobs[0].valeu: unknown key"),
-        (
-            KNOB
-            + "kind: cpu_governor, value: a}\n"
-            + KNOB.partition("\n")[2]
-            + "kind: cpu_governor, value: a}",
-            "the knob one stands twice",
-        ),
+        ("kind: sysctls, key: a.b, value: '1'", "is not accepted; accepted: file, sysctl"),
+        ("kind: sysctl, key: a.b, valeu: '1'", "knobs[0].valeu: unknown key"),
     ],
 )
-def test_wrong_profiles(tmp_path: Path, rest: str, message: str) -> None:
+def test_wrong_settings(tmp_path: Path, knob: str, message: str) -> None:
     with pytest.raises(DescriptorError) as caught:
-        load_profile(write(tmp_path, rest))
+        load_profile(write(tmp_path, f"knobs:\n{KNOB}{knob}}}"))
     assert message in str(caught.value) and re.search(r"mine\.yaml:\d+: ", str(caught.value))
+
+
+def test_two_settings_of_one_name(tmp_path: Path) -> None:
+    knob = f"{KNOB}kind: cpu_governor, value: a}}\n"
+    with pytest.raises(DescriptorError, match="the knob one stands twice"):
+        load_profile(write(tmp_path, f"knobs:\n{knob}{knob}"))
 
 
 def test_a_circle_and_a_missing_one(tmp_path: Path) -> None:
@@ -139,12 +118,8 @@ def test_a_circle_and_a_missing_one(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
 def test_the_script_is_clean(tmp_path: Path) -> None:
     path = tmp_path / "runtime_tunables.sh"
-    path.write_bytes(profile_script(load_profile("recommended")))
+    script = profile_script(load_profile("recommended"))
+    assert script == profile_script(load_profile("recommended"))
+    path.write_bytes(script)
     done = subprocess.run(["shellcheck", path], text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout
-
-
-def test_the_same_profile_gives_the_same_bytes() -> None:
-    assert profile_script(load_profile("recommended")) == profile_script(
-        load_profile("recommended")
-    )

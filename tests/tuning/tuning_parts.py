@@ -1,4 +1,4 @@
-"""A host that is a folder: its /proc and /sys, the tools it has, and the script of a profile running on it."""
+"""A host in a folder: its /proc and /sys, its tools, and the script of a profile on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.tuning.profile import TuningProfile, load_profile, profile_scr
 from orchestrator.tuning.rows import HostState, SettingRow, parse_rows, parse_status
 
 TOP = Path(__file__).resolve().parents[2]
-# A real file of the kernel that root can read and nobody can write: what is written to it does not hold.
+# A file of the kernel that nobody can write: a value written to it does not hold.
 STUBBORN = Path("/proc/sys/kernel/ngroups_max")
 
 
@@ -70,7 +70,7 @@ def snapshot(root: Path) -> dict[str, bytes]:
 
 
 class Host:
-    """A fake host and the script on it. Owners are this test's own process unless said otherwise."""
+    """A fake host and the script on it. The default owner is the test's own process."""
 
     def __init__(
         self, folder: Path, profile: str | TuningProfile = "recommended", **shape: object
@@ -79,14 +79,13 @@ class Host:
         self.bin.mkdir(parents=True)
         fill(self.root, **shape)  # type: ignore[arg-type]
         self.script = folder / "runtime_tunables.sh"
-        self.script.write_bytes(
-            profile_script(load_profile(profile) if isinstance(profile, str) else profile)
-        )
+        loaded = load_profile(profile) if isinstance(profile, str) else profile
+        self.script.write_bytes(profile_script(loaded))
         self.tool("modprobe", "exit 1")
         self.before = snapshot(self.root)
 
     def tool(self, name: str, text: str) -> None:
-        """A program of this host; $ROOT is its file system, and its calls are noted in bin/calls."""
+        """Add a program; $ROOT is the host's file system, and bin/calls lists its calls."""
         path = self.bin / name
         path.write_text(
             f'#!/bin/bash\nROOT={self.root}\necho "{name} $*" >>{self.bin}/calls\n{text}\n'
@@ -119,7 +118,7 @@ class Host:
         )
 
     def rows(self, *words: str, status: int = 0, **more: str) -> dict[str, SettingRow]:
-        """Run an action; the rows by knob (for files put back, the last of each knob)."""
+        """Run an action; return its rows by setting, for reverted files the last."""
         answer = self.run(*words, **more)
         assert answer.returncode == status, answer.stdout + answer.stderr
         return {row.knob: row for row in parse_rows(answer.stdout.splitlines())}
@@ -130,13 +129,24 @@ class Host:
     def read(self, name: str) -> str:
         return (self.root / name).read_text().strip()
 
+    def revert(self, owner: str = "job") -> None:
+        """Revert as the last owner: everything is as before."""
+        self.rows("revert", owner)
+        assert self.is_as_before
+
     @property
     def is_as_before(self) -> bool:
         return snapshot(self.root) == self.before and not self.state.exists()
 
 
+def journal_names(host: Host) -> list[str]:
+    """The settings in the journal of remembered values, without its first and last line."""
+    lines = (host.state / "journal").read_text().splitlines()
+    return [line.split("\t")[1] for line in lines[1:-1]]
+
+
 def wait_for(condition: Callable[[], object], seconds: float = 120, pause_s: float = 0.02) -> None:
-    """Poll until `condition` holds. It will on a loaded machine too, so only what never happens takes this long."""
+    """Poll until `condition` holds, with a limit that a loaded machine does not reach."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"
@@ -148,29 +158,20 @@ def processes(*words: str, **environment: str) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            line, variables = (
-                (folder / "cmdline").read_bytes(),
-                (folder / "environ").read_bytes().split(b"\0"),
-            )
+            line = (folder / "cmdline").read_bytes()
+            variables = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if all(word.encode() in line for word in words) and all(
-            f"{name}={text}".encode() in variables for name, text in environment.items()
-        ):
+        wanted = {f"{name}={text}".encode() for name, text in environment.items()}
+        if all(word.encode() in line for word in words) and wanted <= set(variables):
             found.append(int(folder.name))
     return found
 
 
 def watchdogs(state: Path) -> list[int]:
-    """Processes of the watchdog for this state folder: each leads a session of its own.
-
-    What they start has their command line, too, for a moment.
-    """
-    return [
-        pid
-        for pid in processes("orchestrator_tunables_watchdog", str(state))
-        if leads_a_session(pid)
-    ]
+    """Watchdogs of this state folder. Each leads a session; its children do not."""
+    pids = processes("orchestrator_tunables_watchdog", str(state))
+    return [pid for pid in pids if leads_a_session(pid)]
 
 
 def leads_a_session(pid: int) -> bool:
