@@ -1,4 +1,4 @@
-"""Engines and SSH servers that stand for nodes: real dockerd and sshd processes, ended by their pid."""
+"""Stand-ins for nodes: real dockerd and sshd processes, ended by their pid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from images_parts import EngineNode, SshHosts, start_hosts
 
 TOP = Path(__file__).resolve().parents[2]
 
-# The lab's own functions: a clean environment for a daemon, and its pid together with its start time.
+# The lab's functions: a clean environment for a daemon, and its pid with its start time.
 START = r"""
 . lab/lib.sh
 mkdir -p "$LAB_STATE"/{pids,log}
@@ -24,9 +24,10 @@ for name in "$@"; do
     dir=$LAB_STATE/$name
     mkdir -p "$dir"
     echo '{}' >"$dir/daemon.json"
-    spawn "$name" dockerd --host="unix://$dir/sock" --data-root="$dir/data" --exec-root="$dir/exec" \
-        --pidfile="$dir/pid" --config-file="$dir/daemon.json" --bridge=none --iptables=false --ip6tables=false \
-        --ip-forward=false --ip-masq=false
+    spawn "$name" dockerd --host="unix://$dir/sock" \
+        --data-root="$dir/data" --exec-root="$dir/exec" \
+        --pidfile="$dir/pid" --config-file="$dir/daemon.json" --bridge=none \
+        --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false
 done
 for name in "$@"; do
     wait_until 40 docker --host "unix://$LAB_STATE/$name/sock" version ||
@@ -81,11 +82,11 @@ def nodes(engines: tuple[EngineNode, EngineNode]) -> Iterator[tuple[EngineNode, 
 
 @pytest.fixture(scope="session")
 def start_ssh(lab: object) -> Iterator[Callable[..., SshHosts]]:
-    """Start SSH servers: `start_ssh({"n1": "NAME=VALUE", ...})`, the environment that each gives to its commands."""
+    """Start SSH servers with the environment of their commands: `start_ssh({"n1": "A=b"})`."""
     if which("sshd", path="/usr/sbin:/usr/bin") is None:
         message = "there is no sshd: apt-get install openssh-server"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
-    # What the package's own service makes at boot. It stays: another server on this machine may need it by then.
+    # As the package's service makes it at boot. It stays: another server may need it.
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     with ExitStack() as stack:
         yield lambda hosts: start_hosts(stack, hosts)

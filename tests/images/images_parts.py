@@ -1,4 +1,4 @@
-"""What stands for nodes in these tests: engines with image stores of their own, SSH servers, and a registry."""
+"""Stand-ins for nodes: engines with image stores of their own, SSH servers, a registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -180,7 +180,7 @@ def tiny_contents() -> tuple[dict[str, bytes], bytes]:
 
 
 def contents_of(engine: docker.DockerClient, reference: str) -> tuple[dict[str, bytes], bytes]:
-    """Blobs by digest, and the manifest, of an image that an engine has, with a layer on top that it cannot have yet."""
+    """Blobs by digest, and the manifest, of an engine's image with a new layer."""
     saved = io.BytesIO(b"".join(engine.api.get_image(reference)))
     with tarfile.open(fileobj=saved) as tar:
 
@@ -225,7 +225,8 @@ def _contents(config: bytes, layers: list[bytes]) -> tuple[dict[str, bytes], byt
 class Registry:
     """Serves one image by the registry protocol; to `login` only, where there is one.
 
-    The first `busy` questions for the image are answered 429; each of its layers takes at least `slow_s`. No `manifest`: no image.
+    The first `busy` requests for the image are answered 429, each layer takes at least `slow_s`.
+    Without `manifest` there is no image.
     """
 
     blobs: dict[str, bytes]
@@ -243,8 +244,8 @@ def registry(user: str, password: str) -> Iterator[str]:
     """Serve one image by the registry protocol, to `user` only; gives host:port."""
     blobs, manifest = tiny_contents()
     login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-    with serving(Registry(blobs, manifest, login)) as one:
-        yield one.address
+    with serving(Registry(blobs, manifest, login)) as server:
+        yield server.address
 
 
 @contextmanager
@@ -257,26 +258,15 @@ def serving(it: Registry) -> Iterator[Registry]:
 
         def do_GET(self) -> None:
             if it.login and self.headers.get("Authorization") != it.login:
-                self.answer(
-                    401,
-                    b'{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}',
-                    {"WWW-Authenticate": 'Basic realm="test"'},
-                )
+                header = {"WWW-Authenticate": 'Basic realm="test"'}
+                self.refuse(401, "UNAUTHORIZED", "authentication required", header)
             elif "/manifests/" in self.path:
                 it.asked += self.command == "HEAD"
                 if it.asked <= it.busy:
-                    self.answer(
-                        429,
-                        b'{"errors":[{"code":"TOOMANYREQUESTS","message":"pull rate limit"}]}',
-                        {},
-                    )
+                    self.refuse(429, "TOOMANYREQUESTS", "pull rate limit")
                     return
                 if not it.manifest:
-                    self.answer(
-                        404,
-                        b'{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}',
-                        {},
-                    )
+                    self.refuse(404, "MANIFEST_UNKNOWN", "manifest unknown")
                     return
                 kind = json.loads(it.manifest)["mediaType"]
                 self.answer(
@@ -292,7 +282,13 @@ def serving(it: Registry) -> Iterator[Registry]:
 
         do_HEAD = do_GET
 
-        def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        def refuse(
+            self, status: int, code: str, message: str, headers: Mapping[str, str] = {}
+        ) -> None:
+            body = {"errors": [{"code": code, "message": message}]}
+            self.answer(status, json.dumps(body).encode(), headers)
+
+        def answer(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
             self.send_response(status)
             for name, value in {
                 "Content-Length": str(len(body)),

@@ -1,4 +1,4 @@
-"""A job whose image is not on its nodes: a registry that is busy and slow, a real engine, nodes of a real Slurm."""
+"""A job whose nodes lack its image: a busy and slow registry, a real engine and a real Slurm."""
 
 from __future__ import annotations
 
@@ -38,12 +38,10 @@ class Job:
     def __init__(
         self, lab: Lab, folder: Path, system: str, workload: str, **container: Any
     ) -> None:
-        self.lab, self.folder, self.bundle, self.log_dir = (
-            lab,
-            folder,
-            folder / "bundle",
-            folder / "results",
-        )
+        self.lab = lab
+        self.folder = folder
+        self.bundle = folder / "bundle"
+        self.log_dir = folder / "results"
         self.log_dir.mkdir()
         site = yaml.safe_load(lab.run(TOP / "lab/site").stdout)
         site |= {"log_dir": str(self.log_dir), "tunables": "off", "clear_caches": False}
@@ -63,8 +61,8 @@ class Job:
 
     @property
     def root(self) -> Path:
-        [found] = [path for path in self.log_dir.iterdir() if (path / "set.json").exists()]
-        return found
+        [root] = [path for path in self.log_dir.iterdir() if (path / "set.json").exists()]
+        return root
 
     def status(self) -> dict[str, Any]:
         done = subprocess.run(
@@ -73,7 +71,7 @@ class Job:
         )  # fmt: skip
         return dict(json.loads(done.stdout))
 
-    def words(self, word: str) -> list[tuple[str, str]]:
+    def details(self, word: str) -> list[tuple[str, str]]:
         [file] = self.root.glob("events-*.tsv")
         assert differences(self.root) == []
         return [(event.node, event.detail) for event in read_events(file) if event.word == word]
@@ -120,7 +118,7 @@ def test_a_registry_that_is_busy_and_slow_costs_time_and_no_run(
     assert any(text.startswith("pulling: 0 of 8 nodes have the image (") for text in seen), seen
     assert any("toomanyrequests" in text and "again in 10 s" in text for text in seen), seen
     assert any(" layers)" in text for text in seen), seen
-    pulls, pulled = job.words("pull"), job.words("pulled")
+    pulls, pulled = job.details("pull"), job.details("pulled")
     assert sorted(pulls) == sorted((node, "1") for node in lab.nodes) and len(pulled) == 8
     [file] = job.root.glob("events-*.tsv")
     times = {event.word: event.ms for event in read_events(file)}
@@ -134,7 +132,6 @@ def test_what_the_registry_does_not_have_is_said_at_once(lab: Lab, folder: Path)
         assert job.start(f"{registry.address}/team/training:1").result(LIMIT_S) != 0
     record = json.loads(next(iter((job.root / "jobs").glob("*.json"))).read_text())
     assert record["state"] == "failed"
-    assert "cannot pull 127.0.0.1" in record["reason"] and "manifest unknown" in record["reason"], (
-        record
-    )
-    assert "tries" not in record["reason"] and job.words("pulling") == []
+    reason = record["reason"]
+    assert "cannot pull 127.0.0.1" in reason and "manifest unknown" in reason
+    assert "tries" not in reason and job.details("pulling") == []

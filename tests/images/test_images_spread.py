@@ -37,13 +37,8 @@ def test_the_wanted_image_is_the_one_most_nodes_have() -> None:
         EngineReply("e", problem="no route"),
     ]
     report = judge(REFERENCE, looks, None)
-    assert [node.state for node in report.nodes] == [
-        "present",
-        "other",
-        "present",
-        "missing",
-        "no answer",
-    ]
+    states = [node.state for node in report.nodes]
+    assert states == ["present", "other", "present", "missing", "no answer"]
     assert (report.odd, report.silent, report.equal) == (["b", "d"], ["e"], False)
     assert "not on b, d" in report.summary and "no answer from e" in report.summary
 
@@ -100,34 +95,34 @@ def test_a_tar_for_which_there_is_no_room_is_refused_before_it_is_written(tmp_pa
 
 
 def test_the_tar_is_named_after_its_digest(tmp_path: Path) -> None:
-    assert (
-        tar_name("rocm/amd-mlperf:flux1", an_image("a")) == f"rocm_amd-mlperf_flux1.{'a' * 64}.tar"
-    )
+    name = tar_name("rocm/amd-mlperf:flux1", an_image("a"))
+    assert name == f"rocm_amd-mlperf_flux1.{'a' * 64}.tar"
     assert stored(tmp_path, REFERENCE) is None
 
 
-def test_of_several_tars_ours_counts_and_none_from_the_future(tmp_path: Path) -> None:
+def kept_tar(folder: Path, image: Image, text: str, created_ms: int) -> Path:
+    """A tar of REFERENCE in `folder`, with its JSON file."""
+    tar = folder / tar_name(REFERENCE, image)
+    tar.write_text(text)
+    kept = StoredImage(tar, REFERENCE, image, len(text), created_ms)
+    tar.with_name(f"{tar.name}.json").write_text(json.dumps(kept.to_json()))
+    return tar
+
+
+def test_the_newest_tar_counts_unless_it_is_damaged_from_the_future_or_of_others(
+    tmp_path: Path,
+) -> None:
     now = now_ms()
     for digit, created_ms in (("1", now - 9000), ("2", now - 5000), ("3", now + 10**9)):
-        image = an_image(digit)
-        tar = tmp_path / tar_name(REFERENCE, image)
-        tar.write_bytes(b"x")
-        known = {
-            "tar": str(tar),
-            "reference": REFERENCE,
-            "bytes": 1,
-            "created_ms": created_ms,
-            "image": image.to_json(),
-        }
-        tar.with_name(f"{tar.name}.json").write_text(json.dumps(known))
+        kept_tar(tmp_path, an_image(digit), "x", created_ms)
     os.mkfifo(tmp_path / "a.tar.json")
     (tmp_path / "b.tar.json").write_text("[" * 100_000)
-    found = stored(tmp_path, REFERENCE)
-    assert found is not None and found.image.id == an_image("2").id
+    kept = stored(tmp_path, REFERENCE)
+    assert kept is not None and kept.image.id == an_image("2").id
     if os.getuid() == 0:  # only root can give a file away
-        os.chown(found.tar, 12345, -1)
-        found = stored(tmp_path, REFERENCE)
-        assert found is not None and found.image.id == an_image("1").id
+        os.chown(kept.tar, 12345, -1)
+        kept = stored(tmp_path, REFERENCE)
+        assert kept is not None and kept.image.id == an_image("1").id
 
 
 # ---- with a stand-in for the engine's command line ----
@@ -168,10 +163,7 @@ def test_nodes_with_a_socket_are_checked_and_made_equal(
     stores = {"n1": {}, "n2": {REFERENCE: an_image("b").id}, "n3": {image.id: image.id}}
     for name, images in stores.items():
         (tmp_path / name).write_text(json.dumps(images))
-    tar = tmp_path / tar_name(REFERENCE, image)
-    tar.write_text(image.id)
-    kept = StoredImage(tar, REFERENCE, image, len(image.id), now_ms())
-    tar.with_name(f"{tar.name}.json").write_text(json.dumps(kept.to_json()))
+    kept_tar(tmp_path, image, image.id, now_ms())
     env = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
 
     def images(action: str, names: str) -> subprocess.CompletedProcess[str]:
@@ -198,24 +190,14 @@ def tar(lab: object, nodes: object, orchestrator: Run, tmp_path: Path) -> object
     from images_parts import lab_image
 
     with lab_image(lab, REFERENCE, "the right one") as image_id:
-        done = orchestrator(
-            "images",
-            "pull",
-            "--image",
-            REFERENCE,
-            "--tar",
-            tmp_path,
-            "--engine",
-            f"unix://{lab.docker_socket}",
-            "--json",
-        )
+        options = ("--image", REFERENCE, "--tar", tmp_path, "--json")
+        engine = f"unix://{lab.docker_socket}"
+        done = orchestrator("images", "pull", *options, "--engine", engine)
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         assert (answer["image"]["id"], answer["pulled"], answer["saved"]) == (image_id, False, True)
-        assert (
-            Path(answer["tar"]).name
-            == f"orchestrator-test_tiny_1.{image_id.removeprefix('sha256:')}.tar"
-        )
+        digits = image_id.removeprefix("sha256:")
+        assert Path(answer["tar"]).name == f"orchestrator-test_tiny_1.{digits}.tar"
         yield tmp_path
 
 
@@ -281,17 +263,9 @@ def test_the_same_over_ssh(
 
 def allocated(lab: object, nodes: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command line inside an allocation of so many nodes."""
-    return lab.run(
-        "salloc",
-        f"--nodes={nodes}",
-        f"--ntasks={nodes}",
-        sys.executable,
-        "-m",
-        "orchestrator",  # type: ignore[attr-defined, no-any-return]
-        *words,
-        timeout=300,
-        check=False,
-    )
+    command = ("salloc", f"--nodes={nodes}", f"--ntasks={nodes}")
+    orchestrator = (sys.executable, "-m", "orchestrator", *words)
+    return lab.run(*command, *orchestrator, timeout=300, check=False)  # type: ignore[attr-defined, no-any-return]
 
 
 @pytest.mark.lab
@@ -316,33 +290,16 @@ def test_a_pull_that_needs_a_login_takes_the_password_from_standard_input(
 
     engine = nodes[0]
     with registry("somebody", "the-password-of-somebody") as host:
-        arguments = (
-            "images",
-            "pull",
-            "--image",
-            f"{host}/team/tiny:1",
-            "--tar",
-            tmp_path,
-            "--engine",
-            engine.address,
-        )
-        refused = orchestrator(*arguments)
+        options = ("--image", f"{host}/team/tiny:1", "--tar", tmp_path, "--engine", engine.address)
+        refused = orchestrator("images", "pull", *options)
         assert refused.returncode == 3 and "--password-stdin" in refused.stderr
-        done = orchestrator(
-            *arguments,
-            "--login",
-            "somebody",
-            "--password-stdin",
-            stdin="the-password-of-somebody\n",
-        )
+        login = ("--login", "somebody", "--password-stdin")
+        stdin = "the-password-of-somebody\n"
+        done = orchestrator("images", "pull", *options, *login, stdin=stdin)
         assert done.returncode == 0, done.stderr
         assert "(was in the local engine" not in done.stdout
-    written = (
-        done.stdout
-        + done.stderr
-        + "".join(path.read_text(errors="replace") for path in tmp_path.iterdir())
-    )
-    assert "the-password-of-somebody" not in written
+    files = [path.read_text(errors="replace") for path in tmp_path.iterdir()]
+    assert not any(stdin.strip() in text for text in (done.stdout, done.stderr, *files))
     kept = stored(tmp_path, f"{host}/team/tiny:1")
     assert kept is not None and kept.image.digests[0].startswith(f"{host}/team/tiny@sha256:")
 

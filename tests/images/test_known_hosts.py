@@ -1,7 +1,9 @@
-"""The keys of one host out of known_hosts files: the same as paramiko finds, which reads them all."""
+"""Host keys from known_hosts files: as paramiko and ssh-keygen read them."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import subprocess
 from pathlib import Path
 from threading import Event
@@ -11,6 +13,9 @@ from paramiko import HostKeys
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.known_hosts import KRL_MAGIC, KnownHosts
+from orchestrator.nodes.names import NamedNode
+from orchestrator.nodes.ssh import Ssh
+from orchestrator.nodes.transport import NodeCommand
 
 KEYS = [
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f",
@@ -36,24 +41,11 @@ LINES = [
     f"node4 {KEYS[0]}",
     f"\udcff\udcfe {KEYS[0]}",
 ]
-NAMES = [
-    "node1",
-    "node2",
-    "node3",
-    "[node3]:2222",
-    "node4",
-    "node5",
-    "10.0.0.1",
-    "10.0.0.7",
-    "[10.0.0.7]:2222",
-    "NODE1",
-    "*",
-    "",
-    HASHED,
-]
+NAMES = ["node1", "node2", "node3", "[node3]:2222", "node4", "node5", "10.0.0.1", "10.0.0.7",
+         "[10.0.0.7]:2222", "NODE1", "*", "", HASHED]  # fmt: skip
 
 
-def found(known: KnownHosts, name: str) -> dict[str, str]:
+def keys_of(known: KnownHosts, name: str) -> dict[str, str]:
     keys = HostKeys()
     known.add_to(keys, name)
     return {kind: key.get_base64() for kind, key in (keys.lookup(name) or {}).items()}
@@ -62,16 +54,12 @@ def found(known: KnownHosts, name: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", NAMES[:-2])
 def test_the_same_keys_as_paramiko_finds(tmp_path: Path, name: str) -> None:
     path = tmp_path / "known_hosts"
-    # paramiko gives up the whole file at one of the others.
-    readable = [
-        line
-        for line in LINES
-        if not line.startswith(("|1|broken", "\udcff", "@")) and "no-key" not in line
-    ]
-    path.write_text("\n".join(readable) + "\n")
-    theirs = HostKeys(str(path)).lookup(name)
-    assert found(KnownHosts([path]), name) == {
-        kind: key.get_base64() for kind, key in (theirs or {}).items()
+    # At one of the others paramiko skips the rest of the file.
+    broken = ("|1|broken", "\udcff", "@", "node4 ssh-ed25519 no-key")
+    path.write_text("".join(f"{line}\n" for line in LINES if not line.startswith(broken)))
+    theirs = HostKeys(str(path)).lookup(name) or {}
+    assert keys_of(KnownHosts([path]), name) == {
+        kind: key.get_base64() for kind, key in theirs.items()
     }
 
 
@@ -79,18 +67,12 @@ def test_broken_lines_are_no_keys_and_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
     path.write_bytes("\n".join(LINES).encode("utf-8", "surrogateescape"))
     known = KnownHosts([path, path])
-    assert {name for name in NAMES if found(known, name)} == {
-        "node1",
-        "node2",
-        "[node3]:2222",
-        "node4",
-        "10.0.0.1",
-        "[10.0.0.7]:2222",
-    }
-    assert found(known, "node1") == {"ssh-ed25519": KEYS[0].split()[1]}
+    hosts = {"node1", "node2", "[node3]:2222", "node4", "10.0.0.1", "[10.0.0.7]:2222"}
+    assert {name for name in NAMES if keys_of(known, name)} == hosts
+    assert keys_of(known, "node1") == {"ssh-ed25519": KEYS[0].split()[1]}
 
 
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         KnownHosts([tmp_path / "nothing"])
 
@@ -127,7 +109,7 @@ def test_lines_mean_what_they_mean_to_ssh(
 ) -> None:
     path = tmp_path / "known_hosts"
     path.write_text("".join(line.format(*KEYS) + "\n" for line in lines))
-    assert list(found(KnownHosts([path]), name).values()) == [BLOBS[one] for one in wanted]
+    assert list(keys_of(KnownHosts([path]), name).values()) == [BLOBS[number] for number in wanted]
 
 
 def test_ssh_keygen_finds_the_same_lines(tmp_path: Path) -> None:
@@ -139,36 +121,31 @@ def test_ssh_keygen_finds_the_same_lines(tmp_path: Path) -> None:
         argv = ["ssh-keygen", "-F", name, "-f", path]
         theirs = subprocess.run(argv, capture_output=True, text=True).stdout
         keys = {line.split()[2] for line in theirs.splitlines() if not line.startswith("#")}
-        assert set(found(KnownHosts([path]), name).values()) <= keys and bool(
-            found(KnownHosts([path]), name)
-        ) == bool(keys)
+        ours = set(keys_of(KnownHosts([path]), name).values())
+        assert ours <= keys and bool(ours) == bool(keys)
 
 
-@pytest.mark.parametrize("how", ["text", "explicit", "sha1", "hash"])
-def test_revoked_host_keys(tmp_path: Path, how: str) -> None:
-    """The file of RevokedHostKeys: keys, or a key revocation list as ssh-keygen makes it."""
-    known, revoked, bad = tmp_path / "known_hosts", tmp_path / "revoked", tmp_path / "bad.pub"
+FINGERPRINT = base64.b64encode(hashlib.sha256(base64.b64decode(BLOBS[0])).digest()).decode()
+
+
+@pytest.mark.parametrize(
+    "spec", ["", KEYS[0], f"sha1: {KEYS[0]}", f"hash: SHA256:{FINGERPRINT.rstrip('=')}"],
+    ids=["keys", "list of keys", "SHA-1", "SHA-256"],
+)  # fmt: skip
+def test_revoked_host_keys(tmp_path: Path, spec: str) -> None:
+    """RevokedHostKeys is a file of keys, or a key revocation list made by ssh-keygen."""
+    known = tmp_path / "known_hosts"
+    revoked = tmp_path / "revoked"
     known.write_text(f"n1 {KEYS[0]}\nn2 {KEYS[1]}\n")
-    bad.write_text(f"{KEYS[0]}\n")
-    if how == "text":
-        revoked.write_text(f"# stolen\n\n{KEYS[0]} somebody\n")
-    else:
-        fingerprint = subprocess.run(
-            ["ssh-keygen", "-lf", bad], capture_output=True, text=True
-        ).stdout.split()[1]
-        spec = tmp_path / "spec"
-        spec.write_text(
-            {
-                "sha1": f"sha1: {KEYS[0]}\n",
-                "hash": f"hash: {fingerprint}\n",
-                "explicit": f"{KEYS[0]}\n",
-            }[how]
-        )
-        subprocess.run(["ssh-keygen", "-kf", revoked, spec], check=True, capture_output=True)
+    revoked.write_text(f"# stolen\n\n{KEYS[0]} somebody\n")
+    if spec:
+        (tmp_path / "spec").write_text(f"{spec}\n")
+        argv = ["ssh-keygen", "-kf", revoked, tmp_path / "spec"]
+        subprocess.run(argv, check=True, capture_output=True)
     hosts = KnownHosts([known], revoked)
     keys = HostKeys()
     assert hosts.add_to(keys, "n1") and not keys.lookup("n1")
-    assert found(hosts, "n2") == {"ssh-ed25519": BLOBS[1]}
+    assert keys_of(hosts, "n2") == {"ssh-ed25519": BLOBS[1]}
 
 
 @pytest.mark.parametrize(
@@ -197,24 +174,19 @@ def test_a_revocation_list_without_ssh_keygen_trusts_no_host(
 
 
 def test_a_revoked_host_is_refused_with_that_reason(tmp_path: Path) -> None:
-    """Before anything is sent: nobody listens at that port."""
-    from orchestrator.nodes.names import NamedNode
-    from orchestrator.nodes.ssh import Ssh
-    from orchestrator.nodes.transport import NodeCommand
+    """Before any connection: nothing listens at that port."""
+    known = tmp_path / "known_hosts"
+    config = tmp_path / "config"
+    options = f"Host *\n  UserKnownHostsFile {known}\n  GlobalKnownHostsFile none\n"
 
-    (tmp_path / "known_hosts").write_text(f"@revoked * {KEYS[0]}\n[127.0.0.1]:1 {KEYS[0]}\n")
-    (tmp_path / "config").write_text(
-        f"Host *\n  UserKnownHostsFile {tmp_path}/known_hosts\n  GlobalKnownHostsFile none\n"
-    )
-    ssh = Ssh(config_file=str(tmp_path / "config"))
-    answer = ssh.run(
-        NamedNode("n1", "ssh://127.0.0.1:1"), NodeCommand(["true"], timeout_s=5), Event()
-    )
-    assert "its host key is revoked" in answer.problem
-    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:1 {KEYS[0]}\n")
-    with (tmp_path / "config").open("a") as file:
-        file.write("  RevokedHostKeys /nowhere/revoked\n")
-    answer = Ssh(config_file=str(tmp_path / "config")).run(
-        NamedNode("n1", "ssh://127.0.0.1:1"), NodeCommand(["true"], timeout_s=5), Event()
-    )
-    assert "No such file" in answer.problem and "revoked" in answer.problem
+    def problem() -> str:
+        node = NamedNode("n1", "ssh://127.0.0.1:1")
+        command = NodeCommand(["true"], timeout_s=5)
+        return Ssh(config_file=str(config)).run(node, command, Event()).problem
+
+    known.write_text(f"@revoked * {KEYS[0]}\n[127.0.0.1]:1 {KEYS[0]}\n")
+    config.write_text(options)
+    assert "its host key is revoked" in problem()
+    known.write_text(f"[127.0.0.1]:1 {KEYS[0]}\n")
+    config.write_text(f"{options}  RevokedHostKeys /nowhere/revoked\n")
+    assert "No such file" in problem() and "revoked" in problem()
