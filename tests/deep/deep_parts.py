@@ -30,12 +30,12 @@ TABLE = "preflight/deep-test.tsv"
 
 def settings_text(**values: str) -> str:
     """A settings.sh: nothing or 0 for what is not given, which is enough for the deep step."""
-    limits = dict.fromkeys(bundle_settings._LIMITS, "20")
+    limits = dict.fromkeys(bundle_settings.MOST, "20")
     words = {"ENGINE": "none", "FABRIC": "none", "NNODES": "2", "GPUS_PER_NODE": "8"}
     words |= {name.upper(): value for name, value in limits.items()}
     words["ORCH_CHANNELS"] = "${ORCH_CHANNELS:-/tmp}"  # as a bundle has it: the caller's wins
     lines = []
-    for item in bundle_settings.fields(bundle_settings.Settings):
+    for item in bundle_settings.rows():
         name = item.name.upper()
         empty = {"int": "0", "tuple[str, ...]": "()"}.get(str(item.type), "''")
         lines.append(f"{name}={values.get(name, words.get(name, empty))}\n")
