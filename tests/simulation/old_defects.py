@@ -547,8 +547,8 @@ DEFECTS = [
         "good runs were thrown away when another node than the first one logs",
         "faults review F2, V2",
         OUTCOME,
-        "    found = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node)]\n",
-        "    found = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node) and not rank]\n",
+        "    ranks = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node)]\n",
+        "    ranks = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node) and not rank]\n",
     ),
     one(
         "settled-by-rank-0-only",
@@ -750,11 +750,7 @@ DEFECTS = [
         "a node that ended with 0 and without run_stop while others went on was not found",
         "33333b8",
         OUTCOME,
-        (
-            "        blamed = _first_to_end(\n"
-            "            [node for node in ranks if codes[node] == 0], few, len(ranks), errors, lasted\n"
-            "        )\n"
-        ),
+        "        blamed = _first_to_end(ended, few, len(ranks), errors, lasted)\n",
         "        blamed = []\n",
         likely=("exits early",),
     ),

@@ -1,9 +1,9 @@
-"""What ends an attempt that goes on: it hangs, or it does not use RDMA where the site requires it. Rules: docs/set-folder.md."""
+"""Reasons to end a running attempt: it hangs, or lacks required RDMA. Rules: docs/set-folder.md."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..kernel.events import UNIT, Event, NetworkUse, Pulse, number
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from ..kernel.settings import Settings
 
 LEAST_S = 600
-"""Nothing shorter is a hang, unless the site says so: as long as torch's own collectives wait."""
+"""The shortest hang unless the site sets less: torch's own collectives wait as long."""
 _COLLECTIVE = re.compile(
     r"(?i)nccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|synchronize"
 )
 _HELD = ("gone", "stopped", "blocked")
-"""How the words of a node begin whose processes are in a state that nobody waits in."""
+"""First words of a node's activity if its processes do not even wait."""
 
 
 class Silence(NamedTuple):
-    """How long a run has printed nothing on any node, and when it is ended as hung."""
+    """The silence of a run on all its nodes, and the limit at which it counts as hung."""
 
     pulse: Pulse
-    """Of the whole run: the shortest silence and the longest interval of all nodes."""
+    """Of the run: the shortest silence and the longest interval of all nodes."""
     limit_ms: int
-    """0: no limit applies."""
+    """0 for no limit."""
     unheard: int = 0
-    """Nodes that have sent no pulse in this attempt. No limit applies before all have."""
+    """Nodes that have sent no pulse yet; until then no limit applies."""
 
     @property
     def quiet_s(self) -> float:
@@ -44,12 +44,12 @@ class Silence(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Half of the limit has passed: people are shown how long the rest is."""
+        """Half of the limit has passed: people see the remaining time."""
         return 0 < self.limit_ms <= 2 * self.pulse.quiet_ms
 
     @property
     def stage(self) -> tuple[int, ...]:
-        """What the verdict depends on, without the seconds that pass."""
+        """The facts behind the verdict, without the passing seconds."""
         began, stopped = self.pulse.began, self.pulse.stopped
         return self.limit_ms, began, stopped, self.pulse.interval_ms > 0, self.is_long, self.hangs
 
@@ -63,7 +63,7 @@ class Silence(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Why the run counts as hung, "" as long as it does not."""
+        """Why the run counts as hung, or ""."""
         return f"hung: {self.text}" if self.hangs else ""
 
     def detail(self, attempt: str) -> str:
@@ -82,9 +82,9 @@ def recorded(event: Event) -> tuple[str, Silence] | None:
 
 
 def silence(pulses: Mapping[str, Pulse], settings: Settings, unheard: int = 0) -> Silence:
-    """Return how long a run is silent and which limit applies now.
+    """Return the silence of a run: any output on any node ends it.
 
-    A single line of output on any node is a sign of life. `unheard`: nodes without a pulse so far.
+    `unheard`: nodes without a pulse so far.
     """
     if not pulses:
         return Silence(Pulse(0, 0, 0, 0), 0, unheard)
@@ -107,7 +107,7 @@ def _limit_ms(run: Pulse, settings: Settings) -> int:
 
 
 def _phase(run: Pulse) -> str:
-    """Return why the limit is what it is."""
+    """Return the phase of the run that sets the limit."""
     if run.stopped:
         return "after run_stop"
     if not run.began:
@@ -118,58 +118,61 @@ def _phase(run: Pulse) -> str:
 
 
 def hung(pulses: Mapping[str, Pulse], settings: Settings) -> str:
-    """Return why a run counts as hung, "" as long as it does not."""
+    """Return why a run counts as hung, or ""."""
     return silence(pulses, settings).verdict
 
 
 def stands_out(
     ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping[str, str]
 ) -> tuple[str, str]:
-    """Return the one node of a hung run that is unlike all others, and how; ("", "") where none is.
+    """Return the only node of a hung run that differs from all others, and how; or ("", "").
 
-    In this order: its processes are gone, stopped or blocked in the kernel; it is not in a collective; it does something else than
-    all others do alike; its last output is older, where that of the others ended together.
+    In this order: its processes are gone, stopped or blocked in the kernel; it is in no collective;
+    its activity differs from that of all others; its last output is older, if that of the others
+    ended together.
     """
     if len(ranks) < 2:
         return "", ""
-    told = [doing.get(node, "") for node in ranks]
-    held = [words for words in told if words.startswith(_HELD)]
-    busy = [words for words in told if words and not _COLLECTIVE.search(words)]
-    odd = [
-        words
-        for words in told
-        if words and told.count(words) == 1 and len(set(told)) == 2 and len(ranks) > 2
-    ]
-    for found in (held, busy if all(told) else [], odd if all(told) else []):
-        if len(found) == 1 and doing.keys() >= set(ranks):
-            return ranks[told.index(found[0])], found[0]
+    if doing.keys() >= set(ranks):
+        texts = [doing[node] for node in ranks]
+        for odd in _odd_activities(texts):
+            if len(odd) == 1:
+                return ranks[texts.index(odd[0])], odd[0]
     ages = sorted((quiet_ms[node], node) for node in ranks if node in quiet_ms)
     if len(ages) == len(ranks) > 2:
         (youngest, _), (second, _), (oldest, node) = ages[0], ages[-2], ages[-1]
-        # Where one node logs for all, the others are quiet since the start: that tells nothing.
+        # If one node logs for all, the others are quiet since the start: that means nothing.
         if oldest - second > 2 * (second - youngest) + 5000:
-            return (
-                node,
-                f"its last output is {(oldest - second) // 1000} s older than that of the others",
-            )
+            older_s = (oldest - second) // 1000
+            return node, f"its last output is {older_s} s older than that of the others"
     return "", ""
 
 
-def on_sockets(told: Mapping[str, NetworkUse]) -> str:
-    """Return what is wrong with how RCCL reaches other nodes, "" where every rank that said it uses RDMA."""
-    found = [(node, one) for node, one in sorted(told.items()) if one.other]
-    if not found:
+def _odd_activities(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the activities that stand out, by one criterion after the other."""
+    yield [text for text in texts if text.startswith(_HELD)]
+    if not all(texts):
+        return
+    yield [text for text in texts if not _COLLECTIVE.search(text)]
+    if len(set(texts)) == 2 and len(texts) > 2:
+        yield [text for text in texts if texts.count(text) == 1]
+
+
+def on_sockets(transports: Mapping[str, NetworkUse]) -> str:
+    """Return the nodes on which RCCL reaches others without RDMA; "" if all use RDMA."""
+    nodes = [(node, use) for node, use in sorted(transports.items()) if use.other]
+    if not nodes:
         return ""
-    node, first = found[0]
-    more = f" and {len(found) - 1} more nodes" if len(found) > 1 else ""
+    node, first = nodes[0]
+    more = f" and {len(nodes) - 1} more nodes" if len(nodes) > 1 else ""
     return f"{node}{more}, {first.other} of {first.rdma + first.other} processes: {first.line}"
 
 
-def unwanted_sockets(told: Mapping[str, NetworkUse], settings: Settings) -> str:
-    """Return why an attempt is ended where the site requires RDMA, or ""."""
-    found = on_sockets(told) if settings.network_rdma == "required" else ""
-    return (
-        f"RCCL does not use RDMA although the site says network.rdma: required ({found})"
-        if found
-        else ""
-    )
+def unwanted_sockets(transports: Mapping[str, NetworkUse], settings: Settings) -> str:
+    """Return why to end an attempt if the site requires RDMA, or ""."""
+    if settings.network_rdma != "required":
+        return ""
+    nodes = on_sockets(transports)
+    if not nodes:
+        return ""
+    return f"RCCL does not use RDMA although the site says network.rdma: required ({nodes})"

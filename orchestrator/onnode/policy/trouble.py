@@ -95,23 +95,26 @@ def _grade(text: str) -> int | None:
 
 
 def way_of(error: str) -> str:
-    """Return a telling line without its numbers: ports, addresses and ranks differ between attempts that died alike."""
+    """Return a telling line without its numbers.
+
+    Ports, addresses and ranks differ between attempts that died alike.
+    """
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "0", error)
 
 
 def in_one(nodes: Sequence[str], errors: Mapping[str, str]) -> str:
-    """Return what the nodes said last; what several say alike is said once."""
-    said: dict[str, list[str]] = {}
+    """Return the errors of nodes as one text, equal ones once."""
+    groups: dict[str, list[str]] = {}
     for node in nodes:
         if errors.get(node):
-            said.setdefault(errors[node], []).append(node)
-    texts = [f"{_who(found, nodes)}{error}" for error, found in said.items()]
+            groups.setdefault(errors[node], []).append(node)
+    texts = [f"{_names(some, nodes)}{error}" for error, some in groups.items()]
     more = f"; and {len(texts) - MOST_TOLD} other last words" if len(texts) > MOST_TOLD else ""
     return "; ".join(texts[:MOST_TOLD]) + more
 
 
-def _who(found: Sequence[str], nodes: Sequence[str]) -> str:
-    if len(found) == len(nodes):
+def _names(some: Sequence[str], nodes: Sequence[str]) -> str:
+    if len(some) == len(nodes):
         return f"all {len(nodes)} nodes: " if len(nodes) > 1 else ""
-    more = f" and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
-    return f"{', '.join(found[:MOST_TOLD])}{more}: "
+    more = f" and {len(some) - MOST_TOLD} more" if len(some) > MOST_TOLD else ""
+    return f"{', '.join(some[:MOST_TOLD])}{more}: "

@@ -1,4 +1,4 @@
-"""From rows of checks to a verdict per node and the nodes to leave out; the table, the JSON and the page of them."""
+"""Verdicts on nodes from their checks, and the nodes to exclude: as table, JSON and page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..kernel.settings import Settings
 
 COLUMNS = ("node", "check", "verdict", "ms", "text", "remedy")
-"""Of the table that preflight.sh writes with --tsv, and of a set's preflight/<job>.tsv."""
+"""Of `preflight.sh --tsv`, and of a set's preflight/<job>.tsv."""
 ORDER = ("pass", "skip", "warn", "untested", "fail")
 """Verdicts of a check or a node, the worst last."""
 _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
@@ -21,7 +21,7 @@ _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 
 @dataclass(frozen=True)
 class Row:
-    """What one check said on one node: `verdict` is pass, warn, fail or skip; of the row of a silent node untested."""
+    """One check on one node. `verdict`: pass, warn, fail or skip; untested for a silent node."""
 
     node: str
     check: str
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """One node. `problem` says why it was not tested; `asked` is False where it was not even tried (drained, in use)."""
+    """One node. `problem`: why it was not tested; `asked`: False if drained or in use."""
 
     node: str
     rows: tuple[Row, ...] = ()
@@ -58,15 +58,15 @@ class NodeVerdict:
 
     @property
     def telling(self) -> list[Row]:
-        """The rows that are not all right, failures first."""
-        found = [row for row in self.rows if _RANK[row.verdict] > _RANK["skip"]]
-        found.sort(key=lambda row: -_RANK[row.verdict])
-        # A set's table ends with what became of a node, which repeats the check that failed.
-        return [row for row in found if row.check != "verdict"] or found
+        """The rows with problems, failures first."""
+        rows = [row for row in self.rows if _RANK[row.verdict] > _RANK["skip"]]
+        rows.sort(key=lambda row: -_RANK[row.verdict])
+        # The last row of a set's table, `verdict`, repeats the check that failed.
+        return [row for row in rows if row.check != "verdict"] or rows
 
     @property
     def reasons(self) -> list[tuple[str, str, str]]:
-        """(verdict, reason, remedy), failures first; what several checks say alike is said once."""
+        """(verdict, reason, remedy), failures first; equal texts of several checks once."""
         checks: dict[tuple[str, str, str], list[str]] = {}
         for row in self.telling:
             checks.setdefault((row.verdict, row.text, row.remedy), []).append(row.check)
@@ -77,72 +77,64 @@ class NodeVerdict:
 
     @property
     def silent(self) -> bool:
-        """It was asked, and nothing is known of it."""
+        """It was asked and did not answer."""
         return self.asked and self.verdict == "untested"
 
     @property
     def untested(self) -> str:
-        """Why it was not tested; "" where it was."""
+        """Why it was not tested, or ""."""
         return self.problem or "no answer" if self.verdict == "untested" else ""
 
     def to_json(self) -> dict[str, object]:
-        told = self.reasons
+        reasons = self.reasons
         return {
             "node": self.node,
             "verdict": self.verdict,
-            "reason": "; ".join(reason for _, reason, _ in told) or self.untested,
-            "remedy": "; ".join(dict.fromkeys(remedy for _, _, remedy in told if remedy)),
+            "reason": "; ".join(reason for _, reason, _ in reasons) or self.untested,
+            "remedy": "; ".join(dict.fromkeys(remedy for _, _, remedy in reasons if remedy)),
             "checks": [row.to_json() for row in self.rows],
         }
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """All nodes that were given, in their order, and rows that are about all of them together."""
+    """All given nodes, in order, and rows about all of them together."""
 
     nodes: tuple[NodeVerdict, ...]
     together: tuple[Row, ...] = ()
 
     @property
     def tested(self) -> int:
-        return sum(one.verdict != "untested" for one in self.nodes)
+        return sum(node.verdict != "untested" for node in self.nodes)
 
     @property
     def verdict(self) -> str:
-        found = [one.verdict for one in self.nodes] + [
-            row.verdict for row in self.together if row.verdict != "skip"
-        ]
-        return max(found, key=_RANK.__getitem__, default="untested")
+        verdicts = [node.verdict for node in self.nodes]
+        verdicts += [row.verdict for row in self.together if row.verdict != "skip"]
+        return max(verdicts, key=_RANK.__getitem__, default="untested")
 
     @property
     def fit(self) -> bool:
-        """Whether every node was tested and none failed."""
+        """Return whether every node was tested and none failed."""
         return self.verdict in ("pass", "warn")
 
     @property
     def exclude(self) -> list[str]:
-        """Nodes that failed, or did not answer when they were asked."""
-        return [one.node for one in self.nodes if one.verdict == "fail" or one.silent]
+        """Nodes that failed, or were asked and did not answer."""
+        return [node.node for node in self.nodes if node.verdict == "fail" or node.silent]
 
     @property
     def rows(self) -> list[Row]:
-        """All rows of the table; a node that was not tested has one that says why."""
-        silent = [
-            Row(one.node, "answer", "untested", 0, one.untested)
-            for one in self.nodes
-            if one.untested
-        ]
-        return [*(row for one in self.nodes for row in one.rows), *silent, *self.together]
+        """All rows of the table; an untested node has one with the reason."""
+        rows = [row for node in self.nodes for row in node.rows]
+        for node in self.nodes:
+            if node.untested:
+                rows.append(Row(node.node, "answer", "untested", 0, node.untested))
+        return [*rows, *self.together]
 
     def with_checks(self, checks: Mapping[str, Check]) -> Verdicts:
-        """Return these with one more row for some of the nodes."""
-        nodes = (
-            replace(one, rows=(*one.rows, _row(one.node, checks[one.node])))
-            if one.node in checks
-            else one
-            for one in self.nodes
-        )
-        return replace(self, nodes=tuple(nodes))
+        """Return these verdicts with one more row for some nodes."""
+        return replace(self, nodes=tuple(_with_check(node, checks) for node in self.nodes))
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -152,9 +144,15 @@ class Verdicts:
             "tested": self.tested,
             "verdict": self.verdict,
             "exclude": self.exclude,
-            "nodes": [one.to_json() for one in self.nodes],
+            "nodes": [node.to_json() for node in self.nodes],
             "together": [row.to_json() for row in self.together],
         }
+
+
+def _with_check(node: NodeVerdict, checks: Mapping[str, Check]) -> NodeVerdict:
+    if node.node not in checks:
+        return node
+    return replace(node, rows=(*node.rows, _row(node.node, checks[node.node])))
 
 
 def judge_preflight(
@@ -163,9 +161,10 @@ def judge_preflight(
     untested: Mapping[str, str],
     settings: Settings,
 ) -> Verdicts:
-    """Return the verdicts of preflight.sh on the nodes `given`; `untested` says why some were not there, or went silent.
+    """Return the verdicts of preflight.sh on the nodes `given`. `untested`: node -> reason.
 
-    Who is not like the others fails the check `versions`; what no single node is to blame for is about all together.
+    A node that differs from the others fails the check `versions`. Problems without a single node
+    to blame are about all together.
     """
     settings = replace(settings, preflight_run=1)
     answered = [
@@ -174,52 +173,54 @@ def judge_preflight(
         if node not in untested and node in reports and "checked" in reports[node].messages
     ]
     judged = judge_checks({node: reports[node] for node in answered}, settings, rdma=True)
-    rows = {node: {one.name: one for one in own} for node, own in judged.rows.items()}
-    fit, together = [node for node in answered if node not in judged.failed], []
+    rows = {node: {check.name: check for check in checks} for node, checks in judged.rows.items()}
+    fit = [node for node in answered if node not in judged.failed]
+    together = []
     for agree_on in (agree_on_network, agree_on_facts):
-        found = agree_on(reports, fit, settings)
-        together += [Row("*", "agreement", "warn", 0, line(text)) for text in found.warnings]
-        for node, text in found.differing.items():
-            rows[node].update(
-                failing("versions", text, "make it like the others, or leave it out", settings)
-            )
-        if found.problem and not found.differing:
-            together.insert(0, Row("*", "agreement", "fail", 0, line(found.problem)))
-        if found.problem:
+        agreement = agree_on(reports, fit, settings)
+        together += [Row("*", "agreement", "warn", 0, line(text)) for text in agreement.warnings]
+        for node, text in agreement.differing.items():
+            remedy = "make it like the others, or leave it out"
+            rows[node].update(failing("versions", text, remedy, settings))
+        if agreement.problem and not agreement.differing:
+            together.insert(0, Row("*", "agreement", "fail", 0, line(agreement.problem)))
+        if agreement.problem:
             break
     silent = {node: untested.get(node, "no answer") for node in given if node not in rows}
-    told = {node: tuple(_row(node, one) for one in own.values()) for node, own in rows.items()}
-    return Verdicts(
-        tuple(NodeVerdict(node, told.get(node, ()), silent.get(node, "")) for node in given),
-        tuple(together),
-    )
+    nodes = []
+    for node in given:
+        checks = tuple(_row(node, check) for check in rows.get(node, {}).values())
+        nodes.append(NodeVerdict(node, checks, silent.get(node, "")))
+    return Verdicts(tuple(nodes), tuple(together))
 
 
-def _row(node: str, one: Check) -> Row:
-    return Row(node, one.name, one.verdict, one.ms, one.text, one.remedy)
+def _row(node: str, check: Check) -> Row:
+    return Row(node, check.name, check.verdict, check.ms, check.text, check.remedy)
 
 
 def table(rows: Iterable[Row]) -> str:
     """Return a table with COLUMNS."""
-    told = (
-        (row.node, row.check, row.verdict, str(row.ms), line(row.text), line(row.remedy))
-        for row in rows
-    )
-    return "".join("\t".join(cells) + "\n" for cells in (COLUMNS, *told))
+    lines = ["\t".join(COLUMNS)]
+    for row in rows:
+        cells = (row.node, row.check, row.verdict, str(row.ms), line(row.text), line(row.remedy))
+        lines.append("\t".join(cells))
+    return "\n".join(lines) + "\n"
 
 
 def plain_table(verdicts: Verdicts, summary: str = "") -> str:
-    """Return what preflight.sh prints for people; `summary` is the deep step's line."""
-    width = max([4, *(len(one.node) for one in verdicts.nodes)])
+    """Return the output of preflight.sh for people. `summary`: of the bandwidth test."""
+    width = max([4, *(len(node.node) for node in verdicts.nodes)])
     lines = [f"{'NODE':{width}}  {'VERDICT':8}  REASON"]
-    for one in verdicts.nodes:
-        why = [reason + (f" ({remedy})" if remedy else "") for _, reason, remedy in one.reasons]
-        lines.append(
-            f"{one.node:{width}}  {one.verdict:8}  {one.untested or '; '.join(why)}".rstrip()
+    for node in verdicts.nodes:
+        text = node.untested or "; ".join(
+            f"{reason} ({remedy})" if remedy else reason for _, reason, remedy in node.reasons
         )
+        lines.append(f"{node.node:{width}}  {node.verdict:8}  {text}".rstrip())
     lines += [f"warning: {row.text}" for row in verdicts.together if row.verdict == "warn"]
     lines += [f"all nodes: {row.text}" for row in verdicts.together if row.verdict == "fail"]
-    lines += [summary] if summary else []
+    if summary:
+        lines.append(summary)
     lines.append(f"tested {verdicts.tested} of {len(verdicts.nodes)} nodes")
-    lines += [f"exclude: {','.join(verdicts.exclude)}"] if verdicts.exclude else []
+    if verdicts.exclude:
+        lines.append(f"exclude: {','.join(verdicts.exclude)}")
     return "\n".join(lines)
