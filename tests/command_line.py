@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
+from until import LIMIT_S
 
 from orchestrator.cli import main
 
@@ -31,3 +33,24 @@ def call(
         patch.setattr("sys.stdin", given)
         code = main(argv)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
+
+
+def program(
+    words: Sequence[str | Path],
+    env: Mapping[str, str],
+    *,
+    cwd: Path | None = None,
+    descriptors: Sequence[int] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a process of its own, which inherits `descriptors`."""
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *map(str, words)],
+        env=dict(env),
+        text=True,
+        cwd=cwd,
+        capture_output=True,
+        timeout=LIMIT_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        pass_fds=descriptors,
+    )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from command_line import program
 from replayed import differences
 from run_sets import Set
 from until import LIMIT_S, until
@@ -81,16 +82,7 @@ class Batch:
         (self.folder / name).chmod(0o755)
 
     def orchestrator(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *map(str, words)],
-            env=self.env,
-            text=True,
-            cwd=self.folder,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        return program(words, self.env, cwd=self.folder)
 
     def submit(self, **env: str) -> str:
         job = subprocess.run(

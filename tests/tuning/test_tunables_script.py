@@ -140,7 +140,7 @@ def test_the_watchdog_reverts_for_a_killed_owner(
 
 
 def test_the_watchdog_ends_with_a_normal_revert_and_holds_nothing(host: Host) -> None:
-    # If it kept one of these pipes open, reading them to their end would take until the lease is over.
+    # With an open pipe in the watchdog, reading would last until the end of the lease.
     answer = subprocess.run(
         ["bash", host.script, "apply", "job"],
         env=host.env(ORCH_LEASE_S="600"),
@@ -306,7 +306,8 @@ def test_a_module_is_loaded_and_unloaded(tmp_path: Path) -> None:
     host = host_with(tmp_path, of_kind("module", "some-module", "loaded"))
     host.tool(
         "modprobe",
-        "case $* in *--dry-run*) ;; *--remove*) rmdir $ROOT/sys/module/some_module ;; *) mkdir $ROOT/sys/module/some_module ;; esac",
+        "module=$ROOT/sys/module/some_module\n"
+        "case $* in *--dry-run*) ;; *--remove*) rmdir $module ;; *) mkdir $module ;; esac",
     )
     row = host.rows("apply", "job")["knob"]
     assert (row.before, row.after, row.result) == ("absent", "loaded", "ok")
@@ -371,10 +372,10 @@ def test_a_gpu_setting(tmp_path: Path, tool: str, assignments: str, call: list[s
 
 
 def test_many_at_once(host: Host) -> None:
-    """Twelve jobs come and go on one host at the same time; the last one out leaves it as it was."""
-    line = '"$1" "$2" apply "$3" >/dev/null && "$1" "$2" verify >/dev/null && "$1" "$2" revert "$3" >/dev/null 2>&1'
+    """Twelve jobs on a host at the same time: the last one restores it."""
+    line = 'exec >/dev/null 2>&1; bash "$1" apply "$2" && bash "$1" verify && bash "$1" revert "$2"'
     jobs = [
-        subprocess.Popen(["bash", "-c", line, "_", "bash", host.script, f"job-{k}"], env=host.env())
+        subprocess.Popen(["bash", "-c", line, "_", host.script, f"job-{k}"], env=host.env())
         for k in range(12)
     ]
     assert [job.wait(300) for job in jobs] == [0] * 12

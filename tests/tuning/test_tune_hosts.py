@@ -7,13 +7,13 @@ import os
 import re
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import outputs
 import pytest
+from command_line import program
 from ssh_server import SSHD, Cut, SshServer, serving
 from tuning_parts import STUBBORN, TOP, Host, fill, snapshot
 
@@ -28,21 +28,9 @@ SECRET = "correct horse; touch {}"
 def tune(
     env: dict[str, str], *words: str, fds: tuple[int, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    env = (
-        {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-        | {"PYTHONPATH": str(TOP)}
-        | env
-    )
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", "tune", *words],
-        env=env,
-        text=True,
-        capture_output=True,
-        timeout=300,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        pass_fds=fds,
-    )
+    outer = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
+    env = outer | {"PYTHONPATH": str(TOP)} | env
+    return program(["tune", *words], env, descriptors=fds)
 
 
 def test_plan_apply_verify_revert_here(host: Host) -> None:
@@ -56,9 +44,8 @@ def test_plan_apply_verify_revert_here(host: Host) -> None:
     assert applied.returncode == 0 and "powersave,schedutil" in applied.stdout
     assert tune(env, "verify").returncode == 0
     status = outputs.checked(tune(env, "status", "--json").stdout)["nodes"][0]["status"]
-    assert [one["name"] for one in status["owners"]] == ["tune"] and len(
-        status["remembered"]
-    ) == 5 + 2 * 4
+    assert [owner["name"] for owner in status["owners"]] == ["tune"]
+    assert len(status["remembered"]) == 5 + 2 * 4
     assert tune(env, "revert").returncode == 0
     assert host.is_as_before
     assert "nothing to put back" in tune(env, "revert").stdout
@@ -96,31 +83,20 @@ def test_messages(host: Host, words: list[str], message: str) -> None:
 
 @pytest.mark.parametrize("asks", [True, False])
 def test_the_sudo_password_is_only_for_sudo(host: Host, tmp_path: Path, asks: bool) -> None:
-    """A sudo that asks takes its line; one that does not ask leaves it, and then it must not be run as a command."""
+    """A sudo that does not ask leaves the line of the password: it must not run as a command."""
     trap = tmp_path / "trap"
     secret = SECRET.format(trap)
-    host.tool(
-        "sudo",
-        "while [[ $1 != -- ]]; do shift; done; shift\n"
-        + (
-            "IFS= read -r line; [[ $line == "
-            + repr(secret)
-            + ' ]] || { echo "sudo: 1 incorrect password attempt" >&2; exit 1; }\n'
-            if asks
-            else ""
-        )
-        + 'exec "$@"',
-    )
+    refuse = 'echo "sudo: 1 incorrect password attempt" >&2; exit 1'
+    ask = f"IFS= read -r line; [[ $line == {secret!r} ]] || {{ {refuse}; }}" if asks else ""
+    host.tool("sudo", f'while [[ $1 != -- ]]; do shift; done; shift\n{ask}\nexec "$@"')
     read, write = os.pipe()
     os.write(write, f"{secret}\n".encode())
     os.close(write)
     answer = tune(host.env(), "apply", "--json", "--sudo-password-fd", str(read), fds=(read,))
     os.close(read)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert (
-        host.calls()[0].startswith("sudo -S -p")
-        and secret not in "".join(host.calls()) + answer.stdout + answer.stderr
-    )
+    assert host.calls()[0].startswith("sudo -S -p")
+    assert secret not in "".join(host.calls()) + answer.stdout + answer.stderr
     assert not trap.exists()
     wrong = tune(host.env(), "revert", "--sudo")
     assert ("incorrect password" in wrong.stderr) == asks
@@ -135,23 +111,16 @@ def test_a_host_that_refuses_is_in_its_answer(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     env = {**os.environ, "ORCH_TUNABLES_STATE": str(tmp_path / "file/below")}
     script = compact(profile_script(load_profile("host_checks")))
-    [answer] = tune_hosts(
-        ["here"],
-        script.replace(b"set -uo", b"TUNE_X=1 ; set -uo"),
-        "apply",
-        transport=ThisHost(env),
-    )
+    [answer] = tune_hosts(["here"], script, "apply", transport=ThisHost(env))
     assert not answer.ok and answer.problem.endswith("root is needed") and answer.answered
 
 
 @pytest.mark.parametrize("action", ["apply", "revert", "revert-all"])
 def test_a_script_that_ends_too_soon_is_no_success(action: str) -> None:
-    """As bash does with a script of which only a part, or nothing, has come."""
+    """As bash does with a part of a script."""
     [answer] = tune_hosts(["here"], b"exit 0\n", action, transport=ThisHost(dict(os.environ)))
-    assert (
-        not answer.ok
-        and answer.problem == f"the {action} ended before it was complete; repeat the command"
-    )
+    assert not answer.ok
+    assert answer.problem == f"the {action} ended before it was complete; repeat the command"
 
 
 @pytest.fixture(scope="module")
@@ -177,40 +146,28 @@ def test_five_hosts_over_ssh(ssh: SshServer) -> None:
     env = {"ORCH_TUNABLES_ROOT": f"{folder}/host/%a", "ORCH_TUNABLES_STATE": f"{folder}/state/%a"}
 
     def ask(action: str, *more: str, hosts: str = nodes) -> tuple[int, dict[str, Any]]:
-        answer = tune(
-            env,
-            action,
-            "--nodes",
-            hosts,
-            "--ssh-config",
-            str(folder / "ssh_config"),
-            "--json",
-            *more,
-        )
+        options = ("--nodes", hosts, "--ssh-config", str(folder / "ssh_config"), "--json")
+        answer = tune(env, action, *options, *more)
         assert answer.stdout, answer.stderr
-        return answer.returncode, {
-            one["node"]: one for one in outputs.checked(answer.stdout)["nodes"]
-        }
+        reports = outputs.checked(answer.stdout)["nodes"]
+        return answer.returncode, {report["node"]: report for report in reports}
 
     code, applied = ask("apply")
     assert code == 1 and list(applied) == [f"n{k}" for k in range(1, 6)]
-    assert [node for node, one in applied.items() if not one["ok"]] == ["n4"]
+    assert [node for node, report in applied.items() if not report["ok"]] == ["n4"]
     for address in addresses:
-        assert (
-            folder / "host" / address / "proc/sys/kernel/randomize_va_space"
-        ).read_text() == "0\n"
+        setting = folder / "host" / address / "proc/sys/kernel/randomize_va_space"
+        assert setting.read_text() == "0\n"
     assert ask("status")[1]["n2"]["status"]["owners"][0]["name"] == "tune"
     # One that cannot be reached is named and does not hold the others up.
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        code, verified = ask(
-            "verify", hosts=f"{nodes},gone=ssh://root@127.0.0.1:{closed.getsockname()[1]}"
-        )
+        address = f"ssh://root@127.0.0.1:{closed.getsockname()[1]}"
+        code, verified = ask("verify", hosts=f"{nodes},gone={address}")
     assert code == 4 and "SSH to 127.0.0.1" in verified["gone"]["problem"] and verified["n1"]["ok"]
     code, _ = ask("revert")
-    assert (
-        code == 0 and snapshot(folder / "host") == before and not list((folder / "state").iterdir())
-    )
+    assert code == 0 and snapshot(folder / "host") == before
+    assert not list((folder / "state").iterdir())
     table = tune(env, "plan", "--nodes", nodes, "--ssh-config", str(folder / "ssh_config")).stdout
     assert table.count("KNOB") == 2 and "n[1-3,5] (4 hosts)" in table
 
@@ -225,9 +182,8 @@ def test_a_connection_that_is_cut_is_told(ssh: SshServer, tmp_path: Path, after_
         nodes = f"n1=ssh://root@{address}:{cut.port}"
         answer = tune(env, "apply", "--nodes", nodes, "--ssh-config", str(ssh.config), "--json")
     [node] = json.loads(answer.stdout)["nodes"]
-    assert answer.returncode == 4 and re.fullmatch(
-        rf"SSH to {address}:\d+: \S.+", node["problem"]
-    ), answer.stdout
+    assert answer.returncode == 4, answer.stdout
+    assert re.fullmatch(rf"SSH to {address}:\d+: \S.+", node["problem"])
     nodes = f"n1=ssh://root@{address}:{ssh.port}"
     answer = tune(env, "revert", "--nodes", nodes, "--ssh-config", str(ssh.config))
     assert answer.returncode == 0 and snapshot(tmp_path / "host") == before, answer.stderr

@@ -1,4 +1,4 @@
-"""Two nodes of a real Slurm with real containers: tuned before, put back after, whatever happens in between."""
+"""Two nodes of a real Slurm with real containers: tuned before, always reverted after."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import machine
 import pytest
+from command_line import program
 from machine import TUNABLES_STATE
 from replayed import differences
 from tuning_parts import (
@@ -44,15 +44,13 @@ SLOW = "slow:run=1:attempt=1:ms=100"
 
 
 class Place:
-    """A folder on the lab's shared storage with a site file and, for rehearsals, one root folder per node."""
+    """A folder on shared storage with a site file and, for rehearsals, a root for each node."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
-        self.lab, self.folder, self.log_dir, self.bundle = (
-            lab,
-            folder,
-            folder / "results",
-            folder / "bundle",
-        )
+        self.lab = lab
+        self.folder = folder
+        self.log_dir = folder / "results"
+        self.bundle = folder / "bundle"
         self.log_dir.mkdir(parents=True)
         self.nodes = lab.nodes[:2]
         self.site = folder / "site.yaml"
@@ -81,16 +79,7 @@ class Place:
         return {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in self.nodes}
 
     def orchestrator(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *map(str, words)],
-            env=self.env,
-            text=True,
-            cwd=self.folder,
-            capture_output=True,
-            timeout=300,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        return program(words, self.env, cwd=self.folder)
 
     def gate(self) -> Path:
         """Have run 1 wait, once it prints `waits`, until the file that this returns is there."""
@@ -135,17 +124,13 @@ class Place:
 
     def job(self) -> dict[str, Any]:
         [record] = (self.set_dir() / "jobs").glob("*.json")
-        found: dict[str, Any] = json.loads(record.read_text())
-        return found
+        return dict(json.loads(record.read_text()))
 
     def in_run(self, prints: str = "run_start") -> Path:
         """Wait until the first attempt of run 1 prints this; returns its folder."""
         folder = self.set_dir() / "runs/1/attempt_1"
-        wait_for(
-            lambda: (
-                (folder / "node_0.log").exists() and prints in (folder / "node_0.log").read_text()
-            )
-        )
+        log = folder / "node_0.log"
+        wait_for(lambda: log.exists() and prints in log.read_text())
         return folder
 
     def has_reverted(self, node: str) -> bool:
@@ -154,21 +139,19 @@ class Place:
         return rows[-1].split("\t")[4:7] == ["complete", "-", "revert"]
 
     def revert(self) -> None:
-        """`tune revert` on every node. A node of a rehearsal is a folder, which its own environment names."""
+        """`tune revert` on every node. In a rehearsal the environment names its folder."""
         for node in self.nodes if "ORCH_TUNABLES_ROOT" in self.env else [""]:
             with pytest.MonkeyPatch.context() as patch:
                 for name, text in self.env.items():
-                    patch.setenv(
-                        name,
-                        text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text,
-                    )
+                    is_folder = name.startswith("ORCH_TUNABLES_")
+                    patch.setenv(name, text.replace("%n", node) if is_folder else text)
                 assert main(["tune", "revert", "--json"]) == 0
 
     def is_back(self) -> bool:
         """Whether the machine's own settings are as before a test that changes them."""
-        return self.machine is None or (
-            machine.knobs() == self.machine and not TUNABLES_STATE.exists()
-        )
+        if self.machine is None:
+            return True
+        return machine.knobs() == self.machine and not TUNABLES_STATE.exists()
 
 
 def kill(pids: list[int]) -> None:
@@ -179,29 +162,29 @@ def kill(pids: list[int]) -> None:
 
 @pytest.fixture(autouse=True)
 def host_as_it_was() -> None:
-    """Most tests here do not touch the machine's own settings; `place` checks them after the others."""
+    """Most tests do not touch the machine's settings; `place` checks them otherwise."""
 
 
 @pytest.fixture
 def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
-    made = Place(lab, lab.shared / f"tuning-{os.getpid()}-{request.node.name}")
-    yield made
-    for job in made.running().split():
+    place = Place(lab, lab.shared / f"tuning-{os.getpid()}-{request.node.name}")
+    yield place
+    for job in place.running().split():
         lab.run("scancel", job, check=False)
-    wait_for(lambda: not made.running(), pause_s=0.2)
-    # Where a step's srun was killed, its slurmstepd does not always notice the end, and Slurm drains the node after a minute.
+    wait_for(lambda: not place.running(), pause_s=0.2)
+    # After KILL of a step's srun, slurmstepd may miss the end: Slurm then drains the node.
     if "Kill task failed" in lab.run("sinfo", "--noheader", "--list-reasons").stdout:
         lab.run("scontrol", "update", f"nodename={','.join(lab.nodes)}", "state=resume")
-    wait_for(made.is_back)
+    wait_for(place.is_back)
     wait_for(
-        lambda: not watchdogs(made.folder) and not (made.machine and watchdogs(TUNABLES_STATE))
+        lambda: not watchdogs(place.folder) and not (place.machine and watchdogs(TUNABLES_STATE))
     )
-    assert differences(made.folder) == []
-    shutil.rmtree(made.folder)
+    assert differences(place.folder) == []
+    shutil.rmtree(place.folder)
 
 
 def test_drift_gate_and_a_second_attempt(place: Place) -> None:
-    """Somebody changes a knob of one node during run 1: recorded at its end, refused before run 2, set again, and run 2 is good."""
+    """A setting changes during run 1: recorded at its end, and set again before run 2."""
     roots = place.fake_roots()
     before = {node: snapshot(root) for node, root in roots.items()}
     go = place.gate()
@@ -265,7 +248,7 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
 
 
 class Knobs:
-    """What a set tunes: the knobs that this machine's kernel has (shared by all nodes), or a folder per node."""
+    """The settings that a set tunes: those of this machine for all nodes, or a folder per node."""
 
     def __init__(self, place: Place, real: bool) -> None:
         self.place = place
@@ -277,26 +260,24 @@ class Knobs:
     def now(self) -> dict[str, bytes]:
         if not self.roots:
             return machine.knobs()
+        # drop_caches is a command, not a setting.
         return {
             f"{node} {name}": text
             for node, root in self.roots.items()
             for name, text in snapshot(root).items()
             if name != "proc/sys/vm/drop_caches"
-        }  # which is no knob, but told to do something
+        }
 
     def changed_nodes(self) -> set[str]:
-        """The nodes whose values are not those of the beginning; real knobs belong to all of them."""
-        changed = {
-            name.split()[0] for name, text in self.now().items() if text != self.before[name]
-        }
+        """The nodes with changed values; this machine's settings belong to all."""
+        values = self.now().items()
+        changed = {name.split()[0] for name, text in values if text != self.before[name]}
         return changed if self.roots or not changed else set(self.place.nodes)
 
     def held(self) -> bool:
-        return (
-            TUNABLES_STATE.exists()
-            if not self.roots
-            else any((self.place.folder / "state").glob("*/*"))
-        )
+        if not self.roots:
+            return TUNABLES_STATE.exists()
+        return any((self.place.folder / "state").glob("*/*"))
 
     def put_back(self) -> bool:
         return self.now() == self.before and not self.held()
@@ -334,36 +315,22 @@ def test_nothing_is_left_soon_after_the_job_is_ended(
     if how == "scancel":
         place.lab.run("scancel", job)
     else:
-        request.addfinalizer(
-            lambda: place.lab.run("scontrol", "delete", "partition=urgent", check=False)
-        )
-        place.lab.run(
-            "scontrol", "create", "partition=urgent", "nodes=ALL", "prioritytier=100", "maxtime=10"
-        )
-        words = (
-            "--partition=urgent",
-            "--exclusive",
-            f"--nodelist={','.join(place.nodes)}",
-            "--output=/dev/null",
-        )
-        place.lab.run("sbatch", *words, "--wrap=true")
-        wait_for(
-            lambda: (
-                job
-                not in place.lab.run(
-                    "squeue", "--noheader", "--format=%i", "--states=RUNNING"
-                ).stdout
-            )
-        )
+        delete = ("scontrol", "delete", "partition=urgent")
+        request.addfinalizer(lambda: place.lab.run(*delete, check=False))
+        partition = ("partition=urgent", "nodes=ALL", "prioritytier=100", "maxtime=10")
+        place.lab.run("scontrol", "create", *partition)
+        options = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(place.nodes)}")
+        place.lab.run("sbatch", *options, "--output=/dev/null", "--wrap=true")
+        running = ("squeue", "--noheader", "--format=%i", "--states=RUNNING")
+        wait_for(lambda: job not in place.lab.run(*running).stdout)
     wait_for(lambda: not containers())
     wait_for(lambda: knobs.put_back() and place.job()["ended_ms"])
     wait_for(lambda: all(place.has_reverted(node) for node in place.nodes))
     assert place.job()["state"] == state and how.split("-")[0] in place.job()["reason"], place.job()
-    wait_for(
-        lambda: not (place.set_dir() / "loop.lock").exists() and not processes(str(place.set_dir()))
-    )
-    one = json.loads((attempt / "state.json").read_text())
-    assert (one["state"], one["outcome"]) == ("failed", "interrupted"), one
+    root = place.set_dir()
+    wait_for(lambda: not (root / "loop.lock").exists() and not processes(str(root)))
+    record = json.loads((attempt / "state.json").read_text())
+    assert (record["state"], record["outcome"]) == ("failed", "interrupted"), record
     wait_for(lambda: not place.running())
 
 
@@ -379,10 +346,11 @@ def test_put_back_after_everything_was_killed(place: Place, kind: str, by: str) 
     assert tuned(knobs)
     set_dir = str(place.set_dir())
     lib = f"{set_dir}/bundle/lib"
-    agents, batch = processes(lib, "hold"), loops(place.bundle, job, place.env["SLURM_CONF"])
+    agents = processes(lib, "hold")
+    batch = loops(place.bundle, job, place.env["SLURM_CONF"])
     channels = channels_of(agents)
     assert (len(channels), len(batch)) == (len(place.nodes), 1)
-    # First those that would tidy up when the others are gone; no loop sees that some are, and tells the others to let go.
+    # The loop is stopped first: it would see the others end, and revert.
     for pid in batch:
         os.kill(pid, signal.SIGSTOP)
     for pids in (agents, batch, processes("srun", lib)):
@@ -395,6 +363,6 @@ def test_put_back_after_everything_was_killed(place: Place, kind: str, by: str) 
         assert knobs.now() == knobs.before
     wait_for(knobs.put_back)
     wait_for(lambda: not processes(set_dir))
-    # Left by the killed processes; the next agent on this machine, which may be another test's, removes them as well.
+    # Left by the killed processes. The next agent on this machine would also remove them.
     for channel in channels:
         shutil.rmtree(channel, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Processes and folders that the lab tests end and remove: those of their own job, and no others."""
+"""The lab tests end processes and remove folders of their own job only."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ def test_only_the_loop_of_the_own_job_is_ended(tmp_path: Path) -> None:
         job(bundle, number, f"{tmp_path}/other.conf"),
         job(other, number, conf),
     ]
-    wait_for(lambda: all("slurm" in Path(f"/proc/{one.pid}/cmdline").read_text() for one in jobs))
+    wait_for(
+        lambda: all("slurm" in Path(f"/proc/{process.pid}/cmdline").read_text() for process in jobs)
+    )
     assert loops(bundle, number, conf) == [jobs[0].pid]
-    for one in jobs:
-        one.communicate()
+    for process in jobs:
+        process.communicate()
 
 
 def test_only_the_channels_of_the_own_agents_are_removed(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""A set that tunes its hosts, and the reader of what it leaves. Outcomes: tests/simulation/test_sets_during.py, test_sets_spares.py."""
+"""A set that tunes its hosts, and its records. Outcomes are tested in tests/simulation."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -48,11 +49,10 @@ def test_a_set_leaves_its_hosts_as_they_were(tmp_path: Path) -> None:
     [start] = attempt_starts(SetEvidence(set_dir))
     assert set(start.caches) == {"local0", "local1"}
     # A folder's meminfo does not change: 10 + 500 + 40 - 100.
-    assert {(one.before_kib, one.after_kib) for one in start.caches.values()} == {(450, 450)}
-    assert (
-        start.value("gpu.count", "local1") == "2"
-        and start.value("gpu.max_sclk", "local0") == "2100Mhz"
-    )
+    sizes = {(cache.before_kib, cache.after_kib) for cache in start.caches.values()}
+    assert sizes == {(450, 450)}
+    assert start.value("gpu.count", "local1") == "2"
+    assert start.value("gpu.max_sclk", "local0") == "2100Mhz"
     assert start.value("knob.cpu_governor", "local0") == "performance"
     assert len(start.value("environment", "local0")) == 64
     assert not differences([start]) and not drifts(SetEvidence(set_dir))
@@ -71,29 +71,22 @@ def write_start(set_dir: Path, run: int, rows: str, attempt: int = 1) -> Path:
 
 
 def test_differences_across_runs(tmp_path: Path) -> None:
-    for run in range(1, 12):
-        write_start(
-            tmp_path,
-            run,
-            "*\tdriver\t6.10\n"
-            if run == 10
-            else "*\tdriver\t6.12\n" + ("n2\tdriver\t6.11\n" if run == 3 else ""),
-        )
-    found = [
-        (one.field, one.node, one.run, one.value, one.usual)
-        for one in differences(attempt_starts(SetEvidence(tmp_path)))
-    ]
-    assert found == [("driver", "n2", 3, "6.11", "6.12"), ("driver", "*", 10, "6.10", "6.12")]
+    rows = dict.fromkeys(range(1, 12), "*\tdriver\t6.12\n")
+    rows[3] += "n2\tdriver\t6.11\n"
+    rows[10] = "*\tdriver\t6.10\n"
+    for run, text in rows.items():
+        write_start(tmp_path, run, text)
+    first, second = differences(attempt_starts(SetEvidence(tmp_path)))
+    assert (first.field, first.node, first.run) == ("driver", "n2", 3)
+    assert (first.value, first.usual) == ("6.11", "6.12")
+    assert (second.node, second.run, second.value) == ("*", 10, "6.10")
 
 
-def test_a_fact_that_one_run_did_not_tell(tmp_path: Path) -> None:
-    write_start(tmp_path, 1, "*\trocm\t7.0\n")
-    write_start(tmp_path, 2, "*\trocm\t7.0\n")
-    write_start(tmp_path, 3, "*\tkernel\t6\n")
-    assert [
-        (one.field, one.run, one.value)
-        for one in differences(attempt_starts(SetEvidence(tmp_path)))
-    ] == [
+def test_a_fact_that_a_run_lacks(tmp_path: Path) -> None:
+    for run, text in enumerate(("*\trocm\t7.0\n", "*\trocm\t7.0\n", "*\tkernel\t6\n"), 1):
+        write_start(tmp_path, run, text)
+    facts = differences(attempt_starts(SetEvidence(tmp_path)))
+    assert [(fact.field, fact.run, fact.value) for fact in facts] == [
         ("kernel", 3, "6"),
         ("rocm", 3, "-"),
     ]
@@ -101,12 +94,11 @@ def test_a_fact_that_one_run_did_not_tell(tmp_path: Path) -> None:
 
 def test_damaged_records(tmp_path: Path) -> None:
     folder = write_start(tmp_path, 1, "n1\tready_ms\t12\nn1\tcache_before_kib\tx\nhalf a li")
-    (folder / "node_0.json").write_text(
-        '{"node": "n1", "exit": 0, "drift": [{"knob": "a", "wanted": "0", "found": "1", "need": "required"}, 7]}'
-    )
+    drift = {"knob": "a", "wanted": "0", "found": "1", "need": "required"}
+    record = {"node": "n1", "exit": 0, "drift": [drift, 7]}
+    (folder / "node_0.json").write_text(json.dumps(record))
     (folder / "node_1.json").write_text('{"node": "n2", "dri')
     [start] = attempt_starts(SetEvidence(tmp_path))
     assert start.caches == {"n1": Cache(12, 0, None)}
-    assert [(one.node, one.knob, one.found) for one in drifts(SetEvidence(tmp_path))] == [
-        ("n1", "a", "1")
-    ]
+    [reading] = drifts(SetEvidence(tmp_path))
+    assert (reading.node, reading.knob, reading.found) == ("n1", "a", "1")

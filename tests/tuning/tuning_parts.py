@@ -21,8 +21,10 @@ def fill(root: Path, *, cpus: int = 4, gpus: int = 2, files: Mapping[str, str] =
     """Make the files of a host below `root`. `files` adds to or replaces them."""
     made = {
         "proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=pt amd_iommu=on quiet\n",
-        "proc/meminfo": "MemTotal: 1000 kB\nBuffers: 10 kB\nCached: 500 kB\nShmem: 100 kB\nSReclaimable: 40 kB\n",
-        "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 9575F 64-Core Processor\nmicrocode\t: 0xb002116\n",
+        "proc/meminfo": "MemTotal: 1000 kB\nBuffers: 10 kB\nCached: 500 kB\n"
+        "Shmem: 100 kB\nSReclaimable: 40 kB\n",
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 9575F 64-Core Processor\n"
+        "microcode\t: 0xb002116\n",
         "proc/sys/kernel/osrelease": "6.8.0-60-generic\n",
         "proc/sys/kernel/nmi_watchdog": "1\n",
         "proc/sys/kernel/numa_balancing": "1\n",
@@ -182,7 +184,7 @@ def leads_a_session(pid: int) -> bool:
 
 
 def loops(bundle: Path, job: str, slurm_conf: str) -> list[int]:
-    """The loop of a job, which replaces its batch script. Other clusters have the same job numbers."""
+    """The loops of a job. Other clusters have the same job numbers."""
     return processes(f"{bundle}/lib", "loop", SLURM_JOB_ID=job, SLURM_CONF=slurm_conf)
 
 
