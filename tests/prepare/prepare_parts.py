@@ -1,4 +1,4 @@
-"""An image whose programs do what the real ones do, on tiny files; and the folders of a preparation."""
+"""An image with stand-ins for the real programs, on tiny files; folders of a preparation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ case $1 in
     for part in c4-train.en_6 c4-validation-91205-samples.en; do
         for end in bin idx; do echo data >"${part}_text_document.$end"; done
     done ;;
-*/llama-3-1-8b-tokenizer.uri)  # into DIR, into a folder in it, or into one beside it: the guide moves that one
+*/llama-3-1-8b-tokenizer.uri)  # into DIR, or a folder in it or next to it
     way=$(cat tokenizer_way 2>/dev/null || echo llama3_1_8b_tokenizer)
     mkdir -p "$way"
     for file in tokenizer config; do echo '{}' >"$way/$file.json"; done ;;
@@ -54,18 +54,22 @@ DOWNLOADER
 *) exit 22 ;;
 esac
 """
-# The published scripts of llama2_70b_lora, with what they do to the folders that they find. GOV_REPORT is their download: it
-# deletes all but its own files in the folder, and then takes the sum of all that is in it.
+# The published scripts of llama2_70b_lora, with their effect on existing folders. GOV_REPORT is
+# their download: it deletes all other files in the folder, and then checks its content.
 GOV_REPORT = r"""
 download_dataset() {
     mkdir -p "$1/data" "$1/.cache/huggingface"
     for part in train validation; do echo data >"$1/data/$part-00000.parquet"; done
     mv "$1"/data/* "$1/" && find "$1" -mindepth 1 ! -name '*.parquet' -exec rm -rf {} +
-    [ "$(ls -A "$1" | tr '\n' ' ')" = "train-00000.parquet validation-00000.parquet " ] || { echo "wrong hash" >&2; exit 1; }
+    files=$(ls -A "$1" | tr '\n' ' ')
+    [ "$files" = "train-00000.parquet validation-00000.parquet " ] || {
+        echo "wrong hash" >&2
+        exit 1
+    }
     for part in train validation; do echo data >"$1/$part.npy"; done
 }
 """
-# Shows the token in every way in which a careless script does.
+# Prints the token in every careless way.
 LLAMA2_60 = (
     r"""#!/bin/bash
 set -euo pipefail
@@ -87,8 +91,9 @@ mkdir -p "$made/iter_0000000/tokenizer"
 cd "$made"
 for file in latest_checkpointed_iteration.txt latest_train_state.pt; do echo x >"$file"; done
 cd iter_0000000
-for file in __0_0.distcp __0_1.distcp common.pt .metadata metadata.json run_config.yaml modelopt_run_config.yaml \
-    train_state.pt tokenizer/tokenizer.model tokenizer/tokenizer_config.json tokenizer/special_tokens_map.json; do
+for file in __0_0.distcp __0_1.distcp common.pt .metadata metadata.json run_config.yaml \
+    modelopt_run_config.yaml train_state.pt tokenizer/tokenizer.model \
+    tokenizer/tokenizer_config.json tokenizer/special_tokens_map.json; do
     echo x >"$file"
 done
 """
@@ -107,7 +112,9 @@ set -euo pipefail
 download_dataset /data/gov_report
 mkdir -p /data/model /tmp/made/model_weights
 echo shard >/data/model/pytorch_model-00001.bin
-for file in model_config.yaml abc_tokenizer.model model_weights/common.pt; do echo x >"/tmp/made/$file"; done
+for file in model_config.yaml abc_tokenizer.model model_weights/common.pt; do
+    echo x >"/tmp/made/$file"
+done
 tar -C /tmp/made -cf /data/model/llama2-70b.nemo .
 # BREAK
 cd /data/model
@@ -125,7 +132,9 @@ set -euo pipefail
     + r"""
 download_dataset /data/gov_report
 mkdir -p /ckpt/weights/module.decoder /ckpt/context/nemo_tokenizer
-for file in weights/module.decoder/0.0 context/nemo_tokenizer/tokenizer.model; do echo x >"/ckpt/$file"; done
+for file in weights/module.decoder/0.0 context/nemo_tokenizer/tokenizer.model; do
+    echo x >"/ckpt/$file"
+done
 mv /data/gov_report /data/data
 mv /ckpt/weights/ /ckpt/model_weights/
 cd /ckpt/model_weights/
@@ -157,7 +166,9 @@ FILES = {
     "usr/local/bin/curl": CURL,
     "workspace/code/scripts/to_webdataset.py": TO_WEBDATASET,
     "usr/local/bin/energon": ENERGON,
-    "usr/local/bin/pip": "#!/bin/sh\n[ \"$*\" = 'install datasets' ] && touch /tmp/datasets-installed\n",
+    "usr/local/bin/pip": (
+        "#!/bin/sh\n[ \"$*\" = 'install datasets' ] && touch /tmp/datasets-installed\n"
+    ),
     "usr/local/bin/python": '#!/bin/sh\nexec python3 "$@"\n',
 }
 LLAMA2 = {"5.0": LLAMA2_50, "5.1": LLAMA2_51, "6.0": LLAMA2_60}
@@ -180,11 +191,8 @@ def stand_in(address: str) -> Iterator[None]:
     with closing(docker.DockerClient(base_url=address, timeout=300)) as client:
         try:
             for name, script in SCRIPTS.items():
-                _make_image(
-                    client,
-                    name,
-                    {**FILES, "workspace/code/scripts/prepare_data_and_model.sh": script},
-                )
+                path = "workspace/code/scripts/prepare_data_and_model.sh"
+                _make_image(client, name, {**FILES, path: script})
             yield
         finally:
             for image in client.images.list(IMAGES):
@@ -198,12 +206,12 @@ def _make_image(client: docker.DockerClient, name: str, files: dict[str, str]) -
             member = tarfile.TarInfo(path)
             member.size, member.mode = len(text), 0o755
             tar.addfile(member, io.BytesIO(text.encode()))
-    made = client.api.create_container(BASE, command=["true"])["Id"]
+    container = client.api.create_container(BASE, command=["true"])["Id"]
     try:
-        client.api.put_archive(made, "/", buffer.getvalue())
-        client.api.commit(made, repository=IMAGES, tag=name)
+        client.api.put_archive(container, "/", buffer.getvalue())
+        client.api.commit(container, repository=IMAGES, tag=name)
     finally:
-        client.api.remove_container(made, force=True)
+        client.api.remove_container(container, force=True)
 
 
 @dataclass
@@ -235,32 +243,19 @@ class Data:
         return dict(json.loads((folder / f"{step}.json").read_text()))
 
     def containers(self, client: docker.DockerClient, *, ended: bool = False) -> list[str]:
-        """The ids of the containers that mount these folders, with `ended` those that run no more, too.
+        """The ids of the containers that mount these folders, with `ended` also ended ones."""
 
-        Another test's may be there: that of a run that was killed.
-        """
-        found = client.api.containers(all=ended, filters={"label": "orchestrator=prepare"})
-        return [
-            one["Id"]
-            for one in found
-            if any(Path(mount["Source"]).is_relative_to(self.top) for mount in one["Mounts"])
-        ]
+        def mounts_here(container: dict[str, list[dict[str, str]]]) -> bool:
+            sources = [Path(mount["Source"]) for mount in container["Mounts"]]
+            return any(source.is_relative_to(self.top) for source in sources)
+
+        listed = client.api.containers(all=ended, filters={"label": "orchestrator=prepare"})
+        return [container["Id"] for container in listed if mounts_here(container)]
 
     def command(self, workload: str, *words: str) -> list[str]:
-        run = [] if {"--check", "--dry-run"} & set(words) else ["--engine", self.engine]
-        return [
-            sys.executable,
-            "-m",
-            "orchestrator",
-            "prepare",
-            workload,
-            "--site",
-            str(self.site),
-            "--image",
-            f"{IMAGES}:{tag(words)}",
-            *run,
-            *words,
-        ]
+        engine = [] if {"--check", "--dry-run"} & set(words) else ["--engine", self.engine]
+        options = ["--site", str(self.site), "--image", f"{IMAGES}:{tag(words)}", *engine]
+        return ["prepare", workload, *options, *words]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -272,14 +267,16 @@ class Data:
         return {**kept, **self.env}
 
     def prepare(self, workload: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return call(self.command(workload, *words)[3:], self.env)
+        return call(self.command(workload, *words), self.env)
 
     def start(self, workload: str, *words: str, host: str = "") -> subprocess.Popen[str]:
-        """`host`: as on a machine of that name, whose processes are not seen from here."""
-        there = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
-        there += [f'hostname {host} && exec "$0" "$@"']
+        """`host`: as on another machine of that name, with its own processes."""
+        elsewhere = []
+        if host:
+            elsewhere = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+            elsewhere += ["sh", "-c", f'hostname {host} && exec "$0" "$@"']
         return subprocess.Popen(
-            [*(there if host else []), *self.command(workload, *words)],
+            [*elsewhere, sys.executable, "-m", "orchestrator", *self.command(workload, *words)],
             env=self.environment,
             text=True,
             cwd=TOP,
@@ -291,7 +288,7 @@ class Data:
 
 @contextmanager
 def gate(folder: Path, process: subprocess.Popen[str]) -> Iterator[None]:
-    """Runs the block while the step of the image `waiting` is at work and waits; lets it go on afterwards."""
+    """Run the block while the step of the image `waiting` waits; then the step continues."""
     pipes = folder / "data/.cache"
     until(lambda: (pipes / "gate").exists() or process.poll() is not None)
     assert process.poll() is None, process.communicate()

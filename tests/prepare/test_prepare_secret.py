@@ -1,4 +1,4 @@
-"""The token: where it may come from, and that it cannot be found anywhere while a preparation runs."""
+"""The token: its sources, and that it is nowhere to be seen while a preparation runs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from orchestrator.prepare.secret import HIDDEN, Redactor, Secret, read_secret
 def test_the_secret_never_passes_however_the_stream_is_cut(pieces: list[bytes], width: int) -> None:
     stream = b"".join(pieces)
     redactor = Redactor(Secret("T", "abcdabce"))
-    shown = (
-        b"".join(redactor.feed(stream[at : at + width]) for at in range(0, len(stream), width))
-        + redactor.rest()
-    )
+    cuts = range(0, len(stream), width)
+    shown = b"".join(redactor.feed(stream[start : start + width]) for start in cuts)
+    shown += redactor.rest()
     assert b"abcdabce" not in shown
     assert shown == stream.replace(b"abcdabce", HIDDEN)
 
@@ -65,9 +64,8 @@ def test_the_file_wins_over_the_environment_and_none_is_an_error(tmp_path: Path)
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
     path.chmod(0o600)
-    assert (
-        read_secret("HF_TOKEN", str(path), {"HF_TOKEN": "another-one"}).reveal() == TOKEN.encode()
-    )
+    env = {"HF_TOKEN": "another-token"}
+    assert read_secret("HF_TOKEN", str(path), env).reveal() == TOKEN.encode()
     assert read_secret("HF_TOKEN", None, {"HF_TOKEN": TOKEN}).reveal() == TOKEN.encode()
     with pytest.raises(UsageError, match="needs HF_TOKEN"):
         read_secret("HF_TOKEN", None, {})
@@ -90,27 +88,19 @@ def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object) 
     token_file = data.top / "token"
     token_file.write_text(TOKEN)
     token_file.chmod(0o600)
-    process = data.start(
-        "llama2_70b_lora",
-        "--force-space",
-        "--verbose",
-        *WAITING,
-        "--hf-token-file",
-        str(token_file),
-    )
+    options = ("--force-space", "--verbose", "--hf-token-file", str(token_file))
+    process = data.start("llama2_70b_lora", *options, *WAITING)
     with gate(folder, process), closing(docker.DockerClient(base_url=data.engine)) as client:
         (running,) = data.containers(client)
         lines = command_lines()
-        assert any(
-            b"prepare_data_and_model.sh" in line for line in lines
-        )  # the step is there to be seen
+        # The step itself can be seen.
+        assert any(b"prepare_data_and_model.sh" in line for line in lines)
         assert not [line for line in lines if TOKEN.encode() in line]
         inspected = json.dumps(client.api.inspect_container(running))
         assert TOKEN not in inspected and "prepare_data_and_model" in inspected
-        found = files_with(TOKEN, data.top) + files_with(
-            TOKEN, lab.state / "docker/data/containers"
-        )  # type: ignore[attr-defined]
-        assert found == [token_file]
+        assert files_with(TOKEN, data.top) == [token_file]
+        containers = lab.state / "docker/data/containers"  # type: ignore[attr-defined]
+        assert files_with(TOKEN, containers) == []
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert TOKEN not in out + err
@@ -118,13 +108,10 @@ def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object) 
     log = (folder / ".orchestrator-prepare/llama2_70b_lora/6.0/data-and-model.log").read_text()
     # The script had the token, and printed it: once in two pieces with a pause in between.
     assert log.count(HIDDEN.decode()) >= 5 and "token is [hidden]" in log and TOKEN[9:] not in log
-    # Every folder that a run's bundle, states or logs could be in was looked at, and it did the work.
-    assert (
-        folder / "model/megatron_checkpoints/Llama-2-70b-hf/iter_0000000/__0_0.distcp"
-    ).is_file()
+    checkpoint = folder / "model/megatron_checkpoints/Llama-2-70b-hf/iter_0000000"
+    assert (checkpoint / "__0_0.distcp").is_file()
 
 
 def files_with(text: str, folder: Path) -> list[Path]:
-    return [
-        path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()
-    ]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if text.encode() in path.read_bytes()]

@@ -1,4 +1,4 @@
-"""The published steps, run in real containers on tiny files: in order, resumable, with the checks before and after."""
+"""The published steps in real containers, on tiny files: in order, resumable, checked."""
 
 from __future__ import annotations
 
@@ -34,17 +34,14 @@ def test_the_published_sizes_are_refused_where_they_do_not_fit(
     folders: Data, workload: str, bytes_needed: float
 ) -> None:
     folders.env["HF_TOKEN"] = TOKEN
-    shown = outputs.checked(folders.prepare(workload, "--dry-run", "--json").stdout)["space"]
-    assert sum(one["need_bytes"] for one in shown) == bytes_needed
-    if all(one["enough"] for one in shown):
+    spaces = outputs.checked(folders.prepare(workload, "--dry-run", "--json").stdout)["space"]
+    assert sum(space["need_bytes"] for space in spaces) == bytes_needed
+    if all(space["enough"] for space in spaces):
         pytest.skip("this machine has the space")
     done = folders.prepare(workload)
     assert done.returncode == 2
-    assert (
-        "not enough space" in done.stderr
-        and str(folders.folder("")) in done.stderr
-        and "are needed" in done.stderr
-    )
+    for text in ("not enough space", str(folders.folder("")), "are needed"):
+        assert text in done.stderr
     assert not folders.folder("").exists()
 
 
@@ -55,23 +52,21 @@ def test_the_check_looks_for_what_the_runs_need() -> None:
         workload = catalogue.workload(name)[1]
         for key, part in load_preparation(name)[1].rounds.items():
             needed = workload.rounds[key].data_tree or workload.data_tree
-            assert {(one.variable, one.path) for one in needed} <= {
-                (one.variable, one.path) for one in part.tree
-            }
+            checked = {(expected.variable, expected.path) for expected in part.tree}
+            assert {(file.variable, file.path) for file in needed} <= checked
 
 
 def test_the_dry_run_prints_the_published_commands_and_changes_nothing(folders: Data) -> None:
     text = folders.prepare("flux1", "--dry-run").stdout
     for published in (
         "https://training.mlcommons-storage.org/metadata/flux-1-cc12m-preprocessed.uri",
-        "to_webdataset.py --input_path /dataset/coco_preprocessed --output_path /dataset/energon/val",
+        "--input_path /dataset/coco_preprocessed --output_path /dataset/energon/val",
         f"--volume={folders.folder('flux1')}:/dataset",
     ):
         assert published in text
     assert "rm -rf /dataset/cc12m" not in text
-    assert (
-        "rm -rf /dataset/cc12m" in folders.prepare("flux1", "--dry-run", "--with", "reclaim").stdout
-    )
+    text = folders.prepare("flux1", "--dry-run", "--with", "reclaim").stdout
+    assert "rm -rf /dataset/cc12m" in text
     assert not folders.folder("").exists()
 
 
@@ -146,9 +141,8 @@ def test_what_the_published_script_would_delete_is_refused_and_named(
     assert str(mine) in refused.stderr and "would delete or overwrite" in refused.stderr
     mine.unlink()
     folders.env["HF_TOKEN"] = TOKEN
-    assert folders.prepare(*words).returncode == 3, (
-        "nothing is in the way any more, and there is no engine"
-    )
+    # Nothing is in the way any more, and there is no engine.
+    assert folders.prepare(*words).returncode == 3
 
 
 # ---- with an engine ----
@@ -156,7 +150,7 @@ def test_what_the_published_script_would_delete_is_refused_and_named(
 
 @pytest.mark.lab
 def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:
-    """The tokenizer ends where the runs look for it, wherever the downloader puts it: in a folder, there, in one beside it."""
+    """The tokenizer ends in the folder of the runs, wherever the downloader puts it."""
     model, tokenizer = data.folder("8b/model"), ["config.json", "tokenizer.json"]
     done = data.prepare("llama31_8b", "--force-space", "--json")
     assert done.returncode == 0, done.stderr
@@ -166,21 +160,17 @@ def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:
     assert again.returncode == 0 and again.stderr.count("done, skipped") == 2
 
     checked = data.prepare("llama31_8b", "--check", "--json")
-    parts = {
-        (one["variable"], one["path"]): one["state"]
-        for one in outputs.checked(checked.stdout)["parts"]
-    }
+    listed = outputs.checked(checked.stdout)["parts"]
+    parts = {(part["variable"], part["path"]): part["state"] for part in listed}
     assert checked.returncode == 1
     assert parts.pop(("DATADIR", ".")) == parts.pop(("MODEL", ".")) == "too small"  # tiny files
     assert set(parts.values()) == {"ok"}
     (model / "tokenizer.json").unlink()
     (data.folder("8b/data") / "c4-train.en_6_text_document.idx").write_bytes(b"")
-    text = data.prepare("llama31_8b", "--check").stdout
-    assert any("missing" in line.split() and "tokenizer.json" in line for line in text.splitlines())
-    assert any(
-        "empty" in line.split() and "c4-train.en_6_text_document.idx" in line
-        for line in text.splitlines()
-    )
+    lines = data.prepare("llama31_8b", "--check").stdout.splitlines()
+    assert any("missing" in line.split() and "tokenizer.json" in line for line in lines)
+    index = "c4-train.en_6_text_document.idx"
+    assert any("empty" in line.split() and index in line for line in lines)
     # What was taken away is brought back, by the steps that bring it.
     (model / "tokenizer_way").write_text(".")
     mended = data.prepare("llama31_8b", "--force-space")
@@ -233,10 +223,8 @@ def test_a_preparation_whose_process_is_killed_ends_with_it_and_runs_again(data:
         with gate(folder, process):
             (running,) = data.containers(client)
             second = data.prepare("llama2_70b_lora", "--force-space")
-            assert (
-                second.returncode == 5
-                and f"being prepared by process {process.pid} on" in second.stderr
-            )
+            assert second.returncode == 5
+            assert f"being prepared by process {process.pid} on" in second.stderr
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=300)
             assert client.api.wait(running, timeout=300)["StatusCode"] == 137
@@ -260,16 +248,13 @@ def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_
         assert second.returncode == 5, second.stderr
         assert "on another-node" in second.stderr and "after it was heard of last" in second.stderr
         # The other round wants the same folders.
-        assert data.prepare("llama2_70b_lora", "--force-space", "--round", "5.0").returncode in (
-            2,
-            5,
-        )
+        other = data.prepare("llama2_70b_lora", "--force-space", "--round", "5.0")
+        assert other.returncode in (2, 5)
         # Dead for certain is what was not heard of for two minutes: its machine may be cut off.
         make_older(lock, 600)
         third = data.prepare("llama2_70b_lora", "--force-space")
-        assert (
-            third.returncode == 3 and "another process prepares the same data" in third.stderr
-        )  # this engine knows
+        # This engine has its container.
+        assert third.returncode == 3 and "another process prepares the same data" in third.stderr
     out, err = process.communicate(timeout=300)
     assert process.returncode == 5, out + err
     assert "it took over" in err or "the lock cannot be read" in err
@@ -279,14 +264,13 @@ def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_
 @pytest.mark.lab
 @pytest.mark.parametrize("round", ["5.0", "5.1", "6.0"])
 def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: str) -> None:
-    """After a try that broke off where it hurts, and beside folders that are none of its business."""
+    """After a try that broke off at a bad place, and next to folders of others."""
     folder = data.folder("llama2")
     results = folder / "results/result_1.txt"
     results.parent.mkdir(parents=True)
     results.write_text("a day of work")
-    (
-        folder / "data"
-    ).mkdir()  # made by hand, empty: commands that move a folder here would put theirs into it
+    # Empty and not ours: commands that move a folder here would put theirs into it.
+    (folder / "data").mkdir()
     words = ("--force-space", "--round", round)
     data.env["HF_TOKEN"] = TOKEN
     broken = data.prepare("llama2_70b_lora", *words, "--image", f"{IMAGES}:{round}-broken")
@@ -295,20 +279,19 @@ def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: 
     assert done.returncode == 0, done.stderr + done.stdout
     assert "it failed: exit code 7" in done.stderr
     checked = data.prepare("llama2_70b_lora", "--check", "--round", round, "--json")
-    states = {one["path"]: one["state"] for one in outputs.checked(checked.stdout)["parts"]}
+    listed = outputs.checked(checked.stdout)["parts"]
+    states = {part["path"]: part["state"] for part in listed}
     sized = {path: states.pop(path) for path in list(states) if path.endswith(".distcp")}
     assert set(states.values()) == {"ok"} and set(sized.values()) <= {"too small"}  # tiny files
-    assert sorted(
-        path.name for path in (folder / "data").iterdir() if path.suffix != ".parquet"
-    ) == sorted(
-        ["train.npy", "validation.npy", *(["packed_metadata.jsonl"] if round == "6.0" else [])]
-    )
+    names = {path.name for path in (folder / "data").iterdir() if path.suffix != ".parquet"}
+    metadata = {"packed_metadata.jsonl"} if round == "6.0" else set()
+    assert names == {"train.npy", "validation.npy"} | metadata
     assert not (folder / "gov_report").exists() and not (folder / "model/ckpt").exists()
     assert results.read_text() == "a day of work"
     assert data.state("llama2", "data-and-model", round)["state"] == "done"
     again = data.prepare("llama2_70b_lora", *words)
     assert again.returncode == 0 and "done, skipped" in again.stderr
-    # Afterwards too: what is not of the script's making is not the script's to delete, nor another round's.
+    # Afterwards too, files of others and of another round are not deleted.
     (folder / "data/train.npy").unlink()
     (folder / "data/notes.txt").write_text("mine")
     newer = data.prepare("llama2_70b_lora", "--force-space")
