@@ -98,31 +98,40 @@ class NodeStep:
         self._reactor, self._timer = reactor, f"beat {id(self)}"
         self.processes: list[subprocess.Popen[bytes]] = []
         self._outputs: list[Lines] = []
-        for command, more in commands:
-            # A single process: its standard error is also that of the step.
-            takes: tuple[Callable[[bytes], object], ...] = (
-                self._senders.receive_labelled,
-                self._from_label(complain),
-            )
-            if len(commands) == len(nodes):
-                takes = (partial(take, nodes[len(self.processes)]), partial(complain, ""))
-            try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env={**environment, **more},
-                    start_new_session=True,
-                )
-            except OSError:
-                self.kill()
-                raise
-            os.set_blocking(process.stdin.fileno(), False)  # type: ignore[union-attr]
-            self.processes.append(process)
-            for pipe, then in zip((process.stdout, process.stderr), takes):
-                self._outputs.append(Lines(reactor, pipe.fileno(), then, pipe.close))  # type: ignore[union-attr]
+        takes: tuple[Callable[[bytes], object], ...]
+        takes = (self._senders.receive_labelled, self._from_label(complain))
+        try:
+            for index, (command, more) in enumerate(commands):
+                if len(commands) == len(nodes):
+                    # The standard error of a process is also that of the step.
+                    takes = (partial(take, nodes[index]), partial(complain, ""))
+                self._start(command, {**environment, **more}, *takes)
+        except OSError:
+            self.kill()
+            raise
         reactor.after(self._timer, BEAT_S, self._beat)
+
+    def _start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *takes: Callable[[bytes], object],
+    ) -> None:
+        """Start a process. `takes` get the lines of its standard output and error."""
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
+        for pipe, take in zip((process.stdout, process.stderr), takes):
+            if pipe is not None:
+                self._outputs.append(Lines(self._reactor, pipe.fileno(), take, pipe.close))
 
     def _from_label(self, take: Take) -> Callable[[bytes], object]:
         def receive(line: bytes) -> None:
@@ -288,7 +297,7 @@ class BatchHost(World):
         self.umask(umask_for(group, self.umask(0o077)))
 
     def forget(self, name: str) -> str:
-        """Remove a variable from the environment of this process and its children; return its value."""
+        """Remove a variable from the environment, also of children; return its value."""
         os.environ.pop(name, None)
         return self.environment.pop(name, "")
 

@@ -286,7 +286,10 @@ class SetJob(SetContext):
         )
 
     def _died(self, group: Group, run: int, outcome: Outcome, *, hopeless: bool) -> str:
-        """Blame nodes for a dead attempt, and requeue its run; return why the group stops, or ""."""
+        """Blame nodes for a dead attempt, and requeue its run.
+
+        Return why the group stops, or "".
+        """
         self.log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
         self.reactor.wake()  # the next attempt may be for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]

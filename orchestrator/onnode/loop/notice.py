@@ -1,7 +1,8 @@
 """Notifications about a set: a command, a mail, a webhook (docs/notify.md).
 
 Each is a process of its own (notify.py), which gets the message and the secret address on its
-standard input. The loop continues meanwhile; at its end it waits for the remaining ones, for a time.
+standard input. The loop continues meanwhile; at its end it waits
+for the remaining ones, for a time.
 """
 
 from __future__ import annotations

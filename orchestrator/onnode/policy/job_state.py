@@ -13,7 +13,7 @@ WARNING = "SIGUSR1"
 CLOSE_S = 120
 """Seconds between WARNING and the time limit (--signal of job.sh): time to close the set."""
 MOST_MISSED = 1
-"""Runs a score can do without: the olympic mean drops the slowest (orchestrator/mllog/olympic.py)."""
+"""Runs a score does without: the olympic mean drops the slowest (mllog/olympic.py)."""
 _EVENTS = {
     "complete": "complete",
     "paused": "paused",

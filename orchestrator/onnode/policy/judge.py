@@ -1,7 +1,7 @@
-"""From what the nodes said to rows, who is not fit, and are they alike: image, network, facts.
+"""Judging nodes: their checks, and whether image, network and facts are alike.
 
-Rules: docs/preflight.md, docs/network.md, docs/tuning.md. Nodes are compared with what most of them have, so the price of it
-grows with their number.
+Rules: docs/preflight.md, docs/network.md, docs/tuning.md. Nodes are compared with the majority, so
+the cost grows linearly with their number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..kernel.events import number
 from .reports import MOST_FACTS, OUTCOMES, Check, NodeReport, check_order, line
@@ -27,7 +27,7 @@ _NO_RDMA = "no RDMA device (/sys/class/infiniband)"
 
 
 def usual(values: Iterable[str]) -> str:
-    """Return the value that most have, of several the first one; "" without any."""
+    """Return the most frequent value, the first of several; "" without any."""
     times = Counter(values)
     return max(times, key=times.__getitem__, default="")
 
@@ -37,18 +37,21 @@ def usual(values: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Judgement:
-    """`rows` are the final ones of each node, `failed` says why a node is not fit, `warnings` are for the job's record."""
+    """The judgement on nodes. `warnings`: for the job's record."""
 
     rows: dict[str, list[Check]] = field(default_factory=dict)
+    """node -> its final checks."""
     failed: dict[str, str] = field(default_factory=dict)
+    """Unfit node -> reason."""
     warnings: list[str] = field(default_factory=list)
 
 
 def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma: bool) -> Judgement:
-    """Return the judgement on the nodes that are compared with each other.
+    """Return the judgement on nodes, compared with each other.
 
-    A set leaves the network to `agree`, which knows what the site allows; what only the check `rdma` finds (all ports alike are
-    slower than the fabric) is a warning there. With `rdma` a failure of that check is one of the node.
+    `rdma`: a failure of the check `rdma` makes a node unfit. Without it that is a warning: a set
+    leaves the network to `agree`, which knows what the site allows. Only the check finds ports that
+    are all slower than the fabric.
     """
     rows = {node: dict(report.checks) for node, report in reports.items()}
     if settings.preflight_run == 1:
@@ -57,73 +60,68 @@ def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma:
         _unlike_others(rows, "rdma", settings)
         _data(rows, reports)
         _clocks(rows, reports, settings)
-    names = sorted({name for own in rows.values() for name in own}, key=check_order)
-    order = {name: at for at, name in enumerate(names)}
+    names = sorted({name for checks in rows.values() for name in checks}, key=check_order)
+    order = {name: index for index, name in enumerate(names)}
     ordered = {
-        node: sorted(own.values(), key=lambda row: order[row.name]) for node, own in rows.items()
+        node: sorted(checks.values(), key=lambda check: order[check.name])
+        for node, checks in rows.items()
     }
     if settings.preflight_run != 1:
         return Judgement(ordered)
-    # The deep step and what became of a node are judged elsewhere.
+    # The bandwidth test and the outcomes of nodes are judged elsewhere.
     elsewhere = {*OUTCOMES, "deep", *(() if rdma else ("rdma",))}
     failed = {}
-    for node, own in ordered.items():
-        first = next(
-            (row for row in own if row.verdict == "fail" and row.name not in elsewhere), None
-        )
-        if first is not None:
-            failed[node] = f"check {first.name}: {first.sentence}"
+    for node, checks in ordered.items():
+        failures = [check for check in checks if check.verdict == "fail"]
+        for check in failures:
+            if check.name not in elsewhere:
+                failed[node] = f"check {check.name}: {check.sentence}"
+                break
     return Judgement(ordered, failed, _warnings(ordered))
 
 
 def failing(name: str, text: str, remedy: str, settings: Settings) -> dict[str, Check]:
-    """Return the judge's row for a check that fails, as the site has it: none where it is switched off."""
+    """Return a failing check, or a warning, as the site has it; {} if it is switched off."""
     if name in settings.preflight_skip:
         return {}
-    return {
-        name: Check(
-            name, "warn" if name in settings.preflight_warn else "fail", 0, line(text), remedy
-        )
-    }
+    verdict = "warn" if name in settings.preflight_warn else "fail"
+    return {name: Check(name, verdict, 0, line(text), remedy)}
 
 
-def _verdict(own: Mapping[str, Check], name: str) -> str:
-    return own[name].verdict if name in own else ""
+def _verdict(checks: Mapping[str, Check], name: str) -> str:
+    return checks[name].verdict if name in checks else ""
 
 
 def _markers(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) -> None:
-    text = (
-        f"what it writes to {settings.logdir or 'the log directory'} is not seen on the batch host"
-    )
+    folder = settings.logdir or "the log directory"
+    text = f"what it writes to {folder} is not seen on the batch host"
+    remedy = "mount the same shared storage on both"
     for node, report in reports.items():
         if report.unseen and _verdict(rows[node], "log_dir") == "pass":
-            rows[node].update(
-                failing("log_dir", text, "mount the same shared storage on both", settings)
-            )
+            rows[node].update(failing("log_dir", text, remedy, settings))
 
 
 def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
-    """What no node can tell is a warning; where others can, it is the node's failure."""
-    told = [node for node, own in rows.items() if _verdict(own, name) in ("pass", "fail")]
-    for own in rows.values() if told else ():
-        if _verdict(own, name) == "warn":
-            own.update(
-                failing(name, f"{own[name].sentence} (unlike node {told[-1]})", "", settings)
-            )
+    """Fail nodes that could not decide a check (a warning) which others could."""
+    decided = [node for node, checks in rows.items() if _verdict(checks, name) in ("pass", "fail")]
+    for checks in rows.values() if decided else ():
+        if _verdict(checks, name) == "warn":
+            text = f"{checks[name].sentence} (unlike node {decided[-1]})"
+            checks.update(failing(name, text, "", settings))
 
 
 def _data(rows: Rows, reports: Mapping[str, NodeReport]) -> None:
-    """A node with other data than most has a warning."""
-    values = {
-        node: report.same["data"] for node, report in reports.items() if report.same.get("data")
-    }
+    """Warn of nodes whose data differ from those of most."""
+    values = {}
+    for node, report in reports.items():
+        if report.same.get("data"):
+            values[node] = report.same["data"]
     most = usual(values.values())
     text = "the data folders differ in names, sizes or times from those of most nodes"
+    remedy = "compare the folders, or prepare the data anew"
     for node, value in values.items():
         if value != most and _verdict(rows[node], "data") == "pass":
-            rows[node]["data"] = Check(
-                "data", "warn", 0, text, "compare the folders, or prepare the data anew"
-            )
+            rows[node]["data"] = Check("data", "warn", 0, text, remedy)
 
 
 def _clocks(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) -> None:
@@ -136,35 +134,38 @@ def _clocks(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) -
 
 
 def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
-    """Each once, with the checks and the nodes that it is about."""
-    checks: dict[str, set[str]] = {}
+    """Return each warning once, with its checks and nodes."""
+    names: dict[str, set[str]] = {}
     nodes: dict[str, list[str]] = {}
-    for node, own in rows.items():
-        # What all networks lack, `agree` says once; and whoever is slow, the deep step.
-        for row in own:
-            if row.verdict == ("fail" if row.name == "rdma" else "warn") and row.name != "deep":
-                checks.setdefault(row.sentence, set()).add(row.name)
-                nodes.setdefault(row.sentence, []).append(node)
-    found = []
-    for words in sorted(checks, key=lambda words: min(map(check_order, checks[words]))):
-        about = dict.fromkeys(nodes[words])
-        who = "all nodes" if len(about) == len(rows) > 1 else " ".join(about)
-        found.append(f"check {' '.join(sorted(checks[words], key=check_order))}: {words} ({who})")
-    return found
+    for node, checks in rows.items():
+        for check in checks:
+            # `agree` reports a fabric without RDMA, and the bandwidth test slow nodes.
+            level = "fail" if check.name == "rdma" else "warn"
+            if check.verdict == level and check.name != "deep":
+                names.setdefault(check.sentence, set()).add(check.name)
+                nodes.setdefault(check.sentence, []).append(node)
+    warnings = []
+    for text in sorted(names, key=lambda text: min(map(check_order, names[text]))):
+        some = dict.fromkeys(nodes[text])
+        subject = "all nodes" if len(some) == len(rows) > 1 else " ".join(some)
+        checked = " ".join(sorted(names[text], key=check_order))
+        warnings.append(f"check {checked}: {text} ({subject})")
+    return warnings
 
 
-# ---- are they alike? `nodes` are in rank order ----
+# ---- agreement: `nodes` are in rank order ----
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """`problem` is "" where the nodes agree; `differing` says which are unlike the others, and in what."""
+    """Whether nodes are alike. `problem`: "" if they are."""
 
     problem: str = ""
     differing: dict[str, str] = field(default_factory=dict)
+    """node -> its difference from the others."""
     warnings: list[str] = field(default_factory=list)
     image: str = ""
-    """The identity that all have."""
+    """The identity of the common image."""
     rdma_expected: bool = False
     rows: list[FactRow] = field(default_factory=list)
 
@@ -172,9 +173,9 @@ class Agreement:
 def agree(
     reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings, image: str | None
 ) -> Agreement:
-    """Compare image, network and facts, up to the first in which the nodes differ. `image` is the set's ("" before it has one).
+    """Compare image, network and facts, up to the first difference.
 
-    With None images are not compared: no container has started yet.
+    `image`: the set's, "" before it has one; None before containers start: images are not compared.
     """
     first = Agreement()
     if image is not None:
@@ -193,106 +194,123 @@ def agree(
 def agree_on_image(
     images: Mapping[str, str], nodes: Sequence[str], digest: str, cont: str
 ) -> Agreement:
-    """Compare identities: one tag can name different images. `digest` is the set's image, "" before there is one."""
-    found = {node: images.get(node) or "none" for node in nodes}
-    best = digest or usual(found.values())
-    others = [node for node, image in found.items() if image != best]
+    """Compare identities: a tag can name several images. `digest`: the set's image, or ""."""
+    identities = {node: images.get(node) or "none" for node in nodes}
+    best = digest or usual(identities.values())
+    others = {node: image for node, image in identities.items() if image != best}
     if not others:
         return Agreement(image=best)
-    problem = f"{cont} is {found[others[0]]} on {others[0]} and {best} elsewhere"
-    return Agreement(
-        problem, {node: f"{cont} is {found[node]} there and {best} elsewhere" for node in others}
-    )
+    node, image = next(iter(others.items()))
+    problem = f"{cont} is {image} on {node} and {best} elsewhere"
+    differing = {
+        node: f"{cont} is {image} there and {best} elsewhere" for node, image in others.items()
+    }
+    return Agreement(problem, differing)
 
 
 def agree_on_network(
     reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings
 ) -> Agreement:
-    """Compare what the nodes use between them. `rdma_expected` says whether runs use RDMA."""
+    """Compare the inter-node network. `rdma_expected`: runs use RDMA."""
     if settings.fabric == "none" or len(nodes) < 2:
         return Agreement()
-    told = {node: reports[node].network or "off" if node in reports else "off" for node in nodes}
-    lack = [node for node in nodes if told[node] == "none"]
-    have = [node for node in nodes if told[node] not in ("off", "none")]
-    troubles = [
-        (node, f": {text}", text)
+    networks = {
+        node: reports[node].network or "off" if node in reports else "off" for node in nodes
+    }
+    lack = [node for node in nodes if networks[node] == "none"]
+    have = [node for node in nodes if networks[node] not in ("off", "none")]
+    differences = [
+        NetworkDifference(node, f": {text}", text)
         for node in nodes
         if node in reports
         for text in reports[node].troubles
     ]
     if have and not lack:
-        troubles += _unlike_most(told)
+        differences += _unlike_most(networks)
     rank_of = {node: rank for rank, node in enumerate(nodes)}
-    sentences = [f"node {node} (rank {rank_of[node]}){words}" for node, words, _ in troubles]
-    own = _by_node((node, f"network: {text}") for node, _, text in troubles)
+    sentences = [f"node {node} (rank {rank_of[node]}){clause}" for node, clause, _ in differences]
+    differing = _by_node((node, f"network: {text}") for node, _, text in differences)
     warnings = []
     if lack and have:
-        sentences.append(
-            f"{_NO_RDMA} on {' '.join(lack)}; {have[0]} has {len(told[have[0]].split())}"
-        )
-        own.update(dict.fromkeys(lack, f"{_NO_RDMA}, unlike {have[0]}"))
+        count = len(networks[have[0]].split())
+        sentences.append(f"{_NO_RDMA} on {' '.join(lack)}; {have[0]} has {count}")
+        differing.update(dict.fromkeys(lack, f"{_NO_RDMA}, unlike {have[0]}"))
     elif lack:
         text = f"no node has an RDMA device {_NO_RDMA.partition('device ')[2]}"
         if settings.network_rdma == "required":
-            return Agreement(f"{text}, and the site says network.rdma: required", own)
+            return Agreement(f"{text}, and the site says network.rdma: required", differing)
         warnings.append(
-            f"{text} although the fabric of {settings.system} is {settings.fabric}: RCCL will use TCP sockets, many times "
-            "slower (network.rdma: off in the site file says that this is meant)"
+            f"{text} although the fabric of {settings.system} is {settings.fabric}: "
+            "RCCL will use TCP sockets, many times slower "
+            "(network.rdma: off in the site file says that this is meant)"
         )
-    found = _differing(
-        "network",
+    agreement = _agreement(
         sentences,
-        own,
-        settings.network_differences,
-        "network",
-        ", see nodes/*/network.json",
+        differing,
+        subject="network",
+        allowed=settings.network_differences,
+        option="network",
+        see=", see nodes/*/network.json",
     )
     return replace(
-        found, warnings=[*warnings, *found.warnings], rdma_expected=bool(have) and not lack
+        agreement,
+        warnings=[*warnings, *agreement.warnings],
+        rdma_expected=bool(have) and not lack,
     )
 
 
 def _by_node(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return what is said of each node as one text."""
-    found: dict[str, list[str]] = {}
+    """Return node -> all its texts as one."""
+    grouped: dict[str, list[str]] = {}
     for node, text in texts:
-        found.setdefault(node, []).append(text)
-    return {node: "; ".join(own) for node, own in found.items()}
+        grouped.setdefault(node, []).append(text)
+    return {node: "; ".join(some) for node, some in grouped.items()}
 
 
-def _differing(
-    what: str, sentences: list[str], own: dict[str, str], allowed: str, option: str, where: str = ""
+def _agreement(
+    sentences: list[str],
+    differing: dict[str, str],
+    *,
+    subject: str,
+    allowed: str,
+    option: str,
+    see: str = "",
 ) -> Agreement:
-    """Return what the sentences mean: a warning where the site allows differences, a problem otherwise."""
+    """Return differences as a problem, or as a warning if the site allows them."""
     if not sentences:
         return Agreement()
-    more = f"; and {len(sentences) - MOST_TOLD} more{where}" if len(sentences) > MOST_TOLD else ""
-    text = f"{what}: {'; '.join(sentences[:MOST_TOLD])}{more}"
+    more = f"; and {len(sentences) - MOST_TOLD} more{see}" if len(sentences) > MOST_TOLD else ""
+    text = f"{subject}: {'; '.join(sentences[:MOST_TOLD])}{more}"
     if allowed == "allow":
         return Agreement(warnings=[f"{text} (allowed by the site)"])
-    return Agreement(
-        f"{text} ({option}.allow_differences: true in the site file starts the set all the same)",
-        own,
-    )
+    hint = f"({option}.allow_differences: true in the site file starts the set all the same)"
+    return Agreement(f"{text} {hint}", differing)
 
 
-def _unlike_most(told: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (node, words with whom it was compared, in what it differs) of those unlike the most frequent kind of node."""
-    most = usual(told.values())
-    reference, theirs = (
-        next(node for node, summary in told.items() if summary == most),
-        _ports(most),
-    )
-    found = [
-        (node, _network_difference(_ports(mine), theirs))
-        for node, mine in told.items()
-        if mine != most
-    ]
-    return [(node, f" is not like {reference}: {text}", text) for node, text in found if text]
+class NetworkDifference(NamedTuple):
+    """A node's network differs. `clause` continues a sentence about the node."""
+
+    node: str
+    clause: str
+    text: str
+
+
+def _unlike_most(networks: Mapping[str, str]) -> list[NetworkDifference]:
+    """Return the differences of nodes from the most frequent network."""
+    most = usual(networks.values())
+    reference = next(node for node, summary in networks.items() if summary == most)
+    ports = _ports(most)
+    differences = []
+    for node, summary in networks.items():
+        text = _port_differences(_ports(summary), ports) if summary != most else ""
+        if text:
+            clause = f" is not like {reference}: {text}"
+            differences.append(NetworkDifference(node, clause, text))
+    return differences
 
 
 def _ports(summary: str) -> dict[str, list[str]]:
-    """Port -> rate, link layer, GID index; a `-` for what is not told."""
+    """Return port -> rate, link layer, GID index; `-` for unknown ones."""
     ports = {}
     for word in summary.split():
         port, *rest = word.split(",")
@@ -300,53 +318,63 @@ def _ports(summary: str) -> dict[str, list[str]]:
     return ports
 
 
-def _network_difference(mine: Mapping[str, list[str]], theirs: Mapping[str, list[str]]) -> str:
-    missing = [port for port in theirs if port not in mine]
-    only = [port for port in mine if port not in theirs]
+def _port_differences(ports: Mapping[str, list[str]], usual_ports: Mapping[str, list[str]]) -> str:
+    missing = [port for port in usual_ports if port not in ports]
+    additional = [port for port in ports if port not in usual_ports]
     alike: dict[str, list[str]] = {}
-    for port in theirs:
-        for what, own, other in zip(
-            ("Gb/s", "link layer", "GID index"), mine.get(port, ()), theirs[port]
-        ):
-            # A node tells itself when a port has no GID at all.
-            if own != other and "-" not in (own, other):
-                alike.setdefault(f"{what} {own} instead of {other}", []).append(port)
-    texts = [f"no {' '.join(missing)}"] if missing else []
-    texts += [f"but {' '.join(only)}"] if only else []
-    return "; ".join([*texts, *(f"{','.join(ports)}: {what}" for what, ports in alike.items())])
+    for port, expected in usual_ports.items():
+        properties = zip(("Gb/s", "link layer", "GID index"), ports.get(port, ()), expected)
+        for name, value, other in properties:
+            # A port without any GID is reported by its node.
+            if value != other and "-" not in (value, other):
+                alike.setdefault(f"{name} {value} instead of {other}", []).append(port)
+    texts = []
+    if missing:
+        texts.append(f"no {' '.join(missing)}")
+    if additional:
+        texts.append(f"but {' '.join(additional)}")
+    return "; ".join([*texts, *(f"{','.join(some)}: {text}" for text, some in alike.items())])
 
 
 def agree_on_facts(
     reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings
 ) -> Agreement:
-    """Compare kernel, driver, firmware, settings: one set is one experiment."""
-    rows, found = compare_facts(reports, nodes)
+    """Compare kernel, driver, firmware, settings: a set is one experiment."""
+    rows, differences = compare_facts(reports, nodes)
     rank_of = {node: rank for rank, node in enumerate(nodes)}
-    sentences = [f"node {node} (rank {rank_of[node]}): {text}" for node, text in found]
-    differing = _differing(
-        "the nodes differ", sentences, _by_node(found), settings.tuning_differences, "tuning"
+    sentences = [f"node {node} (rank {rank_of[node]}): {text}" for node, text in differences]
+    agreement = _agreement(
+        sentences,
+        _by_node(differences),
+        subject="the nodes differ",
+        allowed=settings.tuning_differences,
+        option="tuning",
     )
-    return replace(differing, rows=rows)
+    return replace(agreement, rows=rows)
 
 
 def compare_facts(
     reports: Mapping[str, NodeReport], nodes: Sequence[str]
 ) -> tuple[list[FactRow], list[tuple[str, str]]]:
-    """Return the rows of start.tsv, where * has the value of most nodes, and (node, what differs) of the others."""
+    """Return the rows of start.tsv, and (node, difference) of nodes unlike most.
+
+    In the rows `*` stands for most nodes.
+    """
     facts = [reports[node].facts if node in reports else {} for node in nodes]
-    if all(one == facts[0] for one in facts):
+    if all(some == facts[0] for some in facts):
         return [("*", name, value) for name, value in (facts[0] if facts else {}).items()], []
-    rows, found = [], []
-    # Nodes that all tell something else must not cost the square of their number.
-    for name in islice(dict.fromkeys(name for one in facts for name in one), MOST_FACTS):
-        values = [one.get(name, "-") for one in facts]
-        # A node without the image is a matter of the check of images.
+    rows, differences = [], []
+    # Bounded, so that nodes with all different facts do not cost the square of their number.
+    for name in islice(dict.fromkeys(name for some in facts for name in some), MOST_FACTS):
+        values = [some.get(name, "-") for some in facts]
+        # The check of images reports a node without the image.
         counted = [value for value in values if value != "-"] if name == "image" else values
         most = usual(counted)
         rows.append(("*", name, most))
-        alike = values.count(most) == len(values)
-        for node, value in () if alike else zip(nodes, values):
+        if values.count(most) == len(values):
+            continue
+        for node, value in zip(nodes, values):
             if value != most and (name, value) != ("image", "-"):
                 rows.append((node, name, value))
-                found.append((node, f"{name} is {value}, elsewhere {most}"))
-    return rows, found
+                differences.append((node, f"{name} is {value}, elsewhere {most}"))
+    return rows, differences

@@ -1,4 +1,7 @@
-"""The outcome of an attempt, and the nodes to blame. Rules: docs/set-folder.md, docs/preflight.md."""
+"""The outcome of an attempt, and the nodes to blame.
+
+Rules: docs/set-folder.md, docs/preflight.md.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ NOT_ENDED = -1
 ENDED_BY_US = 143
 """The exit code after the loop's order to stop: 128 + SIGTERM."""
 CONTAINER_ENDED = 125
-"""The exit code of `docker run` for its own failures."""
+"""The exit code of a run whose container ended (agent/run.py)."""
 QUICK_MS = 60_000
 """A death within a minute of the start would repeat itself; later ones may be chance."""
 

@@ -1,8 +1,8 @@
-"""Which nodes make an all-reduce slow: what to measure next, and the verdict on every node. docs/deep.md has the rules.
+"""The search for nodes that slow an all-reduce down: rounds to measure, verdicts on all nodes.
 
-A ring is as fast as its slowest member, so one good pair clears both of its nodes. Pairs are disjoint and measured at the same
-time: with any number of nodes it takes two rounds of pairs (up to six nodes: all pairs there are), and one in which each node that
-was in no good pair meets one that was.
+Rules: docs/deep.md. A ring is as fast as its slowest member, so a good pair clears both its nodes.
+Pairs are disjoint and measured at the same time. With any number of nodes there are two rounds of
+pairs (up to six nodes: all pairs), and one in which each uncleared node meets a cleared one.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from ..kernel.settings import Settings
 
 ENOUGH_PERCENT = 60
-"""Of the reference: below that the fit nodes together are slow."""
+"""Of the reference: below it the fit nodes together are slow."""
 LOG_PLACE = "nodes/<node>/deep.log in the set"
 Row = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Round:
-    """Groups of nodes, no node in two of them, to be measured at the same time in one way: torch, rccl-tests or tcp."""
+    """Disjoint groups of nodes, measured at the same time by torch, rccl-tests or tcp (`way`)."""
 
     name: str
     way: str
     groups: tuple[tuple[str, ...], ...]
     short: bool = False
-    """Half of the time limit is enough: two nodes meet faster than all, and a node that hangs costs every round its limit."""
+    """Half the limit: pairs meet fast, and a hung node costs each round its limit."""
 
 
 @dataclass(frozen=True)
 class GroupResult:
-    """One all-reduce: bytes, microseconds, bus bandwidth in MB/s, wrong values in the sum; `why` it failed, "" where it did not."""
+    """One all-reduce. `mbps`: bus bandwidth in MB/s; `wrong`: values in the sum; `why`: failure."""
 
     bytes: int = 0
     microseconds: int = 0
@@ -44,21 +44,21 @@ class GroupResult:
 
     @property
     def good_mbps(self) -> int:
-        """What gives wrong sums is not fast."""
+        """The bandwidth; 0 if it failed, also by wrong sums."""
         return 0 if self.why else self.mbps
 
 
 @dataclass(frozen=True)
 class DeepVerdict:
-    """`rows`: (verdict, text, remedy) by node, verdict pass, warn, fail or skip; `slow`: slow, wrong or silent, in rank order.
-
-    `data` is the same for programs, bandwidths in MB/s; None where nothing was measured. `ms` is how long all of it took.
-    """
+    """The result of the bandwidth test. `ms`: its duration."""
 
     rows: dict[str, Row]
+    """node -> verdict (pass, warn, fail or skip), text, remedy."""
     slow: list[str]
+    """Slow, wrong or silent nodes, in rank order."""
     summary: str
     data: dict[str, Any] | None
+    """The same for programs, bandwidths in MB/s; None if nothing was measured."""
     ms: int = 0
 
 
@@ -66,61 +66,61 @@ Rounds = Generator[Round, "list[GroupResult]", None]
 
 
 class Search:
-    """Say what each node can (`ready`, `lost`), then `next_round` and `take` in turn until None, then `verdict`.
+    """Call `ready` or `lost` for each node, `next_round` and `take` until None, then `verdict`.
 
-    `nodes` are in rank order, at least one. A search that is broken off is judged by what was measured.
+    `nodes`: at least one, in rank order. A search may end early.
     """
 
     def __init__(self, nodes: list[str], settings: Settings) -> None:
         self.nodes, self.settings = nodes, settings
         self.able: dict[str, tuple[int, bool]] = {}
         self.silent: dict[str, str] = {}
-        """Nodes that do not answer (any more), and why."""
+        """Silent node -> reason."""
         self.bad: dict[str, str] = {}
-        """Nodes that are named, and why."""
+        """Bad node -> reason."""
         self.way = self.skip = self.halves = ""
         self.wholes: list[tuple[int, GroupResult]] = []
-        """All-reduces over all nodes that were fit then, and how many these were: first `all`, last `rest`."""
+        """(nodes, all-reduce over all then fit): first `all`, last `rest`."""
         self.best: dict[str, int] = {}
-        """The most that a node reached in pairs, in MB/s."""
+        """node -> its best bandwidth in pairs, in MB/s."""
         self.failure: dict[str, str] = {}
         self._rounds: Rounds | None = None
         self._wanted: Round | None = None
 
     def ready(self, node: str, gpus: int, rccl_tests: bool) -> None:
-        """Take what a node can measure with: GPUs that torch sees, and whether it has rccl-tests."""
+        """Set a node's means: GPUs that torch sees, and whether it has rccl-tests."""
         self.able[node] = gpus, rccl_tests
 
     def lost(self, node: str, reason: str) -> None:
-        """Take that a node does not answer; the first reason counts."""
+        """Set that a node does not answer; the first reason counts."""
         self.silent.setdefault(node, reason)
 
     @property
     def live(self) -> list[str]:
-        """The nodes that are neither lost nor named, in rank order."""
+        """The nodes that are neither silent nor bad, in rank order."""
         return [node for node in self.nodes if node not in self.silent and node not in self.bad]
 
     @property
     def fit(self) -> int:
-        """What the fit nodes reach together, in MB/s."""
+        """The bandwidth of all fit nodes together, in MB/s."""
         return self.wholes[-1][1].good_mbps if self.wholes else 0
 
     def next_round(self) -> Round | None:
-        """Return what to measure next, None when the search is over. The same again until `take` was called."""
+        """Return the round to measure, the same until `take`; None at the end of the search."""
         if self._rounds is None:
             self._rounds = self._search()
             self._wanted = next(self._rounds, None)
         return self._wanted
 
     def take(self, results: list[GroupResult]) -> None:
-        """Take the results of the round, one for each of its groups."""
+        """Take the results of the round's groups."""
         try:
             self._wanted = self._rounds.send(results) if self._rounds else None
         except StopIteration:
             self._wanted = None
 
     def _search(self) -> Rounds:
-        """Measure the whole, name the slow ones, and measure the whole without them."""
+        """Measure all nodes, find the slow ones, and measure the others again."""
         live = self.live
         counts = {self.able[node][0] for node in live}
         # Ranks are counted in GPUs, so all nodes need the same number of them.
@@ -140,12 +140,12 @@ class Search:
         if len(self.live) < 3:
             return
         yield from self._pairs()
-        # A whole that failed though no node is to blame gets another chance.
+        # A failure without a bad node gets another try.
         if (self.bad or self.silent or not self.fit) and len(self.live) > 1:
             yield from self._together("rest")
         live = self.live
         if self.fit < max(1, self._floor()) and len(live) > 3:
-            # No node is slow, but together they are: is it the way from one half to the other?
+            # No node is slow, but together they are: is it the link between the halves?
             half = len(live) // 2
             one, other = yield self._round("halves", [live[:half], live[half:]])
             self.halves = (
@@ -162,34 +162,33 @@ class Search:
         self.wholes.append((len(live), whole))
 
     def _each_alone(self) -> Rounds:
-        """Measure every node by itself: its GPUs and the links between them. Who is slow has another try."""
+        """Measure every node's own GPUs and their links, slow ones twice."""
         suspects, level, first = self.live, 0, GroupResult()
         way = "rccl-tests" if all(self.able[node][1] for node in suspects) else "torch"
         for name in ("alone1", "alone2"):
             results = yield self._round(name, [[node] for node in suspects], way)
-            reached = upper_quartile(one.good_mbps for one in results)
+            reached = upper_quartile(result.good_mbps for result in results)
             if reached > level:
                 level, first = reached, results[0]
             slow: dict[str, str] = {}
-            for node, one in zip(suspects, results):
-                if one.why:
-                    slow[node] = f"its own GPUs: {one.why}"
-                elif too_slow(one.mbps, level, way):
-                    slow[node] = (
-                        f"slow by itself: {gbps(one.mbps)} GB/s between its GPUs, other nodes {gbps(level)}"
-                    )
+            for node, result in zip(suspects, results):
+                if result.why:
+                    slow[node] = f"its own GPUs: {result.why}"
+                elif too_slow(result.mbps, level, way):
+                    rate = f"{gbps(result.mbps)} GB/s between its GPUs"
+                    slow[node] = f"slow by itself: {rate}, other nodes {gbps(level)}"
             suspects = [node for node in slow if node not in self.silent]
             if not suspects:
                 break
         self.bad.update((node, slow[node]) for node in suspects)
-        if len(self.nodes) == 1:  # what it reached by itself is the whole
+        if len(self.nodes) == 1:  # its own bandwidth is that of the whole
             self.way = way
             self.wholes += [(1, first)] if self.live else []
 
     def _meet(
         self, name: str, pairs: list[list[str]]
     ) -> Generator[Round, list[GroupResult], list[int]]:
-        """Measure pairs; return what they reached in MB/s, 0 where it failed."""
+        """Measure pairs; return their bandwidths in MB/s, 0 for failures."""
         results = yield self._round(name, pairs)
         for pair, one in zip(pairs, results):
             for node in pair:
@@ -199,7 +198,7 @@ class Search:
         return [one.good_mbps for one in results]
 
     def _pairs(self) -> Rounds:
-        """Measure disjoint pairs: those as fast as the best of most nodes clear both of theirs. Up to a third may be slow."""
+        """Measure disjoint pairs; fast ones clear both nodes. Up to a third may be slow."""
         found: list[tuple[int, list[str]]] = []
         count = len(self.live)
         for number in range(2 if count > 6 else count - 1 + count % 2):
@@ -218,28 +217,34 @@ class Search:
         yield from self._confirm(good, level)
 
     def _confirm(self, cleared: set[str], usual: int) -> Rounds:
-        """Let each node that was in no good pair meet a good one; name those that are slow with it, too."""
+        """Pair each uncleared node with a cleared one; if that is slow, too, the node is bad."""
         suspects = [node for node in self.live if node not in cleared]
-        # Without a good pair nobody can be told from the others.
+        # Without a good pair slow nodes cannot be identified.
         while suspects and (good := [node for node in self.live if node in cleared]):
             meetings = [[one, suspect] for one, suspect in zip(good, suspects)]
             suspects = suspects[len(meetings) :]
-            # A pair of good ones beside them, so that a moment in which everything is slower names nobody.
-            beside = good[len(meetings) : len(meetings) + 2]
+            # A good pair at the same time, so that a slow moment blames no node.
+            reference = good[len(meetings) : len(meetings) + 2]
             rates = yield from self._meet(
-                "confirm", meetings + ([beside] if len(beside) == 2 else [])
+                "confirm", meetings + ([reference] if len(reference) == 2 else [])
             )
             level = min([usual, *filter(None, rates[len(meetings) :])])
             for (_, node), rate in zip(meetings, rates):
                 if not rate or too_slow(rate, level, self.way):
-                    reached = f"slow: pairs with it reach {gbps(self.best[node])} GB/s at best, others {gbps(level)}"
-                    failed = f"no all-reduce with it succeeds: {self.failure.get(node, 'no reason given')}"
-                    self.bad[node] = reached if self.best[node] else failed
+                    self.bad[node] = self._why_bad(node, level)
+
+    def _why_bad(self, node: str, level: int) -> str:
+        """Return why a node is bad. `level`: bandwidth of pairs of good nodes in MB/s."""
+        best = self.best[node]
+        if best:
+            return f"slow: pairs with it reach {gbps(best)} GB/s at best, others {gbps(level)}"
+        reason = self.failure.get(node, "no reason given")
+        return f"no all-reduce with it succeeds: {reason}"
 
     def reference(self) -> tuple[int, str]:
-        """Return what the whole should reach in MB/s, 0 where that is not known, and who says so.
+        """Return the expected bandwidth of all nodes in MB/s, 0 if unknown, and its source.
 
-        All NICs of a node together carry its share of every ring, so that is the most that the bus bandwidth can be.
+        A node's NICs together carry its share of every ring, which bounds the bus bandwidth.
         """
         settings = self.settings
         if re.fullmatch(r"\d{1,9}(\.\d+)?", settings.preflight_deep_gbps, re.ASCII):
@@ -253,16 +258,16 @@ class Search:
         return self.reference()[0] * ENOUGH_PERCENT // 100
 
     def skipped(self, reason: str) -> DeepVerdict:
-        """Return the verdict on nodes that were not measured."""
+        """Return the verdict without a measurement."""
         rows = dict.fromkeys(self.nodes, ("skip", reason, ""))
         return DeepVerdict(rows, [], f"bandwidth not measured: {reason}", None)
 
     def verdict(self) -> DeepVerdict:
         """Return the verdict on every node."""
         if len(self.silent) == len(self.nodes):
-            # It is not a node then, but the image or the engine.
+            # Then the image or the engine is at fault.
             return self.skipped(self.skip or self.silent[self.nodes[0]])
-        # A site can make this check a warning.
+        # A site may turn this check into a warning.
         fail = "warn" if "deep" in self.settings.preflight_warn else "fail"
         together = self._together_row(fail)
         rows = dict.fromkeys(self.nodes, together)
@@ -280,16 +285,14 @@ class Search:
             if node in self.silent or node in self.bad or together[0] == "fail"
         ]
         summary = together[1] + (f"; slow or silent: {' '.join(slow)}" if slow else "")
-        (_, whole), (count, last) = (
-            (self.wholes[0], self.wholes[-1]) if self.wholes else [(0, GroupResult())] * 2
-        )
+        wholes = self.wholes or [(0, GroupResult())]
+        _, whole = wholes[0]
+        count, last = wholes[-1]
         data = {
             "way": self.way,
             "nodes": count,
             "busbw_mbps": last.good_mbps,
             "all_mbps": whole.good_mbps,
-        }
-        data |= {
             "reference_mbps": self.reference()[0],
             "bytes": last.bytes,
             "slow": slow,
@@ -298,7 +301,7 @@ class Search:
         return DeepVerdict(rows, slow, summary, data)
 
     def _together_row(self, fail: str) -> Row:
-        """Return (verdict, text, remedy) of the nodes that are neither lost nor named."""
+        """Return the row of the nodes that are neither silent nor bad."""
         if not self.wholes:
             return "skip", self.skip or "not measured: no time or no nodes left", ""
         if not self.fit:
@@ -317,7 +320,8 @@ class Search:
     def _whole_text(self) -> str:
         (all_count, whole), (count, last) = self.wholes[0], self.wholes[-1]
         size = f"{last.bytes >> 20} MiB" if last.bytes >= 1 << 20 else f"{last.bytes >> 10} KiB"
-        text = f"bus bandwidth {gbps(self.fit)} GB/s over {count} node{'s' * (count != 1)} ({size}, {self.way})"
+        nodes = "1 node" if count == 1 else f"{count} nodes"
+        text = f"bus bandwidth {gbps(self.fit)} GB/s over {nodes} ({size}, {self.way})"
         reference, origin = self.reference()
         if reference:
             text += f", {self.fit * 100 // reference} % of {gbps(reference)} ({origin})"
@@ -327,15 +331,15 @@ class Search:
 
 
 def matching(nodes: list[str], number: int) -> list[list[str]]:
-    """Return disjoint pairs of `nodes`; rounds 0, 1, ... differ in all their pairs."""
+    """Return disjoint pairs of `nodes`; no pair is in two rounds (`number` 0, 1, ...)."""
     count = len(nodes)
     if count > 6:
         if number == 0:  # neighbours, which mostly share a switch
             return [nodes[i : i + 2] for i in range(0, count - 1, 2)]
-        # One half with the other. With an odd number, not the node that rested before.
+        # One half with the other. With an odd number, a node that rested before takes part.
         half, first = count // 2, count % 2
         return [[nodes[first + i], nodes[first + i + half]] for i in range(half)]
-    # All pairs, as a tournament plays them; with an odd number one node rests.
+    # All pairs, as in a round-robin tournament; with an odd number one node rests.
     even = count + count % 2
     places = [
         ((number - i) % (even - 1), (number + i) % (even - 1) if i else even - 1)
@@ -345,18 +349,18 @@ def matching(nodes: list[str], number: int) -> list[list[str]]:
 
 
 MARGIN = {"torch": 85, "rccl-tests": 85, "tcp": 50}
-"""Good is what reaches so many per cent of the others' bandwidth; sockets share their hosts with everything else."""
+"""Per cent of the others' bandwidth that is good; sockets share their hosts with other programs."""
 Rate = TypeVar("Rate", int, float)
 
 
 def upper_quartile(rates: Iterable[Rate]) -> Rate:
-    """Return what good ones reach; slow ones do not pull it down as long as more than a quarter is good. 0 without any."""
+    """Return a rate of good ones, as long as more than a quarter are good; 0 without any."""
     ordered = sorted(rates)
     return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
 
 
 def too_slow(rate: float, good: float, way: str) -> bool:
-    """Return whether a bandwidth is that of a slow node; both in the same unit."""
+    """Return whether `rate` is slow compared with `good`, in the same unit."""
     return rate * 100 < good * MARGIN.get(way, 85)
 
 
