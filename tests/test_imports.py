@@ -234,7 +234,8 @@ def test_a_part_imports_only_what_it_may(part: str) -> None:
             "words",
             "onnode.kernel.regular",
             "resources",
-            "templates",
+            "jinja",
+            "lock",
             "__version__",
         },
     )

@@ -1,13 +1,15 @@
-"""What a cause is: a row of the tables in causes.py and what it puts together; for Slurm's words, of evidence/waits.py."""
+"""A cause of a failure: a row of the tables in tables.py and, for Slurm's words, in
+evidence/waits.py."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MACHINE, PROGRAM, END, SYMPTOM, MENTION, ECHO = range(6)
-"""Grades, the deepest first. END: a process ended by itself, and that is all that is known (an exception that no table knows, a
-crash, a kill). SYMPTOM: what another process may be the cause of (a time-out, a peer that does not answer). MENTION: what is said
-in passing, as shells do of a missing file. ECHO: what is only said because another process has ended."""
+"""Grades, the deepest first. END: a process ended by itself, without a known reason (an unknown
+exception, a crash, a kill). SYMPTOM: a failure that another process may have caused (a time-out,
+a silent peer). MENTION: a remark in passing, as shells print of a missing file. ECHO: a
+consequence of another process's end."""
 
 RESUME = "orchestrator resume {set}"
 LEAVE_OUT = "orchestrator resume {set} --exclude {node}"
@@ -17,11 +19,12 @@ LOGS = "orchestrator logs {set} --run {run} --attempt {attempt} --node {node}"
 
 @dataclass(frozen=True)
 class Cause:
-    """Why something ended or waits. `next`: a command with {set}, {node}, {run}, {attempt} and {job} in it.
+    """Why something ended or waits. `next`: a command with {set}, {node}, {run}, {attempt} and
+    {job} in it.
 
-    `told_by`: the signs of it in small letters, ` | ` between them. `*` is anything on the same line, `^` the begin of the line,
-    `~` before a sign: words that are said of other things, too, so they count after all signs without it, and as a MENTION only
-    where the line does not call itself an error.
+    `told_by`: its signs in lower case, ` | ` between them. `*` is anything on the same line, `^`
+    the start of the line. `~` marks a loose sign: it counts after all others, and as a MENTION
+    unless the line calls itself an error.
     """
 
     name: str

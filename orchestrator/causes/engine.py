@@ -1,4 +1,4 @@
-"""Why runs do not begin: container engine, image, registry, Slurm's launch, ssh. See causes.py."""
+"""Failures before a run: container engine, image, registry, Slurm's launch, ssh. See tables.py."""
 
 from __future__ import annotations
 
@@ -137,4 +137,4 @@ CONTAINER_START = Cause("container_start", PROGRAM, PREFLIGHT,
           "unknown or invalid runtime name | error creating overlay mount | overlay*invalid argument | "
           "couldn't start container | container start failed | failed to create container | enroot-switchroot | "
           "enroot-nsenter | container exited before | no such container | marked for removal | conflicting options: ")  # fmt: skip
-"""What an engine says of every start that fails: it stands after all that is more exact."""
+"""The engine prints these for every failed start: they follow all exact signs."""

@@ -1,9 +1,10 @@
-"""The first cause of what several logs tell: which line of which node says why all of them ended.
+"""The first cause in several logs: which line of which node explains why all of them ended.
 
-The deepest grade (cause.py) counts, wherever it stands: a root cause before an end that nobody knows the cause of, that before
-what another process may be the cause of, that before an echo. Of several of one grade, the first in its log, and of several nodes
-the first by the time stamps of the lines where all have one, else that of the node that ended by itself, and first. What the
-program outlived is none. Where a node that ended by itself, and first, says nothing, its exit code speaks for it.
+The deepest grade (cause.py) counts, wherever it is: a root cause, then an unexplained end, then a
+symptom, then an echo. Of one grade, the first in its log counts; of several nodes the first by time
+stamp if all lines have one, else that of the node that ended first by itself. Symptoms that the
+program survived are left out. Without a line, the exit code of the node that ended first by itself
+counts.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from orchestrator.onnode.policy.trouble import MOST_CHARACTERS
 
 MOST_SYMPTOMS = 20_000
 OUTLIVED, OUTLIVED_STEPS = 5, 3
-"""So many MLLOG records, or lines about a step, after a line, and the program went on: when one rank is dead, the others stop
-within a step or two."""
+"""After this many MLLOG records, or lines about a step, the program survived the line: when one
+rank is dead, the others stop within a step or two."""
 LAST_WORDS = 6
-"""What is said in passing counts within so many lines of the end."""
+"""A remark in passing counts within this many lines of the end."""
 _ENDED_BY_US, _NOT_ENDED = 143, -1
 _EXITS = {132: "crash", 135: "crash", 136: "crash", 137: "killed", 139: "crash"}
-"""128 and a signal that nobody sends to a program that is well (SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV)."""
+"""128 plus a signal that nobody sends to a healthy program (SIGILL, SIGBUS, SIGFPE, SIGKILL,
+SIGSEGV)."""
 _MONTHS = "xxxjanfebmaraprmayjunjulaugsepoctnovdec"
 _STAMP = re.compile(
     r"(?:\b\d{4}-(\d\d)-(\d\d)[T ]|\b[IWEF](\d\d)(\d\d) |\b([A-Z][a-z][a-z]) {1,2}(\d{1,2}) )(\d\d):(\d\d):(\d\d(?:[.,]\d{1,6})?)"
@@ -38,26 +40,27 @@ _SOURCE = re.compile(rb"\s{4}|\s*(?:\[?(?:rank ?)?\d+\]?:\s?)+\s{4}|\s*[\^~]+\s*
 
 @dataclass(frozen=True)
 class Symptom:
-    """One line: the name of its cause ("" for an exception that none knows, and for an echo), its grade, its place in bytes."""
+    """One line: the name of its cause ("" for an unknown exception, and for an echo), its grade,
+    its place in bytes."""
 
     cause: str
     grade: int
     text: str
     offset: int
     time: float | None = None
-    """Seconds since a year's begin, by the line's own stamp; None where it has none."""
+    """Seconds since the start of a year, by the line's own stamp; None without one."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What is known of a node's end: its exit code, and how many milliseconds its run took (None: not known)."""
+    """The end of a node: its exit code, and the milliseconds of its run (None: unknown)."""
 
     exit: int | None = None
     lasted: int | None = None
 
 
 def symptoms(text: bytes) -> list[Symptom]:
-    """Return the symptoms in a part of a log, in order. Raises on no bytes."""
+    """Return the symptoms in a part of a log, in order. Never raises."""
     found: list[Symptom] = []
     records: deque[int] = deque(maxlen=OUTLIVED)
     steps: deque[int] = deque(maxlen=OUTLIVED_STEPS)
@@ -85,7 +88,7 @@ def symptoms(text: bytes) -> list[Symptom]:
 
 
 def _counts(one: Symptom, outlived: int, last: int) -> bool:
-    """Whether a symptom is none that the program outlived, or that was only said in passing."""
+    """Return whether the program neither survived a symptom, nor mentioned it in passing."""
     if one.grade == MENTION:
         return one.offset >= max(last, outlived)
     return one.offset >= outlived or one.grade < PROGRAM or one.grade == ECHO
@@ -108,7 +111,8 @@ def _time(text: str) -> float | None:
 def first_cause(
     told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> tuple[str, Symptom] | None:
-    """Return the node and the line that tell the first cause; None where there is no symptom. `told` is in rank order."""
+    """Return the node and the line of the first cause; None without a symptom. `told` is in rank
+    order."""
     firsts = {
         node: first
         for node, found in told.items()
@@ -119,7 +123,7 @@ def first_cause(
     deepest = min(one.grade for one in firsts.values())
     grades = (
         (deepest, MENTION) if deepest == SYMPTOM else (deepest,)
-    )  # who waits for a node that is gone says so, too
+    )  # processes that wait for a dead node mention that, too
     left = {node: one for node, one in firsts.items() if one.grade in grades}
     stamps = [one.time for one in left.values() if one.time is not None]
     if len(stamps) == len(left):
@@ -128,7 +132,8 @@ def first_cause(
 
 
 def _first(found: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | None:
-    """Return what counts of one log: the first of the deepest grade, or the line that says the same more exactly."""
+    """Return the symptom that counts of one log: the first of the deepest grade, or a more exact
+    line about the same."""
     first = min(found, key=lambda one: one.grade, default=by_exit)
     if first is None or (by_exit is not None and first.grade > by_exit.grade):
         return by_exit
@@ -139,7 +144,8 @@ def _first(found: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | None:
 def _by_exit(
     node: str, told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> Symptom | None:
-    """Return what the exit code of a node tells that ended by itself, and before all others, with no word about it."""
+    """Return the symptom from the exit code of a node that ended by itself, before all others,
+    and without a line."""
     code = ends.get(node, Ended()).exit or 0
     if code not in _EXITS or any(one.grade < ECHO for one in told[node]):
         return None
@@ -150,22 +156,22 @@ def _by_exit(
 
 
 def _order(end: Ended) -> tuple[bool, int]:
-    """Nodes that ended by themselves before those that we ended, then by the time they took."""
+    """Sort nodes that ended by themselves before those that we ended, then by their duration."""
     return end.exit in (_ENDED_BY_US, _NOT_ENDED), 1 << 50 if end.lasted is None else end.lasted
 
 
 def known(symptom: Symptom | None) -> Cause | None:
-    """Return the cause of a symptom; None where it is not known."""
+    """Return the cause of a symptom; None if unknown."""
     return BY_NAME.get(symptom.cause) if symptom is not None else None
 
 
 def sentence(cause: Cause, node: str = "") -> str:
-    """Return the cause in words, with the node that told it."""
+    """Return the cause in words, with its node."""
     return f"{node}: {cause.sentence}" if node else cause.sentence
 
 
 def cause_of(told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]) -> str:
-    """Return the sentence of the first cause, "" where it is not known."""
+    """Return the sentence of the first cause, "" if unknown."""
     found = first_cause(told, ends)
     cause = known(found[1]) if found else None
     return sentence(cause, found[0] if len(told) > 1 else "") if found and cause else ""

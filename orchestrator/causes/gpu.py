@@ -1,4 +1,4 @@
-"""Why runs die by GPU, driver and network between the nodes. See causes.py."""
+"""Failures of GPUs, their driver and the network between nodes. See tables.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Why runs die by their machine: hardware, the node's kernel, Slurm's ends, limits, storage. See causes.py."""
+"""Failures of the machine: hardware, the node's kernel, Slurm's ends, limits, storage. See
+tables.py."""
 
 from __future__ import annotations
 

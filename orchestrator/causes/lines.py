@@ -1,7 +1,8 @@
-"""What one line of a log says: the cause that has a sign in it, and how deep that is. The only place that reads such lines.
+"""The meaning of one line of a log: the cause with a matching sign, and its grade. The only reader
+of such lines.
 
-First the signs that are said of nothing else, then the loose ones (cause.py), in the order of the tables; then what only echoes the
-end of another process; then whether it is an exception at all.
+Exact signs come first, then the loose ones (cause.py), in the order of the tables. Then follow
+echoes of another process's end, and exceptions in general.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _Sign = tuple[Cause, bool, bool, list[str], list[bytes]]
 
 
 def _sign(cause: Cause, text: str) -> _Sign:
-    """(cause, is it loose, is it at the begin of a line, what lies between its `*`, the same without digits)."""
+    """Return (cause, is it loose, is it at the start of a line, its pieces between `*`, the same
+    without digits)."""
     pieces = [piece for piece in text.lstrip("~^").split("*") if piece]
     return (
         cause,
@@ -51,7 +53,7 @@ _ECHO = Cause("", ECHO, "", "", "", " | ".join(ECHOES))
 
 @lru_cache(maxsize=16)
 def _signs(causes: tuple[Cause, ...]) -> list[_Sign]:
-    """Return the signs of `causes` in the order in which they count."""
+    """Return the signs of `causes` in their order of precedence."""
     return sorted(
         (_sign(cause, text) for cause in causes for text in cause.signs if text),
         key=lambda sign: sign[1],
@@ -62,7 +64,7 @@ _SIGNS = [*_signs(CAUSES), *_signs((_ECHO,))]
 
 
 def _has(text: str, begins: bool, pieces: list[str]) -> bool:
-    """Whether the pieces of a sign stand in `text`, in order."""
+    """Return whether `text` contains the pieces of a sign, in order."""
     at = 0
     for piece in pieces:
         found = text.find(piece, at)
@@ -79,9 +81,10 @@ def shape_of(raw: bytes) -> bytes:
 
 @lru_cache(maxsize=1)
 def _index() -> tuple[dict[bytes, list[int]], list[int]]:
-    """Return which signs a line may have that has a few letters in it (the rarest of each sign), and the signs that are shorter.
+    """Return the possible signs of a line by its letter groups (the rarest group of each sign), and
+    the signs shorter than a group.
 
-    So a line costs its length, not the number of signs: there are more than a thousand of them.
+    So a line costs its length, not the number of signs: there are more than a thousand.
     """
     grams = [
         {key[at : at + _GRAM] for key in sign[4] for at in range(len(key) - _GRAM + 1)}
@@ -97,7 +100,8 @@ def _index() -> tuple[dict[bytes, list[int]], list[int]]:
 
 @lru_cache(maxsize=4096)
 def may_say(shape: bytes) -> tuple[bool, tuple[int, ...], bool, bool]:
-    """Return of a line of that shape: may it say why, by which signs, does it tell of a step of training, or of a stack's frame."""
+    """Return for a line of that shape: can it name a failure, its possible signs, is it about a
+    training step, is it a stack frame."""
     index, short = _index()
     likely = {
         at
@@ -116,14 +120,15 @@ def may_say(shape: bytes) -> tuple[bool, tuple[int, ...], bool, bool]:
 
 
 def without_label(text: str) -> str:
-    """Return a line without what torchrun and srun write before it: `[rank3]:`, ` 3: `."""
+    """Return a line without the labels of torchrun and srun: `[rank3]:`, ` 3: `."""
     return _LABEL.sub("", text).strip()
 
 
 def judge(text: str, signs: Sequence[int] | None = None) -> tuple[str, int] | None:
-    """Return (name of the cause, grade) of a line, "" for an exception that none knows and for an echo; None where it says nothing.
+    """Return (name of the cause, grade) of a line, "" for an unknown exception and for an echo;
+    None for other lines.
 
-    `signs`: those that it may have (`may_say`), where that is known.
+    `signs`: its possible signs (`may_say`), if known.
     """
     text = without_label(text)
     low = text.lower()
@@ -145,7 +150,7 @@ def judge(text: str, signs: Sequence[int] | None = None) -> tuple[str, int] | No
 
 
 def cause_in(text: str, causes: tuple[Cause, ...] = CAUSES) -> Cause | None:
-    """Return the first cause that has a sign in a text that is known to say what went wrong, or why something waits."""
+    """Return the first cause with a sign in a text about a failure or a wait."""
     low = text.lower()
     return next(
         (cause for cause, _, begins, pieces, _ in _signs(causes) if _has(low, begins, pieces)), None

@@ -1,4 +1,5 @@
-"""What a deeper cause can hide behind, what only echoes the end of another process, and what ends nothing. See causes.py."""
+"""Symptoms that can hide a deeper cause, echoes of another process's end, and harmless lines.
+See tables.py."""
 
 from __future__ import annotations
 
@@ -93,14 +94,15 @@ ECHOES = (
     "store->get", "failed to recv", "failed to send", "checkpointexception ranks", "nccl operations have failed or timed out",
     "async exception", "some nccl operations", "to avoid data inconsistency", "data inconsistency", "fatal error in process group",
 )  # fmt: skip
-"""What is only said because another process has ended, or stands above what is meant."""
+"""Lines that only follow another process's end, or precede the real message."""
 PASSED_OVER = (
     r"warning|deprecat|\[w ?\d|\[w |\[info|\[debug|\binfo\b ?[:\]|-]|\bdebug\b ?[:\]|-]|\b(?:info|debug) {1,8}\S|nccl info|"
     r"ignored exception|exception ignored|retrying|will retry|falling back|fallback|fall back|no user action|"
     r": corrected|\bno (?:un)?correct|"
     r"starting from scratch|^\++ |^export |^declare -|^[a-z0-9_]+=\S*$"
 )
-"""A line with one of these near its begin does not end a program, unless it begins with an exception or has one of COUNTS."""
+"""A line with one of these near its start ends no program, unless it starts with an exception or
+has one of COUNTS."""
 COUNTS = (
     "nccl warn",
     "non-finite loss",
@@ -111,4 +113,4 @@ COUNTS = (
     "] error",
     "*error*",
 )
-"""`NCCL WARN` is RCCL's word for an error; what c10d warns of is all that it says."""
+"""`NCCL WARN` is RCCL's word for an error; c10d has only warnings."""

@@ -1,8 +1,10 @@
-"""Why runs die, as data: what programs print then, what it means in one sentence, what mends it, the next command to type.
+"""Causes as data: the output of programs, its meaning in one sentence, the fix, the next command to
+type.
 
-The signs are what PyTorch, torchrun, RCCL, ROCm, the amdgpu driver, Linux, Docker, podman, Slurm, Megatron, NeMo, Hydra and Hugging
-Face print: families of wordings rather than one string. A line has the first cause in CAUSES that has a sign in it, so what is
-special stands before what is general (lines.py). docs/explain.md has the table.
+The signs are families of wordings of PyTorch, torchrun, RCCL, ROCm, the amdgpu driver, Linux,
+Docker, podman, Slurm, Megatron, NeMo, Hydra and Hugging Face. A line has the first cause in CAUSES
+with a matching sign, so special causes precede general ones (lines.py). docs/explain.md has the
+table.
 """
 
 from __future__ import annotations
@@ -284,4 +286,5 @@ EXACTER = {
     "node_kernel": ("gpu_lost", "gpu_memory_error", "nic_failed"),
     "link_down": ("nic_failed",),
 }
-"""Causes that say of the same end what another one says less exactly, such as the page of a gated model after its HTTP error."""
+"""Causes that describe the same end more exactly, such as the page of a gated model after its
+HTTP error."""

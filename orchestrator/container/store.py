@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import tarfile
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import IO, Any
 from orchestrator.container.image import EngineError, Image, short
 from orchestrator.errors import InputError, SetError, is_full
 from orchestrator.onnode.kernel.regular import parse, read_bytes
+from orchestrator.onnode.kernel.world import now_ms
 
 CLOCK_SKEW_S = 3600
 """Tolerated difference of clocks."""
@@ -82,7 +82,7 @@ def _read(path: Path) -> StoredImage | None:
         tar = path.with_suffix("")
         size = int(data["bytes"])
         created_ms = int(data["created_ms"])
-        in_future = created_ms > (time.time() + CLOCK_SKEW_S) * 1000
+        in_future = created_ms > now_ms() + CLOCK_SKEW_S * 1000
         if in_future or tar.stat().st_size != size:
             return None
         return StoredImage(tar, data["reference"], image, size, created_ms)
@@ -104,7 +104,7 @@ def save(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) ->
             file.flush()
             _check_content(Path(file.name), image)
         size = path.stat().st_size
-        kept = StoredImage(path, reference, image, size, time.time_ns() // 1_000_000)
+        kept = StoredImage(path, reference, image, size, now_ms())
         with _renamed_at_end(path.with_name(path.name + ".json")) as file:
             file.write(json.dumps(kept.to_json(), indent=2).encode() + b"\n")
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Why a set is pending, slow, paused, hung or failed: one sentence, the lines that say so, what to
-type next. docs/explain.md
+"""Why a set is pending, slow, paused, hung or failed: one sentence, its evidence, the next command.
+docs/explain.md
 
-The rules are data: onnode/policy/causes.py for what programs print, waits.py for what Slurm and the
-loop say. Of each log only its two ends are read.
+The rules are data: causes/tables.py for the output of programs, waits.py for Slurm and the loop.
+Only the two ends of each log are read.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ _SILENT = {
     ),
     "silent": ("nothing to do: at the limit the loop ends the attempt and repeats the run", _LOG),
 }
-"""What helps when a run or its loop is silent, and the next command."""
+"""The help for a silent run or loop, and the next command."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A line that says so. `line` counts from 1, below 0 from the end of the file (-1: the last
+    """A line of evidence. `line` counts from 1, below 0 from the end of the file (-1: the last
     one), 0: no line of a file."""
 
     file: str
@@ -82,8 +82,7 @@ class Proof:
 
 @dataclass
 class Explanation:
-    """`cause` is a name of docs/explain.md, the set's state where nothing is wrong, or
-    `unknown`."""
+    """`cause` is a name of docs/explain.md, the set's state if nothing is wrong, or `unknown`."""
 
     state: str
     cause: str
@@ -105,7 +104,7 @@ class Explanation:
 
 
 class _Set:
-    """One set that is explained."""
+    """The explanation of one set."""
 
     def __init__(self, files: SetEvidence, one: SetPicture) -> None:
         self.files, self.one, self.root = files, one, files.layout.root
@@ -114,7 +113,7 @@ class _Set:
         return line(os.path.relpath(path, self.root), MOST_TEXT)
 
     def in_file(self, path: Path, words: str) -> Proof:
-        """The line of a small file that has `words` in it."""
+        """Return the line of a small file that contains `words`."""
         found = read_log_ends(path)
         key = words.encode("utf-8", "replace")[:80]
         at = found.text.find(key) if found and key else -1
@@ -163,7 +162,7 @@ class _Set:
         return Explanation(one.state, one.state, line(text, MOST_TEXT), next=self.command(template))
 
     def waits(self) -> Explanation:
-        """Of a set whose job does not run yet: Slurm's reason, or sbatch's error."""
+        """Explain a set whose job is not running: by Slurm's reason, or sbatch's error."""
         one, asked, queued = self.one, self.files.submission, self.one.state in QUEUED
         text = (asked.error or one.reason) if not queued and asked else one.job_reason
         proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if queued and text else []
@@ -188,7 +187,7 @@ class _Set:
         )
 
     def goes_on(self) -> Explanation:
-        """Explain a set with runs that are running: silent, slow or well."""
+        """Explain a set with active runs: silent, slow or well."""
         one, text = self.one, ""
         if urgent := most_urgent(run.silence for run in one.going):
             return self.silent(urgent)
@@ -228,7 +227,7 @@ class _Set:
         )
 
     def silent(self, run: RunSilence) -> Explanation:
-        """Explain a run that its loop counts as silent or hung, or a loop that is silent itself."""
+        """Explain a run that its loop counts as silent or hung, or a silent loop."""
         remedy, template = _SILENT[run.cause]
         at = RunRecord(run=run.run, attempt=run.attempt)
         proofs = self.signs_of_life(run.run, run.attempt, run)
@@ -236,7 +235,7 @@ class _Set:
         return Explanation("running", run.cause, run.sentence, remedy, command, proofs)
 
     def signs_of_life(self, run: int, attempt: int, silence: RunSilence | None) -> list[Proof]:
-        """What the loop recorded last of a run, and the last MLLOG key of its log."""
+        """Return the loop's last record of a run, and the last MLLOG key of its log."""
         recorded = silence.silence if silence else None
         proofs = [Proof(self.named(silence.file), 0, recorded.text)] if silence and recorded else []
         return [*proofs, *self.last_key(RunRecord(run=run, attempt=attempt))]
@@ -271,7 +270,7 @@ class _Set:
         return self.not_known(at, found, logs)
 
     def last_attempt(self) -> RunRecord | None:
-        """The newest attempt of the last job that died or was cut off."""
+        """Return the newest attempt of the last job that died or was cut off."""
         tried = [
             record
             for key in self.files.tried[-50:]
@@ -296,7 +295,7 @@ class _Set:
     def proofs(
         self, found: tuple[str, Symptom], logs: dict[str, LogEnds], told: dict[str, list[Symptom]]
     ) -> list[Proof]:
-        """The line of the first cause, and the first line of other nodes that tell the same."""
+        """Return the line of the first cause, and the first equivalent line of other nodes."""
         node, first = found
         rest = [
             (name, next((one for one in own if one.cause == first.cause), None))
@@ -325,8 +324,8 @@ class _Set:
         return [Proof(self.named(log), 0, f"the last MLLOG key is {key}")] if key else []
 
     def words(self, at: RunRecord | None, deeper_than: int | None) -> Explanation | None:
-        """What Slurm, the job's output, the loop and its checks say of the end, where that is
-        deeper than what the logs tell."""
+        """Explain the end by Slurm, the job's output, the loop and its checks, if that is deeper
+        than the logs."""
         for cause, text, proofs, node in self.said(at):
             if deeper_than is None or cause.grade < deeper_than:
                 return self.by(cause, text, proofs, node, at)
@@ -410,6 +409,6 @@ class _Set:
 
 
 def explain(files: SetEvidence, one: SetPicture) -> Explanation:
-    """Return why the set is in the state of its picture. Raises nothing: what cannot be read
-    tells nothing."""
+    """Return why the set is in the state of its picture. Never raises: unreadable files are
+    ignored."""
     return _Set(files, one).explain()

@@ -7,7 +7,6 @@ ended. If it does not answer, the picture has only the files, and says so.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from orchestrator.evidence.silence import RunSilence, most_urgent, read_silences
 from orchestrator.evidence.state import LIVE, QUEUED, judge, queue_words
 from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, SetRecord
+from orchestrator.onnode.kernel.world import now_ms
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -112,7 +112,7 @@ class SetPicture:
         """Return seconds since the first job started, until its end or now."""
         if not self.started_ms:
             return 0.0
-        return max(0.0, ((self.ended_ms or time.time() * 1000) - self.started_ms) / 1000)
+        return max(0.0, ((self.ended_ms or now_ms()) - self.started_ms) / 1000)
 
     @property
     def usual_s(self) -> float | None:
@@ -222,7 +222,7 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
     found = files.run(run)
     if found is None:
         return RunPicture(run, "queued")
-    end_ms = found.end_ms or (int(time.time() * 1000) if found.state == "running" else 0)
+    end_ms = found.end_ms or (now_ms() if found.state == "running" else 0)
     key = run, found.attempt
     around = None
     if found.end_ms and not logs.brief:

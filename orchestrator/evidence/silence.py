@@ -2,8 +2,8 @@
 writes.
 
 The rule is onnode/policy/hang.py. The loop records the result about once a minute (`pulse`,
-docs/events.md) and ends a run that hangs by itself; this module only reads. Event files of older
-versions have no pulses: nothing is reported of their runs.
+docs/events.md) and ends a hanging run itself; this module only reads. Event files of older versions
+have no pulses: nothing is reported of their runs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from orchestrator.onnode.policy.hang import Silence, recorded
 from orchestrator.onnode.policy.reports import line
 
 CAUSES = ("loop_silent", "hung", "silent")
-"""As in docs/explain.md, the most urgent first: a loop that is stuck never ends what it found
-hung."""
+"""As in docs/explain.md, the most urgent first: a stuck loop never ends a hung run."""
 LOOP_SILENT_S = 300.0
 """Five pulses: the loop records one a minute, and NFS may show it a minute late."""
 TAIL_BYTES = 256 * 1024
@@ -33,7 +32,7 @@ runs."""
 
 @dataclass(frozen=True, slots=True)
 class RunSilence:
-    """What the loop recorded last of a run that it watches."""
+    """The loop's last record of a watched run."""
 
     run: int
     attempt: int
@@ -41,13 +40,13 @@ class RunSilence:
     """The event file of the run's nodes."""
     silence: Silence | None = None
     hung: str = ""
-    """Why the loop is ending the run, "" as long as it is not."""
+    """Why the loop is ending the run, "" if it is not."""
     loop_s: float = 0.0
-    """Seconds since the loop wrote anything."""
+    """Seconds since the loop's last write."""
 
     @property
     def cause(self) -> str:
-        """The first of CAUSES that applies, "" for a run that is well."""
+        """Return the first of CAUSES that applies, "" for a run that is well."""
         if self.loop_s > LOOP_SILENT_S:
             return "loop_silent"
         if self.hung:
@@ -56,7 +55,7 @@ class RunSilence:
 
     @property
     def sentence(self) -> str:
-        """The cause in words for people, "" without one."""
+        """Return the cause in words for people, "" without one."""
         if self.cause == "hung":
             return f"run {self.run}: {self.hung}; the loop is ending it"
         if self.cause == "loop_silent":
@@ -73,13 +72,13 @@ def _span(seconds: float) -> str:
 
 
 def most_urgent(runs: Iterable[RunSilence | None]) -> RunSilence | None:
-    """Return the run that most needs to be known about; None where all are well."""
+    """Return the run that needs attention most; None if all are well."""
     ill = (run for run in runs if run is not None and run.cause)
     return min(ill, key=lambda run: CAUSES.index(run.cause), default=None)
 
 
 def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
-    """Return what the loop of the last job recorded of each run (run, attempt) that is running."""
+    """Return the last job's records of each active run (run, attempt)."""
     if files.job is None:
         return {}
     found = (_running(path) for path in event_files(files, files.job.job_id))
@@ -87,8 +86,7 @@ def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
 
 
 def _running(path: Path) -> RunSilence | None:
-    """Return the run that is running by the end of an event file; None without one or without
-    pulses."""
+    """Return the active run at the end of an event file; None without one or without pulses."""
     running, silence, hung, wrote_ms, has_pulses = "", None, "", 0, False
     for event in _last_events(path):
         wrote_ms = event.ms

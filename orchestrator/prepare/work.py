@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from orchestrator.container.image import EngineError
 from orchestrator.container.local import engine, find_image
-from orchestrator.errors import InputError, OrchestratorError
+from orchestrator.errors import InputError, OrchestratorError, SetError
+from orchestrator.lock import Lock
 from orchestrator.onnode.kernel.world import THIS
-from orchestrator.prepare.lock import DataLock
+from orchestrator.onnode.policy.lease import STALE_S
+from orchestrator.onnode.set.lease import BEAT_S, HeldError, Lease
 from orchestrator.prepare.secret import Secret
 from orchestrator.prepare.state import StepReport, StepState, missing_after, outlook, write_state
 from orchestrator.prepare.step import StepRunner, container_name
@@ -21,6 +23,23 @@ if TYPE_CHECKING:
     from orchestrator.prepare.plan import Plan
 
 SHOWN_PATHS = 10
+
+
+def data_lock(path: Path, lost: Callable[[], None], *, beat_s: float = BEAT_S) -> Lock:
+    """Return the lock of the data for one preparation, on any machine.
+
+    `lost` is called, in another thread, when another has taken the lock: this machine was cut off
+    for too long.
+    """
+    lease = Lease(path, THIS.holder(), lost=lost, beat_s=beat_s)
+    return Lock(lease, _another_preparation, InputError)
+
+
+def _another_preparation(held: HeldError) -> SetError:
+    return SetError(
+        f"the same data are being prepared by {held.holder}; {held.verdict.why}",
+        hint=f"wait for it; a dead one is replaced {STALE_S:.0f} s after its last sign of life",
+    )
 
 
 def prepare(
@@ -50,7 +69,7 @@ def prepare(
             )
         runner = StepRunner(client, image.id, plan, output)
         _make_folders(plan)
-        with DataLock(plan.lock_file, end_container) as lock:
+        with data_lock(plan.lock_file, end_container) as lock:
             reports = outlook(plan)
             refuse_in_the_way(reports)
             _remove_empty(plan, reports)
@@ -108,7 +127,7 @@ def _make_folders(plan: Plan) -> None:
 
 
 def _run(
-    runner: StepRunner, plan: Plan, report: StepReport, secret: Secret | None, lock: DataLock
+    runner: StepRunner, plan: Plan, report: StepReport, secret: Secret | None, lock: Lock
 ) -> StepState:
     step = report.step
     state = StepState(

@@ -85,8 +85,8 @@ def manifest_hash(files: Mapping[str, bytes]) -> str:
 
 @cache
 def _environment(templates: Path) -> Environment:
+    from orchestrator.jinja import environment
     from orchestrator.model import quoting
-    from orchestrator.templates import environment
 
     made = environment(
         templates,

@@ -38,7 +38,7 @@ def render(template: str, **values: object) -> str:
     """Return a page of templates/report/, with every value except markup cleaned and escaped:
     logs are hostile input."""
     from orchestrator import __version__
-    from orchestrator.templates import environment
+    from orchestrator.jinja import environment
 
     made = environment(
         data_dir("templates") / "report",

@@ -12,23 +12,24 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
 from orchestrator.evidence.state import NEVER, appears_within_s
+from orchestrator.lock import Lock
 from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import JobRecord, numbered, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger
-from orchestrator.onnode.set.lease import HeldError
+from orchestrator.onnode.set.lease import HeldError, Lease
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
-from orchestrator.runset.lock import ControllerLock
 from orchestrator.scheduler import Job, JobRequest, Scheduler
 
 CLEAN_ENV = (
@@ -54,6 +55,19 @@ about to make it."""
 BUSY_AGAIN_S = (5.0, 15.0, 30.0, 60.0)
 """Pauses before a busy controller is asked again. (sbatch itself has tried for two minutes by
 then.)"""
+
+
+def controller_lock(path: Path, cluster: str = "", world: World = THIS) -> Lock:
+    """Return the lock of a set for one controller, as long as it submits."""
+    return Lock(Lease(path, world.holder(cluster=cluster), world=world), _another_controller)
+
+
+def _another_controller(held: HeldError) -> SetError:
+    wait = f"ask again in {held.verdict.wait_s:.0f} s" if held.verdict.wait_s else "wait for it"
+    return SetError(
+        f"another controller works on {held.path.parent.name}: {held.holder}; {held.verdict.why}",
+        hint=f"{wait}; if that process has certainly ended: rm {held.path}",
+    )
 
 
 def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str]:
@@ -99,7 +113,7 @@ def submit(
     """
     refuse_copy(run_set)
     me = world.holder(cluster=scheduler.cluster())
-    with ControllerLock(run_set.layout.lock, me.cluster, world) as lock:
+    with controller_lock(run_set.layout.lock, me.cluster, world) as lock:
         with suppress(OSError):  # storage that allows neither write reports it then
             remove_unfinished(run_set.layout, world)
         _restore(run_set, world)

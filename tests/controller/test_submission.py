@@ -23,8 +23,7 @@ from orchestrator.onnode.kernel.records import JobRecord, read, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.lease import read as read_lease
-from orchestrator.runset.lock import ControllerLock
-from orchestrator.runset.submit import job_environment, submissions, submit
+from orchestrator.runset.submit import controller_lock, job_environment, submissions, submit
 from orchestrator.scheduler import Job, JobRequest
 
 
@@ -243,7 +242,7 @@ def test_a_damaged_lock_is_believed_until_it_is_old(run_set: RunSet, text: str) 
 
 
 def test_who_lost_the_lock_does_not_submit(run_set: RunSet) -> None:
-    with ControllerLock(run_set.layout.lock) as lock:
+    with controller_lock(run_set.layout.lock) as lock:
         thief = replace(THIS.holder(), host="elsewhere")
         run_set.layout.lock.write_text(json.dumps(asdict(thief)))
         with pytest.raises(SetError, match="elsewhere"):

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.errors import InputError, SetError
 from orchestrator.onnode.kernel.world import THIS
-from orchestrator.prepare.lock import DataLock
+from orchestrator.prepare.work import data_lock
 
 
 def nothing() -> None:
@@ -19,16 +19,16 @@ def nothing() -> None:
 
 
 def test_a_second_one_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
-    with DataLock(tmp_path / "lock", nothing) as lock:
+    with data_lock(tmp_path / "lock", nothing) as lock:
         said = f"being prepared by process {os.getpid()} on .*; its process is at work"
-        with pytest.raises(SetError, match=said), DataLock(tmp_path / "lock", nothing):
+        with pytest.raises(SetError, match=said), data_lock(tmp_path / "lock", nothing):
             pass
         lock.confirm()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_who_lost_it_does_not_go_on(tmp_path: Path) -> None:
-    with DataLock(tmp_path / "lock", nothing) as lock:
+    with data_lock(tmp_path / "lock", nothing) as lock:
         (tmp_path / "lock").write_text(json.dumps(asdict(replace(THIS.holder(), host="node9"))))
         with pytest.raises(SetError, match="on node9; it took over"):
             lock.confirm()
@@ -36,7 +36,7 @@ def test_who_lost_it_does_not_go_on(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with (
-        pytest.raises(InputError, match="cannot be made"),
-        DataLock(tmp_path / "gone/lock", nothing),
+        pytest.raises(InputError, match="cannot be written"),
+        data_lock(tmp_path / "gone/lock", nothing),
     ):
         pass

@@ -14,9 +14,10 @@ import signal
 import time
 from collections.abc import Callable
 
-from ..kernel.events import UNIT, now_ms
+from ..kernel.events import UNIT
 from ..kernel.system import MAX_BYTES
 from ..kernel.waiting import stand_alone
+from ..kernel.world import now_ms
 from . import gpu, host
 from .leftovers import leftovers
 from .node import EngineState, Node, Rows, shortened

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..kernel.beat import listen
-from ..kernel.events import now_ms
 from ..kernel.records import write_bytes
 from ..kernel.regular import read_bytes
 from ..kernel.settings_file import SettingsError, load, rehearsed
 from ..kernel.waiting import ENDS, Failed, LetGo, Waiting, failing
+from ..kernel.world import now_ms
 from .launch import Order
 from .leftovers import close_channel, open_channel
 from .node import HOST_NAME, HOST_S, EngineState, Node, own_name, say, this_node

@@ -12,9 +12,10 @@ from fnmatch import fnmatchcase
 from glob import glob
 
 from ..kernel import records, regular
-from ..kernel.events import now_ms, number
+from ..kernel.events import number
 from ..kernel.run_environment import declared, shown
 from ..kernel.system import first_line, names
+from ..kernel.world import now_ms
 from .node import Node
 from .ports import NO_GID, Port, devices, route
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..kernel.events import Pulse, now_ms
+from ..kernel.events import Pulse
 from ..kernel.records import NodeRunRecord, write
 from ..kernel.waiting import Failed, Waiting
+from ..kernel.world import now_ms
 from .launch import Order, preamble, start
 from .node import Node
 from .observers import (

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -129,10 +128,6 @@ def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
     if attempt is None:
         return node, "", None
     return node, attempt, Pulse(int(quiet), int(began), int(interval), int(stopped))
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class EventLog:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from .holder import Holder
 
 
+def now_ms() -> int:
+    """Return Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
 class World:
     """The machine that this process runs on."""
 
@@ -46,7 +51,7 @@ class World:
 
     def wall_ms(self) -> int:
         """Return Unix milliseconds, for records."""
-        return time.time_ns() // 1_000_000
+        return now_ms()
 
     def token(self, size: int = 8) -> str:
         """Return `size` random bytes in hexadecimal: a unique token."""

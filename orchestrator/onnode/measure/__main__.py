@@ -1,4 +1,5 @@
-"""Entry: `python3 measure` serves the loop, `python3 measure WAY INDEX FD ...` measures in one way."""
+"""Entry: `python3 measure` serves the loop, `python3 measure WAY INDEX FD ...` measures in one
+way."""
 
 import os
 import sys

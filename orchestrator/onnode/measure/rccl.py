@@ -1,12 +1,15 @@
-"""The all-reduce on GPUs with RCCL: with torch.distributed, one process per GPU, or all_reduce_perf of rccl-tests within a node.
+"""The all-reduce on GPUs with RCCL: with torch.distributed, one process per GPU, or all_reduce_perf
+of rccl-tests within a node.
 
-The tables of rccl-tests (or nccl-tests) since 2019 differ in columns and units, but all name their columns:
+The tables of rccl-tests (or nccl-tests) since 2019 differ in columns and units, but all name their
+columns:
 
     #  bytes  N  type  op  time  algbw  busbw  res  time  algbw  busbw  res                       (times in ms)
     #  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error             (a deviation, no count)
     #  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong     (a count, or N/A)
 
-The time follows from size and algorithm bandwidth, so its unit does not matter. Lines may begin with mpirun's `[1,0]<stdout>:`.
+The time follows from size and algorithm bandwidth, so its unit does not matter. Lines may begin
+with mpirun's `[1,0]<stdout>:`.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 
 
 def load_torch() -> tuple[Any, dict[str, Any]]:
-    """Return torch, None where it cannot be imported, and {"gpus": how many it can use} or {"error": why}."""
+    """Return torch, None if its import fails, and {"gpus": usable ones} or {"error": why}."""
     try:
         torch, distributed = (
             importlib.import_module("torch"),
@@ -41,12 +44,13 @@ def load_torch() -> tuple[Any, dict[str, Any]]:
         )
         able = distributed.is_available() and distributed.is_nccl_available()
         return torch, {"gpus": torch.cuda.device_count() if able else 0}
-    except Exception as error:  # a torch that cannot be imported raises anything
+    except Exception as error:  # a broken torch raises anything at its import
         return None, {"error": f"torch: {type(error).__name__}: {str(error)[:300]}"}
 
 
 def measure(torch: Any, index: int, request: Any) -> dict[str, int]:
-    """Join the processes of the other GPUs and nodes, check one sum, time ten more, and leave again."""
+    """Join the processes of the other GPUs and nodes, check one sum, time ten more, and leave
+    again."""
     distributed = torch.distributed
     members, gpus = request["members"], request["gpus"]
     world, rank = len(members) * gpus, request["rank"] * gpus + index
@@ -91,7 +95,8 @@ def measure(torch: Any, index: int, request: Any) -> dict[str, int]:
 
 
 def find() -> str | None:
-    """Return the path of all_reduce_perf, None where the image has none. ORCH_DEEP_RCCL_TESTS names it."""
+    """Return the path of all_reduce_perf, None if the image lacks it. ORCH_DEEP_RCCL_TESTS names
+    it."""
     named = os.environ.get("ORCH_DEEP_RCCL_TESTS", "")
     return named or shutil.which("all_reduce_perf") or shutil.which("all_reduce_perf", path=PLACES)
 
@@ -102,7 +107,7 @@ def argv(gpus: int, size: int) -> list[str]:
 
 
 def measure_alone(request: Any) -> dict[str, Any]:
-    """Measure this node by itself. Its limit is that of whoever asks: all of our group ends with us."""
+    """Measure this node by itself. The caller's limit applies: all of our group ends with us."""
     null, words = subprocess.DEVNULL, argv(request["gpus"], request["bytes"])
     done = subprocess.run(words, stdin=null, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", "replace")
@@ -113,8 +118,9 @@ def measure_alone(request: Any) -> dict[str, Any]:
 def parse(text: str) -> dict[str, Any]:
     """Return {"rows": [...], "out_of_bounds": count or None} of a printed table.
 
-    A row has `bytes`, and for `out` and `in` (out of place, in place) a dict with algbw, busbw (GB/s), seconds and wrong (None:
-    not counted or not checked). A table with one half only has no `in`.
+    A row has `bytes`, and for `out` and `in` (out of place, in place) a dict with algbw, busbw
+    (GB/s), seconds and wrong (None: not counted or not checked). A table with one half only has no
+    `in`.
     """
     found: dict[str, Any] = {"rows": [], "out_of_bounds": None}
     columns: list[str] = []
@@ -132,7 +138,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _row(columns: list[str], cells: list[str]) -> list[dict[str, Any]]:
-    """Return the row of a line, [] where it is none."""
+    """Return the row of a line, or []."""
     row: dict[str, Any] = {}
     size, starts = int(cells[0]), (index for index, name in enumerate(columns) if name == "time")
     for place, start in zip(("out", "in"), starts):
@@ -158,7 +164,8 @@ def _number(text: str) -> float | None:
 
 
 def result(text: str, status: int) -> dict[str, Any]:
-    """Return the answer for a whole output: the largest size, the better of out of place and in place."""
+    """Return the answer for a whole output: the largest size, the better of out of place and in
+    place."""
     found = parse(text)
     if not found["rows"]:
         lines = [

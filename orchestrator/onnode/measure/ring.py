@@ -30,7 +30,8 @@ NUMBER = struct.Struct("!q")
 
 
 class Ring:
-    """Connections to the next and from the previous node. Everything has the time limit of the request."""
+    """Connections to the next and from the previous node. Everything has the time limit of the
+    request."""
 
     def __init__(self, listener: socket.socket, request: Any) -> None:
         members: list[Any] = request["members"]
@@ -72,7 +73,7 @@ class Ring:
         raise ConnectionError(f"no connection to {node} ({address}:{port}): {problem}")
 
     def _accept(self, listener: socket.socket, wanted: bytes) -> socket.socket:
-        """Take the previous node's connection; one that an earlier measurement left behind is closed."""
+        """Accept the previous node's connection; a leftover of an earlier measurement is closed."""
         while True:
             listener.settimeout(self._left())
             try:
@@ -122,7 +123,8 @@ class Ring:
             raise
 
     def agree(self, value: int, add: int = 0) -> int:
-        """Pass a number round: every node gets what the first one says, plus what the nodes before it added."""
+        """Pass a number round: every node gets the first node's value, plus the additions of the
+        nodes before it."""
         if self.rank == 0:
             self.queue.put(NUMBER.pack(value + add))
         told = int(NUMBER.unpack(self.receive(bytearray(NUMBER.size)))[0])
@@ -159,7 +161,7 @@ def rank_value(rank: int) -> int:
 
 
 def pattern(index: int, size: int) -> bytes:
-    """Return what block `index` of a pass holds."""
+    """Return the content of block `index` of a pass."""
     digest = hashlib.sha512(b"%d" % index).digest()
     return (digest * (size // len(digest) + 1))[:size]
 
@@ -171,13 +173,15 @@ def one_pass(ring: Ring, blocks: list[bytearray]) -> float:
         ring.exchange(
             blocks[(ring.rank - step) % ring.size], blocks[(ring.rank - step - 1) % ring.size]
         )
-    # What this node has sent may still wait in its own buffers; a number that goes round behind it waits with it.
+    # Data may still wait in this node's own buffers; a number that goes round behind it waits with
+    # it.
     ring.agree(0)
     return time.perf_counter() - start
 
 
 def measure_passes(ring: Ring) -> tuple[int, float, int]:
-    """Return bytes and seconds of the best pass of the last size, and the bytes that arrived wrong on this node."""
+    """Return bytes and seconds of the best pass of the last size, and the wrong bytes on this
+    node."""
     size, best, total, wrong = 0, 0.0, 0.0, 0
     wanted = ring.agree(FIRST_BYTES)
     while wanted:

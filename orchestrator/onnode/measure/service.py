@@ -1,4 +1,5 @@
-"""One node's part: passes requests to the processes that measure, and always answers within the limit."""
+"""One node's part: passes requests to the measuring processes, and always answers within the
+limit."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Answer = Any  # {"bytes", "microseconds", "mbps", "wrong"}, or {"error"}
 
 
 def own_address() -> str:
-    """Return the address on NCCL_SOCKET_IFNAME, else on the way to ORCH_DEEP_PEER (another node), else that of this node's name."""
+    """Return the address on NCCL_SOCKET_IFNAME, else on the route to ORCH_DEEP_PEER (another
+    node), else that of this node's name."""
     for name in _interfaces(os.environ.get("NCCL_SOCKET_IFNAME", "")):
         with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             answer = fcntl.ioctl(
@@ -47,7 +49,7 @@ def own_address() -> str:
 
 
 def _interfaces(wanted: str) -> Iterator[str]:
-    """Yield the interfaces that the list takes: prefixes, `=` for whole names, `^` for all others."""
+    """Yield the interfaces in the list: prefixes, `=` for whole names, `^` for all others."""
     bare = wanted.lstrip("^=")
     marks, words = wanted[: len(wanted) - len(bare)], [word for word in bare.split(",") if word]
     names = [name for _, name in socket.if_nameindex()]
@@ -63,7 +65,7 @@ def _interfaces(wanted: str) -> Iterator[str]:
 
 
 class Worker:
-    """A process that measures; requests and answers are lines of JSON. It ends when its input does."""
+    """A measuring process; requests and answers are lines of JSON. It ends when its input does."""
 
     def __init__(self, way: str, index: int, *fds: int) -> None:
         read, write = os.pipe()
@@ -73,7 +75,7 @@ class Worker:
             way,
             *map(str, (index, write, *fds)),
         ]
-        # Libraries print on standard output what they like; answers have a pipe of their own.
+        # Libraries print anything on standard output; answers have a pipe of their own.
         self.process = subprocess.Popen(
             argv,
             bufsize=0,
@@ -85,11 +87,11 @@ class Worker:
         os.close(write)
         self.input: IO[bytes] = self.process.stdin  # type: ignore[assignment]
         self.name = f"process {index}"
-        # Without a buffer: what it had read ahead, select would not tell.
+        # Without a buffer: select would not see data already read ahead.
         self.output = os.fdopen(read, "rb", 0)
 
     def ask(self, request: Request) -> None:
-        with suppress(OSError):  # it has ended; the end of its output says so
+        with suppress(OSError):  # it has ended; its output ends, too
             self.input.write(json.dumps(request).encode() + b"\n")
 
     def answer(self) -> Answer:
@@ -98,7 +100,7 @@ class Worker:
         return json.loads(line.decode()) if line.endswith(b"\n") else None
 
     def kill(self) -> str:
-        """End it and what it started; return how it ended."""
+        """End it and its children; return how it ended."""
         if self.process.returncode is None:
             with suppress(
                 ProcessLookupError
@@ -111,13 +113,14 @@ class Worker:
 
 
 def work(way: str, index: str, answers: str, *fds: str) -> None:
-    """Be such a process: measure what standard input asks for until that ends. An exception is an answer, too."""
+    """Run such a process: measure on requests from standard input until its end. An exception is
+    an answer, too."""
     requests: Queue[str] = Queue()
 
     def read() -> None:
         for line in sys.stdin:
             requests.put(line)
-        # The one that measures may hang in a library that no signal reaches.
+        # The measuring process may hang in a library that no signal reaches.
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=read, daemon=True).start()
@@ -135,13 +138,13 @@ def work(way: str, index: str, answers: str, *fds: str) -> None:
                 answer = measure(json.loads(requests.get()))
             except (
                 Exception
-            ) as error:  # whatever a library raises: the loop is told, and this process replaced
+            ) as error:  # a library may raise anything: the loop is told, and this process replaced
                 answer = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
             output.write(json.dumps(answer) + "\n")
 
 
 class Service:
-    """What can measure here, and the one measurement that is under way."""
+    """The ways to measure here, and the current measurement."""
 
     def __init__(self) -> None:
         self.address = own_address()
@@ -158,7 +161,7 @@ class Service:
         self.left = b""
 
     def open(self) -> None:
-        """Find out what can measure here, and tell the loop."""
+        """Find the ways to measure here, and report them to the loop."""
         note = self.open_torch() if importlib.util.find_spec("torch") else ""
         for way in ("tcp", "rccl-tests"):
             self.workers[way] = self.fresh(way)
@@ -192,7 +195,8 @@ class Service:
         return [Worker(way, index) for index in range(self.gpus if way == "torch" else 1)]
 
     def reserve(self) -> int:
-        """Keep a free port for the next meeting of torch's processes, and return it; the others are told."""
+        """Keep a free port for the next meeting of torch's processes, and return it for the
+        others."""
         self.store.close()
         self.store = socket.socket(self.listener.family)
         self.store.bind(("", 0))
@@ -219,7 +223,7 @@ class Service:
                 self.fail(f"no answer within {self.request['limit']} s ({names})")
 
     def read_requests(self) -> bool:
-        """Take the requests that have come; whether there can be more."""
+        """Read new requests; return whether there can be more."""
         try:
             piece = os.read(0, 65536)
         except BlockingIOError:
@@ -250,7 +254,7 @@ class Service:
             self.fail(f"{worker.name} ended ({worker.kill()})")
         elif "error" in answer:
             self.fail(answer["error"])
-        elif "gpus" not in answer:  # the first word of a worker that replaces another
+        elif "gpus" not in answer:  # the first answer of a worker that replaces another
             self.answers.append(answer)
             self.waiting.remove(worker)
             if not self.waiting:

@@ -60,7 +60,7 @@ _OWN = re.compile(
     r"|non-finite|loss is nan|nan loss|assertion .*failed|sh: .*no such file|: line \d+: "
 )
 _LOOSE = re.compile(r"no such file|not found|does not exist|doesn't exist|nccl warn")
-"""Said of other things, too: it counts less than a failure of the program itself."""
+"""Loose words, which count less than a failure of the program itself."""
 _GRADES = ((_ECHO, 3), (_PEER, 1), (_OWN, 0), (_LOOSE, 2))
 
 
