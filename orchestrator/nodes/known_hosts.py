@@ -71,17 +71,17 @@ class KnownHosts:
         Returns whether a revoked key was left out. Raises OSError or UsageError if that is unknown.
         """
         lines = self._lines_of(name)
-        found = [key for line in lines if not line.revoked and (key := _key(line.text))]
+        candidates = [key for line in lines if not line.revoked and (key := _key(line.text))]
         revoked = {_key_bytes(line.text) for line in lines if line.revoked}
         if self._revoked is not None:
-            revoked |= self._revoked.among(found)
+            revoked |= self._revoked.among(candidates)
         accepted: dict[str, PKey] = {}
-        for key in found:
+        for key in candidates:
             if key.asbytes() not in revoked:
                 accepted.setdefault(key.get_name(), key)
         for kind, key in accepted.items():
             keys.add(name, kind, key)
-        return any(key.asbytes() in revoked for key in found)
+        return any(key.asbytes() in revoked for key in candidates)
 
     def _lines_of(self, name: str) -> list[_Line]:
         matched = [number for number in self._matched if _matches(name, self._lines[number].names)]

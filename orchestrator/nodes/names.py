@@ -39,7 +39,7 @@ class NamedNode:
 
 def parse_nodes(text: str) -> list[NamedNode]:
     """Return the nodes in `text`. Raises UsageError for wrong, missing or repeated names."""
-    nodes = [node for word in _words(text) for node in _nodes_of(word)]
+    nodes = [node for item in _items(text) for node in _nodes_of(item)]
     if not nodes:
         raise UsageError(
             f"{text!r} names no node", hint="write names such as node1,node2 or node[1-8]"
@@ -65,7 +65,7 @@ def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
 
 def expand(text: str) -> list[str]:
     """Expand `n[1-3],m` to n1 n2 n3 m. Raises UsageError if malformed."""
-    return [name for word in _words(text) for name in _names_of(word)]
+    return [name for item in _items(text) for name in _names_of(item)]
 
 
 def expand_all(texts: Iterable[str]) -> list[str]:
@@ -155,17 +155,17 @@ def _has_port(address: str) -> bool:
         return False
 
 
-def _words(text: str) -> list[str]:
+def _items(text: str) -> list[str]:
     """Split at commas and blanks outside brackets."""
-    words = [""]
+    items = [""]
     depth = 0
     for character in text:
         depth += {"[": 1, "]": -1}.get(character, 0)
         if character in ", \t\n" and depth <= 0:
-            words.append("")
+            items.append("")
         else:
-            words[-1] += character
-    return [word for word in words if word]
+            items[-1] += character
+    return [item for item in items if item]
 
 
 def _names_of(word: str) -> list[str]:

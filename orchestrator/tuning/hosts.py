@@ -110,18 +110,28 @@ def request(
     values |= {name: env[name] for name in _PASSED if env.get(name)}
     assignments = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
     text = assignments.encode() + compact(script)
-    words = [SCRIPT, action]
+    arguments = [SCRIPT, action]
     if action in _WITH_OWNER:
-        words.append(owner)
+        arguments.append(owner)
     if not root.sudo:
         # An argument saves a reading process and a packet. With sudo it would end in a log.
-        return ["bash", "-c", text.decode("utf-8", "surrogateescape"), *words], b""
+        return ["bash", "-c", text.decode("utf-8", "surrogateescape"), *arguments], b""
     if root.password is None:
-        return ["sudo", "-n", "--", "bash", "-c", _RUN, *words], text
+        return ["sudo", "-n", "--", "bash", "-c", _RUN, *arguments], text
     if "\n" in root.password:
         raise UsageError("the sudo password holds a line break")
     secret = f"{root.password}\n{_BEGIN}\n".encode("utf-8", "surrogateescape")
-    return ["sudo", "-S", "-p", "", "--", "bash", "-c", _RUN_AFTER_PASSWORD, *words], secret + text
+    return [
+        "sudo",
+        "-S",
+        "-p",
+        "",
+        "--",
+        "bash",
+        "-c",
+        _RUN_AFTER_PASSWORD,
+        *arguments,
+    ], secret + text
 
 
 def compact(script: bytes) -> bytes:

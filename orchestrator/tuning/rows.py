@@ -55,12 +55,11 @@ def parse_rows(lines: Iterable[str]) -> list[SettingRow]:
     for line in lines:
         cells = line.rstrip("\n").split("\t")
         if 5 <= len(cells) <= len(COLUMNS) and cells[4] in RESULTS:
-            *words, time, target = cells + [""] * (len(COLUMNS) - len(cells))
-            knob, wanted, before, after, result, need, action = words
+            texts = cells + [""] * (len(COLUMNS) - len(cells))
+            values = dict(zip(COLUMNS, texts, strict=True))
+            time = values.pop("time_ms")
             time_ms = int(time) if time.isdecimal() and len(time) < 16 else 0
-            rows.append(
-                SettingRow(knob, wanted, before, after, result, need, action, time_ms, target)
-            )
+            rows.append(SettingRow(**values, time_ms=time_ms))
     return rows
 
 

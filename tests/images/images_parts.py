@@ -218,7 +218,7 @@ def _contents(config: bytes, layers: list[bytes]) -> tuple[dict[str, bytes], byt
             ],
         }
     ).encode()
-    return {_digest(one): one for one in (config, *packed)}, manifest
+    return {_digest(blob): blob for blob in (config, *packed)}, manifest
 
 
 @dataclass
@@ -234,8 +234,8 @@ class Registry:
     login: str = ""
     busy: int = 0
     slow_s: float = 0
-    asked: int = 0
-    """How often the image was asked for."""
+    requests: int = 0
+    """How often the image was requested."""
     address: str = ""
 
 
@@ -261,8 +261,8 @@ def serving(it: Registry) -> Iterator[Registry]:
                 header = {"WWW-Authenticate": 'Basic realm="test"'}
                 self.refuse(401, "UNAUTHORIZED", "authentication required", header)
             elif "/manifests/" in self.path:
-                it.asked += self.command == "HEAD"
-                if it.asked <= it.busy:
+                it.requests += self.command == "HEAD"
+                if it.requests <= it.busy:
                     self.refuse(429, "TOOMANYREQUESTS", "pull rate limit")
                     return
                 if not it.manifest:

@@ -53,8 +53,9 @@ def test_a_tie_says_that_nothing_tells_which_is_right() -> None:
 
 def test_images_with_a_common_repository_digest_are_the_same() -> None:
     # The containerd image store has another id for the same image.
-    one, other = an_image("1", "r/n@sha256:aa"), an_image("2", "mirror/n@sha256:aa")
-    assert one.same_as(other) and common([one, other]) is not None
+    first = an_image("1", "r/n@sha256:aa")
+    second = an_image("2", "mirror/n@sha256:aa")
+    assert first.same_as(second) and common([first, second]) is not None
     assert not an_image("1").same_as(an_image("2"))
 
 
