@@ -116,12 +116,12 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 
 @contextmanager
-def reachable(address: str, engine: str, command: Sequence[str] | None) -> Iterator[str]:
+def reachable(address: str, kind: str, command: Sequence[str] | None) -> Iterator[str]:
     """Yield the address of the site's engine: `address`, else a podman service, else "".
 
     `command` calls podman. Raises EngineError for an unusable service.
     """
-    if address or engine != "podman":
+    if address or kind != "podman":
         yield address
         return
     argv = tuple(command or ("podman",))
