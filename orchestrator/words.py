@@ -90,7 +90,7 @@ class Screen:
         self.width, self.colour, self.signs = width, colour, signs
 
     def sign(self, state: str) -> str:
-        """Return a state with its sign, if it has one and signs are shown: `✓ complete`."""
+        """Return a state with its sign, if any and signs are shown: `✓ complete`."""
         kind = _KIND_OF.get(state.replace(" ", "_"))
         return f"{KINDS[kind][self.signs == 'ascii']} {state}" if kind and self.signs else state
 

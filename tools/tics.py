@@ -2,7 +2,7 @@
 
 usage:  python tools/tics.py [FOLDER ...]
 
-Without a folder: ours. CEILINGS may only fall (tests/test_words.py); each is to come below 2, the first two below 1.
+Without a folder: ours. CEILINGS may only fall (tests/test_words.py); each is to stay below 2, the first two below 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TICS = {
         r"|by|at|and|or|after|from|before)\b)"
     ),
 }
-CEILINGS = {"what": 13.9, "tell, say": 7.0, "that is": 5.0, "where": 4.7, "one, none": 7.0}
+CEILINGS = {"what": 1.0, "tell, say": 0.5, "that is": 1.8, "where": 0.3, "one, none": 4.4}
 
 
 def prose(source: str) -> Iterator[str]:

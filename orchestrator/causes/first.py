@@ -48,7 +48,7 @@ class Symptom:
     text: str
     offset: int
     time: float | None = None
-    """Seconds since the start of a year, by the line's own stamp; None without one."""
+    """Seconds since the start of a year, by the line's own stamp; None if missing."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ TIMELINE = TextTable("TIME", "WHO", "WHAT HAPPENS", right=("TIME",), states=())
 
 
 def spares_table(limit: str) -> TextTable:
-    """Return the table of spares_row(); `limit` is the time to finish within, "" for none."""
+    """Return the table of spares_row(); `limit` is the time to finish within, "" if missing."""
     columns = [
         "SPARES",
         "NODES",

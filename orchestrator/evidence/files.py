@@ -42,7 +42,7 @@ class Findings(list[Finding]):
         return found
 
     def json(self, path: Path | str) -> dict[str, Any]:
-        """Return the JSON object in a file, {} without one."""
+        """Return the JSON object in a file, {} if missing."""
         try:
             value = parse(read_bytes(path))
         except FileNotFoundError:

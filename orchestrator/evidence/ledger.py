@@ -22,8 +22,8 @@ CLOCK_STEP_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A problem of a record (by its number, 0 for none) or a file (relative to the set, "" for
-    none)."""
+    """A problem of a record (by its number, 0 if missing) or a file (relative to the set, "" if
+    missing)."""
 
     record: int
     file: str
@@ -87,7 +87,7 @@ def verify(root: Path) -> LedgerVerdict:
 
 
 def head_of(root: Path) -> str:
-    """Return the head of a set's ledger, "" without one."""
+    """Return the head of a set's ledger, "" if missing."""
     try:
         entries, torn = ledger.read(root)
     except OSError:

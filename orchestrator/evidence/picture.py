@@ -61,7 +61,7 @@ class RunPicture:
 @dataclass(frozen=True, slots=True)
 class SetPicture:
     """One set. Times are Unix milliseconds, scores minutes; `current` is the active run, 0
-    without one."""
+    if missing."""
 
     root: Path
     set_id: str
@@ -70,7 +70,7 @@ class SetPicture:
     record: SetRecord | None = None
     job_id: str = ""
     job_state: str = ""
-    """The scheduler's state; "" without one, "no answer" without an answer."""
+    """The scheduler's state; "" if missing, "no answer" without an answer."""
     job_reason: str = ""
     """The scheduler's reason for a waiting job."""
     runs: tuple[RunPicture, ...] = ()
@@ -116,7 +116,7 @@ class SetPicture:
 
     @property
     def usual_s(self) -> float | None:
-        """Return the mean wall time of the finished runs; None without one."""
+        """Return the mean wall time of the finished runs; None if missing."""
         ended = [run.seconds for run in self.runs if run.done and run.seconds is not None]
         return sum(ended) / len(ended) if ended else None
 

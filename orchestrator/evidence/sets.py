@@ -123,7 +123,7 @@ class SetEvidence:
 
     @property
     def job_id(self) -> str:
-        """Return the job in charge: the awaited one, or the last with a state; "" without one."""
+        """Return the job in charge: the awaited one, or the last with a state; "" if missing."""
         if self.awaited and self.submission is not None:
             return self.submission.job_id
         return self.job.job_id if self.job else ""
@@ -228,7 +228,7 @@ def going(job: JobRecord) -> list[tuple[int, int]]:
 
 
 def read_set_record(layout: Layout) -> SetRecord | Finding | None:
-    """Return set.json; None without one, a Finding if it is unusable."""
+    """Return set.json; None if missing, a Finding if it is unusable."""
     path = f"{layout.root}/set.json"
     found = read(SetRecord, path)
     if not isinstance(found, SetRecord):

@@ -55,7 +55,7 @@ class RunSilence:
 
     @property
     def sentence(self) -> str:
-        """Return the cause in words for people, "" without one."""
+        """Return the cause in words for people, "" if missing."""
         if self.cause == "hung":
             return f"run {self.run}: {self.hung}; the loop is ending it"
         if self.cause == "loop_silent":
@@ -86,7 +86,7 @@ def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
 
 
 def _running(path: Path) -> RunSilence | None:
-    """Return the active run at the end of an event file; None without one or without pulses."""
+    """Return the active run at the end of an event file; None if missing or without pulses."""
     running, silence, hung, wrote_ms, has_pulses = "", None, "", 0, False
     for event in _last_events(path):
         wrote_ms = event.ms

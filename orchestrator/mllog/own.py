@@ -69,7 +69,7 @@ class OwnRules:
 
     @property
     def goal(self) -> str:
-        """Return the target in words; "" without one."""
+        """Return the target in words; "" if missing."""
         return (
             ""
             if self.target is None

@@ -165,7 +165,7 @@ def _set_folder(directory: str) -> Source:
 
 def _on_record(directory: str) -> dict[str, Any]:
     """Return the set's declaration (`set`) and the number of started runs (`runs`) from its
-    ledger; {} without one."""
+    ledger; {} if missing."""
     if not os.path.isfile(os.path.join(directory, "ledger.jsonl")):
         return {}
     from pathlib import Path

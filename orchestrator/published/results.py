@@ -24,7 +24,7 @@ class PublishedResult:
     name: str
     """The submitter's name of the system."""
     system: str
-    """The system of this catalogue that describes it; "" without one."""
+    """The system of this catalogue that describes it; "" if missing."""
     accelerator: str
     nodes: int
     gpus: int

@@ -51,7 +51,7 @@ class Table:
     numeric: Sequence[int] = ()
     dense: bool = False
     below: Sequence[str] = ()
-    """A text under each row, as wide as the table; "" for none."""
+    """A text under each row, as wide as the table; "" if missing."""
 
     @property
     def style(self) -> str:

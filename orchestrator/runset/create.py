@@ -123,7 +123,7 @@ def create(
 
 
 def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
-    """Return the newest set with this `record` that has never had a job; None without one.
+    """Return the newest set with this `record` that has never had a job; None if missing.
 
     A set that somebody is about to submit is left alone: in milliseconds its lock and its
     submission exist.

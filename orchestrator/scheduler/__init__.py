@@ -3,7 +3,7 @@
     submit(JobRequest) -> job id              SchedulerError: refused. SchedulerUnknown: there may be a job now
     jobs(names=..., ids=...) -> {id: Job}     SchedulerUnknown: no answer; nothing follows from it
     cancel(job_id, grace_s) -> bool           True when the job is known to be over
-    cluster() -> str                          the name of the cluster, as a lease records it; "" without one, or an answer
+    cluster() -> str                          the name of the cluster, as a lease records it; "" if it is unknown
 
 Job states are Slurm's words (`squeue --help`: job state codes); the local scheduler uses the same
 ones.

@@ -229,7 +229,7 @@ def not_complete(root: Path) -> Iterator[str]:
 
 
 def last_end_ms(root: Path) -> int:
-    """Return the end of a set's last attempt (Unix milliseconds), 0 without one."""
+    """Return the end of a set's last attempt (Unix milliseconds), 0 if missing."""
     states = (read_json(path) or {} for path in root.glob("runs/*/attempt_*/state.json"))
     return max((int(state.get("end_ms", 0)) for state in states), default=0)
 

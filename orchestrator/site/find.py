@@ -28,7 +28,7 @@ class SiteFound:
     remarks: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     node: str = ""
-    """The inspected node; "" without one."""
+    """The inspected node; "" if missing."""
 
     def put(self, key: str, value: object, *remarks: str) -> None:
         """Set `section.key` or `key`."""
@@ -154,7 +154,7 @@ def _some(words: str, names: Sequence[str]) -> list[str]:
 
 
 def _two(partition: str) -> str:
-    """Return the name of a second idle node for the route between two nodes; "" without one."""
+    """Return the name of a second idle node for the route between two nodes; "" if missing."""
     try:
         names = [name for name, state in node_states(partition).items() if state.idle]
     except SchedulerError:

@@ -149,7 +149,7 @@ def _nics(folder: str) -> Pairs:
 
 
 def _number(path: str) -> int:
-    """Return the number in a file; 0 without one."""
+    """Return the number in a file; 0 if missing."""
     return max(0, number(first_line(path), 18) or 0)
 
 

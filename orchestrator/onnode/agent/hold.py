@@ -212,7 +212,7 @@ class Hold:
     # ---- to a node that is ready
 
     def _begin(self) -> Network:
-        """Take the node, inspect it, and wait for the loop's choice if there is one. Raises
+        """Take the node, inspect it, and wait for the loop's choice if any. Raises
         Failed."""
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
@@ -351,7 +351,7 @@ class Hold:
         node.say("ready", self.engine.image_id)
 
     def _host_name(self) -> str:
-        """Return the full name of this host as Python finds it, "" without one in time."""
+        """Return the full name of this host as Python finds it, "" if missing in time."""
         if rehearsal := rehearsed("ORCH_HOST_NAME", "", self.node.name):
             return rehearsal
         return self._ask(HOST_NAME)

@@ -58,7 +58,7 @@ def status_of(record: dict[str, Any]) -> str:
 
 
 def _last_stop(chunk: bytes) -> str | None:
-    """Return the status of the last run_stop in a chunk, None without one."""
+    """Return the status of the last run_stop in a chunk, None if missing."""
     stops = (
         [one for one in lines(chunk) if one["key"] == "run_stop"] if b"run_stop" in chunk else []
     )
@@ -94,7 +94,7 @@ class StopFinder:
 def last_status(
     path: PathLike, limit: int = SEARCH_BYTES, files: Files = HERE, *, strict: bool = False
 ) -> str:
-    """Return the status of the last run_stop in a log, "" without one in its last `limit` bytes.
+    """Return the status of the last run_stop in a log, "" if missing in its last `limit` bytes.
 
     `strict`: raise OSError if the storage does not answer.
     """

@@ -85,7 +85,7 @@ class Folder:
         return [run for run in range(1, self.record.nexp + 1) if not self.is_done(run)]
 
     def last_attempt(self, run: int) -> int:
-        """Return the number of a run's last attempt, 0 without one. Raises OSError."""
+        """Return the number of a run's last attempt, 0 if missing. Raises OSError."""
         return max(self.attempts(run), default=0)
 
     def has_results(self) -> bool:

@@ -154,7 +154,7 @@ class _Settling:
         )
 
     def _publish_unless_done(self, run: int, attempt: int) -> None:
-        """Publish the log of a final attempt, if it has one and the run has no result."""
+        """Publish the log of a final attempt, if any and the run has no result."""
         ranks = [rank for rank, status in self._stops(run, attempt).items() if status]
         if ranks and not self._files.exists(self._layout.result(run)):
             self._folder.publish(run, attempt, ranks[0])
