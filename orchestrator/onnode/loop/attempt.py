@@ -94,10 +94,7 @@ class Attempt:
         )
 
     def _to_its_end(self, request: dict[str, int]) -> Flow:
-        """Let the nodes get ready, run and end.
-
-        Value: why the run could not start, or "", and whether it timed out.
-        """
+        """Let the nodes run. Value: why they could not start, or "", and whether it timed out."""
         job, group, reports = self._job, self._group, self._reports
         failed = group.cluster.failed
         self._gate.take_ended({node: failed[node][1] for node in self._ranks if node in failed})
@@ -144,12 +141,19 @@ class Attempt:
         return bool(gone)
 
     def _record_start(self) -> None:
-        """Write the nodes' facts at the start, and the event of the dropped caches.
-
-        Raises OSError.
-        """
+        """Write facts of the nodes, and the event of the dropped caches. Raises OSError."""
         job, layout, files = self._job, self._job.layout, self._job.world.files
-        sha = fingerprint(files.read_bytes(layout.environment), job.unique)
+        text = "".join("\t".join(row) + "\n" for row in self._start_rows())
+        table = layout.start_table(self._run, self._number)
+        replace_file(table, text.encode(), sync=False, files=files)
+        # A separate file: nodes have their logs open, and on NFS two hosts must not append to one.
+        event = _CACHE_CLEAR % job.world.wall_ms() if job.settings.clear_caches == 1 else ""
+        files.write(layout.cache_log(self._run, self._number), event.encode())
+
+    def _start_rows(self) -> list[tuple[str, str, str]]:
+        """Return the rows of start.tsv. Raises OSError."""
+        environment = self._job.world.files.read_bytes(self._job.layout.environment)
+        sha = fingerprint(environment, self._job.unique)
         rows = [("node", "field", "value"), ("*", "environment", sha)]
         rows += self._group.facts_now(self._ranks)
         for node in self._ranks:
@@ -158,20 +162,12 @@ class Attempt:
             if before != "-":
                 rows.append((node, "cache_before_kib", before))
                 rows.append((node, "cache_after_kib", after))
-        text = "".join("\t".join(row) + "\n" for row in rows)
-        table = layout.start_table(self._run, self._number)
-        replace_file(table, text.encode(), sync=False, files=files)
-        # A separate file: nodes have their logs open, and on NFS two hosts must not append to one.
-        event = _CACHE_CLEAR % job.world.wall_ms() if job.settings.clear_caches == 1 else ""
-        files.write(layout.cache_log(self._run, self._number), event.encode())
+        return rows
 
     # ---- during the run ----
 
     def _until_over(self) -> Flow:
-        """Wait until the run has ended on all nodes; the first failure stops it everywhere.
-
-        Value: whether it timed out.
-        """
+        """Wait for the run; the first failure stops it everywhere. Value: whether it timed out."""
         job, step, reports = self._job, self._group.step, self._reports
         started = until = asked = job.world.now()
         deadline, grace = started + job.settings.run_timeout_s, 0.0

@@ -71,7 +71,7 @@ class Group:
 
         Value: False if that failed; `problem` has the reason.
         """
-        may_retry = True
+        retries = 1
         while True:
             self._update_lost()
             self._reinforce()
@@ -89,10 +89,9 @@ class Group:
             step_ended = not self.step.is_alive
             self._exclude_failed()
             if (len(self.cluster.excluded), self.cluster.blamed) == before:
-                # Nobody is to blame: the set stops, but for one retry of a step that ended.
-                if not (step_ended and may_retry):
-                    return False
-                may_retry = False
+                if not (step_ended and retries):
+                    return False  # no node is to blame, and the others would do no better
+                retries -= 1
                 self.job.log(f"{self.problem}; once more")
             yield from self.release()
 
@@ -115,9 +114,14 @@ class Group:
         """Start a step that holds `nodes` (`action` "hold") or only checks them ("check")."""
         self.checks.leave_marker()
         self.pulls.begin()
+        command = node_command(self.job.settings.python, self.job.bundle, action)
+        self.step.start(nodes, command, self._environment(nodes))
+
+    def _environment(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Return the variables of a step on `nodes`."""
         job, ranks = self.job, self.cluster.workers or list(nodes)
         master = job.scheduler.master(ranks)
-        environment = {
+        return {
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,
             "ORCH_GENERATION": str(self.cluster.generation),
@@ -129,8 +133,6 @@ class Group:
             "ORCH_PEER": ranks[1] if job.scheduler.spans_hosts and len(ranks) > 1 else master,
             **self.checks.environment,
         }
-        command = node_command(job.settings.python, job.bundle, action)
-        self.step.start(nodes, command, environment)
 
     def wait_for(self, word: str, nodes: Sequence[str]) -> Flow:
         """Wait until each of `nodes` has sent the message `word` or has failed.

@@ -10,6 +10,7 @@ from typing import Any
 from ..kernel.events import EventLog
 from ..kernel.flow import UNTIL_WOKEN, Flow, together
 from ..kernel.layout import group_name
+from ..kernel.settings import Settings
 from ..kernel.settings_file import SettingsError, check_parts
 from ..policy import place
 from ..policy.job_state import fits
@@ -23,6 +24,7 @@ from .attempt import Attempt
 from .context import SetContext
 from .group import Group
 from .host import BatchHost
+from .nodes import Nodes
 from .notice import Notices
 from .slurm import job_nodes
 from .storage import patiently, write_last
@@ -68,29 +70,27 @@ def _lost(folder: Folder, world: BatchHost) -> None:
 class SetJob(SetContext):
     """One job of a set, from taking the set to releasing it."""
 
-    groups: list[Group]
     queue: Queue
-    notices: Notices
     late: set[int]
     """Groups that are still getting their first nodes ready."""
     out_of_time = ""
     """Why no further run is started."""
 
+    def __init__(
+        self, settings: Settings, scheduler: Nodes, folder: Folder, world: BatchHost
+    ) -> None:
+        super().__init__(settings, scheduler, folder, world)
+        self.groups: list[Group] = []
+        self.notices = Notices(self.bundle, settings, folder, self.job_id, world)
+
     def work(self) -> Flow:
         """Run what is missing. Value: the exit status."""
         state, reason = "failed", "the loop ended unexpectedly, see the job output"
-        self.groups = []
-        self.notices = Notices(self.bundle, self.settings, self.folder, self.job_id, self.world)
         try:
             self._prepare_set()
             state, reason = yield from self._flow()
-        except (SettingsError, FolderError) as error:
-            reason = str(error)
-            self.log(f"error: {error}")
-        except OSError as error:
-            state = "paused"
-            where = error.filename or self.layout.root
-            reason = f"cannot write to {where}: {error.strerror} ({NO_ROOM})"
+        except (SettingsError, FolderError, OSError) as error:
+            state, reason = self._failure(error)
             self.log(f"error: {reason}")
         finally:
             yield from self._finish(state, reason)
@@ -183,6 +183,13 @@ class SetJob(SetContext):
         text += f", {len(groups)} side by side" if self.side_by_side else ""
         text += f", {spare} to spare" if spare else ""
         self.log(text)
+
+    def _failure(self, error: Exception) -> tuple[str, str]:
+        """Return state and reason of the job after an error."""
+        if not isinstance(error, OSError):
+            return "failed", str(error)
+        path = error.filename or self.layout.root
+        return "paused", f"cannot write to {path}: {error.strerror} ({NO_ROOM})"
 
     def _stopped(self) -> str:
         """Return the state of a set that cannot continue here.
