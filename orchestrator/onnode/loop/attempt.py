@@ -47,7 +47,7 @@ class Attempt:
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether a node cannot do at all what a run needs."""
+        """Return whether a retry on the same nodes must fail."""
         return bool(self._gate.kept)
 
     def play(self) -> Flow:
@@ -146,7 +146,7 @@ class Attempt:
         text = "".join("\t".join(row) + "\n" for row in self._start_rows())
         table = layout.start_table(self._run, self._number)
         replace_file(table, text.encode(), sync=False, files=files)
-        # A separate file: nodes have their logs open, and on NFS two hosts must not append to one.
+        # A separate file: on NFS two hosts must not append to a file, and nodes have logs open.
         event = _CACHE_CLEAR % job.world.wall_ms() if job.settings.clear_caches == 1 else ""
         files.write(layout.cache_log(self._run, self._number), event.encode())
 
@@ -205,7 +205,7 @@ class Attempt:
         return self._group.record.still_there(node for node in self._ranks if node not in exits)
 
     def _drop_silent(self, left: list[str], since: float) -> list[str]:
-        """Record the nodes of `left` that are silent `since` (World.now); return the others."""
+        """Record nodes of `left` silent `since` (World.now); return the others."""
         group = self._group
         silent = group.step.silent(left, since)
         for node in silent:
@@ -245,7 +245,7 @@ class Attempt:
             yield deadline
 
     def _outwait_storage(self) -> Flow:
-        """Wait for storage that is full or away: it holds the logs, and delays reports."""
+        """Wait for full or unreachable storage: it holds the logs, and delays reports."""
         now = self._job.world.now
         started = now()
         yield from storage.patiently(self._job, lambda: None)

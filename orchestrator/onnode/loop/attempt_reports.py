@@ -56,7 +56,7 @@ class Gate:
         ]
 
     def refusals(self, *more: str) -> str:
-        """Return a sentence for each node that is not ready, in rank order, and `more`."""
+        """Return a sentence for each unready node, in rank order, and `more`."""
         return "; ".join([*self._sentences(), *more])
 
     def _sentences(self) -> Iterable[str]:
@@ -102,7 +102,7 @@ class AttemptReports:
         self._has_news = True
 
     def take(self, event: Event) -> None:
-        """Take in a message; those of other attempts and incomplete ones change nothing."""
+        """Take in a message. Messages of other attempts and incomplete messages change nothing."""
         if event.node not in self._members:
             return
         self._has_news = True

@@ -19,8 +19,7 @@ from .record import GroupRecord
 class GroupChecks:
     """The checks of one group's nodes.
 
-    A marker is a file on shared storage: this host leaves one for the nodes, and each node leaves
-    one for this host.
+    A marker is a file on shared storage, by which this host and the nodes see each other.
     """
 
     def __init__(self, job: JobContext, record: GroupRecord, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What groups of nodes need of their job: a preflight, or a job of a set, which keeps a record."""
+"""The job as its groups of nodes see it: a preflight, or a job of a set with a record."""
 
 from __future__ import annotations
 
@@ -147,10 +147,9 @@ class SetContext(JobContext):
     # ---- the job's record ----
 
     def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's record, unless another job has taken the set and closed this one.
+        """Write the job's record, unless another job has taken the set.
 
-        Return False if the storage does not allow it. That does not stop the job here: the next
-        state of a run does.
+        Return False if the storage does not allow it; the job stops when a run's state fails.
         """
         status, path = self.status, self.layout.job(self.job_id)
         status.update(state, reason)
@@ -227,7 +226,7 @@ class SetContext(JobContext):
     def check_for_end(self) -> bool:
         """Return whether the set is being closed, also by the scheduler.
 
-        It signals the processes of a job one by one, perhaps this one last.
+        It may signal other processes of the job before this one.
         """
         if not self.is_ending():
             answers = (self.scheduler.job_end() for _ in range(ANSWERS))

@@ -78,9 +78,8 @@ def deep_step(
 ) -> Generator[float, None, DeepVerdict]:
     """Measure until the search is over. Value: its verdict. Yields times of World.now.
 
-    It is to be resumed after a message, at the end of the step or the set, and at the yielded time.
-    On return the input of the step is closed and its nodes had ten seconds to end. If `step.alive`
-    is still true, they have to be killed.
+    Resume it after messages, at the end of the step or the set, and at the yielded time. On return
+    the nodes had ten seconds to end; kill the step if it is still alive.
     """
     clock = world.now
     began = clock()
@@ -124,8 +123,8 @@ class _Driver:
     ) -> Moments:
         """Pass messages of `nodes` to `take` until each has answered.
 
-        Nodes without an answer in time are lost: they are `late`, or the step ended (`cut`). Images
-        may print anything at their start, so only valid messages count. `failed` answers all.
+        Other nodes are lost: they are `late`, or the step ended (`cut`). Images may print anything
+        at their start, so only valid messages count.
         """
         deadline, missing = self.clock() + seconds, list(nodes)
         while missing and not self.ended():
@@ -186,7 +185,7 @@ class _Driver:
             "groups": groups,
         }
         self.step.send({**request, "bytes": _given("BYTES", 512 << 20)})
-        # Nodes keep the limit of a measurement themselves; GRACE_S is for nodes that are gone.
+        # Nodes keep the limit of a measurement themselves; GRACE_S detects dead nodes.
         seconds = limit + _given("GRACE_S", 15)
         late, cut = "no answer to a measurement", "the step ended in the middle of a measurement"
         yield from self.collect(self.place, seconds, late, cut, self.take_answer)
@@ -238,7 +237,7 @@ class _Driver:
 
 
 def _is_valid(word: str, fields: list[str]) -> bool:
-    """Return whether all fields are there, and the numeric ones are numbers."""
+    """Return whether a message has all fields, and numbers in numeric fields."""
     places = NUMBERS.get(word, ())
     if not places or len(fields) <= places[-1]:
         return False

@@ -46,7 +46,7 @@ class Group:
         self.image = ""
         self.rdma_expected = False
         self._choosing = False
-        settings = {**vars(self.settings), "data": {}}  # decisions need none of the site's folders
+        settings = {**vars(self.settings), "data": {}}  # decisions need no folders of the site
         del settings["side_by_side"]  # a group decides for itself
         need = self.settings.nnodes
         about = {"allocated": list(allocated), "need": need, "settings": settings}
@@ -67,7 +67,7 @@ class Group:
     # ---- making nodes ready ----
 
     def make_ready(self) -> Flow:
-        """Make as many nodes ready as the system has, and exclude unfit ones while others remain.
+        """Make the system's number of nodes ready; exclude unfit ones while others remain.
 
         Value: False if that failed; `problem` has the reason.
         """
@@ -96,7 +96,7 @@ class Group:
             yield from self.release()
 
     def _start_and_choose(self, nodes: Sequence[str]) -> Flow:
-        """Start a step on the nodes, choose among them, and make the chosen ones ready."""
+        """Start a step on the nodes, choose among them, and make those ready."""
         first = self.cluster.generation == 0
         deep = first and self.settings.preflight_deep == 1
         self.problem = ""
@@ -137,8 +137,7 @@ class Group:
     def wait_for(self, word: str, nodes: Sequence[str]) -> Flow:
         """Wait until each of `nodes` has sent the message `word` or has failed.
 
-        Value: False when the set or the step ends. The time limit starts when no node has to pull
-        the image any more.
+        Value: False when the set or the step ends. The time limit starts after the image pulls.
         """
         limit_s = self.settings.container_start_s + 30
         until = self.job.world.now()
@@ -228,7 +227,7 @@ class Group:
         return True
 
     def _get_ready(self, nodes: Sequence[str]) -> Flow:
-        """Wait for the nodes in use. A waiting node takes the rank of one that fails now."""
+        """Wait for the nodes in use. If a node fails now, a waiting one takes its rank."""
         while True:
             workers = self.cluster.workers
             if not (yield from self._wait_until_ready(workers)):
@@ -238,7 +237,7 @@ class Group:
                 if self._agree(workers):
                     break
                 if not self.record.has_failed(workers):
-                    return False  # no node can be replaced, or none in particular is to blame
+                    return False  # no node can be replaced, or no single node is to blame
             self.problem = place.describe_failures(self.cluster, nodes)
             if not self._choosing or self.job.check_for_end():
                 return False
@@ -349,7 +348,7 @@ class Group:
     def _measure(self, nodes: Sequence[str]) -> Flow:
         """Measure the bandwidth between the nodes. Value: False when the set is ending.
 
-        Slow nodes get a rank last, and none if the others can take all.
+        Slow nodes get a rank last.
         """
         if "deep" in self.settings.preflight_skip or not nodes:
             return True

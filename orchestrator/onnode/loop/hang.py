@@ -1,4 +1,4 @@
-"""Watching a running attempt: does it hang or use sockets, and what do its nodes do then?"""
+"""The watch over a running attempt, which may hang or use sockets, and evidence of a hang."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Reactor(Waiting):
         self._awake = False
 
     def wake(self) -> None:
-        """Resume the flows at once: one may wait for a change that was made."""
+        """Resume the flows at once: a change was made for which another flow may wait."""
         self._awake = True
 
     def pump(self, until: float) -> None:
@@ -80,8 +80,7 @@ class JobStep(Protocol):
 class NodeStep:
     """A JobStep of real processes: one for each of `nodes`, or one for all (see Senders).
 
-    `take` gets each line of a node, `complain` each line on the standard error of a node or of the
-    step itself ("").
+    `take` gets standard output of nodes, `complain` standard error of nodes and of the step ("").
     """
 
     def __init__(
@@ -244,8 +243,8 @@ class BatchHost(World):
     def run(self, flow: Generator[float, None, T]) -> T:
         """Resume `flow` until it returns, and return its value.
 
-        Before there is a reactor only time resumes it. Exceptions during a wait are raised in the
-        flow, because it has a set to close.
+        Without a reactor only time resumes it. Exceptions during a wait are raised in the flow,
+        which has a set to close.
         """
         try:
             until = next(flow)

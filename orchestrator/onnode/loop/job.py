@@ -1,4 +1,4 @@
-"""A job of a set: it takes the set, runs what is missing, and closes the set whatever happens."""
+"""A job of a set: it takes the set, runs missing runs, and closes the set whatever happens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .storage import patiently, write_last
 MEET_PART = 5
 """Groups wait for each other before their first runs for this part of `container_start_s`.
 
-By default that is a minute: start times of containers differ by less.
+By default a minute: start times of containers differ by less.
 """
 
 
@@ -72,7 +72,7 @@ class SetJob(SetContext):
 
     queue: Queue
     late: set[int]
-    """Groups that are still getting their first nodes ready."""
+    """Groups whose first nodes are not ready yet."""
     out_of_time = ""
     """Why no further run is started."""
 
@@ -84,7 +84,7 @@ class SetJob(SetContext):
         self.notices = Notices(self.bundle, settings, folder, self.job_id, world)
 
     def work(self) -> Flow:
-        """Run what is missing. Value: the exit status."""
+        """Run missing runs. Value: the exit status."""
         state, reason = "failed", "the loop ended unexpectedly, see the job output"
         try:
             self._prepare_set()
@@ -111,7 +111,7 @@ class SetJob(SetContext):
         return self._stopped(), "; ".join(dict.fromkeys(filter(None, problems)))
 
     def _work_on(self, group: Group) -> Flow:
-        """Make a group's nodes ready and run what is missing. Value: why it stopped, or ""."""
+        """Make a group's nodes ready and run missing runs. Value: why it stopped, or ""."""
         try:
             is_ready = not self.queue.missing or (yield from group.make_ready())
             self._is_here(group.number)
@@ -125,7 +125,7 @@ class SetJob(SetContext):
         return problem
 
     def _runs(self, group: Group) -> Flow:
-        """Run what is missing. Value: why the group stopped, or ""."""
+        """Run missing runs. Value: why the group stopped, or ""."""
         used = False
         while run := (yield from self._next(group)):
             if problem := (yield from self._cannot_start(group, used=used)):
@@ -228,7 +228,7 @@ class SetJob(SetContext):
     # ---- the queue of runs ----
 
     def _next(self, group: Group) -> Flow:
-        """Wait for the next run of a group. Value: 0 when none is left, or the set is ending."""
+        """Wait for the next run of a group. Value: 0 at the end of the queue or the set."""
         waits = False
         while not self.is_ending():
             if run := next_run(self.queue, group.number):
@@ -252,7 +252,7 @@ class SetJob(SetContext):
     def _cannot_start(self, group: Group, *, used: bool) -> Flow:
         """Check time and storage, and renew `used` containers. Value: why no run starts, or "".
 
-        It is called once there is a run to start: a completed set needs no nodes any more.
+        It is called with a run in hand: a completed set needs no nodes any more.
         """
         self.out_of_time = self._too_late(group) or self.out_of_time
         if self.out_of_time or not used:
@@ -267,9 +267,8 @@ class SetJob(SetContext):
     def _too_late(self, group: Group) -> str:
         """Return why no run is started any more; "" if one can end before the job's time limit.
 
-        The length of a run is unknown until it has ended: only the shortest so far is certain to be
-        too long. A job always starts its first run: after a clock step or a stalled loop the only
-        known length may be far too long, and then no job would ever start another run.
+        Only the shortest run so far is certain to be too long. A job always starts its first run:
+        after a clock step the only known length may be far too long, and no job would start a run.
         """
         if not self.status.run:
             return ""
@@ -341,7 +340,7 @@ class SetJob(SetContext):
     def meet(self, group: int) -> Flow:
         """Wait for the first nodes of the other groups, for a limited time.
 
-        The nodes that start first define the experiment: later ones have to be like them.
+        The nodes of the first runs define the experiment: later nodes must be like them.
         """
         self._is_here(group)
         deadline = self.world.now() + self.settings.container_start_s / MEET_PART
@@ -354,7 +353,7 @@ class SetJob(SetContext):
     def others(self, group: int) -> dict[str, NodeReport]:
         """Return the reports of ready nodes in other groups.
 
-        For a group that is behind, only those of the groups that started first.
+        For a group in `behind`, only those of groups that started first.
         """
         ignored = self.behind | {group} if group in self.behind else {group}
         reports = {}
@@ -375,7 +374,7 @@ class SetJob(SetContext):
             group.record.note("ending", detail=dict(decision))
 
     def _notify(self, state: str, reason: str = "") -> None:
-        """Send the notifications that are due. A failure never stops a set."""
+        """Send due notifications. A failure never stops a set."""
         try:
             if (decision := self.notices.check(state, reason)) and self.groups:
                 self.groups[0].record.note("notify", detail=decision)

@@ -59,10 +59,10 @@ class Notices:
             self._before = self._counts()
         self._sent: list[str] = []
         self._running: dict[str, tuple[Program, float]] = {}
-        """Channel -> its process, and when that is killed (World.now)."""
+        """Channel -> its process, and the time to kill it (World.now)."""
 
     def check(self, state: str, reason: str = "") -> dict[str, Any] | None:
-        """Send what is due in a job of this `state`.
+        """Send the notifications due in a job of this `state`.
 
         Return the decision and its facts; None if nothing is due.
         """
@@ -147,7 +147,7 @@ class Notices:
 
 
 def _required(bundle: Path, settings: Settings, nexp: int, files: Files) -> int:
-    """Return how many runs a score needs; by a workload's own rules, all planned ones."""
+    """Return how many runs a score needs: by a workload's own rules all."""
     try:
         number = parse(files.read_bytes(bundle / "workload.json")).get("runs_required")
     except (OSError, ValueError, AttributeError):

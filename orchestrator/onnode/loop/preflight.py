@@ -164,7 +164,7 @@ class Preflight(JobContext):
         return group
 
     def _nodes(self) -> list[str]:
-        """Return the nodes to check; the other given ones are in `untried`."""
+        """Return the nodes to check; other given nodes are in `untried`."""
         settings = self.settings
         # One host is one node, whatever the system has.
         one_host = settings.engine != "none" or settings.nnodes == 1

@@ -1,4 +1,4 @@
-"""Image pulls of a group's nodes, limited to what the registry bears."""
+"""Image pulls of a group's nodes, a limited number at a time."""
 
 from __future__ import annotations
 

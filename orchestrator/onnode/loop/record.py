@@ -42,7 +42,7 @@ class GroupRecord:
         return node in self.cluster.silent or "left" in self.cluster.reports[node].messages
 
     def still_there(self, nodes: Iterable[str]) -> list[str]:
-        """Return those of `nodes` that are not gone."""
+        """Return those of `nodes` not gone."""
         return [node for node in nodes if not self.is_gone(node)]
 
     def has_failed(self, nodes: Iterable[str]) -> bool:

@@ -76,7 +76,7 @@ def job_nodes(kind: str, settings: Settings, world: World, environment: dict[str
 
 
 def allocation_or_host(environment: dict[str, str], count: int, world: World) -> Nodes:
-    """Return the nodes of the surrounding allocation; outside of one, `count` on this host."""
+    """Return the nodes of the surrounding allocation, or `count` nodes on this host."""
     if environment.get("SLURM_JOB_ID"):
         return SlurmNodes(environment, world)
     return _host_nodes(environment, count, world)
@@ -129,9 +129,8 @@ class SlurmNodes(Nodes):
     ) -> list[tuple[list[str], dict[str, str]]]:
         """Return the one srun that starts `argv` on each of `nodes`; a lost one ends no other.
 
-        With several nodes srun labels each line with its task (see Senders). A token repeated by
-        the node would not do: all nodes of a step share environment and input, so none can have a
-        secret.
+        With several nodes srun labels each line with its task (see Senders). Nodes cannot sign
+        their lines instead: a step's nodes share environment and input, so they have no secrets.
         """
         count = len(nodes)
         srun = ["srun", "--overlap", "--export=ALL", "--mpi=none", "--cpu-bind=none", "--quiet"]
@@ -257,9 +256,8 @@ Take = Callable[[str, bytes], object]
 def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
     """Return the node at the place of a line's label, and the line without the label.
 
-    Return "" and the whole line if it has no label. srun writes `TASK: ` before each line, starts
-    a new line if a node did not end its own, and pads the number with blanks. No process of a node
-    can change that.
+    Without a label return "" and the line. srun writes `TASK: ` before each line, padded with
+    blanks, also after an unfinished line of a node. No process of a node can change that.
     """
     label, colon, rest = line.partition(b": ")
     task = label.lstrip(b" ")
@@ -271,11 +269,10 @@ def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
 class Senders:
     """Passes on the lines of a step, each with the node that sent it.
 
-    `nodes` are sorted by name, as Slurm lists the nodes of a job. Tasks may have the order of
-    slurm.conf instead, so a task's place in `nodes` is only a guess. A task that names the node of
-    its place confirms it. If all tasks of some places name each other's nodes, their order differs,
-    and they are believed. A task that names a node confirmed elsewhere forges: its lines pass as
-    those of its own place, so that the receiver sees the difference.
+    `nodes` are sorted by name; tasks may have the order of slurm.conf instead. So a task's place in
+    `nodes` is a guess, confirmed when the task names that node. Tasks that name each other's nodes
+    are believed, too. A task that names a node confirmed elsewhere forges: its lines pass as those
+    of its own place, so that the receiver sees the difference.
     """
 
     def __init__(self, nodes: Sequence[str], take: Take) -> None:
@@ -287,7 +284,7 @@ class Senders:
         self._held: dict[str, list[bytes]] = {}
 
     def node_at(self, place: str) -> str:
-        """Return the node at a place, or the expected one until that is confirmed."""
+        """Return the node at a place, or the expected node until confirmed."""
         return self._confirmed.get(place, place)
 
     def receive_labelled(self, line: bytes) -> None:

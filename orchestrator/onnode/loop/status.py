@@ -18,11 +18,11 @@ class JobStatus:
         self.excluded: list[dict[str, Any]] = []
         """Nodes that the job stopped using."""
         self.edited: list[str] = []
-        """Files of the bundle that were edited on purpose."""
+        """Files of the bundle, edited on purpose."""
         self._problem = ""
 
     def update(self, state: str = "", reason: str = "") -> None:
-        """Set state and reason; "" keeps the previous one."""
+        """Set state and reason; "" keeps the previous."""
         self.state = state or self.state
         self.reason = reason or self.reason
 

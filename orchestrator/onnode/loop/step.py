@@ -93,7 +93,7 @@ class GroupStep:
             self.process.send(message)
 
     def closing(self) -> Flow:
-        """Let all nodes end, after a time by force; dead ones are not waited for."""
+        """Let all nodes end, after a time by force, without waiting for dead nodes."""
         process, world = self.process, self._job.world
         if process is None:
             return
@@ -201,7 +201,7 @@ class GroupStep:
         return True
 
     def _refuse(self, sender: str, node: str, line: bytes) -> None:
-        """Give up a node that sends a line about another one."""
+        """Give up a node that sends a line about another node."""
         self._record.note("forged", sender, _shown(line))
         self._give_up(sender, f"it sends lines in the name of node {node}")
 

@@ -1,4 +1,4 @@
-"""Storage that is full, read-only or unreachable for a while: the loop waits, and resumes."""
+"""Waiting for storage: full, read-only or unreachable for a while."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .context import SetContext
 
 RETRY_S = 5.0
 _PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
-"""Errors of storage that is full, over quota, read-only or not mounted now. Others stay."""
+"""Errors that may pass: full, over quota, read-only, not mounted."""
 
 
 def begin(job: SetContext, state: RunRecord) -> None:

@@ -43,7 +43,7 @@ class JobEnd:
 def ending(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
     """Return the state of an ending job and its reason. `signals`: their names, in order.
 
-    At its time limit or pre-empted, a job gets the signals of a cancelled one.
+    At its time limit or pre-empted, a job gets the same signals as if cancelled.
     """
     if list(signals) == [WARNING]:
         return TIME_LIMIT
@@ -63,7 +63,7 @@ def fits(left_s: float, needs_s: float) -> bool:
 
 @dataclass(frozen=True)
 class SetCounts:
-    """Progress of a set. `told`: the events already sent."""
+    """Progress of a set. `told`: events already sent."""
 
     state: str
     required: int

@@ -49,9 +49,8 @@ class Judgement:
 def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma: bool) -> Judgement:
     """Return the judgement on nodes, compared with each other.
 
-    `rdma`: a failure of the check `rdma` makes a node unfit. Without it that is a warning: a set
-    leaves the network to `agree`, which knows what the site allows. Only the check finds ports that
-    are all slower than the fabric.
+    `rdma`: a failure of the check `rdma` makes a node unfit. Otherwise it is a warning: a set
+    leaves the network to `agree`, which knows the site's rules.
     """
     rows = {node: dict(report.checks) for node, report in reports.items()}
     if settings.preflight_run == 1:
@@ -260,7 +259,7 @@ def agree_on_network(
 
 
 def _by_node(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return node -> all its texts as one."""
+    """Return node -> its joined texts."""
     grouped: dict[str, list[str]] = {}
     for node, text in texts:
         grouped.setdefault(node, []).append(text)

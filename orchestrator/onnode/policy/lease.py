@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..kernel.holder import Holder
 
 STALE_S = 90.0
-"""Age of a silent lease: an NFS client may show a time that is a minute old (acregmax)."""
+"""Age of a silent lease: an NFS client may show times up to a minute old (acregmax)."""
 
 ALIVE, GONE, WAIT, UNKNOWN = "alive", "gone", "wait", "unknown"
 

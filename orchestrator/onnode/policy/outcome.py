@@ -46,7 +46,7 @@ class AttemptFacts:
     lasted: Mapping[str, int] = field(default_factory=dict)
     """node -> milliseconds from its start to its end."""
     cause: str = ""
-    """Why it died, if that is known without the logs."""
+    """Why it died, if known without the logs."""
     remark: str = ""
     """A flaw of a run that ended well, such as sockets instead of RDMA."""
     ended: str = ""
@@ -165,7 +165,7 @@ def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
 
 
 def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:
-    """Return how the first node to end by itself died, if that was within QUICK_MS."""
+    """Return how the first node to end by itself died, if it died within QUICK_MS."""
     ended = [node for node in attempt.ranks if codes[node] not in (ENDED_BY_US, NOT_ENDED)]
     first = min(ended, key=lambda node: attempt.lasted.get(node, QUICK_MS), default="")
     if attempt.lasted.get(first, QUICK_MS) >= QUICK_MS:
@@ -183,7 +183,7 @@ def bad_nodes(
     broken: Mapping[str, str] = MappingProxyType({}),
     failed: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return a text about the nodes that are `broken`, `failed`, or did not exit with 0."""
+    """Return a text about `broken` and `failed` nodes, and those with exit codes but 0."""
     texts = []
     for rank, node in enumerate(ranks):
         if node in broken:

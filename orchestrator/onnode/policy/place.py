@@ -33,7 +33,7 @@ class ClusterState:
     blamed: dict[str, int] = field(default_factory=dict)
     """Node unused while others can take its rank, because a run died there -> order of blame."""
     freed: set[str] = field(default_factory=set)
-    """Nodes that cost a run an attempt that was not counted."""
+    """Nodes whose blame made an attempt not count."""
     silent: set[str] = field(default_factory=set)
     """In the present step: no longer answering, and not waited for."""
     slow: set[str] = field(default_factory=set)
@@ -86,7 +86,7 @@ def apply(cluster: ClusterState, event: Event) -> None:
 
 
 def _failure(cluster: ClusterState, event: Event) -> tuple[str, str] | None:
-    """Return kind and reason of the failure in a node's message, if it is one."""
+    """Return kind and reason of the failure that a node reports; None for other messages."""
     if event.word == "failed":
         return event.part(0), event.part(1) or event.part(0)
     if event.word == "gone":
@@ -172,10 +172,7 @@ def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[st
 
 
 def healthy(cluster: ClusterState) -> list[str]:
-    """Return the nodes that are neither excluded, lost nor blamed.
-
-    If these are too few, a group takes an unassigned one.
-    """
+    """Return the nodes neither excluded, lost nor blamed."""
     unfit = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys()
     return [node for node in cluster.allocated if node not in unfit]
 
@@ -214,8 +211,8 @@ def _why_excluded(cluster: ClusterState, node: str) -> str:
 def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
     """Give every rank one of `nodes` that has not failed; None if they are too few.
 
-    Nodes keep their rank, except blamed ones if others can take it. Vacant ranks go to healthy
-    nodes, then slow ones, then blamed ones by the age of the blame. `first`: no rank is kept.
+    Nodes keep their rank, except blamed nodes if others can take it. Vacant ranks go to healthy
+    nodes, then to slow, then to blamed, the oldest blame first. `first`: no rank is kept.
     """
     need = cluster.need
     old = [""] * need if first else (cluster.ranks + [""] * need)[:need]
@@ -232,7 +229,7 @@ def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) 
     if len(queue) < len(vacant):
         return None
     taken, waiting = queue[: len(vacant)], queue[len(vacant) :]
-    for rank in vacant:  # a node that is used again gets its old rank
+    for rank in vacant:  # a node used again gets its old rank
         if old[rank] in taken:
             ranks[rank] = old[rank]
     others = iter([node for node in taken if node not in ranks])
@@ -242,9 +239,8 @@ def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) 
 def in_order(cluster: ClusterState) -> list[str]:
     """Return the nodes in use as torchrun's c10d rendezvous numbers them.
 
-    That is by full host name, as text (n10 before n9). So rank 0, MASTER_ADDR and rank 0 of the
-    training are one node. Nodes that sent no host name count by their node name; the sort is
-    stable.
+    By full host name, as text (n10 before n9), or node name without one. So rank 0, MASTER_ADDR and
+    rank 0 of the training are the same node.
     """
 
     def name(node: str) -> str:
@@ -254,14 +250,14 @@ def in_order(cluster: ClusterState) -> list[str]:
 
 
 def waiting_now(cluster: ClusterState) -> list[str]:
-    """Return the waiting nodes that are not blamed."""
+    """Return the waiting nodes without blame."""
     return [node for node in cluster.waiting if node not in cluster.blamed]
 
 
 def is_free(cluster: ClusterState, node: str) -> bool:
     """Return whether the attempt that `node` cost does not count.
 
-    That is once per spare, while a fresh node can take its rank.
+    Once per spare, while a fresh node can take its rank.
     """
     unfit = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys() | {node}
     unfit |= set(cluster.ranks)

@@ -97,7 +97,7 @@ class Search:
 
     @property
     def live(self) -> list[str]:
-        """The nodes that are neither silent nor bad, in rank order."""
+        """The nodes neither silent nor bad, in rank order."""
         return [node for node in self.nodes if node not in self.silent and node not in self.bad]
 
     @property
@@ -162,7 +162,7 @@ class Search:
         self.wholes.append((len(live), whole))
 
     def _each_alone(self) -> Rounds:
-        """Measure every node's own GPUs and their links, slow ones twice."""
+        """Measure every node's own GPUs and their links, twice if slow."""
         suspects, level, first = self.live, 0, GroupResult()
         way = "rccl-tests" if all(self.able[node][1] for node in suspects) else "torch"
         for name in ("alone1", "alone2"):
@@ -217,7 +217,7 @@ class Search:
         yield from self._confirm(good, level)
 
     def _confirm(self, cleared: set[str], usual: int) -> Rounds:
-        """Pair each uncleared node with a cleared one; if that is slow, too, the node is bad."""
+        """Pair each uncleared node with a cleared node; if slow again, it is bad."""
         suspects = [node for node in self.live if node not in cleared]
         # Without a good pair slow nodes cannot be identified.
         while suspects and (good := [node for node in self.live if node in cleared]):
@@ -301,7 +301,7 @@ class Search:
         return DeepVerdict(rows, slow, summary, data)
 
     def _together_row(self, fail: str) -> Row:
-        """Return the row of the nodes that are neither silent nor bad."""
+        """Return the row of the nodes neither silent nor bad."""
         if not self.wholes:
             return "skip", self.skip or "not measured: no time or no nodes left", ""
         if not self.fit:
@@ -349,12 +349,12 @@ def matching(nodes: list[str], number: int) -> list[list[str]]:
 
 
 MARGIN = {"torch": 85, "rccl-tests": 85, "tcp": 50}
-"""Per cent of the others' bandwidth that is good; sockets share their hosts with other programs."""
+"""Good bandwidth, in per cent of the others'; sockets share their hosts with other programs."""
 Rate = TypeVar("Rate", int, float)
 
 
 def upper_quartile(rates: Iterable[Rate]) -> Rate:
-    """Return a rate of good ones, as long as more than a quarter are good; 0 without any."""
+    """Return a good rate, if more than a quarter of `rates` are good; 0 without any."""
     ordered = sorted(rates)
     return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
 
