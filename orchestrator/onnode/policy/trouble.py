@@ -85,7 +85,7 @@ def telling_line(tail: bytes) -> str:
 
 
 def _grade(text: str) -> int | None:
-    """Return how much a line says about a failure, 0 the most; None for nothing."""
+    """Return the grade of a line, 0 the best; None if it names no failure."""
     low = text.lower()
     raised = _RAISED.match(text) is not None
     if not raised and _PASSED_OVER.search(low, 0, 160) and "nccl warn" not in low:
@@ -95,7 +95,7 @@ def _grade(text: str) -> int | None:
 
 
 def way_of(error: str) -> str:
-    """Return a telling line without its numbers.
+    """Return a line without its numbers.
 
     Ports, addresses and ranks differ between attempts that died alike.
     """
@@ -103,7 +103,7 @@ def way_of(error: str) -> str:
 
 
 def in_one(nodes: Sequence[str], errors: Mapping[str, str]) -> str:
-    """Return the errors of nodes as one text, equal ones once."""
+    """Return the errors of nodes as a text, equal errors once."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         if errors.get(node):
