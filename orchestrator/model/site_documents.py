@@ -4,7 +4,7 @@ keys without a default."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,7 @@ from orchestrator.model.fields import (
     TimeLimit,
 )
 from orchestrator.model.part import DocumentPart
+from orchestrator.onnode.policy.reports import CHECKS
 
 
 class SiteNetwork(DocumentPart):
@@ -139,25 +140,10 @@ class SiteTuning(DocumentPart):
     """Start on nodes with differences that can change time or convergence."""
 
 
-NodeCheck = Literal[
-    "engine",
-    "image",
-    "gpu_count",
-    "gpu_model",
-    "gpu_memory",
-    "gpu_processes",
-    "gpu_errors",
-    "gpu_links",
-    "rdma",
-    "data",
-    "log_dir",
-    "free_space",
-    "clock",
-    "limits",
-    "leftovers",
-    "versions",
-    "deep",
-]
+if TYPE_CHECKING:
+    NodeCheck = str
+else:
+    NodeCheck = Literal[CHECKS]
 """The checks of every node before a set uses it, in the order of the tables (docs/preflight.md)."""
 
 
