@@ -20,7 +20,7 @@ from policy_parts import settings  # noqa: E402
 from test_policy_judge import many_reports  # noqa: E402
 from test_policy_search import nodes, search  # noqa: E402
 
-from orchestrator.causes.first import symptoms  # noqa: E402
+from orchestrator.causes.reading import symptoms  # noqa: E402
 from orchestrator.onnode.agent.listening import RunOutput  # noqa: E402
 from orchestrator.onnode.kernel.mllog_tail import StopFinder  # noqa: E402
 from orchestrator.onnode.policy.judge import agree_on_facts, agree_on_network, judge_checks  # noqa: E402

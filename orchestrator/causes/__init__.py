@@ -1,2 +1,1 @@
-"""Causes of failures, as tables of what programs print, and the first cause in the logs of
-several nodes."""
+"""Causes of failures: their signs, and the first cause in the logs of several nodes."""

@@ -1,30 +1,31 @@
-"""A cause of a failure: a row of the tables in tables.py and, for Slurm's words, in
-evidence/waits.py."""
+"""A cause: a row of causes.json, or of the tables for Slurm's texts (evidence/waits.py)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MACHINE, PROGRAM, END, SYMPTOM, MENTION, ECHO = range(6)
-"""Grades, the deepest first. END: a process ended by itself, without a known reason (an unknown
-exception, a crash, a kill). SYMPTOM: a failure that another process may have caused (a time-out,
-a silent peer). MENTION: a remark in passing, as shells print of a missing file. ECHO: a
-consequence of another process's end."""
+"""Grades, the deepest first.
+
+END: a process failed, but nothing more exact is known (an exception, a crash, a kill).
+SYMPTOM: another process may be the cause (a time-out, a peer that does not answer).
+MENTION: words in passing, such as a shell's about a missing file.
+ECHO: a consequence of the end of another process.
+"""
+GRADES = ("machine", "program", "end", "symptom", "mention", "echo")
+"""The grades as causes.json names them."""
 
 RESUME = "orchestrator resume {set}"
 LEAVE_OUT = "orchestrator resume {set} --exclude {node}"
-PREFLIGHT = "orchestrator preflight --nodes {node}"
-LOGS = "orchestrator logs {set} --run {run} --attempt {attempt} --node {node}"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why something ended or waits. `next`: a command with {set}, {node}, {run}, {attempt} and
-    {job} in it.
+    """A cause with its signs. `next` is a command with {set}, {node}, {run}, {attempt} and {job}.
 
-    `told_by`: its signs in lower case, ` | ` between them. `*` is anything on the same line, `^`
-    the start of the line. `~` marks a loose sign: it counts after all others, and as a MENTION
-    unless the line calls itself an error.
+    `told_by` has the signs in small letters, separated by ` | `. `*` is anything on the same line
+    and `^` the start of the line. `~` before a sign marks words that are used for other things,
+    too: they count after all other signs, and only as a MENTION unless the line is an error.
     """
 
     name: str

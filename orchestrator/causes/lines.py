@@ -1,8 +1,7 @@
-"""The meaning of one line of a log: the cause with a matching sign, and its grade. The only reader
-of such lines.
+"""The cause that one line of a log has a sign of. The only place that compares lines with signs.
 
-Exact signs come first, then the loose ones (cause.py), in the order of the tables. Then follow
-echoes of another process's end, and exceptions in general.
+First come the signs that mean nothing else, then the loose ones (cause.py), in the order of
+causes.json; then the generic causes, the signs of a mere echo, and at last any exception.
 """
 
 from __future__ import annotations
@@ -10,42 +9,69 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from orchestrator.causes.cause import ECHO, END, MENTION, Cause
-from orchestrator.causes.symptoms import COUNTS, ECHOES, PASSED_OVER
-from orchestrator.causes.tables import CAUSES
+from orchestrator.causes.prefixes import without_prefixes
+from orchestrator.causes.tables import (
+    ADVICE,
+    CAUSES,
+    COUNTS,
+    ECHOES,
+    GENERIC,
+    NOT_BY,
+    PASSED_OVER,
+    WRAPPERS,
+)
 
 MOST_LINE = 4096
-_NEAR_BEGIN = 160
+_NEAR_START = 160
 _GRAM = 4
 _DIGITS = b"0123456789"
 _LABEL = re.compile(r"^(?:\s*\[?(?:rank ?)?\d+\]?:\s?)*\s*")
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failure|Exit)(?::\s|:?$)")
-_WORDS = re.compile(
-    r"what\(\):|Fatal Python error|HSA_STATUS_ERROR|(?:HIP|CUDA|hip|NCCL|RCCL) error|(?i:^(?:error|fatal|failed)[:\s])"
+_EXCEPTION = re.compile(
+    r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failure|Exit|OutOfResources)(?::\s|:?$)"
+)
+_FAILURE = re.compile(
+    r"what\(\):|Fatal Python error|HSA_STATUS_ERROR|(?:HIP|CUDA|hip|NCCL|RCCL) error"
+    r"|(?i:^(?:error|fatal|failed)[:\s])|(?i: warn error)"
 )
 _FAILS = re.compile(r"error|fatal|fail|exception|critical|assert|abort|panic|what\(\)")
-_PASSED = re.compile(PASSED_OVER)
-_LIKE_AN_EXCEPTION = re.compile(rb"error|exception|interrupt|failure|exit|fatal|failed|what\(\)")
+_MAY_FAIL = re.compile(rb"error|exception|interrupt|failure|exit|fatal|failed|what\(\)|outofres")
 _STEP = re.compile(
     rb"\biteration\s+/|\bit/s\b|s/it\b|\bstep[ :=_]+/?[\s,|]|\blm loss\b|\bthroughput\b|tokens/s"
 )
 
-_Sign = tuple[Cause, bool, bool, list[str], list[bytes]]
+
+@dataclass(frozen=True)
+class _Sign:
+    """A sign of a cause; `pieces` are the texts between its `*`."""
+
+    cause: Cause
+    is_loose: bool
+    at_start: bool
+    pieces: tuple[str, ...]
+    shapes: tuple[bytes, ...]
+    """The pieces without digits."""
+
+    def is_in(self, text: str) -> bool:
+        """Return whether the pieces occur in `text`, in order, and the right speaker says them."""
+        end = 0
+        for piece in self.pieces:
+            start = text.find(piece, end)
+            if start < 0 or (self.at_start and end == 0 and start):
+                return False
+            end = start + len(piece)
+        not_by = NOT_BY.get(self.cause.name)
+        return not_by is None or not not_by.search(text)
 
 
 def _sign(cause: Cause, text: str) -> _Sign:
-    """Return (cause, is it loose, is it at the start of a line, its pieces between `*`, the same
-    without digits)."""
-    pieces = [piece for piece in text.lstrip("~^").split("*") if piece]
-    return (
-        cause,
-        text.startswith("~"),
-        text.lstrip("~").startswith("^"),
-        pieces,
-        [piece.encode().translate(None, _DIGITS) for piece in pieces],
-    )
+    pieces = tuple(piece for piece in text.lstrip("~^").split("*") if piece)
+    shapes = tuple(piece.encode().translate(None, _DIGITS) for piece in pieces)
+    at_start = text.lstrip("~").startswith("^")
+    return _Sign(cause, text.startswith("~"), at_start, pieces, shapes)
 
 
 _ECHO = Cause("", ECHO, "", "", "", " | ".join(ECHOES))
@@ -53,105 +79,96 @@ _ECHO = Cause("", ECHO, "", "", "", " | ".join(ECHOES))
 
 @lru_cache(maxsize=16)
 def _signs(causes: tuple[Cause, ...]) -> list[_Sign]:
-    """Return the signs of `causes` in their order of precedence."""
-    return sorted(
-        (_sign(cause, text) for cause in causes for text in cause.signs if text),
-        key=lambda sign: sign[1],
-    )
+    """Return the signs of `causes` in the order in which they are compared."""
+    signs = [_sign(cause, text) for cause in causes for text in cause.signs if text]
+    return sorted(signs, key=lambda sign: (sign.cause.name in GENERIC, sign.is_loose))
 
 
 _SIGNS = [*_signs(CAUSES), *_signs((_ECHO,))]
 
 
-def _has(text: str, begins: bool, pieces: list[str]) -> bool:
-    """Return whether `text` contains the pieces of a sign, in order."""
-    at = 0
-    for piece in pieces:
-        found = text.find(piece, at)
-        if found < 0 or (begins and at == 0 and found):
-            return False
-        at = found + len(piece)
-    return True
-
-
 def shape_of(raw: bytes) -> bytes:
-    """Return a line without its digits: lines are many, their shapes are few."""
+    """Return a line in small letters without its digits: many lines have few shapes."""
     return raw[:MOST_LINE].lower().translate(None, _DIGITS)
 
 
 @lru_cache(maxsize=1)
 def _index() -> tuple[dict[bytes, list[int]], list[int]]:
-    """Return the possible signs of a line by its letter groups (the rarest group of each sign), and
-    the signs shorter than a group.
+    """Return the signs by the rarest four letters of each, and the signs that are shorter.
 
-    So a line costs its length, not the number of signs: there are more than a thousand.
+    So the time for a line grows with its length, not with the number of signs (two thousand).
     """
     grams = [
-        {key[at : at + _GRAM] for key in sign[4] for at in range(len(key) - _GRAM + 1)}
+        {key[start : start + _GRAM] for key in sign.shapes for start in range(len(key) - _GRAM + 1)}
         for sign in _SIGNS
     ]
-    often = Counter(gram for found in grams for gram in found)
+    often = Counter(gram for of_sign in grams for gram in of_sign)
     index: dict[bytes, list[int]] = {}
-    for at, found in enumerate(grams):
-        if found:
-            index.setdefault(min(found, key=lambda gram: (often[gram], gram)), []).append(at)
-    return index, [at for at, found in enumerate(grams) if not found]
+    for number, of_sign in enumerate(grams):
+        if of_sign:
+            rarest = min(of_sign, key=lambda gram: (often[gram], gram))
+            index.setdefault(rarest, []).append(number)
+    return index, [number for number, of_sign in enumerate(grams) if not of_sign]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What may be in lines of one shape."""
+
+    may_fail: bool
+    """Whether a line of it may be a sign of a failure, or an exception."""
+    signs: tuple[int, ...]
+    is_step: bool
+    """Whether it is about a step of training."""
 
 
 @lru_cache(maxsize=4096)
-def may_say(shape: bytes) -> tuple[bool, tuple[int, ...], bool, bool]:
-    """Return for a line of that shape: can it name a failure, its possible signs, is it about a
-    training step, is it a stack frame."""
+def read_shape(shape: bytes) -> Shape:
     index, short = _index()
     likely = {
-        at
-        for begin in range(len(shape) - _GRAM + 1)
-        for at in index.get(shape[begin : begin + _GRAM], ())
+        number
+        for start in range(len(shape) - _GRAM + 1)
+        for number in index.get(shape[start : start + _GRAM], ())
     }
     signs = tuple(
-        at for at in sorted(likely.union(short)) if all(key in shape for key in _SIGNS[at][4])
+        number
+        for number in sorted(likely.union(short))
+        if all(key in shape for key in _SIGNS[number].shapes)
     )
-    return (
-        bool(signs or _LIKE_AN_EXCEPTION.search(shape)),
-        signs,
-        bool(_STEP.search(shape)),
-        b'file "' in shape,
-    )
+    return Shape(bool(signs or _MAY_FAIL.search(shape)), signs, bool(_STEP.search(shape)))
 
 
-def without_label(text: str) -> str:
-    """Return a line without the labels of torchrun and srun: `[rank3]:`, ` 3: `."""
-    return _LABEL.sub("", text).strip()
+def is_exception(text: str) -> bool:
+    """Return whether a line without prefixes is the last line of a traceback."""
+    return _EXCEPTION.match(text) is not None
 
 
 def judge(text: str, signs: Sequence[int] | None = None) -> tuple[str, int] | None:
-    """Return (name of the cause, grade) of a line, "" for an unknown exception and for an echo;
-    None for other lines.
+    """Return (name of the cause, grade) of a line; None for a line about no failure.
 
-    `signs`: its possible signs (`may_say`), if known.
+    The name is "" for an exception without a known cause, and for an echo. `signs`: those that
+    the line may have (`read_shape`), if they are known.
     """
-    text = without_label(text)
-    low = text.lower()
-    raised = _EXCEPTION.match(text)
-    if (
-        not raised
-        and _PASSED.search(low, 0, _NEAR_BEGIN)
-        and not any(word in low for word in COUNTS)
-    ):
+    bare = without_prefixes(text).strip()
+    start = bare.lower()
+    low = _LABEL.sub("", text).strip().lower()
+    raised = is_exception(bare)
+    if ADVICE.match(start):
         return None
-    for cause, loose, begins, pieces, _ in (
-        _SIGNS if signs is None else (_SIGNS[at] for at in signs)
-    ):
-        if _has(low, begins, pieces):
-            return cause.name, MENTION if loose and cause.grade < MENTION and not _FAILS.search(
-                low
-            ) else cause.grade
-    return ("", END) if raised or _WORDS.search(text) else None
+    if WRAPPERS.match(start):
+        return "", ECHO
+    counts = raised or any(word in low for word in COUNTS)
+    if not counts and PASSED_OVER.search(low, 0, _NEAR_START):
+        return None
+    for sign in _SIGNS if signs is None else (_SIGNS[number] for number in signs):
+        if sign.is_in(start if sign.at_start else low):
+            grade = sign.cause.grade
+            in_passing = sign.is_loose and grade < MENTION and not _FAILS.search(low)
+            return sign.cause.name, MENTION if in_passing else grade
+    return ("", END) if raised or _FAILURE.search(bare) else None
 
 
 def cause_in(text: str, causes: tuple[Cause, ...] = CAUSES) -> Cause | None:
-    """Return the first cause with a sign in a text about a failure or a wait."""
+    """Return the first cause with a sign in a text that is known to give a reason."""
     low = text.lower()
-    return next(
-        (cause for cause, _, begins, pieces, _ in _signs(causes) if _has(low, begins, pieces)), None
-    )
+    return next((sign.cause for sign in _signs(causes) if sign.is_in(low)), None)

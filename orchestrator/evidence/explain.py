@@ -1,7 +1,7 @@
 """Why a set is pending, slow, paused, hung or failed: one sentence, its evidence, the next command.
 docs/explain.md
 
-The rules are data: causes/tables.py for the output of programs, waits.py for Slurm and the loop.
+The rules are data: causes/causes.json for the output of programs, waits.py for Slurm and the loop.
 Only the two ends of each log are read.
 """
 
@@ -17,13 +17,12 @@ from typing import Any
 from orchestrator.causes.cause import MACHINE, PROGRAM, RESUME, Cause
 from orchestrator.causes.first import (
     Ended,
-    Symptom,
     first_cause,
     known,
     sentence,
-    symptoms,
 )
 from orchestrator.causes.lines import cause_in
+from orchestrator.causes.reading import Symptom, symptoms
 from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.nodes import read_history, suspicions

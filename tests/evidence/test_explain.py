@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.causes.cause import END, PROGRAM
-from orchestrator.causes.first import Ended, cause_of, first_cause, symptoms
+from orchestrator.causes.first import Ended, cause_of, first_cause
+from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import CAUSES
 from orchestrator.evidence.explain import UNKNOWN, explain
 from orchestrator.evidence.picture import picture
@@ -185,7 +186,7 @@ def test_who_waited_is_not_the_cause_but_who_was_gone() -> None:
     [
         ({"n0": (143, 62), "n1": (137, 60)}, "killed"),
         ({"n0": (1, 62), "n1": (139, 60)}, "crash"),
-        ({"n0": (1, 60), "n1": (137, 95)}, ""),
+        ({"n0": (1, 60), "n1": (137, 95)}, "peer_lost"),
     ],
 )
 def test_the_exit_code_speaks_for_the_node_that_ended_first_without_a_word(
@@ -202,7 +203,7 @@ def test_the_exit_code_speaks_for_the_node_that_ended_first_without_a_word(
 def test_the_source_that_a_traceback_quotes_says_nothing() -> None:
     frame = b'[rank0]:   File "/x/train.py", line 3, in <module>\n[rank0]:     raise OSError("No space left on device")\n'
     assert causes_of(frame) == []
-    assert causes_of(frame + b"[rank0]: KeyError: 'a'\n") == [""]
+    assert causes_of(frame + b"[rank0]: KeyError: 'a'\n") == ["input_refused"]
 
 
 def test_no_sign_says_anything_of_lines_that_good_runs_print() -> None:
