@@ -44,13 +44,9 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from orchestrator.lazy import public_name
 
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    return public_name(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

@@ -236,6 +236,7 @@ def test_a_part_imports_only_what_it_may(part: str) -> None:
             "resources",
             "jinja",
             "lock",
+            "lazy",
             "__version__",
         },
     )

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown
 
@@ -30,6 +31,7 @@ SCHEDULER_PREFIXES = (
     "PMI_",
     "PMIX_",
 )
+E = TypeVar("E", bound=SchedulerError)
 
 
 @dataclass(frozen=True)
@@ -122,19 +124,16 @@ def ask(
 
 def refused(answer: Answer, what: str, *, hint: str = "") -> SchedulerError:
     """Return the error for a command that failed."""
-    return SchedulerError(
-        f"{what}: {answer.words}",
-        argv=answer.argv,
-        returncode=answer.returncode,
-        stdout=answer.stdout,
-        stderr=answer.stderr,
-        hint=hint,
-    )
+    return _failure(SchedulerError, answer, what, hint)
 
 
 def unknown(answer: Answer, what: str, *, hint: str = "ask again later") -> SchedulerUnknown:
     """Return the error for an inconclusive answer."""
-    return SchedulerUnknown(
+    return _failure(SchedulerUnknown, answer, what, hint)
+
+
+def _failure(kind: type[E], answer: Answer, what: str, hint: str) -> E:
+    return kind(
         f"{what}: {answer.words}",
         argv=answer.argv,
         returncode=answer.returncode,

@@ -342,12 +342,12 @@ DEFECTS = [
             Edit(
                 OPENING,
                 (
-                    "    if record is None and declared is None:\n"
-                    '        if records.numbered(layout.runs, "", files=files, strict=True) or said:\n'
-                    '            words = f"{layout.set_file} is gone, and the set has runs"\n'
-                    '            raise FolderError(f"{words}; put it back, or start a new set")\n'
+                    "        if record is None and declared is None:\n"
+                    '            if records.numbered(layout.runs, "", files=files, strict=True) or entries:\n'
+                    '                words = f"{layout.set_file} is gone, and the set has runs"\n'
+                    '                raise FolderError(f"{words}; put it back, or start a new set")\n'
                 ),
-                "    if record is None:\n",
+                "        if record is None:\n",
             ),
             Edit(
                 OPENING,
@@ -375,9 +375,9 @@ DEFECTS = [
             Edit(
                 OPENING,
                 (
-                    "    elif declared is not None and not isinstance(record, SetRecord):\n"
-                    "        record = declared\n"
-                    "        records.write(record, layout.set_file, files=files)\n"
+                    "        elif declared is not None and not isinstance(record, SetRecord):\n"
+                    "            record = declared\n"
+                    "            records.write(record, layout.set_file, files=files)\n"
                 ),
                 "",
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..kernel import records
@@ -45,7 +46,7 @@ def open_folder(
     root = _root(settings, environment, world)
     try:
         layout = _make_folders(root, settings.shared_group, world)
-        return _open(bundle, settings, job, environment, layout, world)
+        return _Opener(bundle, settings, job, environment, world).open(layout)
     except HeldError as held:
         raise FolderError(f"{held}; try again") from held
     except LookupError as error:
@@ -78,71 +79,75 @@ def _make_folders(root: Path, group: str, world: World) -> Layout:
     return Layout(Path(files.real_path(root)))
 
 
-def _open(
-    bundle: Path,
-    settings: Settings,
-    job: TakingJob,
-    environment: Mapping[str, str],
-    layout: Layout,
-    world: World,
-) -> Folder:
-    """Raises FolderError, HeldError, LookupError, OSError."""
-    files = world.files
-    said = ledger.read(layout.root, files)[0]
-    declared = ledger.declared(said)
-    record = records.read(SetRecord, layout.set_file, files, strict=True)
-    if record is None and declared is None:
-        if records.numbered(layout.runs, "", files=files, strict=True) or said:
-            words = f"{layout.set_file} is gone, and the set has runs"
-            raise FolderError(f"{words}; put it back, or start a new set")
-        record = _describe(bundle, settings, job, environment, layout, world)
-        records.write(record, layout.set_file, files=files)
-    elif declared is not None and not isinstance(record, SetRecord):
-        record = declared
-        records.write(record, layout.set_file, files=files)
-    if not isinstance(record, SetRecord):
-        raise FolderError(f"{record or layout.set_file}; it is damaged")
-    _check(record, declared, layout.set_file)
-    if not files.is_folder(layout.bundle):
-        _copy(bundle, layout, settings.shared_group, world)
-    if declared is None:
-        _declare(record, job, layout, world)
-    return Folder(layout, record, job.job_id, world)
+@dataclass(frozen=True)
+class _Opener:
+    """The job that opens a set, and its surroundings."""
 
+    bundle: Path
+    settings: Settings
+    job: TakingJob
+    environment: Mapping[str, str]
+    world: World
 
-def _describe(
-    bundle: Path,
-    settings: Settings,
-    job: TakingJob,
-    environment: Mapping[str, str],
-    layout: Layout,
-    world: World,
-) -> SetRecord:
-    """Return the record of a set made by this job. Raises FolderError for a bad ROOT_SEED."""
-    given = environment.get("ROOT_SEED", "")
-    seed, largest = number(given, 10) if given else 0, largest_root(settings.nexp)
-    if given and (seed is None or not 1 <= seed <= largest):
-        limit = f"a number from 1 to {largest}: seeds of {settings.nexp} runs stay below 2^31"
-        raise FolderError(f"ROOT_SEED={given} must be {limit}")
-    try:
-        sha = hashlib.sha256(world.files.read_bytes(bundle / bundle_files.MANIFEST)).hexdigest()
-    except OSError:
-        sha = ""
-    return new_set(
-        layout.root.name,
-        settings.nexp,
-        root_seed=seed or 0,
-        world=world,
-        created_by="job",
-        scheduler=job.name,
-        nodes=settings.nnodes,
-        image=settings.cont,
-        bundle_sha256=sha,
-        target=float(settings.target) if settings.target else None,
-        target_is_upper_bound=settings.target_is_upper_bound == "true",
-        pass_env=list(settings.pass_env),
-        **{name: getattr(settings, name) for name in _SAME},
-    )
+    def open(self, layout: Layout) -> Folder:
+        """Return the folder. Raises FolderError, HeldError, LookupError, OSError."""
+        files = self.world.files
+        entries = ledger.read(layout.root, files)[0]
+        declared = ledger.declared(entries)
+        record = records.read(SetRecord, layout.set_file, files, strict=True)
+        if record is None and declared is None:
+            if records.numbered(layout.runs, "", files=files, strict=True) or entries:
+                words = f"{layout.set_file} is gone, and the set has runs"
+                raise FolderError(f"{words}; put it back, or start a new set")
+            record = self._describe(layout)
+            records.write(record, layout.set_file, files=files)
+        elif declared is not None and not isinstance(record, SetRecord):
+            record = declared
+            records.write(record, layout.set_file, files=files)
+        if not isinstance(record, SetRecord):
+            raise FolderError(f"{record or layout.set_file}; it is damaged")
+        _check(record, declared, layout.set_file)
+        if not files.is_folder(layout.bundle):
+            _copy(self.bundle, layout, self.settings.shared_group, self.world)
+        if declared is None:
+            _declare(record, self.job, layout, self.world)
+        return Folder(layout, record, self.job.job_id, self.world)
+
+    def _describe(self, layout: Layout) -> SetRecord:
+        """Return the record of a set made by this job. Raises FolderError for a bad ROOT_SEED."""
+        settings = self.settings
+        return new_set(
+            layout.root.name,
+            settings.nexp,
+            root_seed=self._root_seed(),
+            world=self.world,
+            created_by="job",
+            scheduler=self.job.name,
+            nodes=settings.nnodes,
+            image=settings.cont,
+            bundle_sha256=self._bundle_sha256(),
+            target=float(settings.target) if settings.target else None,
+            target_is_upper_bound=settings.target_is_upper_bound == "true",
+            pass_env=list(settings.pass_env),
+            **{name: getattr(settings, name) for name in _SAME},
+        )
+
+    def _root_seed(self) -> int:
+        """Return ROOT_SEED of the environment, 0 to draw one. Raises FolderError."""
+        given = self.environment.get("ROOT_SEED", "")
+        nexp = self.settings.nexp
+        seed, largest = number(given, 10) if given else 0, largest_root(nexp)
+        if given and (seed is None or not 1 <= seed <= largest):
+            limit = f"a number from 1 to {largest}: seeds of {nexp} runs stay below 2^31"
+            raise FolderError(f"ROOT_SEED={given} must be {limit}")
+        return seed or 0
+
+    def _bundle_sha256(self) -> str:
+        manifest = self.bundle / bundle_files.MANIFEST
+        try:
+            return hashlib.sha256(self.world.files.read_bytes(manifest)).hexdigest()
+        except OSError:
+            return ""
 
 
 def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
