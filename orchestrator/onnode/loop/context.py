@@ -29,10 +29,10 @@ ANSWERS = 3
 
 
 class ActiveGroup(Protocol):
-    """A group of nodes in the job's record. `at`: its last run and attempt."""
+    """A group of nodes in the job's record. `last`: its last run and attempt."""
 
     number: int
-    at: tuple[int, int]
+    last: tuple[int, int]
 
     @property
     def cluster(self) -> ClusterState: ...
@@ -83,8 +83,8 @@ class JobContext:
         """Return whether the job is ending. To be called before nodes are blamed."""
         return bool(self.ending)
 
-    def exclude(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
-        """Record that a node is not used any more. `at`: run and attempt, 0 before the first."""
+    def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
+        """Record that a node is not used any more. `last`: its last run and attempt, 0 before the first."""
 
     def others(self, group: int) -> dict[str, NodeReport]:
         """Return the reports of ready nodes in other groups."""
@@ -201,10 +201,10 @@ class SetContext(JobContext):
         if self.status.warn(text):
             self.log(f"WARNING: {text}")
 
-    def exclude(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
-        """Record that a node is not used any more. `at`: run and attempt, 0 before the first."""
+    def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
+        """Record that a node is not used any more. `last`: its last run and attempt, 0 before the first."""
         self.log(f"node {node} is set aside: {reason}")
-        entry = {"node": node, "kind": kind, "reason": reason, "run": at[0], "attempt": at[1]}
+        entry = {"node": node, "kind": kind, "reason": reason, "run": last[0], "attempt": last[1]}
         self.status.excluded.append({**entry, "time_ms": self.world.wall_ms()})
 
     # ---- the end of the job ----
@@ -263,5 +263,5 @@ class SetContext(JobContext):
 
 
 def _group_entry(group: ActiveGroup) -> dict[str, Any]:
-    run, attempt = group.at if group.is_at_work else (0, 0)
+    run, attempt = group.last if group.is_at_work else (0, 0)
     return {"nodes": group.cluster.workers, "run": run, "attempt": attempt}

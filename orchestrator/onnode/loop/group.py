@@ -38,7 +38,7 @@ class Group:
         self.step = GroupStep(job, self.record, allocated)
         self.checks = GroupChecks(job, self.record, self.name)
         self.pulls = Pulls(job, self.record, self.step, number)
-        self.at = 0, 0
+        self.last = 0, 0
         """The last run and attempt."""
         self.problem = ""
         """Why the nodes could not be made ready."""
@@ -62,7 +62,7 @@ class Group:
 
     def start_attempt(self, run: int, attempt: int) -> None:
         """Set the attempt that starts."""
-        self.at = run, attempt
+        self.last = run, attempt
 
     # ---- making nodes ready ----
 
@@ -378,19 +378,19 @@ class Group:
         for node, (kind, reason) in list(self.cluster.failed.items()):
             if node not in self.cluster.excluded:
                 self._note_with_attempt("aside", node, kind, reason)
-                self.job.exclude(node, kind, reason, self.at)
+                self.job.exclude(node, kind, reason, self.last)
                 self.checks.take_failure(node, kind, reason)
         self.job.write()
 
     def _note_with_attempt(self, word: str, node: str, kind: str, reason: str) -> None:
-        self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.at))))
+        self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.last))))
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
         """Blame a node for an attempt; return whether that attempt does not count."""
         if not self.job.has_spares:
             return False
         if node not in self.cluster.blamed:
-            self.job.exclude(node, kind, reason, self.at)
+            self.job.exclude(node, kind, reason, self.last)
         self._note_with_attempt("blamed", node, kind, reason)
         self._reinforce()
         if not place.is_free(self.cluster, node):

@@ -58,7 +58,7 @@ class HangWatch:
             return ""
         detail = {node: list(pulse) for node, pulse in pulses.items()}
         group.record.note("hung", detail={"pulses": detail, "reason": reason})
-        run, attempt = group.at
+        run, attempt = group.last
         group.job.log(f"run {run} attempt {attempt} {reason}; asking the nodes what they do")
         yield from self._gather(left)
         layout = group.job.layout

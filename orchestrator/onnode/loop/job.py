@@ -296,7 +296,7 @@ class SetJob(SetContext):
 
         Return why the group stops, or "".
         """
-        self.log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
+        self.log(f"run {run} attempt {group.last[1]} failed: {outcome.reason}")
         self.reactor.wake()  # the next attempt may be for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
         # If a fresh node takes the rank of a bad one, the attempt does not count.

@@ -147,9 +147,9 @@ class Search:
         if self.fit < max(1, self._floor()) and len(live) > 3:
             # No node is slow, but together they are: is it the link between the halves?
             half = len(live) // 2
-            one, other = yield self._round("halves", [live[:half], live[half:]])
+            first, second = yield self._round("halves", [live[:half], live[half:]])
             self.halves = (
-                f"the halves alone reach {gbps(one.good_mbps)} and {gbps(other.good_mbps)} GB/s"
+                f"the halves alone reach {gbps(first.good_mbps)} and {gbps(second.good_mbps)} GB/s"
             )
 
     def _round(self, name: str, groups: list[list[str]], way: str = "") -> Round:
@@ -190,27 +190,27 @@ class Search:
     ) -> Generator[Round, list[GroupResult], list[int]]:
         """Measure pairs; return their bandwidths in MB/s, 0 for failures."""
         results = yield self._round(name, pairs)
-        for pair, one in zip(pairs, results):
+        for pair, result in zip(pairs, results):
             for node in pair:
-                self.best[node] = max(one.good_mbps, self.best.get(node, 0))
-                if one.why:
-                    self.failure[node] = one.why
-        return [one.good_mbps for one in results]
+                self.best[node] = max(result.good_mbps, self.best.get(node, 0))
+                if result.why:
+                    self.failure[node] = result.why
+        return [result.good_mbps for result in results]
 
     def _pairs(self) -> Rounds:
         """Measure disjoint pairs; fast ones clear both nodes. Up to a third may be slow."""
-        found: list[tuple[int, list[str]]] = []
+        measured: list[tuple[int, list[str]]] = []
         count = len(self.live)
         for number in range(2 if count > 6 else count - 1 + count % 2):
             pairs = matching(self.live, number)
             if not pairs:
                 break
             rates = yield from self._meet(f"pairs{number + 1}", pairs)
-            found += zip(rates, pairs)
+            measured += zip(rates, pairs)
         level = upper_quartile(self.best.values())
         good = {
             node
-            for rate, pair in found
+            for rate, pair in measured
             if rate and not too_slow(rate, level, self.way)
             for node in pair
         }
@@ -221,7 +221,7 @@ class Search:
         suspects = [node for node in self.live if node not in cleared]
         # Without a good pair slow nodes cannot be identified.
         while suspects and (good := [node for node in self.live if node in cleared]):
-            meetings = [[one, suspect] for one, suspect in zip(good, suspects)]
+            meetings = [[node, suspect] for node, suspect in zip(good, suspects)]
             suspects = suspects[len(meetings) :]
             # A good pair at the same time, so that a slow moment blames no node.
             reference = good[len(meetings) : len(meetings) + 2]

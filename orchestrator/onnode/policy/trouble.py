@@ -90,8 +90,8 @@ def _grade(text: str) -> int | None:
     raised = _RAISED.match(text) is not None
     if not raised and _PASSED_OVER.search(low, 0, 160) and "nccl warn" not in low:
         return None
-    found = next((grade for pattern, grade in _GRADES if pattern.search(low)), None)
-    return 0 if raised and found in (None, 2) else found
+    graded = next((grade for pattern, grade in _GRADES if pattern.search(low)), None)
+    return 0 if raised and graded in (None, 2) else graded
 
 
 def way_of(error: str) -> str:

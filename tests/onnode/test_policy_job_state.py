@@ -1,4 +1,4 @@
-"""Why a job ends: from its signals and Slurm's account of it."""
+"""Decisions about a job: why it ends, and which notifications are due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from orchestrator.onnode.policy.job_state import (
     PREEMPTED,
     TIME_LIMIT,
     JobEnd,
+    SetCounts,
+    due,
     ending,
+    has_score,
 )
 
 SHOWN = (
@@ -59,3 +62,34 @@ def test_without_an_answer_signals_decide() -> None:
     assert ending(["SIGTERM"], JobEnd()) == CANCELLED
     assert ending(["SIGUSR1", "SIGTERM"], JobEnd()) == CANCELLED
     assert ending(["SIGUSR1"], job_end(f"PreemptTime={PREEMPT_TIME}")) == TIME_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("converged", "missed", "enough"),
+    [(10, 0, True), (9, 1, True), (8, 2, False), (9, 0, False), (12, 3, True), (0, 10, False)],
+)
+def test_a_score_can_do_without_one_run(converged: int, missed: int, enough: bool) -> None:
+    assert has_score(10, converged, missed) is enough
+
+
+@pytest.mark.parametrize(
+    ("state", "converged", "before", "told", "events"),
+    [
+        ("running", 9, (0, 0), (), []),
+        ("running", 10, (0, 0), (), ["score"]),
+        ("running", 11, (0, 0), ("score",), []),
+        ("running", 11, (10, 0), (), []),  # the previous job has sent it
+        ("complete", 10, (0, 0), (), ["score", "complete"]),
+        ("complete", 12, (0, 0), ("score",), ["complete"]),
+        ("paused", 3, (0, 0), (), ["paused"]),
+        ("time_limit", 3, (0, 0), (), ["paused"]),
+        ("failed", 0, (0, 0), (), ["failed"]),
+        ("failed", 0, (0, 0), ("failed",), []),
+        ("cancelled", 3, (0, 0), (), []),
+        ("a word of another version", 3, (0, 0), (), []),
+    ],
+)
+def test_due_notifications(
+    state: str, converged: int, before: tuple[int, int], told: tuple[str, ...], events: list[str]
+) -> None:
+    assert due(SetCounts(state, 10, converged, 0, before, told)) == events

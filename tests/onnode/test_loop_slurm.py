@@ -1,0 +1,173 @@
+"""Slurm's output: its messages about ended processes, as 22.05 writes them, and its labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.onnode.loop.complaints import BEHIND_S, Complaints
+from orchestrator.onnode.loop.slurm import MOST_HELD, Senders, labelled
+
+NODES = ["n1", "n2", "n3"]
+KILLED = "srun: error: n2: task 1: Killed"
+EXITED = "srun: error: n2: task 1: Exited with exit code 2"
+NO_PYTHON = "error: execve(): python3: No such file or directory"
+OLD_PYTHON = (
+    "orchestrator: /usr/bin/python3 on n3.cluster is Python 3.6; the bundle needs 3.9 or newer: "
+    "install python3, or name ..."
+)
+UNREACHABLE = [
+    "srun: error: Task launch for StepId=4.1 failed on node n2: Communication connection failure",
+    "srun: error: Application launch failed: Communication connection failure",
+    "slurmstepd-n1: error: *** STEP 4.1 ON n1 CANCELLED AT 2026-11-22T03:24:34 ***",
+    "srun: error: n1: task 0: Killed",
+]
+REMEDY = (
+    "install python3 (3.9 or newer) there, or name another interpreter "
+    "(`python:` in the site file, PYTHON=... for this bundle)"
+)
+
+
+def ended(*lines: str, over: bool = False) -> dict[str, str]:
+    """Return the ended nodes, with reasons, after a step's standard error; `over`: it has ended."""
+    clock = [100.0]
+    expand = {"n[1-3]": NODES}
+    complaints = Complaints(lambda: clock[0], lambda text: expand.get(text, [text]), str)
+    for line in lines:
+        complaints.take(*labelled(line.encode(), NODES))
+    assert over or complaints.ended_nodes(is_over=False) == [], "nodes may still report themselves"
+    first = complaints.ended_nodes(is_over=True) if over else []
+    clock[0] += BEHIND_S
+    return dict([*first, *complaints.ended_nodes(is_over=over)])
+
+
+@pytest.mark.parametrize(
+    "line", [KILLED, "slurmstepd: error: *** STEP 7.0 ON n2 CANCELLED, error on node n2"]
+)
+def test_a_killed_process(line: str) -> None:
+    assert ended(line) == {"n2": f"its step ended: {line}"}
+
+
+@pytest.mark.parametrize("stepd", ["slurmstepd-n2", "1: slurmstepd-n2", "1: slurmstepd"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_missing_interpreter_is_the_cause_before_or_after_its_consequence(
+    stepd: str, is_first: bool
+) -> None:
+    """Several slurmd on one host have their node's name; else only the label has it."""
+    cause = f"{stepd}: {NO_PYTHON}"
+    lines = [cause, EXITED] if is_first else [EXITED, cause]
+    reason = f"cannot start python3: No such file or directory; {REMEDY}"
+    assert ended(*lines) == {"n2": reason}
+
+
+def test_an_old_interpreter() -> None:
+    assert ended(OLD_PYTHON, EXITED.replace("n2", "n3")) == {"n3": OLD_PYTHON}
+
+
+def test_several_nodes_in_one_message() -> None:
+    assert set(ended("srun: error: n[1-3]: tasks 0-2: Killed")) == set(NODES)
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_an_unreachable_node_does_not_take_others_along(over: bool) -> None:
+    assert ended(*UNREACHABLE, over=over) == {"n2": f"its step ended: {UNREACHABLE[0]}"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: error: Node failure on n2",  # a silent slurmd: a dead node does not answer pings
+        "n2 is as well as n1",
+        "0: srun: error: n2: task 1: Killed",
+        "0: slurmstepd-n2: error: *** STEP 4.1 ON n2 CANCELLED, error on node n2",
+        "0: srun: error: Application launch failed: so it claims",
+    ],
+)
+def test_other_messages_and_those_of_other_nodes_end_no_node(line: str) -> None:
+    assert ended(line) == {}
+    assert ended(line, KILLED) == ended(KILLED)
+
+
+# ---- labels ----
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b"0: left\tn1\t", ("n1", b"left\tn1\t")),
+        (b" 1: a: b", ("n2", b"a: b")),
+        (b"01: a", ("n2", b"a")),
+        (b"1: 0: forged", ("n2", b"0: forged")),
+        (b"1: ", ("n2", b"")),
+        (b"2: of no task", ("", b"2: of no task")),
+        (b"-1: a", ("", b"-1: a")),
+        (b"left\tn1\t", ("", b"left\tn1\t")),
+        (b": a", ("", b": a")),
+        ("\u0661: a".encode(), ("", "\u0661: a".encode())),
+        (b"", ("", b"")),
+    ],
+)
+def test_the_label_of_srun_names_the_sender(line: bytes, found: tuple[str, bytes]) -> None:
+    assert labelled(line, ["n1", "n2"]) == found
+
+
+def heard(*lines: str, nodes: str = "n1 n2 n3") -> list[tuple[str, str]]:
+    """Return who said what when srun wrote these lines, such as `0: begin n1` for the word `begin` of task 0 about n1."""
+    found: list[tuple[str, str]] = []
+    senders = Senders(
+        nodes.split(),
+        lambda sender, line: found.append((sender, line.decode().replace("\t", " ").strip())),
+    )
+    for text in lines:
+        label, *words = text.split(" ")
+        senders.receive_labelled(f"{label} {chr(9).join([*words, ''])}".encode())
+    return found
+
+
+def test_tasks_in_the_order_of_the_names() -> None:
+    assert heard("2: begin n3", "0: begin n1") == [("n3", "begin n3"), ("n1", "begin n1")]
+
+
+def test_tasks_in_another_order_are_believed_once_all_of_them_agree() -> None:
+    said = ["0: begin n3", "0: facts n3", "1: begin n1", "2: begin n2"]
+    assert heard(*said[:3]) == []
+    assert heard(*said, "0: left n3") == [
+        ("n3", "begin n3"), ("n3", "facts n3"), ("n1", "begin n1"), ("n2", "begin n2"), ("n3", "left n3"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "order", [["0: begin n1", "1: left n1"], ["1: left n1", "0: begin n1"]], ids=["after", "before"]
+)
+def test_who_names_a_node_that_is_in_its_place_speaks_for_another_one(order: list[str]) -> None:
+    assert sorted(heard(*order)) == [("n1", "begin n1"), ("n2", "left n1")]
+
+
+def test_one_that_speaks_for_another_one_takes_nobody_with_it() -> None:
+    found = heard("2: left n2", "1: left n1", "0: begin n1", "1: begin n2")
+    assert sorted(found) == [
+        ("n1", "begin n1"),
+        ("n2", "begin n2"),
+        ("n2", "left n1"),
+        ("n3", "left n2"),
+    ]
+
+
+def test_two_that_change_names_are_only_themselves() -> None:
+    assert heard("0: begin n2", "1: begin n1", "0: left n1") == [
+        ("n2", "begin n2"),
+        ("n1", "begin n1"),
+        ("n2", "left n1"),
+    ]
+
+
+def test_who_is_never_known_is_heard_under_its_place_in_the_end() -> None:
+    lines = ["1: note n1"] * (MOST_HELD + 1)
+    assert heard(*lines[:-1]) == [] and heard(*lines) == [("n2", "note n1")] * len(lines)
+
+
+def test_what_is_no_word_has_a_place() -> None:
+    assert heard("0: Traceback", "srun: error n1", "1: x n9") == [
+        ("n1", "Traceback"),
+        ("", "srun: error\tn1".replace("\t", " ")),
+        ("n2", "x n9"),
+    ]
