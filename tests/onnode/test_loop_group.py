@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,20 +23,31 @@ from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.step import MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES
 
 
+class Host(BatchHost):
+    """A batch host whose clock the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time_s = 100.0
+        self.now = lambda: self.time_s  # type: ignore[method-assign]
+
+
 @pytest.fixture
-def group(tmp_path: Path) -> Iterator[Group]:
-    """Two nodes that are held, without a step: their words come from the test."""
+def host() -> Host:
+    return Host()
+
+
+@pytest.fixture
+def group(host: Host, tmp_path: Path) -> Iterator[Group]:
+    """Two nodes without a step: their messages come from the test."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
     before, wakeup = (
         {number: signal.getsignal(number) for number in numbers},
         signal.set_wakeup_fd(-1),
     )
-    job = JobContext(tmp_path, settings(), Layout(tmp_path), world := BatchHost())
-    job.scheduler, job.job_id, job.events = (
-        LocalNodes({}, 2, world),
-        "1",
-        EventLog(tmp_path / "events"),
-    )
+    job = JobContext(tmp_path, settings(), Layout(tmp_path), host)
+    job.scheduler, job.job_id = LocalNodes({}, 2, host), "1"
+    job.events = EventLog(tmp_path / "events")
     held = Group(job, ["n0", "n1"])
     held.record.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
     yield held
@@ -48,40 +58,34 @@ def group(tmp_path: Path) -> Iterator[Group]:
         signal.signal(number, handler)
 
 
-def after_a_while(group: Group) -> dict[str, tuple[str, str]]:
-    """Who has failed when the words of the step count."""
+def after_a_while(group: Group, host: Host) -> dict[str, tuple[str, str]]:
+    """Return the failed nodes once the step's messages count."""
     group.step.check_ended()
     assert group.cluster.silent == set(), "a node's own last words may be behind those of its step"
-    time.sleep(BEHIND_S)
+    host.time_s += BEHIND_S
     group.step.check_ended()
     return group.cluster.failed
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        b"srun: error: n1: task 1: Killed",
-        b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1",
-    ],
-)
-def test_a_node_that_its_step_names_has_ended(group: Group, words: bytes) -> None:
+def test_a_node_that_its_step_names_has_ended(group: Group, host: Host) -> None:
+    words = b"srun: error: n1: task 1: Killed"
     group.step.complaints.take("", words)
-    assert group.step.next_check(time.monotonic() + 60) < time.monotonic() + 1
-    assert after_a_while(group) == {"n1": ("silent", f"its step ended: {words.decode()}")}
+    assert group.step.next_check(host.time_s + 60) == host.time_s + BEHIND_S
+    assert after_a_while(group, host) == {"n1": ("silent", f"its step ended: {words.decode()}")}
     assert group.record.is_gone("n1") and not group.record.is_gone("n0")
 
 
-def test_a_node_that_has_left_in_order_has_not_died(group: Group) -> None:
+def test_a_node_that_has_left_in_order_has_not_died(group: Group, host: Host) -> None:
     group.step.complaints.take("", b"srun: error: n1: task 1: Exited with exit code 1")
     group.step.take("n1", b"failed\tn1\tstorage\x1fdisk full")
     group.step.take("n1", b"left\tn1\t")
-    assert after_a_while(group) == {"n1": ("storage", "disk full")}
+    assert after_a_while(group, host) == {"n1": ("storage", "disk full")}
     assert group.cluster.silent == set() and group.record.is_gone("n1")
 
 
-def test_a_name_that_is_no_node_is_nobody(group: Group) -> None:
+def test_a_name_that_is_no_node_is_nobody(group: Group, host: Host) -> None:
     group.step.complaints.take("", b"srun: error: elsewhere: task 9: Killed\xff\0")
-    assert after_a_while(group) == {}
+    assert after_a_while(group, host) == {}
 
 
 def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_path: Path) -> None:
@@ -107,15 +111,15 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
 
 
 def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(
-    group: Group, tmp_path: Path
+    group: Group, host: Host, tmp_path: Path
 ) -> None:
     group.step.reset_silence(["n0"])
-    since = time.monotonic()
+    host.time_s += 1
     for line in (b"left\tn0\t", b"left\tn0\t", b"pong\tn0\t1", b"failed\tn0\tstorage\x1fdisk full"):
         group.step.take("n1", line)
     assert group.cluster.failed == {"n1": ("protocol", "it sends lines in the name of node n0")}
     assert group.record.is_gone("n1") and not group.record.is_gone("n0")
-    assert group.step.silent(["n0"], since) == ["n0"], "its pong is no sign of life of n0"
+    assert group.step.silent(["n0"], host.time_s) == ["n0"], "its pong is no sign of life of n0"
     group.step.take("n1", b"ready\tn1\tsha256:1")
     assert group.cluster.reports["n1"].image == "", "nothing more of it counts"
     assert [(one.word, one.node) for one in read_events(tmp_path / "events")][2:] == [
@@ -123,25 +127,25 @@ def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(
     ]  # fmt: skip
 
 
-def test_a_line_that_comes_from_nobody_is_not_believed(group: Group) -> None:
+def test_a_line_that_comes_from_nobody_is_not_believed(group: Group, host: Host) -> None:
     group.step.reset_silence(["n0"])
-    since = time.monotonic()
+    host.time_s += 1
     group.step.take("", b"left\tn0\t")
     group.step.take("", b"pong\tn0\t1")
     assert not group.record.is_gone("n0") and group.cluster.failed == {}
-    assert group.step.silent(["n0"], since) == ["n0"]
+    assert group.step.silent(["n0"], host.time_s) == ["n0"]
 
 
-def test_what_a_node_complains_of_is_believed_of_itself_alone(group: Group) -> None:
+def test_what_a_node_complains_of_is_believed_of_itself_alone(group: Group, host: Host) -> None:
     group.step.complaints.take("n1", b"srun: error: n0: task 0: Killed")
     group.step.complaints.take("n1", b"srun: error: Application launch failed: so it says")
     group.step.complaints.take(
         "n1", b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1"
     )
-    assert set(after_a_while(group)) == {"n1"}
+    assert set(after_a_while(group, host)) == {"n1"}
 
 
-def test_complaints_of_nodes_are_kept_up_to_a_limit(group: Group) -> None:
+def test_complaints_of_nodes_are_kept_up_to_a_limit(group: Group, host: Host) -> None:
     group.job.layout.nodes.mkdir()
     for number in range(3 * MAX_COMPLAINTS // 500):
         group.step.complaints.take("n1", f"warning {number}: {'x' * 480}".encode())
@@ -149,16 +153,16 @@ def test_complaints_of_nodes_are_kept_up_to_a_limit(group: Group) -> None:
     assert MAX_COMPLAINTS < len(kept) < MAX_COMPLAINTS + 600
     assert kept.endswith(" (later lines are not kept)\n")
     group.step.complaints.take("", b"srun: error: n0: task 0: Killed")
-    assert "n0" in after_a_while(group), "it still counts for its node"
+    assert "n0" in after_a_while(group, host), "it still counts for its node"
 
 
-def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group) -> None:
+def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(
+    group: Group, host: Host
+) -> None:
     group.job.settings = group.settings = replace(
         group.settings, container_start_s=-29, pull="missing", pull_minutes=1, pull_at_once=1
     )
     sent: list[object] = []
-    clock = [100.0]
-    group.job.world.now = lambda: clock[0]  # type: ignore[method-assign]
     group.step.process = cast(
         JobStep, SimpleNamespace(alive=True, ended_nodes=list, send=sent.append)
     )
@@ -170,13 +174,13 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
     assert sent == []
     group.job.pulls[7] = 0
     for _ in range(4):  # the limit is one second
-        clock[0] += 0.5
+        host.time_s += 0.5
         next(waiting)
     assert sent == [{"do": "pull", "nodes": ["n0"]}] and group.cluster.failed == {}
     group.step.take("n0", b"pulled\tn0\tsha256:1")
     next(waiting)
     assert sent[1:] == [{"do": "pull", "nodes": ["n1"]}]
-    clock[0] += 1000
+    host.time_s += 1000
     group.step.take("n0", b"ready\tn0\tsha256:1")
     with pytest.raises(StopIteration) as ended:
         next(waiting)
@@ -193,7 +197,7 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
     ],
 )
 def test_where_the_nodes_meet_follows_the_order_of_their_names(
-    group: Group, master: str, hosts: int, meeting: dict[str, object]
+    group: Group, host: Host, master: str, hosts: int, meeting: dict[str, object]
 ) -> None:
     group.settings = replace(group.settings, launch_master=master, launch_hosts=hosts)
     group.record.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
@@ -204,14 +208,14 @@ def test_where_the_nodes_meet_follows_the_order_of_their_names(
     assert group.meeting() == meeting
 
 
-def test_nobody_elses_address_becomes_localhost(group: Group) -> None:
+def test_nobody_elses_address_becomes_localhost(group: Group, host: Host) -> None:
     group.settings = replace(group.settings, launch_hosts=1)
     group.record.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
     group.step.take("n0", b"host\tn0\tlocalhost.localdomain\x1f10.0.0.1")
     assert group.meeting()["hosts"] == ["10.0.0.1 n0"]
 
 
-def test_without_an_address_the_name_is_the_master(group: Group) -> None:
+def test_without_an_address_the_name_is_the_master(group: Group, host: Host) -> None:
     group.settings = replace(group.settings, launch_master="address", launch_hosts=1)
     group.record.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
     group.step.take("n1", b"host\tn1\tz.x\x1f10.0.0.2")
