@@ -14,15 +14,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from orchestrator.causes.cause import MACHINE, PROGRAM, RESUME, Cause
-from orchestrator.causes.first import (
-    Ended,
-    first_cause,
-    known,
-    sentence,
-)
+from orchestrator.causes.cause import ECHO, MACHINE, PROGRAM, RESUME, Cause
+from orchestrator.causes.first import Ended, first_cause, known, sentence
 from orchestrator.causes.lines import cause_in
+from orchestrator.causes.prefixes import without_prefixes
 from orchestrator.causes.reading import Symptom, symptoms
+from orchestrator.causes.tables import GENERIC
 from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.nodes import read_history, suspicions
@@ -39,6 +36,7 @@ from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.reports import line
 
 MOST_EVIDENCE, MOST_TEXT = 5, 300
+_LAST_BYTES = 4096
 UNKNOWN = "unknown"
 _NEXT = {
     "new": RESUME,
@@ -258,15 +256,25 @@ class _Set:
         found = first_cause(told, ends)
         cause = known(found[1]) if found else None
         if found is None or cause is None or cause.grade > PROGRAM:
-            other = self.words(at, deeper_than=found[1].grade if found and cause else None)
+            other = self.words(at, self._deeper_than(found[1] if found else None, cause))
             if other is not None:
                 return other
         if found is not None and cause is not None:
-            proofs = [*self.proofs(found, logs, told), *self.last_key(at)]
-            return self.by(
-                cause, sentence(cause, found[0] if len(logs) > 1 else ""), proofs, found[0], at
-            )
+            text = sentence(cause, found[0] if len(logs) > 1 else "")
+            context: list[Proof] = []
+            if cause.name in GENERIC and found[1].offset >= 0:
+                text = line(f"{text}: {without_prefixes(found[1].text).strip()}", MOST_TEXT)
+                context = self.context(logs[found[0]], found[1].offset)
+            proofs = [*self.proofs(found, logs, told), *context, *self.last_key(at)]
+            return self.by(cause, text, proofs, found[0], at)
         return self.not_known(at, found, logs)
+
+    @staticmethod
+    def _deeper_than(symptom: Symptom | None, cause: Cause | None) -> int | None:
+        """Return the grade that other sources must be deeper than; None if any of them counts."""
+        if symptom is None or (cause is None and symptom.grade == ECHO):
+            return None
+        return ECHO if cause is None else symptom.grade
 
     def last_attempt(self) -> RunRecord | None:
         """Return the newest attempt of the last job that died or was cut off."""
@@ -313,6 +321,31 @@ class _Set:
             for name, one in lines
         ]
 
+    def context(self, log: LogEnds, offset: int) -> list[Proof]:
+        """Return the lines around a line of a log: up to two before it and one after it."""
+        previous = log.text.rfind(b"\n", 0, max(0, offset - 1))
+        start = log.text.rfind(b"\n", 0, max(0, previous)) + 1
+        end = log.text.find(b"\n", offset)
+        after = log.text[end + 1 :].partition(b"\n")[0] if end >= 0 else b""
+        return [
+            *self._quoted(log, start, log.text[start:offset]),
+            *self._quoted(log, end + 1, after),
+        ]
+
+    def _quoted(self, log: LogEnds, offset: int, text: bytes) -> list[Proof]:
+        proofs = []
+        for raw in text.split(b"\n"):
+            shown = line(raw[:MOST_TEXT].decode("utf-8", "replace"), MOST_TEXT)
+            if shown.strip():
+                proofs.append(Proof(self.named(log.path), log.line(offset), shown))
+            offset += len(raw) + 1
+        return proofs
+
+    def last_lines(self, log: LogEnds) -> list[Proof]:
+        """Return the last lines of a log, at most three."""
+        end = log.text[-_LAST_BYTES:]
+        return self._quoted(log, len(log.text) - len(end), end)[-3:]
+
     def last_key(self, at: RunRecord | None) -> list[Proof]:
         if at is None:
             return []
@@ -338,6 +371,7 @@ class _Set:
             else None
         )
         log = read_log_ends(output) if output else None
+        in_output: tuple[Cause, str, list[Proof], str] | None = None
         if log:
             own = [
                 item
@@ -345,13 +379,13 @@ class _Set:
                 if b" orchestrator: " not in log.text[item.offset : item.offset + 80]
             ]
             found = first_cause({"job": own}, {})
-            if found and (cause := known(found[1])):
-                yield (
-                    cause,
-                    cause.sentence,
-                    [Proof(self.named(log.path), log.line(found[1].offset), found[1].text)],
-                    "",
-                )
+            cause = known(found[1]) if found else None
+            if found and cause:
+                quoted = Proof(self.named(log.path), log.line(found[1].offset), found[1].text)
+                in_output = (cause, cause.sentence, [quoted], "")
+        # Slurm prints "CANCELLED" for every step that the loop ends, so it counts after all else.
+        if in_output is not None and in_output[0].grade < ECHO:
+            yield in_output
         if (
             one.state == "lost"
             and (cause := cause_in(one.job_state, WAITS))
@@ -382,11 +416,15 @@ class _Set:
         if one.state == "time_limit":
             cause = next(cause for cause in WAITS if cause.name == "time_limit")
             yield cause, cause.sentence, [Proof("", 0, one.reason)] if one.reason else [], ""
+        if in_output is not None and in_output[0].grade == ECHO:
+            yield in_output
 
     def not_known(
         self, at: RunRecord | None, found: tuple[str, Symptom] | None, logs: dict[str, LogEnds]
     ) -> Explanation:
         proofs = self.proofs(found, logs, {}) if found else []
+        if found and found[1].offset >= 0:
+            proofs += self.context(logs[found[0]], found[1].offset)
         reason = at.reason if at and at.reason else self.one.reason
         if not proofs and self.one.job_id and "/" not in self.one.job_id:
             output = self.files.layout.job_output(self.one.job_id)
@@ -396,7 +434,9 @@ class _Set:
                 if text.strip()
             ]
             proofs = [self.in_file(output, words[-1].strip())] if words else []
-        text = f"it is not known why: {reason}" if reason else "it is not known why"
+        if not proofs and logs:
+            proofs = self.last_lines(next(iter(logs.values())))
+        text = f"cause unknown: {reason}" if reason else "cause unknown"
         template = _LOG if at else "orchestrator logs {set} --job"
         return Explanation(
             self.one.state,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
+import failures
 import pytest
 
 from orchestrator.causes.cause import GRADES
@@ -138,6 +140,32 @@ def test_an_end_made_by_slurm_is_the_cause_only_if_nothing_failed_before(
 )
 def test_the_speaker_and_the_type_decide_and_an_answer_degrades(line: str, cause: str) -> None:
     assert causes_of(logged("", line)) == [cause]
+
+
+def test_a_generic_answer_quotes_its_line_with_the_lines_around_it(tmp_path: Path) -> None:
+    refused = "ValueError: micro batch 3 with 5 stages"
+    log = "\n".join(["loading", *traceback(f"[rank0]: {refused}"), "bye", "bye"]) + "\n"
+    explained = failures.explained(tmp_path, failures.Case("x", "", {0: ({"exit": 1}, log)}))
+    assert explained.cause == "input_refused"
+    assert explained.sentence == f"the program refused its settings or data: {refused}"
+    shown = [(proof.line, proof.text.strip()) for proof in explained.evidence]
+    assert shown == [(5, f"[rank0]: {refused}"), (3, FRAME.strip()), (4, "step(batch)"), (6, "bye")]
+
+
+def test_an_unknown_cause_is_shown_with_the_last_lines(tmp_path: Path) -> None:
+    log = "loading\nhalf done\nhm\nbye\n"
+    explained = failures.explained(tmp_path, failures.Case("x", "", {0: ({"exit": 1}, log)}))
+    assert explained.cause == "unknown" and explained.sentence.startswith("cause unknown: ")
+    assert [proof.text for proof in explained.evidence] == ["half done", "hm", "bye"]
+
+
+def test_a_step_that_slurm_cancelled_hides_no_exception_and_no_time_out(tmp_path: Path) -> None:
+    output = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-24T02:03:04 ***\n"
+    log = "AttributeError: 'NoneType' object has no attribute 'shape'\n"
+    case = failures.Case("x", "", {0: ({"exit": 1}, log)}, job=output)
+    assert failures.explained(tmp_path / "a", case).cause == "unknown"
+    case = failures.Case("x", "", {0: ({"exit": 143}, "step 4\n")}, job=output)
+    assert failures.explained(tmp_path / "b", case).cause == "cancelled"
 
 
 def test_the_data_file_has_its_form() -> None:
