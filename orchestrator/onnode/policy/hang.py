@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..kernel.events import UNIT, Event, NetworkUse, Pulse, number
-
-if TYPE_CHECKING:
-    from ..kernel.settings import Settings
+from ..kernel.settings import Settings
 
 LEAST_S = 600
 """The shortest hang unless the site sets less: torch's own collectives wait as long."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from ..kernel.settings import Settings
+from ..kernel.settings import Settings
 
 ENOUGH_PERCENT = 60
 """Of the reference: below it the fit nodes together are slow."""
