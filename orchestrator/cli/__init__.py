@@ -51,7 +51,9 @@ COMMANDS: dict[str, str] = {
     "report": "one self-contained page about a set; also Markdown, CSV and JSON",
     "export": "the runs of finished sets as CSV, Parquet, or in MLflow",
     "package": "the submission tree of one or more sets, checked before it is written",
-    "rehearse": "play a set in seconds on a virtual clock, with faults: what happens, how long it takes",
+    "rehearse": (
+        "play a set in seconds on a virtual clock, with faults: what happens, how long it takes"
+    ),
     "demo": "the whole path with no Slurm, Docker, GPU or root",
     "docs": "the documents: guides, reference, explanation",
     "completion": "print the completion for bash, zsh or fish",
@@ -66,15 +68,27 @@ def _usage() -> str:
     lines = [
         "usage: orchestrator COMMAND [ARGUMENT ...]",
         "",
-        "Take an AMD Instinct cluster from a bare allocation to a scored set of MLPerf Training runs.",
+        (
+            "Take an AMD Instinct cluster from a bare allocation to a scored set of MLPerf Training "
+            "runs."
+        ),
         "",
         "commands:",
         *(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()),
         "",
-        "`orchestrator help COMMAND` tells more, with an example; `orchestrator docs` has the documents.",
+        (
+            "`orchestrator help COMMAND` tells more, with an example; `orchestrator docs` has the "
+            "documents."
+        ),
         "`orchestrator --version` prints the version.",
-        "Exit codes: 0 done or valid score, 1 no valid score, 2 unusable input, 3 the scheduler refused,",
-        "4 the scheduler or a node did not answer, 5 wrong state of the set, 70 a defect of ours, 130 interrupted.",
+        (
+            "Exit codes: 0 done or valid score, 1 no valid score, 2 unusable input, 3 the scheduler "
+            "refused,"
+        ),
+        (
+            "4 the scheduler or a node did not answer, 5 wrong state of the set, 70 a defect of ours, "
+            "130 interrupted."
+        ),
     ]
     return "\n".join(lines)
 
@@ -284,7 +298,8 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
     ):
         _drop(sys.stdout)
         _say(
-            f"{name}: the output cannot be written: {error.strerror}\n  hint: df -h shows which file system is full"
+            f"{name}: the output cannot be written: {error.strerror}\n  hint: df -h shows which "
+            "file system is full"
         )
         return int(ExitCode.SET_STATE)
     if error.filename is None:

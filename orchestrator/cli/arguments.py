@@ -9,7 +9,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SITE_HELP = "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then ~/.config/orchestrator/site.yaml)"
+SITE_HELP = (
+    "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then "
+    "~/.config/orchestrator/site.yaml)"
+)
 MOST = 999_999_999
 MOST_SPARES = 1000
 MOST_SIDE_BY_SIDE = 999
@@ -36,7 +39,9 @@ def add_others(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--others",
         action="store_true",
-        help="SET may be another user's, or hold files of theirs: what is in its bundle runs as you",
+        help=(
+            "SET may be another user's, or hold files of theirs: what is in its bundle runs as you"
+        ),
     )
 
 
@@ -95,7 +100,10 @@ def add_systems_dir(parser: ArgumentParser, default: object = ()) -> None:
         action="append",
         type=Path,
         default=list(default) if isinstance(default, tuple) else default,
-        help="a folder with descriptors of your own; searched before the site's systems_dirs; may be repeated",
+        help=(
+            "a folder with descriptors of your own; searched before the site's systems_dirs; may "
+            "be repeated"
+        ),
     )
 
 
@@ -151,7 +159,10 @@ def add_allocation(
         action="append",
         default=[],
         type=sbatch_option,
-        help="a further option for sbatch in one word (--sbatch=OPTION), beside the site's `sbatch`; may be repeated",
+        help=(
+            "a further option for sbatch in one word (--sbatch=OPTION), beside the site's "
+            "`sbatch`; may be repeated"
+        ),
     )
 
 

@@ -33,7 +33,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="S",
         type=seconds,
         default=GRACE_S,
-        help=f"seconds the job gets to close the set, then it is ended by force (default: {GRACE_S:g})",
+        help=(
+            "seconds the job gets to close the set, then it is ended by force (default: "
+            f"{GRACE_S:g})"
+        ),
     )
 
 

@@ -35,9 +35,15 @@ def _write(args: list[str], error: Exception) -> Path:
     name = f"defect-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(2).hex()}.txt"
     text = "\n".join(
         [
-            f"orchestrator {__version__}, Python {sys.version.split()[0]}, {' '.join(os.uname()[::2])}",
+            (
+                f"orchestrator {__version__}, Python {sys.version.split()[0]}, "
+                f"{' '.join(os.uname()[::2])}"
+            ),
             # The value of NAME=VALUE can be a secret; its name is enough.
-            f"orchestrator {' '.join(word.partition('=')[0] + '=...' if '=' in word else word for word in args)}",
+            (
+                "orchestrator "
+                f"{' '.join(word.partition('=')[0] + '=...' if '=' in word else word for word in args)}"
+            ),
             "",
             "".join(traceback.format_exception(error))[-LONGEST:],
         ]

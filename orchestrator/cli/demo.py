@@ -109,7 +109,8 @@ def _site_text(folder: Path) -> str:
     import json  # a JSON string is a YAML string, whatever the path contains
 
     return (
-        "# Everything on this machine: process groups instead of nodes, no container, no host settings.\n"
+        "# Everything on this machine: process groups instead of nodes, no container, no host "
+        "settings.\n"
         f"kind: site\nname: demo\nscheduler: local\nlog_dir: {json.dumps(str(folder))}\n"
         'container:\n  engine: none\ntunables: "off"\nclear_caches: false\n'
     )

@@ -42,7 +42,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--output",
         metavar="FILE|ADDRESS",
         default="",
-        help="file to write (default for csv: standard output), or the address of MLflow (default: $MLFLOW_TRACKING_URI)",
+        help=(
+            "file to write (default for csv: standard output), or the address of MLflow "
+            "(default: $MLFLOW_TRACKING_URI)"
+        ),
     )
     parser.add_argument(
         "--format", choices=FORMATS, default="", help="default: by the ending of FILE, else csv"

@@ -117,7 +117,10 @@ def own_set(args: Namespace) -> RunSet:
 
         raise SetError(
             f"set {run_set.name} is not yours alone: {why}",
-            hint=f"what is in its bundle runs as you; look at it, then add --others: {run_set.layout.bundle}",
+            hint=(
+                "what is in its bundle runs as you; look at it, then add --others: "
+                f"{run_set.layout.bundle}"
+            ),
         )
     return run_set
 
@@ -129,7 +132,9 @@ def _real(run_set: RunSet) -> RunSet:
 
         raise SetError(
             f"set {run_set.name} is a rehearsal: it has no job, and its runs are not resumed",
-            hint=f"a real set: orchestrator submit {run_set.record.system} {run_set.record.workload}",
+            hint=(
+                f"a real set: orchestrator submit {run_set.record.system} {run_set.record.workload}"
+            ),
         )
     return run_set
 
@@ -172,7 +177,8 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
         raise UsageError(f"--workload goes with --ruleset {OWN}, not with round {ruleset}")
     if all(one.ruleset != OWN for one in document.rounds.values()):
         raise UsageError(
-            f"--workload {workload}: {document.benchmark} is scored by MLPerf's rules, no round of it says `ruleset: {OWN}`",
+            f"--workload {workload}: {document.benchmark} is scored by MLPerf's rules, no round of "
+            f"it says `ruleset: {OWN}`",
             hint="leave --workload out; --ruleset names the round whose rules count",
         )
     target = None if document.target is None else float(document.target)

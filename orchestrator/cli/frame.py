@@ -186,4 +186,7 @@ def _far(one: SetPicture, run: RunPicture, screen: Screen) -> str:
         if run.evaluations
         else ""
     )
-    return f"{bar(one.done / max(1, len(one.runs)), screen, 10)} {now_text(one)}, {evaluation_text(one)}{points}{until}"
+    return (
+        f"{bar(one.done / max(1, len(one.runs)), screen, 10)} {now_text(one)}, "
+        f"{evaluation_text(one)}{points}{until}"
+    )

@@ -78,7 +78,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--allow-differences",
         action="store_true",
-        help="hand in logs that tell other values than the environment, the descriptor or --submitter: notes, not refusals",
+        help=(
+            "hand in logs that tell other values than the environment, the descriptor or "
+            "--submitter: notes, not refusals"
+        ),
     )
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
     add_systems_dir(parser)

@@ -219,7 +219,10 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
         pairs.append(
             (
                 "score",
-                f"{train_time(one.score_so_far)} so far: mean of the good runs without fastest and slowest",
+                (
+                    f"{train_time(one.score_so_far)} so far: mean of the good runs without fastest and "
+                    "slowest"
+                ),
             )
         )
     pairs += [

@@ -77,11 +77,13 @@ def run(args: Namespace) -> int:
     print_table(RESULTS, [_row(one) for one in results])
     if any(one.basis == "computed" for one in results):
         print(
-            "* computed from the published logs: mean of the middle runs, times the factor of the RCP check"
+            "* computed from the published logs: mean of the middle runs, times the factor of the "
+            "RCP check"
         )
     for one in results if args.sources else ():
         print(
-            f"{one.round} {one.submitter} {one.name}: {one.source}{'; ' + one.note if one.note else ''}"
+            f"{one.round} {one.submitter} {one.name}: "
+            f"{one.source}{'; ' + one.note if one.note else ''}"
         )
     return ExitCode.OK
 

@@ -73,7 +73,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="SENTENCE",
         action="append",
         default=[],
-        help="what goes wrong, such as 'node 3 dies in run 4' or 'the reservation ends at 8h'; may be repeated",
+        help=(
+            "what goes wrong, such as 'node 3 dies in run 4' or 'the reservation ends at 8h'; "
+            "may be repeated"
+        ),
     )
     parser.add_argument(
         "--faults", metavar="FILE", help="file with one such sentence per line; # begins a comment"
@@ -90,7 +93,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=time_span,
         default=1800.0,
-        help="how long after the end of a job with missing runs the set is resumed, such as 2h (default: 30m)",
+        help=(
+            "how long after the end of a job with missing runs the set is resumed, such as 2h "
+            "(default: 30m)"
+        ),
     )
     parser.add_argument(
         "-o",
@@ -103,7 +109,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--node-mtbf",
         metavar="TIME",
         type=time_span,
-        help="mean time between failures of a node, such as 2000h: play many sets; --spares takes a range then, such as 0..3",
+        help=(
+            "mean time between failures of a node, such as 2000h: play many sets; --spares takes "
+            "a range then, such as 0..3"
+        ),
     )
     rates.add_argument(
         "--trials",
@@ -361,7 +370,10 @@ def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
     pairs = [
         (
             "rehearsal",
-            f"{plan.nexp} runs of {entry.system} {entry.workload} (round {entry.round}); no training runs",
+            (
+                f"{plan.nexp} runs of {entry.system} {entry.workload} (round {entry.round}); no "
+                "training runs"
+            ),
         ),
         ("seed", str(plan.seed)),
         ("time limit", "none" if minutes is None else duration(60 * minutes)),
@@ -511,7 +523,10 @@ def _print_many(
     from orchestrator.simulation.trials import half_width
 
     source = Trainings(facts_of(plan.entry), run_seconds=plan.run_s).source
-    fail = f"a node fails after {failures.mtbf_s / 3600:g}h on average; it is back after {span(failures.repair_s)}"
+    fail = (
+        f"a node fails after {failures.mtbf_s / 3600:g}h on average; it is back after "
+        f"{span(failures.repair_s)}"
+    )
     print_facts([*_facts(plan, source), ("failures", fail)])
     print()
     limit = "" if args.within is None else span(args.within)

@@ -35,7 +35,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--diff",
         metavar="SET",
-        help="show what differs from the bundle of this set or folder; exit code 1 when something does",
+        help=(
+            "show what differs from the bundle of this set or folder; exit code 1 when something "
+            "does"
+        ),
     )
     parser.add_argument(
         "--force", action="store_true", help="replace a bundle even if it was edited by hand"

@@ -47,7 +47,10 @@ def run(args: Namespace) -> int:
         print_json("replay", {"set": str(root), "jobs": jobs})
     else:
         for job, replayed in found.items():
-            counted = f"{replayed.decisions} decisions, {len(replayed.differences)} of them come out otherwise"
+            counted = (
+                f"{replayed.decisions} decisions, {len(replayed.differences)} of them come out "
+                "otherwise"
+            )
             print(clean(f"job {job}: {counted}"))
         for job, difference in differences:
             print(clean(f"  job {job}: {difference}"))

@@ -36,14 +36,20 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="SET|DIR",
         nargs="?",
         default="",
-        help="a set (folder, id or the beginning of it) or a folder with the logs of one set (default: the newest set)",
+        help=(
+            "a set (folder, id or the beginning of it) or a folder with the logs of one set "
+            "(default: the newest set)"
+        ),
     )
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
         default="",
-        help="file to write; - is standard output (default for html: report.html; for the others standard output)",
+        help=(
+            "file to write; - is standard output (default for html: report.html; for the others "
+            "standard output)"
+        ),
     )
     parser.add_argument(
         "--format", choices=FORMATS, default="", help="default: by the ending of FILE, else html"
@@ -51,7 +57,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="every set of a log directory (SET|DIR, default: the site's), into the folder FILE (default: reports)",
+        help=(
+            "every set of a log directory (SET|DIR, default: the site's), into the folder FILE "
+            "(default: reports)"
+        ),
     )
     add_rules(parser)
     parser.add_argument(

@@ -68,7 +68,8 @@ def run(args: Namespace) -> int:
         )
     else:
         print(
-            f"set  {run_set.layout.root}\njob  {submission.job_id}\nruns {', '.join(map(str, missing))} of "
+            f"set  {run_set.layout.root}\njob  {submission.job_id}\nruns "
+            f"{', '.join(map(str, missing))} of "
             f"{run_set.record.nexp} are to be done"
         )
     return ExitCode.OK

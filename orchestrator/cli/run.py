@@ -57,7 +57,8 @@ def watch_and_score(
         return ExitCode.INTERRUPTED
     if picture.state != "complete":
         note(
-            f"the set ended as {picture.state}: {picture.reason}\n  why: orchestrator explain {root}"
+            f"the set ended as {picture.state}: {picture.reason}\n  why: orchestrator explain "
+            f"{root}"
         )
         note(f"  goes on with: orchestrator resume {root}")
     return score.show([str(root)], as_json)

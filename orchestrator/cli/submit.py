@@ -89,7 +89,8 @@ def submit_entry(
     def show(run_set: RunSet, was_there: bool) -> None:
         if was_there:
             note(
-                f"note: {run_set.name} is the same and has never had a job; it is taken instead of a new set"
+                f"note: {run_set.name} is the same and has never had a job; it is taken instead of "
+                "a new set"
             )
         print(f"set  {run_set.layout.root}", file=sys.stderr if as_json else sys.stdout, flush=True)
 

@@ -161,7 +161,8 @@ def run(args: Namespace) -> int:
     given = [name for name, value in vars(args).items() if name.startswith("only_") and value]
     if args.action and given:
         raise UsageError(
-            f"--{given[0].removeprefix('only_')} before `{args.action}` chooses among the catalogue's systems",
+            f"--{given[0].removeprefix('only_')} before `{args.action}` chooses among the "
+            "catalogue's systems",
             hint=f"orchestrator systems {args.action} --help tells what it takes",
         )
     actions = {
@@ -349,7 +350,10 @@ def _facts(entry: Entry) -> list[tuple[str, object]]:
     facts += [
         (
             "mount",
-            f"{mount.host or '$' + '/'.join(filter(None, (mount.variable, mount.subpath)))} at {mount.container}",
+            (
+                f"{mount.host or '$' + '/'.join(filter(None, (mount.variable, mount.subpath)))} at "
+                f"{mount.container}"
+            ),
         )
         for mount in entry.mounts
     ]

@@ -98,7 +98,8 @@ def compare(a: Side, b: Side) -> Comparison:
     """Compare `b` with `a`. Raises UsageError for different benchmarks."""
     if len({a.benchmark, b.benchmark} - {"None"}) > 1:  # as read from a log without a benchmark
         raise UsageError(
-            f"{a.name} is {a.benchmark} and {b.name} is {b.benchmark}: times of different benchmarks say nothing of each other",
+            f"{a.name} is {a.benchmark} and {b.name} is {b.benchmark}: times of different "
+            "benchmarks say nothing of each other",
             hint="orchestrator published --benchmark lists what a set can be compared with",
         )
     found = interval(a.times, b.times) if a.times and b.times else None
@@ -176,7 +177,10 @@ def _own_notes(a: Side, b: Side, own: list[Side]) -> list[str]:
     if len(own) == 1:
         other = b if own[0] is a else a
         return [
-            f"{own[0].name} is scored by its workload's own rules, {other.name} by MLPerf's: no comparison of results"
+            (
+                f"{own[0].name} is scored by its workload's own rules, {other.name} by MLPerf's: no "
+                "comparison of results"
+            )
         ]
     notes = ["both are scored by their workload's own rules: these are no MLPerf scores"]
     if a.goal != b.goal:

@@ -97,7 +97,10 @@ def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part
         "What is compared", header, rows, numeric=(1, 2, 3, 4), below=[side.name for side in sides]
     )
     chart = _runs(sides, names, unit)
-    caption = "A dot per run, in minutes of the score; a run whose time is not known has none. The axis does not begin at 0."
+    caption = (
+        "A dot per run, in minutes of the score; a run whose time is not known has none. The "
+        "axis does not begin at 0."
+    )
     return [*([Figure(chart, caption)] if chart else []), listing]
 
 
@@ -184,7 +187,10 @@ def _sure(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Part]
     header = ("", "time / A's", "95 % interval", "p", "samples per second / A's", "samples / A's")
     listing = Table(f"Ratios; {METHOD}, on the runs that count", header, rows, numeric=range(1, 6))
     chart = _ratios(comparisons, names)
-    caption = "Above 0 is slower than A. The band is ± 1 %: two sides are equal where the whole interval lies in it."
+    caption = (
+        "Above 0 is slower than A. The band is ± 1 %: two sides are equal where the whole "
+        "interval lies in it."
+    )
     return [*([Figure(chart, caption)] if chart else []), listing]
 
 

@@ -55,7 +55,10 @@ _SILENT = {
         "orchestrator watch {set}",
     ),
     "loop_silent": (
-        "check the batch host and its storage; if the loop stays silent, `orchestrator cancel` and `resume`",
+        (
+            "check the batch host and its storage; if the loop stays silent, `orchestrator cancel` and "
+            "`resume`"
+        ),
         "orchestrator logs {set} --job",
     ),
     "silent": ("nothing to do: at the limit the loop ends the attempt and repeats the run", _LOG),

@@ -134,7 +134,10 @@ def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
     less than CLOCK_STEP_MS."""
     for before, one in pairwise(one for one in entries if one.kind):
         if one.time_ms < before.time_ms - CLOCK_STEP_MS:
-            times = f"{_utc(one.time_ms)}, is before that of record {before.number}, {_utc(before.time_ms)}"
+            times = (
+                f"{_utc(one.time_ms)}, is before that of record {before.number}, "
+                f"{_utc(before.time_ms)}"
+            )
             yield Mismatch(
                 one.number,
                 "",

@@ -101,12 +101,21 @@ _FAMILIES = {
     "queued_jobs": "Jobs whose queue time is in orchestrator_queue_seconds.",
     "train_seconds": "Time to train of the runs that reached their target, in all.",
     "trained_runs": "Runs whose time is in orchestrator_train_seconds.",
-    "last_score_seconds": "Mean time to train of the newest complete set, as the score takes it, whatever RCP and compliance say.",
+    "last_score_seconds": (
+        "Mean time to train of the newest complete set, as the score takes it, whatever RCP and "
+        "compliance say."
+    ),
     "live_set_done_runs": "Runs that are done, of each set that goes on.",
     "live_set_wanted_runs": "Runs that are wanted, of each set that goes on.",
-    "live_run_quiet_seconds": "Time without output on any node, as the loop recorded it last, of each running run.",
-    "live_run_hang_limit_seconds": "Time without output after which the loop ends a run as hung, of each running run.",
-    "live_set_started_seconds": "When the first job of each set that goes on started, in seconds since 1970.",
+    "live_run_quiet_seconds": (
+        "Time without output on any node, as the loop recorded it last, of each running run."
+    ),
+    "live_run_hang_limit_seconds": (
+        "Time without output after which the loop ends a run as hung, of each running run."
+    ),
+    "live_set_started_seconds": (
+        "When the first job of each set that goes on started, in seconds since 1970."
+    ),
 }
 
 

@@ -82,4 +82,7 @@ def _with(one: Pace) -> str:
         return ""
     if not notable(60 * (one.minutes_with - one.minutes_without), 60 * one.minutes_without):
         return ""
-    return f"runs with {one.node} took {one.minutes_with:.2f} minutes, those without it {one.minutes_without:.2f}"
+    return (
+        f"runs with {one.node} took {one.minutes_with:.2f} minutes, those without it "
+        f"{one.minutes_without:.2f}"
+    )

@@ -34,7 +34,10 @@ class Difference:
     now: object
 
     def __str__(self) -> str:
-        return f"{self.event.word} at {self.event.ms}: on record {self.decided}, from the same events now {self.now}"
+        return (
+            f"{self.event.word} at {self.event.ms}: on record {self.decided}, from the same "
+            f"events now {self.now}"
+        )
 
 
 @dataclass

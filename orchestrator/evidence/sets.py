@@ -278,7 +278,10 @@ def check_log_dir(log_dir: Path) -> None:
     if not log_dir.is_dir():
         raise SetError(
             f"the log directory {log_dir} does not exist here",
-            hint=f"is the shared storage mounted? Otherwise mkdir -p {log_dir} there, or correct log_dir in the site file",
+            hint=(
+                f"is the shared storage mounted? Otherwise mkdir -p {log_dir} there, or correct "
+                "log_dir in the site file"
+            ),
         )
 
 

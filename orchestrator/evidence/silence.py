@@ -59,7 +59,10 @@ class RunSilence:
         if self.cause == "hung":
             return f"run {self.run}: {self.hung}; the loop is ending it"
         if self.cause == "loop_silent":
-            return f"the loop is silent: it has recorded nothing for {_span(self.loop_s)} while run {self.run} is running"
+            return (
+                f"the loop is silent: it has recorded nothing for {_span(self.loop_s)} while run "
+                f"{self.run} is running"
+            )
         if self.cause == "silent" and self.silence is not None:
             quiet, limit = _span(self.silence.quiet_s), _span(self.silence.limit_s)
             return f"run {self.run}: silent for {quiet}; ended as hung after {limit}"

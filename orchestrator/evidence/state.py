@@ -79,7 +79,10 @@ _END = {
     ),
     "OUT_OF_MEMORY": (
         "lost",
-        "was killed for want of memory on its batch host (--mem=0 in the site's `sbatch` asks for all)",
+        (
+            "was killed for want of memory on its batch host (--mem=0 in the site's `sbatch` asks for "
+            "all)"
+        ),
     ),
     "REVOKED": ("lost", "was taken over by another cluster of the federation"),
 }

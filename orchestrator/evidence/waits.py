@@ -29,12 +29,14 @@ WAITS: tuple[Cause, ...] = (
     Cause("requeue_held", PROGRAM, RELEASE,
           "Slurm put it back in the queue and holds it",
           "look at the node that failed it, then release it",
-          "requeued in held state | requeued held | launch_failed_requeued_held | requeue_hold | maxrequeue | "
+          "requeued in held state | requeued held | launch_failed_requeued_held | requeue_hold | "
+          "maxrequeue | "
           "special_exit"),
     Cause("account_invalid", PROGRAM, "sacctmgr show assoc where user=$USER format=account,partition,qos",
           "the account is none that may be used here",
           "correct `account` in the site file",
-          "invalidaccount | accountnotallowed | invalid account | account/partition combination | notallowed*account"),
+          "invalidaccount | accountnotallowed | invalid account | account/partition combination | "
+          "notallowed*account"),
     Cause("qos_invalid", PROGRAM, QOS,
           "the QOS is none that may be used here",
           "correct `qos` in the site file",
@@ -42,22 +44,27 @@ WAITS: tuple[Cause, ...] = (
     Cause("qos_limit", SYMPTOM, QOS,
           "a limit of its QOS is reached",
           "it starts when other jobs end, or ask for less",
-          "qosmax | qosgrp | qosmin | qosresourcelimit | qosjoblimit | qostimelimit | violates accounting/qos policy | "
+          "qosmax | qosgrp | qosmin | qosresourcelimit | qosjoblimit | qostimelimit | violates "
+          "accounting/qos policy | "
           "maxsubmitjobs | per-user limit | peraccount"),
     Cause("association_limit", SYMPTOM, LIMITS,
           "a limit of its account or user is reached",
           "it starts when other jobs end, or ask for less",
-          "assocgrp | assocmax | associationjoblimit | associationresourcelimit | associationtimelimit | accountingpolicy"),
+          "assocgrp | assocmax | associationjoblimit | associationresourcelimit | "
+          "associationtimelimit | accountingpolicy"),
     Cause("partition_down", PROGRAM, PARTITION,
           "the partition takes no jobs to run now",
           "wait, or name another `partition` in the site file",
-          "partitiondown | partitioninactive | partition is down | partition*drained | required partition not available"),
+          "partitiondown | partitioninactive | partition is down | partition*drained | required "
+          "partition not available"),
     Cause("partition_limit", PROGRAM, PARTITION,
           "it asks for more nodes or time than the partition allows",
           "correct `time_limit`, nodes or `partition`",
-          "partitionnodelimit | partitiontimelimit | requested time limit is invalid | exceeds partition | "
+          "partitionnodelimit | partitiontimelimit | requested time limit is invalid | exceeds "
+          "partition | "
           "node count specification invalid | more processors requested than permitted | "
-          "requested partition configuration not available | partitionconfig | requested nodes not in this partition | "
+          "requested partition configuration not available | partitionconfig | requested nodes not "
+          "in this partition | "
           "invalid time-min specification"),
     Cause("partition_invalid", PROGRAM, PARTITION,
           "there is no such partition",
@@ -70,21 +77,28 @@ WAITS: tuple[Cause, ...] = (
     Cause("reservation_invalid", PROGRAM, "scontrol show reservation",
           "the reservation is none that may be used, or has not begun",
           "correct `reservation` in the site file",
-          "reservationdeleted | reservation is invalid | ^reservation | resv_del_hold | reservation*not available | "
+          "reservationdeleted | reservation is invalid | ^reservation | resv_del_hold | "
+          "reservation*not available | "
           "requested reservation"),
     Cause("nodes_unavailable", SYMPTOM, "sinfo -R",
           "nodes that it needs are down, drained or reserved",
           "leave them out, or wait until they are back",
-          "reqnodenotavail | nodes required for job are down | nodedown | unavailablenodes | required node not available | "
+          "reqnodenotavail | nodes required for job are down | nodedown | unavailablenodes | "
+          "required node not available | "
           "frontenddown"),
     Cause("never_fits", PROGRAM, SHOW,
           "no node has what it asks for",
           "correct nodes, `gpu_request` and `sbatch` of the site",
-          "badconstraints | ^constraints | node configuration is not available | feature specification | "
-          "invalid generic resource | invalid gres | invalid trackable resource | insufficient gres | badnodelist | "
-          "requested node configuration | maxmemperlimit | memory specification can not be satisfied | "
-          "memory required by task is not available | invalid node name | cpu count specification invalid | "
-          "cpu count per node can not be satisfied | topology configuration is not available | invalid license specification"),
+          "badconstraints | ^constraints | node configuration is not available | feature "
+          "specification | "
+          "invalid generic resource | invalid gres | invalid trackable resource | insufficient "
+          "gres | badnodelist | "
+          "requested node configuration | maxmemperlimit | memory specification can not be "
+          "satisfied | "
+          "memory required by task is not available | invalid node name | cpu count specification "
+          "invalid | "
+          "cpu count per node can not be satisfied | topology configuration is not available | "
+          "invalid license specification"),
     Cause("wait_dependency", SYMPTOM, SHOW,
           "it waits for another job",
           "it starts when that one ends",
@@ -116,15 +130,18 @@ WAITS: tuple[Cause, ...] = (
     Cause("script_invalid", PROGRAM, RESUME,
           "the job script is none that Slurm can read",
           "write the bundle anew; its lines must end as on Linux (dos2unix)",
-          "dos line breaks | batch script is empty | not have a #! line | does not look like a batch script"),
+          "dos line breaks | batch script is empty | not have a #! line | does not look like a "
+          "batch script"),
     Cause("submission_denied", PROGRAM, PARTITION,
           "this user may not submit there",
           "ask who runs the cluster",
-          "access/permission denied | user's group not permitted | user not permitted | not permitted to use this partition"),
+          "access/permission denied | user's group not permitted | user not permitted | not "
+          "permitted to use this partition"),
     Cause("controller_trouble", PROGRAM, "scontrol ping",
           "the Slurm controller cannot keep the job (its disk, its plugins)",
           "ask who runs the cluster",
-          "i/o error writing script | plugin*not found*fail | slurmdbd*down | systemfailure | slurm internal error | "
+          "i/o error writing script | plugin*not found*fail | slurmdbd*down | systemfailure | "
+          "slurm internal error | "
           "unable to connect to database | incompatible versions of client and server"),
     Cause("submissions_off", SYMPTOM, "scontrol ping",
           "the cluster takes no new jobs now",
@@ -145,12 +162,14 @@ WAITS: tuple[Cause, ...] = (
     Cause("scheduler_away", SYMPTOM, "scontrol ping",
           "the Slurm controller does not answer",
           "ask again later",
-          "unable to contact slurm controller | socket timed out | rate limit exceeded | zero bytes were transmitted | "
+          "unable to contact slurm controller | socket timed out | rate limit exceeded | zero "
+          "bytes were transmitted | "
           "standby mode | connection timed out | slurmctld"),
     Cause("wait_resources", SYMPTOM, START,
           "other jobs hold the nodes it needs",
           "it starts when they end",
-          "resources | requested nodes are busy | powernotavail | powerreserved | jobarraytasklimit | burstbuffer"),
+          "resources | requested nodes are busy | powernotavail | powerreserved | "
+          "jobarraytasklimit | burstbuffer"),
     Cause("wait_priority", SYMPTOM, START,
           "jobs with a higher priority come first",
           "it starts after them",
@@ -168,7 +187,8 @@ OWN_WORDS: tuple[Cause, ...] = (
           "went silent | no word for | it did not answer before run"),
     Cause("node_babbles", SYMPTOM, LEAVE_OUT,
           "a node sends what it should not",
-          "look at what runs there: `python:` of the site, or a program that writes to the agent's output",
+          "look at what runs there: `python:` of the site, or a program that writes to the agent's "
+          "output",
           "was given up: it | it sends too much"),
     Cause("container_ended", SYMPTOM, RESUME,
           "the container of a node ended under its run",

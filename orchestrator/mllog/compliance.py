@@ -238,7 +238,8 @@ class _Check:
         except Exception as error:
             # The referee does not guard this expression: its traceback ends the whole check.
             message = (
-                f"the value {words.shown(record.value)} cannot be compared with the target ({error}); "
+                f"the value {words.shown(record.value)} cannot be compared with the target "
+                f"({error}); "
                 "mlperf-logging ends with a traceback here and scores nothing in this folder"
             )
             raise _Fatal(message, record, record.key) from error

@@ -242,13 +242,17 @@ def _at_once(good: list[RunScore]) -> int:
 def _text(outlook: dict[str, Any]) -> list[str]:
     missing, seen = outlook["runs_missing"], outlook["runs_seen"]
     lines = [
-        f"{missing} of {missing + seen} runs are missing; {outlook['failures_affordable']} more may fail"
+        (
+            f"{missing} of {missing + seen} runs are missing; {outlook['failures_affordable']} more "
+            "may fail"
+        )
     ]
     if "score_90_minutes" in outlook:
         low, high = outlook["score_90_minutes"]
         lines.append(
             f"score: {low:.2f} to {high:.2f} minutes with 90 % probability, "
-            f"{outlook['score_range_minutes'][0]:.2f} to {outlook['score_range_minutes'][1]:.2f} in all draws"
+            f"{outlook['score_range_minutes'][0]:.2f} to {outlook['score_range_minutes'][1]:.2f} "
+            "in all draws"
         )
     if outlook.get("rcp_pass_chance") is not None:
         lines.append(f"chance to pass the RCP test: {outlook['rcp_pass_chance']:.0%}")

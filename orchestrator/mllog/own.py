@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 OWN = "own"
 """The ruleset of such a workload, in its document, in set.json and for --ruleset."""
 
-NO_RULES = "scored by the workload's own rules: no RCP test, no compliance check, nothing that can be handed in to MLPerf"
+NO_RULES = (
+    "scored by the workload's own rules: no RCP test, no compliance check, nothing that can be "
+    "handed in to MLPerf"
+)
 
 FEWEST_RUNS = 3
 """With fewer runs an olympic mean has nothing left to average."""
@@ -155,7 +158,10 @@ def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
     elif rules.target is not None and not any(
         rules.reached(value) for _, value in _evaluations(log)
     ):
-        message = f"the run says success, and no evaluation reached the target ({rules.goal}): {_best(log, rules)}"
+        message = (
+            f"the run says success, and no evaluation reached the target ({rules.goal}): "
+            f"{_best(log, rules)}"
+        )
         found.append(finding("eval_accuracy", "target", message, stop))
     return Compliance(found)
 

@@ -173,7 +173,10 @@ def _mixed(score: Score) -> str:
         first = getattr(score.runs[0], name) if score.runs else None
         for run in score.runs:
             if (own := getattr(run, name)) != first:
-                return f"different {what} in one set: {first!r} in {score.runs[0].file}, {own!r} in {run.file}"
+                return (
+                    f"different {what} in one set: {first!r} in {score.runs[0].file}, {own!r} in "
+                    f"{run.file}"
+                )
     return ""
 
 
@@ -248,20 +251,23 @@ def _notes(score: Score) -> list[str]:
         notes.append(NO_RULES)
         if score.own.target is None:
             notes.append(
-                "no target is known: every run that says success counts (--workload NAME gives the target)"
+                "no target is known: every run that says success counts (--workload NAME gives the "
+                "target)"
             )
     elif score.division == "open":
         notes.append("open division: the seed check and the RCP test do not apply")
     if any(run.stand_in for run in score.runs):
         notes.append(
-            "stand-in: these runs rehearse the benchmark with a small workload; they are no result of it"
+            "stand-in: these runs rehearse the benchmark with a small workload; they are no result "
+            "of it"
         )
     if score.pending and len(score.runs) >= score.runs_required:
         notes.append(f"{len(score.pending)} more runs of this set are still to come")
     for run in score.runs:
         if run.minutes is not None and run.minutes <= 0 and not score.own:
             notes.append(
-                f"{run.file}: `run_stop` is stamped before `run_start` ({run.minutes:.2f} minutes); "
+                f"{run.file}: `run_stop` is stamped before `run_start` ({run.minutes:.2f} "
+                "minutes); "
                 "the referee takes it as it is"
             )
     return notes

@@ -35,7 +35,8 @@ class Frozen:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
-            f"{type(self).__name__}.{name} was set when the object was made; `replace` gives another"
+            f"{type(self).__name__}.{name} was set when the object was made; `replace` gives "
+            "another"
         )
 
     def replace(self, **changes: Any) -> Self:
@@ -198,7 +199,10 @@ class Score(Frozen):
             return f"{what}: {train_time(self.minutes, 2)}"
         unfinished = self.forecast is not None and self.forecast.get("can_become_valid")
         what = "no valid score yet" if unfinished else "no valid score"
-        return f"{what}{' by the workload' + chr(39) + 's own rules' if self.own else ''}: {'; '.join(self.reasons)}"
+        return (
+            f"{what}{' by the workload' + chr(39) + 's own rules' if self.own else ''}: "
+            f"{'; '.join(self.reasons)}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {

@@ -51,7 +51,10 @@ def check_seeds(runs: list[RunSeeds]) -> list[LogFinding]:
             message = "a file with a damaged record fails the seed check of the whole set"
             findings.append(run.finding(run.damage, "readable", message))
         elif run.unreadable:
-            message = f"a seed must be a whole number with `file` and `lineno` in its metadata: {run.unreadable}"
+            message = (
+                "a seed must be a whole number with `file` and `lineno` in its metadata: "
+                f"{run.unreadable}"
+            )
             findings.append(run.finding(None, "integer", message))
         else:
             findings += _check(run, taken)
@@ -71,7 +74,10 @@ def _check(run: RunSeeds, taken: dict[SeedKey, str]) -> list[LogFinding]:
             other = taken.get(key)
             taken.setdefault(key, run.name)
         except TypeError:
-            message = "`file` and `lineno` must be plain values (mlperf-logging ends with a traceback here)"
+            message = (
+                "`file` and `lineno` must be plain values (mlperf-logging ends with a traceback "
+                "here)"
+            )
             findings.append(run.finding(record, "readable", message, FATAL))
             continue
         if other is not None:

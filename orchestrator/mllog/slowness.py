@@ -59,9 +59,15 @@ def _convergence(score: Score) -> list[dict[str, Any]]:
         return []
     ratio = result.submission_mean / result.point.mean
     if ratio >= 1:
-        text = f"samples to converge: {ratio:.3f} x the reference, which costs {ratio - 1:.1%} of the time"
+        text = (
+            f"samples to converge: {ratio:.3f} x the reference, which costs {ratio - 1:.1%} of "
+            "the time"
+        )
     else:
-        text = f"samples to converge: {ratio:.3f} x the reference: faster than it, which normalisation takes back"
+        text = (
+            f"samples to converge: {ratio:.3f} x the reference: faster than it, which "
+            "normalisation takes back"
+        )
     return [
         {
             "kind": "convergence",
@@ -99,7 +105,9 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
                     "kind": "slow_run",
                     "run": name,
                     "ratio": middle / rate,
-                    "text": f"{name}: {middle / rate - 1:.1%} slower per sample than the median run",
+                    "text": (
+                        f"{name}: {middle / rate - 1:.1%} slower per sample than the median run"
+                    ),
                 }
             )
     longest = max(runs, key=lambda run: run.samples if _positive(run.samples) else 0)

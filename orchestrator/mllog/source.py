@@ -92,7 +92,8 @@ def find_source(directory: str) -> Source:
     directory = os.path.abspath(directory)
     if not os.path.isdir(directory):
         raise InputError(
-            f"{directory}: {'this is a file' if os.path.exists(directory) else 'there is no such folder'}",
+            f"{directory}: "
+            f"{'this is a file' if os.path.exists(directory) else 'there is no such folder'}",
             hint="give a folder with result_*.txt files, or a set folder",
         )
     if any(os.path.isfile(os.path.join(directory, name)) for name in ("set.json", "ledger.jsonl")):
@@ -145,7 +146,10 @@ def _set_folder(directory: str) -> Source:
     if not described:
         raise InputError(
             f"{os.path.join(directory, 'set.json')}: this is not a set's description",
-            hint="a set folder is made by `orchestrator submit`; for other logs give a folder without set.json",
+            hint=(
+                "a set folder is made by `orchestrator submit`; for other logs give a folder "
+                "without set.json"
+            ),
         )
     source = Source(directory, [], described)
     for number in _run_numbers(directory, described):
@@ -153,7 +157,8 @@ def _set_folder(directory: str) -> Source:
     runs, nexp = on_record.get("runs", 0), on_record.get("set", {}).get("nexp", 0)
     if runs > nexp:
         source.told.append(
-            f"{runs} runs are on record, and {nexp} were declared: this set was chosen from more runs"
+            f"{runs} runs are on record, and {nexp} were declared: this set was chosen from more "
+            "runs"
         )
     if not source.files and not source.pending and not source.unscored:
         raise InputError(
@@ -211,7 +216,8 @@ def _add_run(source: Source, folder: str, number: int) -> None:
     source.unscored += failed
     if len(done) > 1:
         source.refused.append(
-            f"run {number} has results of attempts {', '.join(map(str, done))}: which one counts must not be chosen"
+            f"run {number} has results of attempts {', '.join(map(str, done))}: which one counts "
+            "must not be chosen"
         )
 
 

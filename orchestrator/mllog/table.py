@@ -50,7 +50,8 @@ def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) 
     tail = [
         "",
         *(
-            f"{one['outcome']}: run {one['run']}, attempt {one['attempt']}: {one['reason']} (not scored)"
+            f"{one['outcome']}: run {one['run']}, attempt {one['attempt']}: {one['reason']} (not "
+            "scored)"
             for one in score.unscored
         ),
     ]
@@ -90,12 +91,14 @@ def _arithmetic(score: Score) -> list[str]:
         lines.append(f"RCP test: {'passed' if result.passed else 'failed'}: {result.message}")
         if result.point and result.submission_mean is not None:
             lines.append(
-                f"  samples to converge {result.submission_mean:.1f}, reference {result.point.mean:.1f}, "
+                f"  samples to converge {result.submission_mean:.1f}, reference "
+                f"{result.point.mean:.1f}, "
                 f"at least {result.point.limit:.1f} needed"
             )
         if result.passed and score.valid:
             lines.append(
-                f"score: {score.olympic_mean:.4f} x {result.factor:.6f} = {score.minutes:.4f} minutes"
+                f"score: {score.olympic_mean:.4f} x {result.factor:.6f} = {score.minutes:.4f} "
+                "minutes"
             )
     return lines
 

@@ -75,7 +75,10 @@ def _describe(windows: list[Score], median: Score, files: list[str]) -> dict[str
             }
             for window in windows
         ],
-        "rule": "the window of consecutive runs, in launch order, whose score is the median of all windows",
+        "rule": (
+            "the window of consecutive runs, in launch order, whose score is the median of all "
+            "windows"
+        ),
     }
 
 

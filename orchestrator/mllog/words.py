@@ -52,7 +52,10 @@ def _broken(node: Any, context: Context) -> str:
         case ["cmp", ["value"], "!=", ""]:
             return "the value is empty"
         case ["cmp", ["value"], operator, wanted]:
-            return f"the value is {shown(context.record.value)} and {_wanted(operator, wanted, context)}"
+            return (
+                f"the value is {shown(context.record.value)} and "
+                f"{_wanted(operator, wanted, context)}"
+            )
         case ["cmp", str(name), "in", ["metadata"]]:
             return f"its metadata has no `{name}`"
         case ["|", ["cmp", str(one), "in", ["metadata"]], ["cmp", str(other), "in", ["metadata"]]]:
@@ -66,7 +69,10 @@ def _broken(node: Any, context: Context) -> str:
         case ["if", ["cmp", _, "in", ["metadata"]], inner, True]:
             return _broken(inner, context)
         case ["cmp", ["item", ["metadata"], name], operator, wanted]:
-            return f"its {name} is {shown(context.record.metadata[name])} and {_wanted(operator, wanted, context)}"
+            return (
+                f"its {name} is {shown(context.record.metadata[name])} and "
+                f"{_wanted(operator, wanted, context)}"
+            )
         case ["and", *parts]:
             return _broken(next(part for part in parts if not expression(part)(context)), context)
         case ["call", "is_integer", ["value"]]:
@@ -121,14 +127,21 @@ def not_applicable(condition: Condition, context: Context, error: Exception) -> 
     """Return that a rule's expression failed: usually a value of the wrong type, or a variable
     of an earlier record."""
     if isinstance(error, KeyError) and error.args and error.args[0] not in context.state:
-        return f"the rule `{formula(condition.node)}` needs `{error.args[0]}`, which is not logged before this record"
-    return f"the rule `{formula(condition.node)}` cannot be applied to {shown(context.record.value)}: {error}"
+        return (
+            f"the rule `{formula(condition.node)}` needs `{error.args[0]}`, which is not logged "
+            "before this record"
+        )
+    return (
+        f"the rule `{formula(condition.node)}` cannot be applied to "
+        f"{shown(context.record.value)}: {error}"
+    )
 
 
 def target_missed(rule: KeyRule, records: list[Record]) -> str:
     last = records[-1]
     return (
-        f"none of {len(records)} evaluation(s) meets the target ({formula(rule.any.node) if rule.any else ''}); "
+        f"none of {len(records)} evaluation(s) meets the target "
+        f"({formula(rule.any.node) if rule.any else ''}); "
         f"the last value is {shown(last.value)}"
     )
 
@@ -143,15 +156,22 @@ def different_values(log: Log, found: list[Record]) -> str:
         f"{shown(record.value)} in line {line}" for record, line in zip(found, lines, strict=False)
     ]
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
-    return f"it must be logged exactly once, and is {len(found)} times with different values: {', '.join(places)}{more}"
+    return (
+        f"it must be logged exactly once, and is {len(found)} times with different values: "
+        f"{', '.join(places)}{more}"
+    )
 
 
 def no_rules(config: str, rules: Rules) -> str:
     """Return that the round has no such division or benchmark."""
     division, _, benchmark = config.partition("_")
     if benchmark == "common":
-        return f"the division is `{division}`; it must be `closed` or `open` (mlperf-logging stops here)"
+        return (
+            f"the division is `{division}`; it must be `closed` or `open` (mlperf-logging stops "
+            "here)"
+        )
     return (
-        f"the benchmark is `{benchmark}`; round {rules.ruleset} has {', '.join(sorted(rules.benchmarks))} "
+        f"the benchmark is `{benchmark}`; round {rules.ruleset} has "
+        f"{', '.join(sorted(rules.benchmarks))} "
         "(mlperf-logging has no rules for it and stops)"
     )

@@ -38,7 +38,10 @@ class Catalogue:
             if not one.is_dir():
                 raise UsageError(
                     f"there is no folder {one}",
-                    hint="--systems-dir, and systems_dirs in the site file, name folders with system descriptors",
+                    hint=(
+                        "--systems-dir, and systems_dirs in the site file, name folders with "
+                        "system descriptors"
+                    ),
                 )
         self._beside: list[Path] = []
         self._systems: dict[Path, tuple[Document, System]] = {}
@@ -152,7 +155,8 @@ class Catalogue:
         if name not in names:
             document.add(
                 ("workloads", name),
-                f"there is no workload {name}{did_you_mean(name, names)}; there are: {', '.join(names)}",
+                f"there is no workload {name}{did_you_mean(name, names)}; there are: "
+                f"{', '.join(names)}",
             )
             return
         known = list(self.workload(name)[1].rounds)
@@ -198,5 +202,6 @@ def _check_file_name(document: Document, path: Path) -> None:
     if isinstance(name, str) and name != path.stem:
         document.add(
             ("name",),
-            f"{name!r}, but the file is called {path.name}; a descriptor is found by its file name, so both must agree",
+            f"{name!r}, but the file is called {path.name}; a descriptor is found by its file "
+            "name, so both must agree",
         )

@@ -36,7 +36,8 @@ def check_workload(document: Document, workload: Workload) -> None:
     if own and workload.runs_required < FEWEST_RUNS:
         document.add(
             ("runs_required",),
-            f"{workload.runs_required}, but round {own[0]} is scored by the olympic mean of its runs (ruleset: {OWN}), "
+            f"{workload.runs_required}, but round {own[0]} is scored by the olympic mean of its "
+            f"runs (ruleset: {OWN}), "
             f"which leaves out the fastest and the slowest; accepted: at least {FEWEST_RUNS}",
         )
 
@@ -82,8 +83,10 @@ def launch_problem(
     if rules is None or most is None or system.nodes <= most or workload.name in code:
         return ""
     return (
-        f"`{' '.join(rules.command or workload.command)}` of {workload.name} in round {stack} starts {most} node(s) at most, and "
-        f"{system.name} has {system.nodes}: nothing that was published runs this; give the round a `launch` with another "
+        f"`{' '.join(rules.command or workload.command)}` of {workload.name} in round {stack} "
+        f"starts {most} node(s) at most, and "
+        f"{system.name} has {system.nodes}: nothing that was published runs this; give the round a "
+        "`launch` with another "
         f"command, or the site code that can do it (`code: {{{workload.name}: ...}}`)"
     )
 

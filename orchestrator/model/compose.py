@@ -276,7 +276,8 @@ class _Composition:
             )
             document.add(
                 where,
-                f"this key is required, because the environment of {chosen.workload.name} refers to it",
+                f"this key is required, because the environment of {chosen.workload.name} refers "
+                "to it",
             )
             document.check()
         return values.Text(fact)
@@ -325,7 +326,8 @@ class _Composition:
         if missing and self.site_document is not None:
             self._warn(
                 "data",
-                f"the site gives no data.{name}.{missing[0]}; it must be in the environment when the bundle starts",
+                f"the site gives no data.{name}.{missing[0]}; it must be in the environment when "
+                "the bundle starts",
             )
         return given
 

@@ -68,7 +68,8 @@ def _run_text(text: str) -> str:
     for name in re.findall(r"\{(\w+)\}", text):
         if name not in RUN_REFS:
             raise refuse(
-                f"{{{name}}} is nothing of a run; accepted: {', '.join(RUN_REFS)}{did_you_mean(name, RUN_REFS)}"
+                f"{{{name}}} is nothing of a run; accepted: "
+                f"{', '.join(RUN_REFS)}{did_you_mean(name, RUN_REFS)}"
             )
     return text
 

@@ -121,8 +121,12 @@ def _known(catalogue: Catalogue, kind: str, name: str) -> None:
     facts = catalogue.shared(f"{kind}s")[0]
     if name not in facts:
         raise UsageError(
-            f"there is no {kind} {name}{did_you_mean(name, facts)}; there are: {', '.join(sorted(facts))}",
-            hint=f"another one is described in shared/{kind}s.yaml of a folder of your own (--systems-dir)",
+            f"there is no {kind} {name}{did_you_mean(name, facts)}; there are: "
+            f"{', '.join(sorted(facts))}",
+            hint=(
+                f"another one is described in shared/{kind}s.yaml of a folder of your own "
+                "(--systems-dir)"
+            ),
         )
 
 
@@ -146,7 +150,8 @@ def _fabric(
     if not like:
         there = ", ".join(sorted(catalogue.shared("fabrics")[0]))
         raise UsageError(
-            f"which network connects the {nodes} nodes? no system with several nodes of {accelerator} is known",
+            f"which network connects the {nodes} nodes? no system with several nodes of "
+            f"{accelerator} is known",
             hint=f"--fabric NAME; there are: {there}",
         )
     best = min(

@@ -111,7 +111,8 @@ def _batch(text: str) -> str:
 def _ruleset(text: str) -> str:
     if text != OWN and not _VERSION.fullmatch(text):
         raise refuse(
-            f'{text!r} is no ruleset; accepted: the round whose MLPerf rules count, such as "6.0.0", '
+            f"{text!r} is no ruleset; accepted: the round whose MLPerf rules count, such as "
+            '"6.0.0", '
             f"or {OWN} for a workload that is no MLPerf benchmark (docs/scoring.md)"
         )
     return text
@@ -138,7 +139,8 @@ def _absolute(text: str) -> str:
 def _log_dir(text: str) -> str:
     if "\\" in _absolute(text):
         raise refuse(
-            f"{text!r} holds a backslash, which sbatch --output takes for a sign of its own; use another folder"
+            f"{text!r} holds a backslash, which sbatch --output takes for a sign of its own; use "
+            "another folder"
         )
     return text
 
@@ -169,7 +171,8 @@ def _passed(text: str) -> str:
     name, equals, _ = text.partition("=")
     if equals:
         raise refuse(
-            f"{name} is followed by a value; give the name alone, its value comes from the environment"
+            f"{name} is followed by a value; give the name alone, its value comes from the "
+            "environment"
         )
     return _variable(text)
 
@@ -181,15 +184,18 @@ def _run_option(text: str) -> str:
     option = re.match(r"--?[A-Za-z][A-Za-z-]*", text)
     if not option:
         raise refuse(
-            f"{text!r} is not an option of the engine's `run`; write it as one word, such as --cpus=32"
+            f"{text!r} is not an option of the engine's `run`; write it as one word, such as "
+            "--cpus=32"
         )
     if option[0] in ("--env", "--env-file"):
         raise refuse(
-            "variables have keys of their own: `env`, `network.env`, `pass_env` and `container.env_files`"
+            "variables have keys of their own: `env`, `network.env`, `pass_env` and "
+            "`container.env_files`"
         )
     if option[0] in _RUN_OWNED or not text.startswith("--"):
         raise refuse(
-            f"{option[0]} cannot be set by a site: it is part of how containers live and end with their job"
+            f"{option[0]} cannot be set by a site: it is part of how containers live and end with "
+            "their job"
         )
     if "=" not in text and option[0] not in _RUN_FLAGS:
         raise refuse(f"{text!r} has no value; write it as one word: {option[0]}=VALUE")
@@ -203,7 +209,8 @@ def _time_limit(raw: object) -> object:
         return str(raw)
     if isinstance(raw, str) and not _TIME.fullmatch(raw):
         raise refuse(
-            f"{raw!r} is not a time; accepted: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS"
+            f"{raw!r} is not a time; accepted: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, "
+            "D-HH:MM:SS"
         )
     return raw
 

@@ -99,11 +99,15 @@ def _wrong_value(kind: str, context: dict[str, Any], given: Any, message: str) -
         return f"must be {_WANTED[kind]}, not {_given(given)}{quotes}"
     if kind == "literal_error":
         accepted = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-        return f"{given!r} is not accepted; accepted: {', '.join(accepted)}{did_you_mean(str(given), accepted)}"
+        return (
+            f"{given!r} is not accepted; accepted: "
+            f"{', '.join(accepted)}{did_you_mean(str(given), accepted)}"
+        )
     if kind in ("greater_than_equal", "less_than_equal"):
         return (
             f"{_short(given)} is too {'small' if 'ge' in context else 'large'}; "
-            f"accepted: at {'least' if 'ge' in context else 'most'} {context.get('ge', context.get('le'))}"
+            f"accepted: at {'least' if 'ge' in context else 'most'} "
+            f"{context.get('ge', context.get('le'))}"
         )
     if kind == "too_short":
         return "must not be empty"

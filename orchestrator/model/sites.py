@@ -62,5 +62,6 @@ def check_data_variables(document: Document, site: Site, workload: Workload) -> 
             meant = did_you_mean(variable, known)
             document.add(
                 ("data", workload.name, variable),
-                f"{workload.name} mounts no folder {variable}{meant}; accepted: {', '.join(sorted(known)) or 'none'}",
+                f"{workload.name} mounts no folder {variable}{meant}; accepted: "
+                f"{', '.join(sorted(known)) or 'none'}",
             )

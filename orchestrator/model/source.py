@@ -282,7 +282,8 @@ class _Builder:
             if name in data:
                 self.document.add(
                     here,
-                    f"stands twice, again in line {event.start_mark.line + 1}; only one of them can hold",
+                    f"stands twice, again in line {event.start_mark.line + 1}; only one of them "
+                    "can hold",
                 )
             self.document.lines.setdefault(here, event.start_mark.line + 1)
             data[name] = self.value(here, next(self.events))

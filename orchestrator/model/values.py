@@ -101,7 +101,10 @@ OWNED_BY_THE_LOOP = {
 def name_problem(name: str) -> str:
     """Return the problem of a variable name, or ""."""
     if not NAME.fullmatch(name):
-        return f"{name!r} is not a variable name; accepted: letters, digits and _, not starting with a digit"
+        return (
+            f"{name!r} is not a variable name; accepted: letters, digits and _, not starting "
+            "with a digit"
+        )
     if name in OWNED_BY_THE_LOOP:
         return f"{name} belongs to the loop over the runs: {OWNED_BY_THE_LOOP[name]}"
     return ""
@@ -113,7 +116,8 @@ def secret_problem(name: str) -> str:
         return ""
     return (
         f"{name} looks like a secret, and values written here end up in files and logs; "
-        f"put the name into the site's `pass_env` list, then its value is taken from the environment"
+        "put the name into the site's `pass_env` list, then its value is taken from the "
+        "environment"
     )
 
 
@@ -126,7 +130,10 @@ def empty_problem(name: str, value: object) -> str:
     """Return the problem of an empty value of a network variable, or ""."""
     if name not in NETWORK_NAMES or str(value):
         return ""
-    return f"{name} is empty, which RCCL does not take for unset; leave it out, or write null in a document to remove it"
+    return (
+        f"{name} is empty, which RCCL does not take for unset; leave it out, or write null in a "
+        "document to remove it"
+    )
 
 
 def parse_value(raw: object) -> tuple[DocumentValue, str]:

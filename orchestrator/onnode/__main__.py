@@ -5,7 +5,8 @@ import sys
 
 if sys.version_info < (3, 9):  # before any import that an older Python could not read
     sys.exit(
-        "orchestrator: %s on %s is Python %d.%d; the bundle needs 3.9 or newer: install python3, or name another "
+        "orchestrator: %s on %s is Python %d.%d; the bundle needs 3.9 or newer: install python3, "
+        "or name another "
         "interpreter (`python:` in the site file, PYTHON=... for this bundle)"
         % (sys.executable, os.uname()[1], sys.version_info[0], sys.version_info[1])
     )

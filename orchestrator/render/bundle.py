@@ -53,7 +53,10 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     if not entry.image and entry.container.engine != "none":
         raise RenderError(
             f"{entry.workload} of round {entry.round} was published without a container image",
-            hint=f"in the site file: `container: {{engine: none}}` and `code: {{{entry.workload}: /path/to/the/code}}`",
+            hint=(
+                f"in the site file: `container: {{engine: none}}` and `code: {{{entry.workload}: "
+                f"/path/to/the/code}}`"
+            ),
         )
     of = entry.documents
     if problem := launch_problem(of.system, of.mine, of.workload, of.round, entry.site.code):

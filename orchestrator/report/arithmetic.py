@@ -40,7 +40,8 @@ def _whole(value: float | None) -> str:
 
 def _times(runs: list[RunScore], labels: dict[str, str]) -> Step:
     lines = [
-        f"run {labels[run.file]}: ({_whole(run.stop)} − {_whole(run.start)}) / 60000 = {exact(run.minutes)}"
+        f"run {labels[run.file]}: ({_whole(run.stop)} − {_whole(run.start)}) / 60000 = "
+        f"{exact(run.minutes)}"
         for run in runs
         if run.minutes is not None
     ]
@@ -132,7 +133,8 @@ def _samples(score: Score, runs: list[RunScore], labels: dict[str, str], result:
     if not math.isfinite(total):
         return Step("Mean of the samples to converge", (shown,), mean, "samples")
     return Step(
-        f"Samples to converge: sort, drop the {score.dropped} smallest and {score.dropped} largest, average",
+        f"Samples to converge: sort, drop the {score.dropped} smallest and {score.dropped} "
+        "largest, average",
         (
             shown,
             f"{' + '.join(exact(count) for count, _ in kept)} = {exact(total)}",
@@ -146,9 +148,15 @@ def _samples(score: Score, runs: list[RunScore], labels: dict[str, str], result:
 def _reference(score: Score, point: Point, result: RcpResult) -> Step:
     from orchestrator.mllog.rcp import RELAXED
 
-    title = f"Reference at batch size {exact(point.batch_size)} ({result.message}): smallest acceptable mean"
+    title = (
+        f"Reference at batch size {exact(point.batch_size)} ({result.message}): smallest "
+        "acceptable mean"
+    )
     lines = [
-        f"reference mean {exact(point.mean)}, standard deviation {exact(point.stdev)} (round {score.ruleset})"
+        (
+            f"reference mean {exact(point.mean)}, standard deviation {exact(point.stdev)} (round "
+            f"{score.ruleset})"
+        )
     ]
     formula = _limit_formula(score, point)
     if formula:
@@ -184,7 +192,8 @@ def _limit_formula(score: Score, point: Point) -> str:
         return ""
     limit = point.mean - t95 * point.stdev * math.sqrt(1 / count + 1 / mine)
     return (
-        f"{exact(point.mean)} − {exact(t95)} × {exact(point.stdev)} × √(1/{count} + 1/{mine}) = {exact(limit)}"
+        f"{exact(point.mean)} − {exact(t95)} × {exact(point.stdev)} × √(1/{count} + 1/{mine}) = "
+        f"{exact(limit)}"
         f" (t at 95 % with {count + mine - 2} degrees of freedom; the referee bisects to 0.0001)"
     )
 

@@ -85,7 +85,10 @@ def _evaluations(
             chart.level(report.target, "target")
         for index, (run, curve) in enumerate(zip(runs, curves, strict=True)):
             samples, last = curve[-1]
-            says = f"run {run.label}: {len(run.evaluations)} evaluations, last {last:.6g} at {plain(samples)} samples"
+            says = (
+                f"run {run.label}: {len(run.evaluations)} evaluations, last {last:.6g} at "
+                f"{plain(samples)} samples"
+            )
             chart.line(thinned(curve, NARROW_POINTS) if chart.narrow else curve, index, says)
         return chart
 
@@ -104,7 +107,10 @@ def throughput(report: Report) -> Safe:
     xs = [at for run in runs for at, _ in run.throughput]
     ys = [rate for run in runs for _, rate in run.throughput]
     unit = unit_of_span(max(xs))
-    words = f"Samples per second of {len(runs)} runs, from {plain(min(ys))} to {plain(max(ys))}; {throughput_note(report)}."
+    words = (
+        f"Samples per second of {len(runs)} runs, from {plain(min(ys))} to {plain(max(ys))}; "
+        f"{throughput_note(report)}."
+    )
 
     def draw(width: int) -> Chart:
         span = widened([unit.of(x) for x in xs], 0.02)
@@ -123,7 +129,10 @@ def throughput(report: Report) -> Safe:
         for index, run in enumerate(runs):
             rates = sorted(rate for _, rate in run.throughput)
             ends = f"{plain(rates[0])} to {plain(rates[-1])}"
-            says = f"run {run.label}: {ends} samples per second, median {plain(rates[len(rates) // 2])}"
+            says = (
+                f"run {run.label}: {ends} samples per second, median "
+                f"{plain(rates[len(rates) // 2])}"
+            )
             points = (
                 extremes(list(run.throughput), NARROW_POINTS) if chart.narrow else run.throughput
             )
@@ -139,7 +148,10 @@ def throughput_note(report: Report) -> str:
     ]
     if not derived:
         return "as the runs logged it"
-    return "from the evaluations, because the logs give no throughput: the time of evaluations is in it"
+    return (
+        "from the evaluations, because the logs give no throughput: the time of evaluations is "
+        "in it"
+    )
 
 
 def drawn(runs: list[Run]) -> list[Run]:

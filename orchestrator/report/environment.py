@@ -26,7 +26,10 @@ def read_environment(evidence: SetEvidence) -> tuple[tuple[Variable, ...], str]:
     if not given_by:
         return (
             variables,
-            "who set which variable is not on record: the bundle was made before that was written down",
+            (
+                "who set which variable is not on record: the bundle was made before that was written "
+                "down"
+            ),
         )
     changed = ", ".join(edited(evidence))
     return (

@@ -24,8 +24,12 @@ def _package(name: str, what: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise UsageError(
-            f"{what} needs the package {name.partition('.')[0]}, which is not installed here ({error})",
-            hint="install the command with it, such as pip install '.[export]' in its environment; CSV needs nothing",
+            f"{what} needs the package {name.partition('.')[0]}, which is not installed here "
+            f"({error})",
+            hint=(
+                "install the command with it, such as pip install '.[export]' in its "
+                "environment; CSV needs nothing"
+            ),
         ) from error
 
 
@@ -51,7 +55,10 @@ def check_address(address: str) -> None:
     if urlsplit(address).password is not None:
         raise UsageError(
             "the address of MLflow has a password in it",
-            hint="put it into the environment: MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN",
+            hint=(
+                "put it into the environment: MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD "
+                "or MLFLOW_TRACKING_TOKEN"
+            ),
         )
 
 

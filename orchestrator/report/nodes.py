@@ -50,7 +50,10 @@ def _grid(report: Report) -> list[Part]:
     slow, shown = slow_nodes(report.attempts), attempts[-MOST_COLUMNS:]
     if slow:
         node, count, late_s = slow[0]
-        verdict = f"Late most often: {node}, in {count} of {len(attempts)} attempts, by {seconds(late_s)} on average."
+        verdict = (
+            f"Late most often: {node}, in {count} of {len(attempts)} attempts, by "
+            f"{seconds(late_s)} on average."
+        )
     else:
         verdict = (
             "No node began or ended later than the others by more than 1 s and 2 % of the run."
@@ -211,7 +214,8 @@ def startup(report: Report) -> list[Part]:
     if not report.startups:
         return []
     text = (
-        "Start-up is from the start of the script to run_start, shut-down from run_stop to its end. "
+        "Start-up is from the start of the script to run_start, shut-down from run_stop to its "
+        "end. "
         "The first run in a new container compiles what the others find."
     )
     published = [one.words for one in report.published_startup]
@@ -241,7 +245,10 @@ def attempts(report: Report) -> list[Part]:
         for one in report.attempts[:MOST_ATTEMPTS]
     ]
     reasons = [one.reason for one in report.attempts[:MOST_ATTEMPTS]]
-    text = f"{len(report.attempts)} attempts, {len(lost)} of them lost to the infrastructure (on record, not scored)."
+    text = (
+        f"{len(report.attempts)} attempts, {len(lost)} of them lost to the infrastructure (on "
+        "record, not scored)."
+    )
     header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started")
     return [
         Paragraph(text),

@@ -102,7 +102,10 @@ def _key(report: Report) -> list[tuple[str, str]]:
         pairs.append(
             (
                 "samples to converge",
-                f"{plain(result.submission_mean)} ({result.submission_mean / result.point.mean:.3f} × reference)",
+                (
+                    f"{plain(result.submission_mean)} "
+                    f"({result.submission_mean / result.point.mean:.3f} × reference)"
+                ),
             )
         )
     if report.target is not None:

@@ -106,7 +106,10 @@ def times(report: Report) -> Safe:
         key.append((patch("band"), f"95 % interval, {unit.text(ends[0])} to {unit.full(ends[1])}"))
     if published:
         away = "" if near else ": too far away to be drawn"
-        said = f"published {unit.full(published.minutes, 2)}, {published.submitter}, round {published.round}"
+        said = (
+            f"published {unit.full(published.minutes, 2)}, {published.submitter}, round "
+            f"{published.round}"
+        )
         key.append((stroke("published"), said + away))
     return join(both(draw), legend(*key))
 
@@ -197,7 +200,8 @@ def samples(report: Report) -> Safe:
     ]
     dropped = _dropped_samples(runs, report.score.dropped)
     words = (
-        f"The set's mean is {plain(mine)}, the reference's {plain(point.mean)}; at least {plain(point.limit)} is "
+        f"The set's mean is {plain(mine)}, the reference's {plain(point.mean)}; at least "
+        f"{plain(point.limit)} is "
         f"needed: {'passed' if result.passed else 'not passed'}."
     )
 

@@ -60,6 +60,7 @@ def _way_out(entry: Entry, site: Site, nexp: int, longest: int) -> str:
     if not fit:
         return f"not even one run is sure to fit; {elsewhere}, or try with {line}"
     return (
-        f"{line}: the job does the runs that fit (surely {fit} of {nexp}), then `orchestrator resume` does the others; "
+        f"{line}: the job does the runs that fit (surely {fit} of {nexp}), then `orchestrator "
+        "resume` does the others; "
         f"or {elsewhere}"
     )

@@ -199,7 +199,9 @@ def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
         shown = ", ".join(wrong[:8]) + (f" and {len(wrong) - 8} more" if len(wrong) > 8 else "")
         raise SetError(
             f"the bundle of {run_set.name} was edited since it was declared: {ascii(shown)[1:-1]}",
-            hint=f"put it back, or say that it is meant: orchestrator resume {layout.root} --edited",
+            hint=(
+                f"put it back, or say that it is meant: orchestrator resume {layout.root} --edited"
+            ),
         )
 
 
@@ -261,8 +263,12 @@ def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | 
             _record(run_set, replace(record, state="submitted", job_id=job_id), world)
         elif (left_s := appears_within_s(record, world)) > 0:
             raise SchedulerUnknown(
-                f"set {run_set.name}: submission {record.number} got no answer and there is no job of it yet",
-                hint=f"it may still appear; ask again in {left_s:.0f} s: orchestrator resume {run_set.layout.root}",
+                f"set {run_set.name}: submission {record.number} got no answer and there is no job "
+                "of it yet",
+                hint=(
+                    f"it may still appear; ask again in {left_s:.0f} s: orchestrator resume "
+                    f"{run_set.layout.root}"
+                ),
             )
         else:
             _record(run_set, replace(record, state="refused", error=NEVER), world)
@@ -278,7 +284,10 @@ def refuse_copy(run_set: RunSet) -> None:
     if there := SetEvidence(root).copy_of:
         raise SetError(
             f"{root} is a copy of {there}: its jobs are those of the other",
-            hint=f"name that one, or submit a new set; score, report and package read the copy: orchestrator score {root}",
+            hint=(
+                "name that one, or submit a new set; score, report and package read the copy: "
+                f"orchestrator score {root}"
+            ),
         )
 
 
@@ -339,7 +348,8 @@ def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
     for job in unfinished:
         if local and job.host not in ("", here):
             raise SetError(
-                f"job {job.job_id} of {run_set.name} runs on {job.host}, which cannot be seen from {here}",
+                f"job {job.job_id} of {run_set.name} runs on {job.host}, which cannot be seen from "
+                f"{here}",
                 hint=f"run this command on {job.host}",
             )
     wanted = {job.job_id for job in unfinished}
@@ -408,7 +418,8 @@ def _already(run_set: RunSet, job: Job) -> SetError:
 
 def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerUnknown:
     return SchedulerUnknown(
-        f"{message}\n  It is unknown whether set {run_set.name} has a job now. Nothing will be submitted twice.",
+        f"{message}\n  It is unknown whether set {run_set.name} has a job now. Nothing will be "
+        "submitted twice.",
         argv=error.argv,
         returncode=error.returncode,
         stdout=error.stdout,

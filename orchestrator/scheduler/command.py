@@ -101,7 +101,10 @@ def ask(
         raise SchedulerError(
             f"`{argv[0]}` is not on PATH",
             argv=argv,
-            hint="run this on a login node of the cluster, or use a site file with `scheduler: local`",
+            hint=(
+                "run this on a login node of the cluster, or use a site file with `scheduler: "
+                "local`"
+            ),
         ) from error
     except PermissionError as error:
         raise SchedulerError(f"`{argv[0]}` cannot be run: {error.strerror}", argv=argv) from error

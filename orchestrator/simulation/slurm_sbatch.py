@@ -57,7 +57,8 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
         cluster.reject(job)
         raise Rejected(
             1,
-            "sbatch: error: Batch job submission failed: Requested node configuration is not available\n",
+            "sbatch: error: Batch job submission failed: Requested node configuration is not "
+            "available\n",
         )
     if "test-only" in options:
         return _tested(cluster, job)
@@ -221,7 +222,10 @@ def _begin(text: str, now_ms: int) -> int:
         else:
             at = datetime.fromisoformat(text)
     except ValueError:
-        err = f"Invalid time specification (pos=0): {text}\nsbatch: error: Invalid --begin specification\n"
+        err = (
+            f"Invalid time specification (pos=0): {text}\nsbatch: error: Invalid --begin "
+            "specification\n"
+        )
         raise Rejected(255, err) from None
     ms = int(at.replace(tzinfo=UTC).timestamp() * 1000)
     return ms if ms > now_ms or "-" in text else ms + 86_400_000

@@ -133,7 +133,10 @@ def _code(entry: Entry) -> Iterator[Row]:
         if Path(path).is_dir():
             yield _row("code", "pass", f"{path} is here")
         else:
-            remedy = f"orchestrator code {entry.system} {entry.workload}, or correct `code` in the site file"
+            remedy = (
+                f"orchestrator code {entry.system} {entry.workload}, or correct `code` in the "
+                "site file"
+            )
             yield _row("code", "fail", f"{path} is not here", remedy)
     else:
         yield _row("code", "skip", "the image's own")

@@ -137,7 +137,8 @@ def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
     )
     if name not in by_name:
         raise UsageError(
-            f"there is no partition {name}{did_you_mean(name, by_name)}; there are: {', '.join(by_name)}",
+            f"there is no partition {name}{did_you_mean(name, by_name)}; there are: "
+            f"{', '.join(by_name)}",
             hint="sinfo shows them",
         )
     return by_name[name]
@@ -229,7 +230,8 @@ def _engine(found: SiteFound, seen: NodeLook) -> None:
             found.put("tunables", "off", why)
             found.put("clear_caches", False, why)
             found.notes.append(
-                f"{why[:-1]}; nothing is tuned, and caches are not dropped (sudo, tunables, clear_caches)"
+                f"{why[:-1]}; nothing is tuned, and caches are not dropped (sudo, tunables, "
+                "clear_caches)"
             )
     else:
         found.remark("sudo", f"Jobs run as root on {seen.node}.")

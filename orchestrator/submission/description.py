@@ -200,8 +200,8 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
     found = []
     if missing:
         found.append(
-            f"systems/{name}.json: nothing is known for {', '.join(missing)}; give them with --system-json FILE"
-            + (" or --framework TEXT" if "framework" in missing else "")
+            f"systems/{name}.json: nothing is known for {', '.join(missing)}; give them with "
+            "--system-json FILE" + (" or --framework TEXT" if "framework" in missing else "")
         )
     for member in WHOLE:
         text = str(members.get(member, ""))
@@ -209,11 +209,13 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
             found.append(f"systems/{name}.json: {member} is {text!r}, and must be a whole number")
     if members.get("status") and members["status"] not in STATUSES.values():
         found.append(
-            f"systems/{name}.json: status is {members['status']!r}; it must be one of {', '.join(STATUSES.values())}"
+            f"systems/{name}.json: status is {members['status']!r}; it must be one of "
+            f"{', '.join(STATUSES.values())}"
         )
     if members.get("division") not in ("closed", "open"):
         found.append(
-            f"systems/{name}.json: division is {members.get('division')!r}; it must be closed or open"
+            f"systems/{name}.json: division is {members.get('division')!r}; it must be closed or "
+            "open"
         )
     return found
 

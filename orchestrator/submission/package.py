@@ -66,12 +66,16 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
         problems += [] if one.own else _add_set(package, one, options, seen)
     if len({one.score.ruleset for one in sets}) > 1:
         problems.append(
-            f"the sets are of different rounds: {', '.join(sorted({one.score.ruleset for one in sets}))}"
+            "the sets are of different rounds: "
+            f"{', '.join(sorted({one.score.ruleset for one in sets}))}"
         )
     problems += tree_problems(package.files)
     if problems:
         own = all(one.own for one in sets)
-        hint = "orchestrator docs scoring: a benchmark of your own; `orchestrator report` makes a page of it"
+        hint = (
+            "orchestrator docs scoring: a benchmark of your own; `orchestrator report` makes a "
+            "page of it"
+        )
         raise Refused(
             list(dict.fromkeys(problems)), hint=hint if own else _hint(directories, problems)
         )
@@ -82,7 +86,10 @@ def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
     if any(": this is a rehearsal: " in problem for problem in problems):
         return "orchestrator run SYSTEM WORKLOAD makes a set of real runs"
     if any(f" {DIFFERS}: " in problem or " submission_org " in problem for problem in problems):
-        return "look at each; --allow-differences hands the logs in as they are, with the differences in runs.json"
+        return (
+            "look at each; --allow-differences hands the logs in as they are, with the "
+            "differences in runs.json"
+        )
     if any("systems/" in problem and "nothing is known" in problem for problem in problems):
         return "orchestrator docs package shows a system description to start from"
     bad = [
@@ -116,7 +123,10 @@ def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, st
         return [*problems, *filter(None, [name_problem(benchmark, "benchmark")])]
     if results in seen:
         return [
-            f"{one.root} and {seen[results]} are both {benchmark} on {system}: a submission has one set of each"
+            (
+                f"{one.root} and {seen[results]} are both {benchmark} on {system}: a submission has "
+                "one set of each"
+            )
         ]
     seen[results] = str(one.root)
     package.benchmarks.append(benchmark)
@@ -131,7 +141,10 @@ def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, st
 def _check_division(one: Chosen, options: Options) -> list[str]:
     if one.score.runs and one.score.division != options.division:
         return [
-            f"{one.root}: the logs are of the {one.score.division} division, and --division says {options.division}"
+            (
+                f"{one.root}: the logs are of the {one.score.division} division, and --division says "
+                f"{options.division}"
+            )
         ]
     return []
 
@@ -213,11 +226,13 @@ def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
         package.files[f"{results}/result_{index}.txt"] = data
     if any(run.stand_in for run in one.runs):
         package.warnings.append(
-            f"{one.root}: these logs come from a stand-in workload: a rehearsal, not a result to hand in"
+            f"{one.root}: these logs come from a stand-in workload: a rehearsal, not a result to "
+            "hand in"
         )
     if one.score.unscored:
         package.warnings.append(
-            f"{one.root}: {len(one.score.unscored)} attempts were lost and are on record in runs.json"
+            f"{one.root}: {len(one.score.unscored)} attempts were lost and are on record in "
+            "runs.json"
         )
     return problems
 

@@ -31,7 +31,10 @@ def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
         ]
         parts += [
             "## Attempts that were lost",
-            "They died or were ended by the infrastructure, say nothing about convergence, and are not scored.",
+            (
+                "They died or were ended by the infrastructure, say nothing about convergence, and are "
+                "not scored."
+            ),
             table(("run.attempt", "outcome", "reason"), rows),
         ]
     parts.append("`runs.json` has the same for programs.")
@@ -60,7 +63,8 @@ def _rule(chosen: Chosen) -> str:
     score, used = chosen.score, len(chosen.runs)
     if score.window:
         return (
-            f"{len(score.runs)} consecutive runs were made, {used} are required. Handed in is the window "
+            f"{len(score.runs)} consecutive runs were made, {used} are required. Handed in is the "
+            "window "
             f"of {used} runs, consecutive in "
             "launch order, whose score is the median of all windows. All runs are listed."
         )

@@ -201,6 +201,9 @@ def _run(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) ->
             import traceback
 
             place = traceback.extract_tb(error.__traceback__)[-1]
-            words = f"check {check.__name__}: {error!r} ({os.path.basename(place.filename)}:{place.lineno})"
+            words = (
+                f"check {check.__name__}: {error!r} "
+                f"({os.path.basename(place.filename)}:{place.lineno})"
+            )
             with open(node.hold_log, "a", encoding="utf-8", errors="replace") as file:
                 file.write(f"orchestrator: node {node.name}: {words}\n")

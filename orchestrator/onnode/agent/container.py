@@ -223,10 +223,16 @@ def _unseen(node: Node, words: str) -> str:
         return f"the engine cannot reach {node.results}: {hint}"
     for target, source in _shared(node).items():
         if source in words:
-            hint = f"root is nobody on this storage; give the site a container.mounts for {target}, from storage that root can use"
+            hint = (
+                f"root is nobody on this storage; give the site a container.mounts for {target}, "
+                "from storage that root can use"
+            )
             return f"the engine cannot reach {source}: {hint}"
     if node.channel in words:
-        hint = f"{node.channels} is private to the job; give the site a local container.channel_dir that is not, such as /var/tmp"
+        hint = (
+            f"{node.channels} is private to the job; give the site a local container.channel_dir "
+            "that is not, such as /var/tmp"
+        )
         return f"the engine does not see {node.channel}: {hint}"
     return ""
 

@@ -143,7 +143,10 @@ class _Evidence:
         yield "pid ppid state wchan name command"
         for one in family:
             wchan = first_line(f"{self._node.proc}/{one.pid}/wchan") or "-"
-            yield f"{one.pid} {one.parent} {one.state} {wchan} {shortened(one.name, 20)} {self._command(one.pid)}"
+            yield (
+                f"{one.pid} {one.parent} {one.state} {wchan} {shortened(one.name, 20)} "
+                f"{self._command(one.pid)}"
+            )
 
     def _stack(self, one: Process) -> str:
         """Write and return a stack: Python's if py-spy is here or in the image, else the

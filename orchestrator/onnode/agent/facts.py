@@ -188,7 +188,10 @@ def _caches(folder: str) -> Iterator[str]:
             first_line(f"{folder}/{index}/{file}") for file in ("level", "size", "type")
         )
         if level and size:
-            yield f"L{level}{ {'Data': 'd', 'Instruction': 'i'}.get(kind, '') }: {re.sub('K$', ' kB', size)}"
+            yield (
+                f"L{level}{ {'Data': 'd', 'Instruction': 'i'}.get(kind, '') }: "
+                f"{re.sub('K$', ' kB', size)}"
+            )
 
 
 def _memory(sys: str, proc: str) -> Pairs:

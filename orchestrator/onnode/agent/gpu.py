@@ -15,7 +15,8 @@ from .tools import Smi, Values, by_gpu
 Verdict = tuple[str, str, str]
 """Verdict, text and remedy of one check."""
 _MODELS = (
-    "MI100 738c 738e, MI210 740f 7410, MI250X 7408, MI250 740c, MI300A 74a0, MI300X 74a1 74b5 74a9 74bd, "
+    "MI100 738c 738e, MI210 740f 7410, MI250X 7408, MI250 740c, MI300A 74a0, MI300X 74a1 74b5 74a9 "
+    "74bd, "
     "MI308X 74a2 74b6 74a8 74bc, MI325X 74a5 74b9, MI350X 75a0 75b0, MI355X 75a3 75b3"
 )
 MODEL_OF_ID = {

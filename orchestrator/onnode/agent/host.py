@@ -27,7 +27,10 @@ def engine(node: Node, state: EngineState) -> Rows:
     elif state.state == "up":
         yield "engine", "pass", f"{name} answers", ""
     else:
-        remedy = f"start it (systemctl start {name}), or let this user talk to it (its group, the site's sudo)"
+        remedy = (
+            f"start it (systemctl start {name}), or let this user talk to it (its group, the "
+            "site's sudo)"
+        )
         yield "engine", "fail", f"the container engine ({command}) does not answer", remedy
 
 
@@ -137,7 +140,10 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
         remedy = f"{_REMEDIES.get(name, 'look at it')}, or name another image"
         if name == "gfx":
             if node.settings.gpu_gfx not in (*wanted.split(), ""):
-                text = f"the image is built for {wanted}, {node.settings.system} has {node.settings.gpu_gfx}"
+                text = (
+                    f"the image is built for {wanted}, {node.settings.system} has "
+                    f"{node.settings.gpu_gfx}"
+                )
                 yield "fail", text, _REMEDIES[name]
             continue
         told = sorted(filter(None, set(found.get(name, ()))))
@@ -212,7 +218,10 @@ def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
                 else "the marker that the batch host wrote is not there"
             )
             shown = shown if os.path.isdir(folder) else "the folder is not on this node"
-            remedy = "mount the shared file system here; with NFS, a shorter acdirmax or lookupcache=none"
+            remedy = (
+                "mount the shared file system here; with NFS, a shorter acdirmax or "
+                "lookupcache=none"
+            )
             return "fail", f"{folder}: {shown} after {waited:.0f} s", remedy
         time.sleep(0.1)
         entries(

@@ -145,7 +145,10 @@ def look_up_master(order: Order) -> str:
     master = order.master
     if len(order.nodes) == 1 or not re.search("[A-Za-z]", master.partition(":")[0]):
         return ""
-    text = f"error: the container does not know MASTER_ADDR={master}: see `master` and `hosts` of `launch`"
+    text = (
+        f"error: the container does not know MASTER_ADDR={master}: see `master` and `hosts` of "
+        "`launch`"
+    )
     look = f"timeout {LOOK_UP_S} getent ahosts {quote(master)} >/dev/null"
     return f"! type getent >/dev/null 2>&1 || {look} || {{ echo {quote(text)}; exit 1; }}"
 

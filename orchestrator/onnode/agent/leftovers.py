@@ -227,7 +227,10 @@ def _containers(node: Node, left: Left) -> bool:
 def _container(node: Node, left: Left, identity: str, job: str, name: str) -> None:
     """Identify a container by its folder /orch (/deep of a measurement) on the host: engines
     list the containers of all users."""
-    mounts = '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination "/deep")}}{{.Source}}{{end}}{{end}}'
+    mounts = (
+        '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination '
+        '"/deep")}}{{.Source}}{{end}}{{end}}'
+    )
     source = re.sub(
         "-deep$", "", _ask_engine(node, "inspect", "--format", mounts, identity)[1].strip()
     )

@@ -331,7 +331,8 @@ class Network:
         elif self.gid not in port.gid_indexes:
             rows = " ".join(map(str, port.gid_indexes))
             found.append(
-                f": its RoCE v2 GID over IPv4 is at index {rows}, that of other devices at {self.gid}"
+                f": its RoCE v2 GID over IPv4 is at index {rows}, that of other devices at "
+                f"{self.gid}"
             )
         return found
 
@@ -402,7 +403,10 @@ class Network:
             told[word].append(rest)
         for kib in told["memlock"][:1]:
             if kib != "unlimited" and (number(kib) or 0) < _MEMLOCK_KIB:
-                text = f"locked memory in the container is limited to {kib} KiB; RDMA may fail to register memory"
+                text = (
+                    f"locked memory in the container is limited to {kib} KiB; RDMA may fail to "
+                    "register memory"
+                )
                 self.node.say("note", text)
         missing = [one for one in self.drivers if one not in told["device"]]
         self._say_of(missing, "on the node, but not in the container (/sys/class/infiniband)")
@@ -457,8 +461,14 @@ def _own_libraries(root: str, drivers: Iterable[str]) -> str:
                 found += sorted(glob(f"{root}/{place}/lib{name}*-rdmav*.so"))
             found += sorted(glob(f"{root}/etc/libibverbs.d/{name}*.driver"))
     if not any(path.endswith(".so") for path in found):
-        return "install the NIC's RDMA library (/usr/lib*/libibverbs) on the node, and give it to the site's container.mounts"
-    return f"give the site container.mounts: [{', '.join(f'{{host: {path[len(root) :]}}}' for path in found)}]"
+        return (
+            "install the NIC's RDMA library (/usr/lib*/libibverbs) on the node, and give it to "
+            "the site's container.mounts"
+        )
+    return (
+        "give the site container.mounts: "
+        f"[{', '.join(f'{{host: {path[len(root) :]}}}' for path in found)}]"
+    )
 
 
 def look(node: Node) -> Network:

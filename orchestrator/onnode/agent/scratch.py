@@ -90,7 +90,10 @@ class Scratch:
             **{name: f"{cache}/{one}" for name, one in _CACHES.items()},
         }
         # Models in the image are found below the default of XDG_CACHE_HOME.
-        text = '[ ! -d ~/.cache/huggingface ] || [ "${HF_HOME+x}" ] || export HF_HOME=~/.cache/huggingface\n'
+        text = (
+            '[ ! -d ~/.cache/huggingface ] || [ "${HF_HOME+x}" ] || export '
+            "HF_HOME=~/.cache/huggingface\n"
+        )
         text += "".join(
             f'[ "${{{name}+x}}" ] || export {name}={quote(value)}\n'
             for name, value in values.items()

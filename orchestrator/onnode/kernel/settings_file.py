@@ -72,7 +72,8 @@ def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
     for part in PARTS:
         if wanted[part.need] and not (bundle / "lib" / part.path).exists():
             raise SettingsError(
-                f"this bundle was rendered without lib/{part.path}; render it with {SITE[part.need]} in the site file"
+                f"this bundle was rendered without lib/{part.path}; render it with "
+                f"{SITE[part.need]} in the site file"
             )
 
 

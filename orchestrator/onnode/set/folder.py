@@ -212,7 +212,8 @@ class Folder:
             )
         if kept and bundle_files.digest(found) != kept:
             raise FolderError(
-                "the bundle was edited since this job was submitted; `orchestrator resume` submits it anew"
+                "the bundle was edited since this job was submitted; `orchestrator resume` submits "
+                "it anew"
             )
         return sorted(now)
 

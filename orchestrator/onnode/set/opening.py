@@ -63,7 +63,8 @@ def _root(settings: Settings, environment: Mapping[str, str], world: World) -> P
         return Path(settings.logdir) / new_set_id(settings.system, settings.workload, world)
     if not world.files.is_folder(named):
         raise FolderError(
-            f"ORCH_SET_DIR={named} does not exist on {world.host}; is the log directory on shared storage?"
+            f"ORCH_SET_DIR={named} does not exist on {world.host}; is the log directory on shared "
+            "storage?"
         )
     return Path(named)
 
@@ -155,7 +156,8 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
     found = record.nexp, record.root_seed
     if declared is not None and found != (declared.nexp, declared.root_seed):
         raise FolderError(
-            f"{path} says {record.nexp} runs with root seed {record.root_seed}, and {declared.nexp} with "
+            f"{path} says {record.nexp} runs with root seed {record.root_seed}, and "
+            f"{declared.nexp} with "
             f"{declared.root_seed} were declared ({ledger.NAME}); put it back, or start a new set"
         )
     if not 0 < record.nexp < 10_000 or record.root_seed < 1:
@@ -163,7 +165,8 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
     largest = largest_root(record.nexp)
     if record.root_seed > largest:
         raise FolderError(
-            f"{path}: `root_seed` is {record.root_seed}; seeds of {record.nexp} runs stay below 2^31 only up to "
+            f"{path}: `root_seed` is {record.root_seed}; seeds of {record.nexp} runs stay below "
+            "2^31 only up to "
             f"{largest}; start a new set, or put the file back if it is damaged"
         )
 
