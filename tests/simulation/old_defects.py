@@ -769,7 +769,7 @@ DEFECTS = [
         "a run was called hung when the only node that had printed ended first",
         "1734433",
         HANG,
-        "        elif not reports.exits:  # else the others end soon; often only the first one has printed\n",
+        "        elif not reports.exits:  # else the others end soon; often only the first has printed\n",
         "        else:\n",
         likely=("(is stopped|exits early|is slow).*(in|at the end of) run",),
     ),

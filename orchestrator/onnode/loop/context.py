@@ -84,7 +84,7 @@ class JobContext:
         return bool(self.ending)
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
-        """Record that a node is not used any more. `last`: its last run and attempt, 0 before the first."""
+        """Record that a node is excluded. `last`: its last run and attempt, 0 before the first."""
 
     def others(self, group: int) -> dict[str, NodeReport]:
         """Return the reports of ready nodes in other groups."""
@@ -202,7 +202,7 @@ class SetContext(JobContext):
             self.log(f"WARNING: {text}")
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
-        """Record that a node is not used any more. `last`: its last run and attempt, 0 before the first."""
+        """Record that a node is excluded. `last`: its last run and attempt, 0 before the first."""
         self.log(f"node {node} is set aside: {reason}")
         entry = {"node": node, "kind": kind, "reason": reason, "run": last[0], "attempt": last[1]}
         self.status.excluded.append({**entry, "time_ms": self.world.wall_ms()})
@@ -226,7 +226,7 @@ class SetContext(JobContext):
     def check_for_end(self) -> bool:
         """Return whether the set is being closed, also by the scheduler.
 
-        It may signal other processes of the job before this one.
+        It may signal other processes of the job before this process.
         """
         if not self.is_ending():
             answers = (self.scheduler.job_end() for _ in range(ANSWERS))

@@ -67,7 +67,7 @@ class Group:
     # ---- making nodes ready ----
 
     def make_ready(self) -> Flow:
-        """Make the system's number of nodes ready; exclude unfit ones while others remain.
+        """Make the system's number of nodes ready; exclude unfit nodes while others remain.
 
         Value: False if that failed; `problem` has the reason.
         """

@@ -45,7 +45,7 @@ class HangWatch:
             group.record.note("sockets", detail={"told": detail, "reason": reason})
             self.sockets = [node for node, use in reports.transports.items() if use.other]
             self.ended = reason
-        elif not reports.exits:  # else the others end soon; often only the first one has printed
+        elif not reports.exits:  # else the others end soon; often only the first has printed
             self.ended = yield from self._check_silence(left, now)
 
     def _check_silence(self, left: list[str], now: float) -> Flow:

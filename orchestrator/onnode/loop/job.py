@@ -299,7 +299,7 @@ class SetJob(SetContext):
         self.log(f"run {run} attempt {group.last[1]} failed: {outcome.reason}")
         self.reactor.wake()  # the next attempt may be for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
-        # If a fresh node takes the rank of a bad one, the attempt does not count.
+        # If a fresh node replaces a bad node, the attempt does not count.
         free = any(blamed)
         if hopeless and not free:
             self._give_back(group, run, "back")

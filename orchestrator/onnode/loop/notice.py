@@ -2,7 +2,7 @@
 
 Each is a process of its own (notify.py), which gets the message and the secret address on its
 standard input. The loop continues meanwhile; at its end it waits
-for the remaining ones, for a time.
+for the remaining processes, for a time.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class Preflight(JobContext):
         group.step.set_start(asked_ms or self.world.wall_ms())
 
         def take(line: bytes) -> None:
-            # The controller asked each node, and dropped lines that name another one.
+            # The controller asked each node, and dropped lines about other nodes.
             group.step.take(named_node(line), line)
 
         lines = Lines(self.reactor, sys.stdin.fileno(), take)

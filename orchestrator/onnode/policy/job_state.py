@@ -20,9 +20,9 @@ _EVENTS = {
     "time_limit": "paused",
     "failed": "failed",
 }
-"""State of a job -> event. A set out of time waits for `resume` like a paused one.
+"""State of a job -> event. A set out of time waits for `resume`, as if paused.
 
-A cancelled set has none: the person who cancelled it knows.
+A cancelled set sends nothing: the person who cancelled it knows.
 """
 
 
@@ -63,7 +63,7 @@ def fits(left_s: float, needs_s: float) -> bool:
 
 @dataclass(frozen=True)
 class SetCounts:
-    """Progress of a set. `told`: events already sent."""
+    """Progress of a set. `told`: sent events."""
 
     state: str
     required: int

@@ -172,7 +172,7 @@ def agree(
 ) -> Agreement:
     """Compare image, network and facts, up to the first difference.
 
-    `image`: the set's, "" before it has one; None before containers start: images are not compared.
+    `image`: the set's, or "". With None, before containers start, images are not compared.
     """
     first = Agreement()
     if image is not None:
@@ -307,7 +307,7 @@ def _unlike_most(networks: Mapping[str, str]) -> list[NetworkDifference]:
 
 
 def _ports(summary: str) -> dict[str, list[str]]:
-    """Return port -> rate, link layer, GID index; `-` for unknown ones."""
+    """Return port -> rate, link layer, GID index; `-` if unknown."""
     ports = {}
     for word in summary.split():
         port, *rest = word.split(",")

@@ -1,8 +1,8 @@
 """Is the holder of a lease gone? Decided from its record, the viewer, and each source's answer.
 
-A holder is gone if its kernel reports so. It is also gone if a scheduler that can see its job has
-none and the lease is `STALE_S` old by the file server's clock. A holder invisible from another
-cluster, user or host is unknown, never gone.
+A holder is gone if its kernel reports so. It is also gone if its lease is `STALE_S` old by the file
+server's clock, and a scheduler that could see its job has no such job. A holder invisible from
+another cluster, user or host is unknown, never gone.
 """
 
 from __future__ import annotations

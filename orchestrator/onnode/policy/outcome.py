@@ -19,7 +19,7 @@ ENDED_BY_US = 143
 CONTAINER_ENDED = 125
 """The exit code of a run whose container ended (agent/run.py)."""
 QUICK_MS = 60_000
-"""A death within a minute of the start would repeat itself; later ones may be chance."""
+"""A death within a minute of the start would repeat itself; a later death may be chance."""
 
 Blamed = tuple[tuple[str, str, str], ...]
 """(node, kind, reason)"""
@@ -42,7 +42,7 @@ class AttemptFacts:
     ending: str = ""
     """Why the set is ending, or ""."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """node -> the last telling line of its log."""
+    """node -> the last error in its log."""
     lasted: Mapping[str, int] = field(default_factory=dict)
     """node -> milliseconds from its start to its end."""
     cause: str = ""
@@ -205,7 +205,7 @@ def blame(
     lasted: Mapping[str, int] = MappingProxyType({}),
     failed: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Blamed, tuple[str, ...]]:
-    """Return the nodes to blame, and the silent ones.
+    """Return the nodes to blame, and the silent nodes.
 
     In this order: a container ended under its run; a node fell silent; a few nodes exited by
     themselves while the loop ended the others; the first to end with 0 and no run_stop (images hide
@@ -243,7 +243,7 @@ def _with_error(reason: str, error: str | None) -> str:
 def _first_to_end(
     ended: Sequence[str], few: int, nodes: int, errors: Mapping[str, str], lasted: Mapping[str, int]
 ) -> list[str]:
-    """Return the node that ended first, preferably one with an error; [] if that means nothing."""
+    """Return the node that ended first, preferably with an error; [] if that means nothing."""
     with_error = [node for node in ended if errors.get(node)]
     if len(ended) == nodes and len(with_error) > few:
         return []

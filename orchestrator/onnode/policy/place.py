@@ -21,7 +21,7 @@ class ClusterState:
     allocated: tuple[str, ...] = ()
     need: int = 0
     ranks: list[str] = field(default_factory=list)
-    """Node of each rank; "" for a vacant one."""
+    """Node of each rank, "" if vacant."""
     waiting: list[str] = field(default_factory=list)
     reports: dict[str, NodeReport] = field(default_factory=dict)
     failed: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class ClusterState:
 
 @dataclass(frozen=True)
 class Placement:
-    """The nodes in rank order, and the waiting ones."""
+    """The nodes in rank order, and the waiting nodes."""
 
     ranks: tuple[str, ...]
     waiting: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ def _why_excluded(cluster: ClusterState, node: str) -> str:
 
 
 def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
-    """Give every rank one of `nodes` that has not failed; None if they are too few.
+    """Give every rank an unfailed node of `nodes`; None if these are too few.
 
     Nodes keep their rank, except blamed nodes if others can take it. Vacant ranks go to healthy
     nodes, then to slow, then to blamed, the oldest blame first. `first`: no rank is kept.
@@ -239,8 +239,8 @@ def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) 
 def in_order(cluster: ClusterState) -> list[str]:
     """Return the nodes in use as torchrun's c10d rendezvous numbers them.
 
-    By full host name, as text (n10 before n9), or node name without one. So rank 0, MASTER_ADDR and
-    rank 0 of the training are the same node.
+    By full host name as text (n10 before n9), else by node name. So rank 0, MASTER_ADDR and rank 0
+    of the training are the same node.
     """
 
     def name(node: str) -> str:

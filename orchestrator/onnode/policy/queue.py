@@ -80,7 +80,7 @@ def _numbers(about: Mapping[str, Any], name: str) -> list[int]:
 
 
 def next_run(queue: Queue, group: int) -> int:
-    """Return the next run for `group`; 0 if there is none now.
+    """Return the next run for `group`, or 0.
 
     Runs that died there come last, and their last attempt is for another group at work.
     """

@@ -51,7 +51,7 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """Return text and remedy as one."""
+        """Return text and remedy, joined."""
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
 

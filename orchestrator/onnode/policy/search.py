@@ -2,7 +2,7 @@
 
 Rules: docs/deep.md. A ring is as fast as its slowest member, so a good pair clears both its nodes.
 Pairs are disjoint and measured at the same time. With any number of nodes there are two rounds of
-pairs (up to six nodes: all pairs), and one in which each uncleared node meets a cleared one.
+pairs (up to six nodes: all pairs), and a round in which each uncleared node meets a cleared node.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Rounds = Generator[Round, "list[GroupResult]", None]
 class Search:
     """Call `ready` or `lost` for each node, `next_round` and `take` until None, then `verdict`.
 
-    `nodes`: at least one, in rank order. A search may end early.
+    `nodes`: in rank order, not empty. A search may end early.
     """
 
     def __init__(self, nodes: list[str], settings: Settings) -> None:
@@ -119,7 +119,7 @@ class Search:
             self._wanted = None
 
     def _search(self) -> Rounds:
-        """Measure all nodes, find the slow ones, and measure the others again."""
+        """Measure all nodes, find the slow, and measure the others again."""
         live = self.live
         counts = {self.able[node][0] for node in live}
         # Ranks are counted in GPUs, so all nodes need the same number of them.
@@ -197,7 +197,7 @@ class Search:
         return [result.good_mbps for result in results]
 
     def _pairs(self) -> Rounds:
-        """Measure disjoint pairs; fast ones clear both nodes. Up to a third may be slow."""
+        """Measure disjoint pairs; a fast pair clears both nodes. Up to a third may be slow."""
         measured: list[tuple[int, list[str]]] = []
         count = len(self.live)
         for number in range(2 if count > 6 else count - 1 + count % 2):

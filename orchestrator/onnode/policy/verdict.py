@@ -112,7 +112,7 @@ class Verdicts:
 
     @property
     def fit(self) -> bool:
-        """Return whether every node was tested and none failed."""
+        """Return whether every node was tested without failures."""
         return self.verdict in ("pass", "warn")
 
     @property
@@ -122,7 +122,7 @@ class Verdicts:
 
     @property
     def rows(self) -> list[Row]:
-        """All rows of the table; an untested node has one with the reason."""
+        """All rows of the table; an untested node has a row with the reason."""
         rows = [row for node in self.nodes for row in node.rows]
         for node in self.nodes:
             if node.untested:
