@@ -29,52 +29,54 @@ class Ended:
 
 
 def first_cause(
-    told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
+    by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> tuple[str, Symptom] | None:
     """Return the node and the line of the first cause; None without a symptom.
 
-    `told` is in rank order.
+    `by_node` is in rank order.
     """
     firsts = {
         node: first
-        for node, found in told.items()
-        if (first := _first(found, _by_exit(node, told, ends)))
+        for node, symptoms in by_node.items()
+        if (first := _first(symptoms, _by_exit(node, by_node, ends)))
     }
     if not firsts:
         return None
-    deepest = min(one.grade for one in firsts.values())
+    deepest = min(symptom.grade for symptom in firsts.values())
     grades = (
         (deepest, MENTION) if deepest == SYMPTOM else (deepest,)
     )  # processes that wait for a dead node mention that, too
-    left = {node: one for node, one in firsts.items() if one.grade in grades}
-    stamps = [one.time for one in left.values() if one.time is not None]
+    left = {node: symptom for node, symptom in firsts.items() if symptom.grade in grades}
+    stamps = [symptom.time for symptom in left.values() if symptom.time is not None]
     if len(stamps) == len(left):
         return min(left.items(), key=lambda item: item[1].time or 0.0)
     return min(left.items(), key=lambda item: _order(ends.get(item[0], Ended())))
 
 
-def _first(found: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | None:
+def _first(symptoms: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | None:
     """Return the symptom that counts of one log: the first of the deepest grade, or a more exact
     line about the same."""
     first = min(
-        found, key=lambda one: (one.grade, one.grade == ECHO and not one.cause), default=by_exit
+        symptoms,
+        key=lambda symptom: (symptom.grade, symptom.grade == ECHO and not symptom.cause),
+        default=by_exit,
     )
     if first is None or (by_exit is not None and first.grade > by_exit.grade):
         return by_exit
     exacter = EXACTER.get(first.cause, ())
-    return next((one for one in found if one.cause in exacter), first)
+    return next((symptom for symptom in symptoms if symptom.cause in exacter), first)
 
 
 def _by_exit(
-    node: str, told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
+    node: str, by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> Symptom | None:
     """Return the symptom from the exit code of a node that ended by itself, before all others,
     and without a line."""
     code = ends.get(node, Ended()).exit or 0
-    if code not in _EXITS or any(one.grade < ECHO for one in told[node]):
+    if code not in _EXITS or any(symptom.grade < ECHO for symptom in by_node[node]):
         return None
-    own = _order(ends[node])
-    if any(_order(end) <= own for other, end in ends.items() if other != node):
+    order = _order(ends[node])
+    if any(_order(end) <= order for other, end in ends.items() if other != node):
         return None
     return Symptom(_EXITS[code], END, f"exit code {code}", -1)
 
@@ -94,8 +96,8 @@ def sentence(cause: Cause, node: str = "") -> str:
     return f"{node}: {cause.sentence}" if node else cause.sentence
 
 
-def cause_of(told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]) -> str:
+def cause_of(by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]) -> str:
     """Return the sentence of the first cause, "" if unknown."""
-    found = first_cause(told, ends)
-    cause = known(found[1]) if found else None
-    return sentence(cause, found[0] if len(told) > 1 else "") if found and cause else ""
+    first = first_cause(by_node, ends)
+    cause = known(first[1]) if first else None
+    return sentence(cause, first[0] if len(by_node) > 1 else "") if first and cause else ""

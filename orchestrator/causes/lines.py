@@ -113,7 +113,7 @@ def _index() -> tuple[dict[bytes, list[int]], list[int]]:
 
 @dataclass(frozen=True)
 class Shape:
-    """What may be in lines of one shape."""
+    """Properties of lines of one shape."""
 
     may_fail: bool
     """Whether a line of it may be a sign of a failure, or an exception."""

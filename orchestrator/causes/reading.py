@@ -177,11 +177,17 @@ class _LogReader:
         """Return the symptoms that the program did not outlive."""
         went_on = [seen[0] for seen in (self._records, self._steps) if len(seen) == seen.maxlen]
         outlived = max(went_on, default=0)
-        counted = [one for one in self._symptoms if _counts(one, outlived, self._last[0])]
-        raised = [one for one in counted if one.raised and one.grade <= END]
+        counted = [
+            symptom for symptom in self._symptoms if _counts(symptom, outlived, self._last[0])
+        ]
+        raised = [symptom for symptom in counted if symptom.raised and symptom.grade <= END]
         if raised:
             limit = raised[-1].before - OUTLIVED_LINES
-            counted = [one for one in counted if one.raised or one.before > limit or _is_hard(one)]
+            counted = [
+                symptom
+                for symptom in counted
+                if symptom.raised or symptom.before > limit or _is_hard(symptom)
+            ]
         return _without_slurm_ends(counted)
 
 
@@ -197,10 +203,18 @@ def _counts(symptom: Symptom, outlived: int, last: int) -> bool:
     return is_lasting or symptom.offset >= outlived
 
 
-def _without_slurm_ends(found: list[Symptom]) -> list[Symptom]:
+def _without_slurm_ends(candidates: list[Symptom]) -> list[Symptom]:
     """Return the symptoms without the end that Slurm made of a failure before it."""
-    failures = [one.offset for one in found if one.grade in (PROGRAM, END) and one.offset >= 0]
+    failures = [
+        symptom.offset
+        for symptom in candidates
+        if symptom.grade in (PROGRAM, END) and symptom.offset >= 0
+    ]
     if not failures:
-        return found
+        return candidates
     first = min(failures)
-    return [one for one in found if one.cause not in SLURM_ENDS or one.offset < first]
+    return [
+        symptom
+        for symptom in candidates
+        if symptom.cause not in SLURM_ENDS or symptom.offset < first
+    ]

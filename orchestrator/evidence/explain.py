@@ -76,8 +76,8 @@ class Proof:
     text: str
 
     def __str__(self) -> str:
-        at = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{at}: {self.text}"
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.text}"
 
 
 @dataclass
@@ -99,26 +99,28 @@ class Explanation:
             "sentence": self.sentence,
             "remedy": self.remedy,
             "next": self.next,
-            "evidence": [vars(one) for one in self.evidence],
+            "evidence": [vars(proof) for proof in self.evidence],
         }
 
 
 class _Set:
     """The explanation of one set."""
 
-    def __init__(self, files: SetEvidence, one: SetPicture) -> None:
-        self.files, self.one, self.root = files, one, files.layout.root
+    def __init__(self, files: SetEvidence, picture: SetPicture) -> None:
+        self.files, self.picture, self.root = files, picture, files.layout.root
 
     def named(self, path: PathLike) -> str:
         return line(os.path.relpath(path, self.root), MOST_TEXT)
 
-    def in_file(self, path: Path, words: str) -> Proof:
-        """Return the line of a small file that contains `words`."""
-        found = read_log_ends(path)
-        key = words.encode("utf-8", "replace")[:80]
-        at = found.text.find(key) if found and key else -1
+    def in_file(self, path: Path, text: str) -> Proof:
+        """Return the line of a small file that contains `text`."""
+        ends = read_log_ends(path)
+        key = text.encode("utf-8", "replace")[:80]
+        offset = ends.text.find(key) if ends and key else -1
         return Proof(
-            self.named(path), found.line(at) if found and at >= 0 else 0, line(words, MOST_TEXT)
+            self.named(path),
+            ends.line(offset) if ends and offset >= 0 else 0,
+            line(text, MOST_TEXT),
         )
 
     def by(
@@ -127,50 +129,54 @@ class _Set:
         text: str,
         proofs: Sequence[Proof],
         node: str = "",
-        at: RunRecord | None = None,
+        attempt: RunRecord | None = None,
     ) -> Explanation:
         return Explanation(
-            self.one.state,
+            self.picture.state,
             cause.name,
             text,
             cause.remedy,
-            self.command(cause.next, node, at),
+            self.command(cause.next, node, attempt),
             [*proofs],
         )
 
-    def command(self, template: str, node: str = "", at: RunRecord | None = None) -> str:
-        if ("{node}" in template and not node) or ("{run}" in template and at is None):
+    def command(self, template: str, node: str = "", attempt: RunRecord | None = None) -> str:
+        if ("{node}" in template and not node) or ("{run}" in template and attempt is None):
             template = RESUME
-        values = {"set": str(self.root), "node": node, "job": self.one.job_id or "JOB"}
-        values |= {"run": str(at.run), "attempt": str(at.attempt)} if at else {}
+        values = {"set": str(self.root), "node": node, "job": self.picture.job_id or "JOB"}
+        values |= {"run": str(attempt.run), "attempt": str(attempt.attempt)} if attempt else {}
         return template.format_map({name: quote(value) for name, value in values.items()})
 
     # ---- by the state of the set
 
     def explain(self) -> Explanation:
-        one = self.one
-        if one.state in (*QUEUED, "refused", "unknown"):
+        picture = self.picture
+        if picture.state in (*QUEUED, "refused", "unknown"):
             return self.waits()
-        if one.state in ("paused", "failed", "lost", "time_limit"):
+        if picture.state in ("paused", "failed", "lost", "time_limit"):
             return self.died()
-        if one.state == "complete" and any(run.outcome == "infrastructure" for run in one.runs):
+        if picture.state == "complete" and any(
+            run.outcome == "infrastructure" for run in picture.runs
+        ):
             return self.died()
-        if one.state == "running":
+        if picture.state == "running":
             return self.goes_on()
-        text = one.pulling or one.reason or STATES[one.state]
-        template = _NEXT.get(one.state, RESUME)
-        return Explanation(one.state, one.state, line(text, MOST_TEXT), next=self.command(template))
+        text = picture.pulling or picture.reason or STATES[picture.state]
+        template = _NEXT.get(picture.state, RESUME)
+        return Explanation(
+            picture.state, picture.state, line(text, MOST_TEXT), next=self.command(template)
+        )
 
     def waits(self) -> Explanation:
         """Explain a set whose job is not running: by Slurm's reason, or sbatch's error."""
-        one, asked, queued = self.one, self.files.submission, self.one.state in QUEUED
-        text = (asked.error or one.reason) if not queued and asked else one.job_reason
+        picture, asked, queued = self.picture, self.files.submission, self.picture.state in QUEUED
+        text = (asked.error or picture.reason) if not queued and asked else picture.job_reason
         proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if queued and text else []
         if not queued and asked:
             proofs = [self.in_file(self.files.layout.submission(asked.number), text.split("\n")[0])]
         cause = cause_in(text, WAITS)
         if cause is not None:
-            return self.by(cause, one.reason if queued else cause.sentence, proofs)
+            return self.by(cause, picture.reason if queued else cause.sentence, proofs)
         if queued and not text:
             return Explanation(
                 "pending",
@@ -179,26 +185,26 @@ class _Set:
                 next=self.command(_NEXT["pending"]),
             )
         return Explanation(
-            one.state,
+            picture.state,
             UNKNOWN,
-            line(f"{STATES[one.state]}: {text}", MOST_TEXT),
-            next=self.command(_NEXT.get(one.state, RESUME)),
+            line(f"{STATES[picture.state]}: {text}", MOST_TEXT),
+            next=self.command(_NEXT.get(picture.state, RESUME)),
             evidence=proofs,
         )
 
     def goes_on(self) -> Explanation:
         """Explain a set with active runs: silent, slow or well."""
-        one, text = self.one, ""
-        if urgent := most_urgent(run.silence for run in one.going):
+        picture, text = self.picture, ""
+        if urgent := most_urgent(run.silence for run in picture.going):
             return self.silent(urgent)
         proofs = [
             proof
-            for run in one.going
+            for run in picture.going
             for proof in self.signs_of_life(run.run, run.attempt, run.silence)
         ]
         slow = suspicions(read_history(self.files))
-        usual = [run.seconds for run in one.runs if run.done and run.seconds]
-        late = [run.run for run in one.going if usual and (run.seconds or 0) > 1.2 * max(usual)]
+        usual = [run.seconds for run in picture.runs if run.done and run.seconds]
+        late = [run.run for run in picture.going if usual and (run.seconds or 0) > 1.2 * max(usual)]
         if late:
             text = f"run {late[0]} takes longer than any before it" + (
                 f"; {slow[0]}" if slow else ""
@@ -215,13 +221,13 @@ class _Set:
                 proofs,
             )
         now = (
-            ", ".join(f"run {run.run} (attempt {run.attempt})" for run in one.going)
+            ", ".join(f"run {run.run} (attempt {run.attempt})" for run in picture.going)
             or "the first run is about to begin"
         )
         return Explanation(
             "running",
             "running",
-            f"{now} of {one.record.nexp if one.record else 0} goes on",
+            f"{now} of {picture.record.nexp if picture.record else 0} goes on",
             next=self.command(_NEXT["running"]),
             evidence=proofs,
         )
@@ -229,9 +235,9 @@ class _Set:
     def silent(self, run: RunSilence) -> Explanation:
         """Explain a run that its loop counts as silent or hung, or a silent loop."""
         remedy, template = _SILENT[run.cause]
-        at = RunRecord(run=run.run, attempt=run.attempt)
+        attempt = RunRecord(run=run.run, attempt=run.attempt)
         proofs = self.signs_of_life(run.run, run.attempt, run)
-        command = self.command(template, at=at)
+        command = self.command(template, attempt=attempt)
         return Explanation("running", run.cause, run.sentence, remedy, command, proofs)
 
     def signs_of_life(self, run: int, attempt: int, silence: RunSilence | None) -> list[Proof]:
@@ -243,34 +249,38 @@ class _Set:
     # ---- of a set that ended before its runs were done
 
     def died(self) -> Explanation:
-        at = self.last_attempt()
-        logs = dict(self.logs(at)) if at else {}
-        told = {node: symptoms(log.text) for node, log in logs.items()}
+        attempt = self.last_attempt()
+        logs = dict(self.logs(attempt)) if attempt else {}
+        by_node = {node: symptoms(log.text) for node, log in logs.items()}
         ends = {}
-        if at:
-            own = self.files.ends(at.run, at.attempt)
+        if attempt:
+            node_records = self.files.ends(attempt.run, attempt.attempt)
             ends = {
                 node: Ended(
-                    at.exit_codes.get(node),
-                    own[rank].end_ms - own[rank].start_ms if rank in own else None,
+                    attempt.exit_codes.get(node),
+                    node_records[rank].end_ms - node_records[rank].start_ms
+                    if rank in node_records
+                    else None,
                 )
-                for rank, node in enumerate(at.nodes)
+                for rank, node in enumerate(attempt.nodes)
             }
-        found = first_cause(told, ends)
-        cause = known(found[1]) if found else None
-        if found is None or cause is None or cause.grade > PROGRAM:
-            other = self.words(at, self._deeper_than(found[1] if found else None, cause))
+        first = first_cause(by_node, ends)
+        cause = known(first[1]) if first else None
+        if first is None or cause is None or cause.grade > PROGRAM:
+            other = self.by_other_sources(
+                attempt, self._deeper_than(first[1] if first else None, cause)
+            )
             if other is not None:
                 return other
-        if found is not None and cause is not None:
-            text = sentence(cause, found[0] if len(logs) > 1 else "")
+        if first is not None and cause is not None:
+            text = sentence(cause, first[0] if len(logs) > 1 else "")
             context: list[Proof] = []
-            if cause.name in GENERIC and found[1].offset >= 0:
-                text = line(f"{text}: {without_prefixes(found[1].text).strip()}", MOST_TEXT)
-                context = self.context(logs[found[0]], found[1].offset)
-            proofs = [*self.proofs(found, logs, told), *context, *self.last_key(at)]
-            return self.by(cause, text, proofs, found[0], at)
-        return self.not_known(at, found, logs)
+            if cause.name in GENERIC and first[1].offset >= 0:
+                text = line(f"{text}: {without_prefixes(first[1].text).strip()}", MOST_TEXT)
+                context = self.context(logs[first[0]], first[1].offset)
+            proofs = [*self.proofs(first, logs, by_node), *context, *self.last_key(attempt)]
+            return self.by(cause, text, proofs, first[0], attempt)
+        return self.not_known(attempt, first, logs)
 
     @staticmethod
     def _deeper_than(symptom: Symptom | None, cause: Cause | None) -> int | None:
@@ -281,48 +291,47 @@ class _Set:
 
     def last_attempt(self) -> RunRecord | None:
         """Return the newest attempt of the last job that died or was cut off."""
-        tried = [
+        records = [
             record
             for key in self.files.tried[-50:]
             if (record := self.files.attempt(*key)) is not None
         ]
         job = self.files.job
-        found = [
-            one
-            for one in tried
-            if one.state != "success"
-            and one.outcome != "not_converged"
-            and (job is None or one.job_id in ("", job.job_id))
+        failed = [
+            record
+            for record in records
+            if record.state != "success"
+            and record.outcome != "not_converged"
+            and (job is None or record.job_id in ("", job.job_id))
         ]
-        return max(found, key=lambda one: (one.start_ms, one.run, one.attempt), default=None)
+        return max(
+            failed, key=lambda record: (record.start_ms, record.run, record.attempt), default=None
+        )
 
-    def logs(self, at: RunRecord) -> Iterator[tuple[str, LogEnds]]:
-        for rank, node in enumerate(at.nodes):
-            log = read_log_ends(self.files.layout.node_log(at.run, at.attempt, rank))
+    def logs(self, attempt: RunRecord) -> Iterator[tuple[str, LogEnds]]:
+        for rank, node in enumerate(attempt.nodes):
+            log = read_log_ends(self.files.layout.node_log(attempt.run, attempt.attempt, rank))
             if is_node_name(node) and log is not None:
                 yield node, log
 
     def proofs(
-        self, found: tuple[str, Symptom], logs: dict[str, LogEnds], told: dict[str, list[Symptom]]
+        self,
+        first: tuple[str, Symptom],
+        logs: dict[str, LogEnds],
+        by_node: dict[str, list[Symptom]],
     ) -> list[Proof]:
         """Return the line of the first cause, and the first equivalent line of other nodes."""
-        node, first = found
-        rest = [
-            (name, next((one for one in own if one.cause == first.cause), None))
-            for name, own in told.items()
-            if name != node
-        ]
-        lines = [(node, first), *((name, one) for name, one in rest if one is not None)][
-            : MOST_EVIDENCE - 1
-        ]
-        return [
-            Proof(
-                self.named(logs[name].path),
-                logs[name].line(one.offset) if one.offset >= 0 else 0,
-                one.text,
-            )
-            for name, one in lines
-        ]
+        node, symptom = first
+        proofs = [self._proof(logs[node], symptom)]
+        for other, symptoms_there in by_node.items():
+            same = (there for there in symptoms_there if there.cause == symptom.cause)
+            if other != node and (equivalent := next(same, None)):
+                proofs.append(self._proof(logs[other], equivalent))
+        return proofs[: MOST_EVIDENCE - 1]
+
+    def _proof(self, log: LogEnds, symptom: Symptom) -> Proof:
+        number = log.line(symptom.offset) if symptom.offset >= 0 else 0
+        return Proof(self.named(log.path), number, symptom.text)
 
     def context(self, log: LogEnds, offset: int) -> list[Proof]:
         """Return the lines around a line of a log: up to two before it and one after it."""
@@ -349,108 +358,118 @@ class _Set:
         end = log.text[-_LAST_BYTES:]
         return self._quoted(log, len(log.text) - len(end), end)[-3:]
 
-    def last_key(self, at: RunRecord | None) -> list[Proof]:
-        if at is None:
+    def last_key(self, attempt: RunRecord | None) -> list[Proof]:
+        if attempt is None:
             return []
-        log = telling_log(self.files.layout, at.run, at.attempt)
+        log = telling_log(self.files.layout, attempt.run, attempt.attempt)
         records = list(lines(read_end(log, TAIL_BYTES)))
         key = str(records[-1]["key"])[:60] if records else ""
         key = key if key.isprintable() else ascii(key)
         return [Proof(self.named(log), 0, f"the last MLLOG key is {key}")] if key else []
 
-    def words(self, at: RunRecord | None, deeper_than: int | None) -> Explanation | None:
+    def by_other_sources(
+        self, attempt: RunRecord | None, deeper_than: int | None
+    ) -> Explanation | None:
         """Explain the end by Slurm, the job's output, the loop and its checks, if that is deeper
         than the logs."""
-        for cause, text, proofs, node in self.said(at):
+        for cause, text, proofs, node in self.other_sources(attempt):
             if deeper_than is None or cause.grade < deeper_than:
-                return self.by(cause, text, proofs, node, at)
+                return self.by(cause, text, proofs, node, attempt)
         return None
 
-    def said(self, at: RunRecord | None) -> Iterator[tuple[Cause, str, list[Proof], str]]:
-        job, one = self.files.job, self.one
+    def other_sources(
+        self, attempt: RunRecord | None
+    ) -> Iterator[tuple[Cause, str, list[Proof], str]]:
+        job, picture = self.files.job, self.picture
         output = (
-            self.files.layout.job_output(one.job_id)
-            if one.job_id and "/" not in one.job_id
+            self.files.layout.job_output(picture.job_id)
+            if picture.job_id and "/" not in picture.job_id
             else None
         )
         log = read_log_ends(output) if output else None
         in_output: tuple[Cause, str, list[Proof], str] | None = None
         if log:
-            own = [
+            foreign = [
                 item
                 for item in symptoms(log.text)
                 if b" orchestrator: " not in log.text[item.offset : item.offset + 80]
             ]
-            found = first_cause({"job": own}, {})
-            cause = known(found[1]) if found else None
-            if found and cause:
-                quoted = Proof(self.named(log.path), log.line(found[1].offset), found[1].text)
-                in_output = (cause, cause.sentence, [quoted], "")
+            first = first_cause({"job": foreign}, {})
+            cause = known(first[1]) if first else None
+            if first and cause:
+                in_output = (cause, cause.sentence, [self._proof(log, first[1])], "")
         # Slurm prints "CANCELLED" for every step that the loop ends, so it counts after all else.
         if in_output is not None and in_output[0].grade < ECHO:
             yield in_output
         if (
-            one.state == "lost"
-            and (cause := cause_in(one.job_state, WAITS))
+            picture.state == "lost"
+            and (cause := cause_in(picture.job_state, WAITS))
             and cause.grade == MACHINE
         ):
             yield (
                 cause,
                 cause.sentence,
-                [Proof("squeue", 0, f"job {one.job_id}: {one.job_state}")],
+                [Proof("squeue", 0, f"job {picture.job_id}: {picture.job_state}")],
                 "",
             )
         began = job.started_ms if job else 0
         for aside in read_told(self.files).aside:
             if aside.time_ms and aside.time_ms < began:
                 continue
-            proof = [self.in_file(self.files.layout.events(one.job_id or "0"), aside.reason)]
+            proof = [self.in_file(self.files.layout.events(picture.job_id or "0"), aside.reason)]
             if cause := cause_in(aside.reason):
                 yield cause, sentence(cause, aside.node), proof, aside.node
             elif aside.kind == "check" and aside.reason:
                 unfit = replace(UNFIT, sentence=line(aside.reason, MOST_TEXT))
                 yield unfit, sentence(unfit, aside.node), proof, aside.node
         for reason, path in (
-            (at.reason, self.files.layout.attempt_state(at.run, at.attempt)) if at else ("", None),
+            (attempt.reason, self.files.layout.attempt_state(attempt.run, attempt.attempt))
+            if attempt
+            else ("", None),
             (job.reason, self.files.layout.job(job.job_id)) if job else ("", None),
         ):
             if path is not None and (cause := cause_in(reason, OWN_WORDS)):
                 yield cause, cause.sentence, [self.in_file(path, reason)], ""
-        if one.state == "time_limit":
+        if picture.state == "time_limit":
             cause = next(cause for cause in WAITS if cause.name == "time_limit")
-            yield cause, cause.sentence, [Proof("", 0, one.reason)] if one.reason else [], ""
+            yield (
+                cause,
+                cause.sentence,
+                [Proof("", 0, picture.reason)] if picture.reason else [],
+                "",
+            )
         if in_output is not None and in_output[0].grade == ECHO:
             yield in_output
 
     def not_known(
-        self, at: RunRecord | None, found: tuple[str, Symptom] | None, logs: dict[str, LogEnds]
+        self, attempt: RunRecord | None, first: tuple[str, Symptom] | None, logs: dict[str, LogEnds]
     ) -> Explanation:
-        proofs = self.proofs(found, logs, {}) if found else []
-        if found and found[1].offset >= 0:
-            proofs += self.context(logs[found[0]], found[1].offset)
-        reason = at.reason if at and at.reason else self.one.reason
-        if not proofs and self.one.job_id and "/" not in self.one.job_id:
-            output = self.files.layout.job_output(self.one.job_id)
-            words = [
+        proofs = self.proofs(first, logs, {}) if first else []
+        if first and first[1].offset >= 0:
+            proofs += self.context(logs[first[0]], first[1].offset)
+        reason = attempt.reason if attempt and attempt.reason else self.picture.reason
+        if not proofs and self.picture.job_id and "/" not in self.picture.job_id:
+            output = self.files.layout.job_output(self.picture.job_id)
+            last_lines = [
                 text
                 for text in read_end(output, 2048).decode("utf-8", "replace").split("\n")
                 if text.strip()
             ]
-            proofs = [self.in_file(output, words[-1].strip())] if words else []
+            proofs = [self.in_file(output, last_lines[-1].strip())] if last_lines else []
         if not proofs and logs:
             proofs = self.last_lines(next(iter(logs.values())))
         text = f"cause unknown: {reason}" if reason else "cause unknown"
-        template = _LOG if at else "orchestrator logs {set} --job"
+        template = _LOG if attempt else "orchestrator logs {set} --job"
         return Explanation(
-            self.one.state,
+            self.picture.state,
             UNKNOWN,
             line(text, MOST_TEXT),
-            next=self.command(template, at=at),
-            evidence=[*proofs, *self.last_key(at)],
+            next=self.command(template, attempt=attempt),
+            evidence=[*proofs, *self.last_key(attempt)],
         )
 
 
-def explain(files: SetEvidence, one: SetPicture) -> Explanation:
+def explain(files: SetEvidence, picture: SetPicture) -> Explanation:
     """Return why the set is in the state of its picture. Never raises: unreadable files are
     ignored."""
-    return _Set(files, one).explain()
+    return _Set(files, picture).explain()
