@@ -1,6 +1,6 @@
-"""The cause that one line of a log has a sign of. The only place that compares lines with signs.
+"""The cause of a line of a log. No other module compares lines with signs.
 
-First come the signs that mean nothing else, then the loose ones (cause.py), in the order of
+First come the signs with a single meaning, then the loose ones (cause.py), in the order of
 causes.json; then the generic causes, the signs of a mere echo, and at last any exception.
 """
 
@@ -56,7 +56,7 @@ class _Sign:
     """The pieces without digits."""
 
     def is_in(self, text: str) -> bool:
-        """Return whether the pieces occur in `text`, in order, and the right speaker says them."""
+        """Return whether the pieces occur in `text`, in order, and the speaker is right."""
         end = 0
         for piece in self.pieces:
             start = text.find(piece, end)
@@ -113,7 +113,7 @@ def _index() -> tuple[dict[bytes, list[int]], list[int]]:
 
 @dataclass(frozen=True)
 class Shape:
-    """Properties of lines of one shape."""
+    """Properties of all lines of a shape."""
 
     may_fail: bool
     """Whether a line of it may be a sign of a failure, or an exception."""

@@ -1,4 +1,4 @@
-"""What loggers, launchers and Slurm write before a line: stamps, ranks, processes, levels."""
+"""The prefixes of loggers, launchers and Slurm: stamps, ranks, processes, levels."""
 
 from __future__ import annotations
 

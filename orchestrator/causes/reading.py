@@ -1,6 +1,6 @@
-"""The symptoms in the log of one node: lines that may say why the program ended.
+"""The symptoms in the log of a node: lines that may explain the end of the program.
 
-A traceback with its chain is one episode. It has one symptom: the last line of its first
+A traceback with its chain has a single symptom: the last line of its first
 traceback, or of a later one if only that has a known cause. Whatever the program outlived is no
 symptom, nor are the frames of a stack.
 """
@@ -37,14 +37,14 @@ _SOURCE = re.compile(r"\s|[\^~]+\s*$|\.\.\.|\[Previous line repeated")
 
 @dataclass(frozen=True)
 class Symptom:
-    """A line that may say why the program ended."""
+    """A line that may explain the end of the program."""
 
     cause: str
     """The name of the cause, "" for an exception without a known cause and for an echo."""
     grade: int
     text: str
     offset: int
-    """Its place in bytes; -1 if it is no line."""
+    """Its place in bytes; -1 for an exit code."""
     time: float | None = None
     """Seconds since the start of a year, by the line's own stamp; None without one."""
     raised: bool = False
@@ -55,7 +55,7 @@ class Symptom:
 
 @dataclass
 class _Stream:
-    """The lines of one process."""
+    """The state of the lines of a process."""
 
     in_traceback: bool = False
     in_chain: bool = False

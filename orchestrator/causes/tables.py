@@ -30,7 +30,7 @@ def _cause(row: dict[str, Any]) -> Cause:
 _DATA: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
 CAUSES = tuple(_cause(row) for row in _DATA["causes"])
 NOT_BY = {row["name"]: re.compile(row["not_by"]) for row in _DATA["causes"] if "not_by" in row}
-"""Who else says the words of a cause: such lines are no sign of it."""
+"""Other speakers that use the words of a cause: such lines are no sign of it."""
 BY_NAME = {cause.name: cause for cause in CAUSES}
 GENERIC = frozenset[str](_DATA["generic"])
 EXACTER: dict[str, list[str]] = _DATA["exacter"]
