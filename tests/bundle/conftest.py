@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from bundle_parts import Bundles, made
@@ -12,6 +13,17 @@ from bundle_parts import Bundles, made
 @pytest.fixture
 def bundles(tmp_path: Path) -> Iterator[Bundles]:
     yield from made(tmp_path)
+
+
+@pytest.fixture
+def open_bundles() -> Iterator[Bundles]:
+    """Bundles in a folder that every user may enter.
+
+    pytest makes the parent of `tmp_path` private again whenever the same user starts another session.
+    """
+    with TemporaryDirectory(prefix="orchestrator-open-") as folder:
+        Path(folder).chmod(0o755)
+        yield from made(Path(folder))
 
 
 @pytest.fixture

@@ -26,6 +26,11 @@ needs_root = pytest.mark.skipif(
 )
 
 
+@pytest.fixture
+def bundles(open_bundles: Bundles) -> Bundles:
+    return open_bundles
+
+
 def test_umasks() -> None:
     assert umask_for("", 0o002) == 0o022 and umask_for("", 0o077) == 0o077
     assert umask_for("mlperf", 0o077) == 0o007 and umask_for("mlperf", 0o022) == 0o002
@@ -36,9 +41,6 @@ class People:
 
     def __init__(self, bundles: Bundles) -> None:
         self.bundles = bundles
-        for folder in (bundles.folder, *bundles.folder.parents):
-            if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
-                folder.chmod(folder.stat().st_mode | 0o055)
         os.chown(bundles.log_dir, OWNER, GID)
         bundles.log_dir.chmod(0o2775)
         (bundles.folder / "tmp").chmod(0o1777)

@@ -246,7 +246,7 @@ def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_
     with gate(folder, process):
         second = data.prepare("llama2_70b_lora", "--force-space")
         assert second.returncode == 5, second.stderr
-        assert "on another-node" in second.stderr and "after it was heard of last" in second.stderr
+        assert "on another-node" in second.stderr and "after its last sign of life" in second.stderr
         # The other round wants the same folders.
         other = data.prepare("llama2_70b_lora", "--force-space", "--round", "5.0")
         assert other.returncode in (2, 5)
