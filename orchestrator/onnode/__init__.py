@@ -5,7 +5,7 @@ Standard library only, Python 3.9 or newer. A bundle carries this package as it 
 `lib/`; the controller imports it as `orchestrator.onnode`. So every import in here is relative, and
 nothing in here imports ours from elsewhere.
 
-    kernel/   what both programs need: files and records, events, settings, waiting for everything at once, the world
+    kernel/   what both programs need: files, records, events, settings, waiting, the world
     policy/   decisions: pure functions of events and settings
     set/      what writes a set's folder: its lease, its ledger, its bundle
     loop/     on the batch host: the job, its nodes, its runs

@@ -157,7 +157,7 @@ class Checks:
             self._node.say("check", name, "warn" if softened else verdict, ms, text, remedy)
 
 
-# ---- jobs ------------------------------------------------------------------------------------------------------------
+# ---- jobs ---------------------------------------------------------------------------------------
 
 
 def _start(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) -> int:

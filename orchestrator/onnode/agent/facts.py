@@ -2,7 +2,8 @@
 numbers, the momentary clock) is left out, since both records are compared between nodes:
 
 - facts, field=value: what can move time or convergence (docs/tuning.md);
-- nodes/<node>/hardware.json: members of the system description of a submission, as MLCommons' checker calls them (docs/package.md).
+- nodes/<node>/hardware.json: members of a submission's system
+  description, with the names of MLCommons' checker (docs/package.md).
 """
 
 from __future__ import annotations

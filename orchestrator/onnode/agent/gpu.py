@@ -70,7 +70,7 @@ def gib(mib: int) -> str:
     return f"{mib // 1024}.{mib % 1024 * 10 // 1024}"
 
 
-# ---- count and model -------------------------------------------------------------------------------------------------
+# ---- count and model ----------------------------------------------------------------------------
 
 Identity = dict[int, dict[str, str]]
 """By GPU: name, id (0x74a1), target (gfx942), as far as known."""
@@ -181,7 +181,7 @@ def _judge_model(node: Node, gpus: Identity) -> Verdict:
     return "pass", shown, ""
 
 
-# ---- memory and errors -----------------------------------------------------------------------------------------------
+# ---- memory and errors --------------------------------------------------------------------------
 
 Metrics = dict[str, dict[int, int]]
 """By quantity (total, used: MiB; ue, ce, de: counts) and GPU. Deferred errors (de) are bad
@@ -291,7 +291,7 @@ def _judge_errors(node: Node, told: Metrics) -> Verdict:
     return "pass", "no errors counted", ""
 
 
-# ---- processes -------------------------------------------------------------------------------------------------------
+# ---- processes ----------------------------------------------------------------------------------
 
 Found = dict[int, tuple[str, "int | None"]]
 """By pid: name and memory in MiB, "" and None if unknown."""
@@ -393,7 +393,7 @@ def _users(node: Node, found: Found) -> tuple[list[str], list[str]]:
     return holding, opened
 
 
-# ---- links -----------------------------------------------------------------------------------------------------------
+# ---- links --------------------------------------------------------------------------------------
 # `xgmi_error` of the driver is unreadable on MI300 and later, and missing in amd-smi there;
 # `amd-smi xgmi` has the state of the links, the RAS counters have their errors (gpu_errors).
 

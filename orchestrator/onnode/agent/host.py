@@ -190,7 +190,7 @@ def rdma(node: Node, state: EngineState) -> Rows:
     yield ("rdma", *rdma_verdict(node))
 
 
-# ---- storage ---------------------------------------------------------------------------------------------------------
+# ---- storage ------------------------------------------------------------------------------------
 
 
 def log_dir(node: Node, state: EngineState) -> Rows:

@@ -22,7 +22,7 @@ from .node import EngineState, Node, Rows, listed, removal
 
 _DAY_S = 86400
 
-# ---- the folder of a node --------------------------------------------------------------------------------------------
+# ---- the folder of a node -----------------------------------------------------------------------
 
 
 def open_channel(node: Node) -> bool:
@@ -122,7 +122,7 @@ def _is_old(path: str, kind: int) -> bool:
     return found == kind and time.time() - changed_s > _DAY_S
 
 
-# ---- the check -------------------------------------------------------------------------------------------------------
+# ---- the check ----------------------------------------------------------------------------------
 
 _STUCK, _FOREIGN = "of an earlier job, and could not be removed", "not ours, left alone"
 _IN_USE, _CLEANED = "in use by another job of ours", "removed what an ended job left"

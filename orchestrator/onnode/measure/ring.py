@@ -3,8 +3,9 @@
 The nodes form a ring, each sends to the next one. Two things are done:
 
 - a real sum of 16384 numbers, reduce-scatter and all-gather, whose result is checked;
-- for the bandwidth, what a ring all-reduce sends: 2(n-1) blocks of 1/n of the data over each link. Blocks are passed on without
-  adding, because adding in Python would be slower than the network; each one is compared with what it must be at the end.
+- for the bandwidth, the traffic of a ring all-reduce: 2(n-1) blocks of 1/n of the data over each
+  link. Blocks are passed on without adding, because adding in Python would be slower than the
+  network; each is compared with its expected content at the end.
 
 The size grows until a pass takes a quarter of a second; the best of the passes of that size counts.
 """
