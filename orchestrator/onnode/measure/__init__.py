@@ -4,7 +4,7 @@
 agent/deep.py starts `python3 measure`. Requests come as lines of JSON on its input, whose end ends
 it and its processes:
 
-    {"do": "measure", "id": 3, "way": "tcp", "limit": 120, "bytes": 536870912, 
+    {"do": "measure", "id": 3, "way": "tcp", "limit": 120, "bytes": 536870912,
      "members": [[NODE, ADDRESS, PORT], ...], "rank": 0}
     {"do": "cancel", "id": 3}        another one of these nodes has failed
 
