@@ -21,7 +21,7 @@ from test_policy_judge import many_reports  # noqa: E402
 from test_policy_search import nodes, search  # noqa: E402
 
 from orchestrator.causes.reading import symptoms  # noqa: E402
-from orchestrator.onnode.agent.listening import RunOutput  # noqa: E402
+from orchestrator.onnode.agent.observers import RunOutput  # noqa: E402
 from orchestrator.onnode.kernel.mllog_tail import StopFinder  # noqa: E402
 from orchestrator.onnode.policy.judge import agree_on_facts, agree_on_network, judge_checks  # noqa: E402
 from orchestrator.onnode.policy.place import ClusterState, candidates, choose  # noqa: E402

@@ -105,7 +105,7 @@ def programs() -> dict[str, int]:
         for path in folder.rglob("*.py")
     }
     rows = {}
-    for program, first in (("the loop", "loop.job"), ("a node", "agent.hold")):
+    for program, first in (("the loop", "loop.job"), ("a node", "agent.agent")):
         for when, whole in (("at once", False), ("in all", True)):
             rows[f"{program}, {when}"] = len(
                 reached(f"orchestrator.onnode.{first}", files, whole=whole)

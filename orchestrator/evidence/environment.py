@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.kernel.run_environment import declared, shown
+from orchestrator.onnode.kernel.settings_file import declared, shown
 
 LARGEST = 1 << 20
 

@@ -11,7 +11,7 @@ import math
 import os
 
 from orchestrator.mllog.compliance import LogFinding
-from orchestrator.onnode.kernel.run_environment import declared, shown
+from orchestrator.onnode.kernel.settings_file import declared, shown
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False

@@ -21,7 +21,7 @@ USAGE = """usage: python3 -I -S -B lib loop slurm|local       the runs of a set 
 PARTS = {
     "loop": (".loop.job", "slurm local"),
     "notify": (".loop.notify", "command mail webhook"),
-    "node": (".agent.hold", "hold check deep look"),
+    "node": (".agent.agent", "hold check deep look"),
 }
 
 

@@ -20,9 +20,8 @@ from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
 from orchestrator.evidence.state import NEVER, appears_within_s
 from orchestrator.lock import Lock
-from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.records import JobRecord, numbered, write
+from orchestrator.onnode.kernel.records import Holder, JobRecord, numbered, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger

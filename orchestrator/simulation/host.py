@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.nodes.names import fold
 from orchestrator.onnode.kernel.beat import BEAT_S
-from orchestrator.onnode.kernel.holder import Holder
+from orchestrator.onnode.kernel.records import Holder
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.world import World, stamp
 from orchestrator.onnode.loop import host

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.onnode.agent.checks import NAMES
 from orchestrator.onnode.agent.launch import Order
-from orchestrator.onnode.agent.listening import RunOutput
-from orchestrator.onnode.agent.observers import TRANSPORT_S
+from orchestrator.onnode.agent.observers import TRANSPORT_S, RunOutput
 from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER
 from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
 from orchestrator.onnode.kernel.events import UNIT

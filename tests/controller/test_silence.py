@@ -27,10 +27,9 @@ from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, write
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.system import process_start
-from orchestrator.onnode.loop.attempt_reports import AttemptReports
+from orchestrator.onnode.loop.attempt_reports import AttemptReports, HangWatch
 from orchestrator.onnode.loop.context import JobContext
 from orchestrator.onnode.loop.group import Group
-from orchestrator.onnode.loop.hang import HangWatch
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.policy.hang import recorded

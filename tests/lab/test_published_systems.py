@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from replayed import differences
 
-from orchestrator.onnode.kernel.run_environment import declared
+from orchestrator.onnode.kernel.settings_file import declared
 
 if TYPE_CHECKING:
     from labs import Lab

@@ -209,7 +209,7 @@ def _make(site: str, folder: Path) -> Bench:
         "OUTPUT_S, KILL_S, CLEAR_S = 5, 10,",
         "OUTPUT_S, KILL_S, CLEAR_S = 0.5, 0.2,",
     )
-    made.change("agent/hold.py", "_STOP_S = 3", "_STOP_S = 0.2")
+    made.change("agent/agent.py", "_STOP_S = 3", "_STOP_S = 0.2")
     made.change("agent/container.py", "_END_S = 5", "_END_S = 0.2")
     store_of(made).mkdir()
     if site == "two nodes":

@@ -11,7 +11,7 @@ import pytest
 from agent_parts import Bench, bench
 from until import until
 
-from orchestrator.onnode.agent.listening import RunOutput
+from orchestrator.onnode.agent.observers import RunOutput
 from orchestrator.onnode.kernel.events import NetworkUse, Pulse
 
 RECORD = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "%s", "metadata": {"lineno": 1}}\n'

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.onnode.kernel.run_environment import declared as parse
-from orchestrator.onnode.kernel.run_environment import fingerprint, shown, unique_names
+from orchestrator.onnode.kernel.settings_file import declared as parse
+from orchestrator.onnode.kernel.settings_file import fingerprint, shown, unique_names
 
 VALUES = st.lists(
     st.binary(max_size=40).map(lambda value: value.replace(b"\0", b"")), min_size=1, max_size=12

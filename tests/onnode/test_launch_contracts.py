@@ -22,8 +22,7 @@ from until import until
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.launch import Order, _filled
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.run_environment import declared
-from orchestrator.onnode.kernel.settings_file import evaluate_config, load
+from orchestrator.onnode.kernel.settings_file import declared, evaluate_config, load
 from orchestrator.render import render_bundle, write_bundle
 
 TELL = "import json, os, sys; print('TOLD', json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]), flush=True)"

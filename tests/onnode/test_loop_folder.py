@@ -23,10 +23,9 @@ from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.set import ledger
-from orchestrator.onnode.set.folder import Folder, FolderError
+from orchestrator.onnode.set.folder import Folder, FolderError, sweep
 from orchestrator.onnode.set.opening import open_folder
 from orchestrator.onnode.set.settle import settle
-from orchestrator.onnode.set.sweep import sweep
 
 DAMAGE = {
     "gone": lambda path: path.unlink(),

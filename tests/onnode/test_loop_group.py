@@ -15,12 +15,18 @@ from policy_parts import settings
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.kernel.events import EventLog
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.loop.complaints import BEHIND_S, MAX_COMPLAINTS
 from orchestrator.onnode.loop.context import JobContext
 from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.host import BatchHost, JobStep, NodeStep
 from orchestrator.onnode.loop.nodes import LocalNodes
-from orchestrator.onnode.loop.step import MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES
+from orchestrator.onnode.loop.step import (
+    BEHIND_S,
+    MAX_COMPLAINTS,
+    MAX_GARBLED,
+    MAX_SAID,
+    SAID_AGAIN,
+    WORD_BYTES,
+)
 
 
 class Host(BatchHost):

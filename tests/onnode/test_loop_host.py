@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.onnode.kernel.files import Files
-from orchestrator.onnode.kernel.flow import UNTIL_WOKEN, Flow
-from orchestrator.onnode.kernel.waiting import Lines
+from orchestrator.onnode.kernel.waiting import UNTIL_WOKEN, Flow, Lines
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.host import BatchHost
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from until import LIMIT_S, bounded, until
 
-from orchestrator.onnode.kernel.flow import UNTIL_WOKEN, Flow, together
-from orchestrator.onnode.kernel.waiting import MAX_LINE
+from orchestrator.onnode.kernel.waiting import MAX_LINE, UNTIL_WOKEN, Flow, together
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.loop.host import BatchHost, NodeStep, Reactor
 from orchestrator.onnode.loop.nodes import LocalNodes

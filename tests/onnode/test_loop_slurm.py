@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.onnode.loop.complaints import BEHIND_S, Complaints
 from orchestrator.onnode.loop.slurm import MOST_HELD, Senders, labelled
+from orchestrator.onnode.loop.step import BEHIND_S, Complaints
 
 NODES = ["n1", "n2", "n3"]
 KILLED = "srun: error: n2: task 1: Killed"

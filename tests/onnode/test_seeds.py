@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.onnode.set.seeds import draw_root, largest_root, seed_of
+from orchestrator.onnode.set.new import draw_root, largest_root, seed_of
 
 LAST_ATTEMPT = 999  # the most that settings.sh takes
 

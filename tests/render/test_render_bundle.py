@@ -335,7 +335,7 @@ def test_lib_is_without_what_its_bundle_cannot_use() -> None:
     assert deep - plain >= {"loop/deep.py", "measure/__main__.py"} and plain < deep
     assert all(is_carried(name, needs("docker", deep=True)) for name in deep - plain)
     in_containers = {"agent/container.py", "agent/pull.py", "agent/remover.py"}
-    assert (plain - on_host, on_host - plain) == (in_containers, {"agent/warden.py"})
+    assert (plain - on_host, on_host - plain) == (in_containers, {"agent/reaper.py"})
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ from render_parts import (
 
 from orchestrator.errors import RenderError
 from orchestrator.model import Minutes, Mount, Origin, Text, Unique, quoting
+from orchestrator.onnode.agent.executor import Executor
 from orchestrator.onnode.agent.launch import Order, preamble, start
 from orchestrator.onnode.agent.node import Node
-from orchestrator.onnode.agent.place import Place
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.settings_file import evaluate_config, load
 from orchestrator.render import bundle as rendering
@@ -232,9 +232,9 @@ def run(bundle: Path, folder: Path) -> bytes:
     inside = folder / "inside"
     inside.mkdir()
     (inside / "environment.sh").write_bytes(evaluate_config(bundle, told, 7))
-    place = Place(str(inside), str(inside))
+    executor = Executor(str(inside), str(inside))
     order = Order("1.1", ["n"], 1, 1, 5, 1, "h")
-    script = preamble(node, order, 0, place, []) + start(order, 0, told)
+    script = preamble(node, order, 0, executor, []) + start(order, 0, told)
     (inside / "script").write_bytes(script.encode("utf-8", "surrogateescape"))
     subprocess.run(["bash", inside / "script"], env=path, check=True, stdin=subprocess.DEVNULL)
     return (inside / "out.1.1").read_bytes()

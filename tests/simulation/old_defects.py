@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS, SWEEP = (
+FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS = (
     f"orchestrator/onnode/set/{name}.py"
-    for name in ("folder", "lease", "ledger", "opening", "settle", "submissions", "sweep")
+    for name in ("folder", "lease", "ledger", "opening", "settle", "submissions")
 )
-EVENTS, FLOW, SYSTEM = (
-    f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "flow", "system")
+EVENTS, WAITING, SYSTEM = (
+    f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "waiting", "system")
 )
-ATTEMPT, REPORTS, COMPLAINTS, CONTEXT, GROUP, HANG, JOB, SLURM, STEP, STORAGE = (
+ATTEMPT, REPORTS, CONTEXT, GROUP, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "attempt_reports", "complaints", "context", "group", "hang", "job", "slurm", "step", "storage",
+        "attempt", "attempt_reports", "context", "group", "job", "slurm", "step", "storage",
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
@@ -84,7 +84,7 @@ DEFECTS = [
         "files-of-killed-takers",
         "files of processes that were killed while they took a lease stayed",
         "e7b0932",
-        SWEEP,
+        FOLDER,
         ("    with suppress(OSError):\n        remove_unfinished(layout.loop_lock, world)\n"),
         "",
         likely=("a (resume|cancel) is killed", "limit='0:15"),
@@ -426,8 +426,8 @@ DEFECTS = [
         "an attempt whose begin had to be repeated for want of storage was on record twice",
         "make sim, calls of storage that fail now and then",
         FOLDER,
-        "        self.record_that(on_record.began(state), once=True)",
-        "        self.record_that(on_record.began(state))",
+        "        self.record_that(ledger.attempt_started(state), once=True)",
+        "        self.record_that(ledger.attempt_started(state))",
         likely=("now and then for the loop.* (in|before|at the end of) run",),
     ),
     Defect(
@@ -527,7 +527,7 @@ DEFECTS = [
         "temporary-files-stay",
         "temporary files of killed writers stayed anywhere but in the folders of runs",
         "893a756; third faults review N10",
-        SWEEP,
+        FOLDER,
         "    folders = [layout.root, layout.jobs, layout.preflight, *_below(layout.nodes, files)]\n",
         "    folders = list[Path]()\n",
         likely=(r"(loop is killed in|next loop is killed).* (in|at the end of|before) run",),
@@ -635,7 +635,7 @@ DEFECTS = [
         "end-told-to-nobody",
         "a group of nodes that ended did not wake the others, which wait for what it gives back",
         "8fd1c32",
-        FLOW,
+        WAITING,
         "            yield min(until) if len(going) == before else 0.0\n",
         "            yield min(until)\n",
         likely=("at_once=2",),
@@ -682,7 +682,7 @@ DEFECTS = [
         "last-words-lost",
         "a node that srun names was taken for ended before its own last words had come",
         "9c92af3",
-        COMPLAINTS,
+        STEP,
         "                self._ended[node] = due, reason\n",
         "                self._ended[node] = (due if message.is_cause else 0.0), reason\n",
         likely=("container of node|agent of node . is killed",),
@@ -691,7 +691,7 @@ DEFECTS = [
         "cancelled-step-blames-all",
         "when a node could not be reached, srun ended the step on all others, and these were blamed",
         "347fead",
-        COMPLAINTS,
+        STEP,
         "        if self._cancelled:\n            return\n",
         "",
         likely=("tasks do not start on",),
@@ -768,7 +768,7 @@ DEFECTS = [
         "hung-after-the-first-end",
         "a run was called hung when the only node that had printed ended first",
         "1734433",
-        HANG,
+        REPORTS,
         "        elif not reports.exits:  # else the others end soon; often only the first has printed\n",
         "        else:\n",
         likely=("(is stopped|exits early|is slow).*(in|at the end of) run",),

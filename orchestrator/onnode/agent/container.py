@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from ..kernel.settings import Settings
 from ..kernel.settings_file import folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
+from .executor import Executor
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal
-from .place import Place
 from .remover import Remover
 
 _END_S = 5
@@ -237,7 +237,7 @@ def _unseen(node: Node, words: str) -> str:
     return ""
 
 
-class NodeContainer(Place):
+class ContainerExecutor(Executor):
     """A container that lives as long as its input is open. `used`: names of the node's RDMA ports
     that it should see.
 

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from ..kernel.records import write_bytes
 from ..kernel.regular import read_bytes
-from ..kernel.run_environment import declared
+from ..kernel.settings_file import declared
 from ..kernel.system import entries, first_line, lines
 from ..kernel.waiting import Waiting
+from .executor import Executor
 from .launch import Order
 from .node import Node, shortened
-from .place import Place
 from .tools import Smi
 
 MOST_S, _PART_S = 45.0, 10.0
@@ -56,18 +56,18 @@ class Process(NamedTuple):
     name: str
 
 
-def gather(node: Node, waiting: Waiting, place: Place, order: Order) -> str:
+def gather(node: Node, waiting: Waiting, executor: Executor, order: Order) -> str:
     """Write the evidence into the attempt's folder; return the activity of its processes in a
     few words."""
-    return _Evidence(node, waiting, place).gather(order)
+    return _Evidence(node, waiting, executor).gather(order)
 
 
 class _Evidence:
-    def __init__(self, node: Node, waiting: Waiting, place: Place) -> None:
-        self._node, self._waiting, self._place = node, waiting, place
+    def __init__(self, node: Node, waiting: Waiting, executor: Executor) -> None:
+        self._node, self._waiting, self._executor = node, waiting, executor
         self._until = time.monotonic() + MOST_S
         self._text = bytearray()
-        self._root = place.root()
+        self._root = executor.root()
 
     def gather(self, order: Order) -> str:
         node, path = self._node, self._node.layout.hang(order.run, order.attempt, self._node.name)
@@ -84,7 +84,7 @@ class _Evidence:
         )
         tools = Smi(node).paths
         here = [tools["amd-smi"], "monitor"] if "amd-smi" in tools else [*tools.values()]
-        self._say("GPUs", here or self._place.command(["sh", "-c", _GPU]))
+        self._say("GPUs", here or self._executor.command(["sh", "-c", _GPU]))
         self._collectives()
         with contextlib.suppress(OSError):
             os.makedirs(path.parent, exist_ok=True)
@@ -109,7 +109,7 @@ class _Evidence:
     # ---- processes
 
     def _processes(self) -> list[Process]:
-        """Return the processes of the run: those started by its place, and their descendants."""
+        """Return the processes of the run: those started by its executor, and their descendants."""
         found = {
             one.pid: one
             for pid in entries(self._node.proc)
@@ -158,7 +158,9 @@ class _Evidence:
         )
         for argv in (
             [*sudo, "py-spy", "dump", "--nonblocking", "--pid", str(one.pid)],
-            self._place.command(["py-spy", "dump", "--nonblocking", "--pid", inner], debugger=True),
+            self._executor.command(
+                ["py-spy", "dump", "--nonblocking", "--pid", inner], debugger=True
+            ),
         ):
             code, said = self._call(argv)
             if code == 0:
@@ -182,7 +184,7 @@ class _Evidence:
             values = declared(text)
             if pattern := values.get("NCCL_DEBUG_FILE", ""):
                 names = re.sub("%[a-z]", "*", pattern)
-                self._say("RCCL", self._place.command(["sh", "-c", _TAILS, "sh", names]))
+                self._say("RCCL", self._executor.command(["sh", "-c", _TAILS, "sh", names]))
             if any(
                 values.get(name, "0") not in ("", "0")
                 for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
@@ -196,7 +198,7 @@ class _Evidence:
                 ]
                 results = "/results" if self._node.settings.engine != "none" else self._node.results
                 argv = ["sh", "-c", _RECORDS, "sh", *words, f"{results}/flight_recorder"]
-                self._say("flight records (files/)", self._place.command(argv))
+                self._say("flight records (files/)", self._executor.command(argv))
 
 
 def _doing(programs: list[Process], stacks: list[str]) -> str:

@@ -13,8 +13,8 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from ..kernel.settings import Settings
+from .executor import Executor
 from .node import Node
-from .place import Place
 
 END_S = 10
 """After a process of the node has failed, the others get this time to end, and as long again
@@ -175,7 +175,7 @@ def _filled(text: str, order: Order, rank: int, gpus: int) -> str:
 
 
 def preamble(
-    node: Node, order: Order, rank: int, place: Place, exports: list[tuple[str, str | None]]
+    node: Node, order: Order, rank: int, executor: Executor, exports: list[tuple[str, str | None]]
 ) -> str:
     """Return a run's script except its end.
 
@@ -186,11 +186,11 @@ def preamble(
     values = {**dict(exports), **environment(order, rank, settings, node.job_id)}
     values.update((name, os.environ[name]) for name in settings.pass_env if name in os.environ)
     lines = [
-        f"exec >{quote(f'{place.inside}/out.{order.run}.{order.attempt}')} 2>&1 </dev/null",
-        f". {quote(f'{place.inside}/environment.sh')}",
+        f"exec >{quote(f'{executor.inside}/out.{order.run}.{order.attempt}')} 2>&1 </dev/null",
+        f". {quote(f'{executor.inside}/environment.sh')}",
     ]
     for name, value in values.items():
         lines.append(f"unset {name}" if value is None else f"export {name}={quote(value)}")
-    if place.inside == "/orch":
+    if executor.inside == "/orch":
         lines += [host_entries(order.hosts), look_up_master(order)]
-    return "\n".join([*lines, f"cd {quote(place.code)} || exit 1", ""])
+    return "\n".join([*lines, f"cd {quote(executor.code)} || exit 1", ""])

@@ -13,7 +13,7 @@ from glob import glob
 
 from ..kernel import records, regular
 from ..kernel.events import number
-from ..kernel.run_environment import declared, shown
+from ..kernel.settings_file import declared, shown
 from ..kernel.system import first_line, names
 from ..kernel.world import now_ms
 from .node import Node

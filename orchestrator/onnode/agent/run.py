@@ -13,6 +13,7 @@ from ..kernel.events import Pulse
 from ..kernel.records import NodeRunRecord, write
 from ..kernel.waiting import Failed, Waiting
 from ..kernel.world import now_ms
+from .executor import Executor
 from .launch import Order, preamble, start
 from .node import Node
 from .observers import (
@@ -23,8 +24,7 @@ from .observers import (
     TransportObserver,
 )
 from .pipes import RunPipes
-from .place import Place
-from .results import keep_files
+from .scratch import keep_files
 from .tuning import Tuning
 
 ENDED_BY_US, NO_CONTAINER = 143, 125
@@ -39,12 +39,12 @@ class NodeRun:
         node: Node,
         waiting: Waiting,
         tuning: Tuning,
-        place: Place,
+        executor: Executor,
         order: Order,
         cache: dict[str, Any] | None = None,
     ) -> None:
         self.order, self.over = order, False
-        self._node, self._waiting, self._place = node, waiting, place
+        self._node, self._waiting, self._executor = node, waiting, executor
         log_file = node.layout.node_log(order.run, order.attempt, self._rank)
         self._pipes = RunPipes(node.channel, self._name, log_file)
         self._output = OutputObserver()
@@ -52,7 +52,7 @@ class NodeRun:
             self._output,
             TransportObserver(node, waiting, order.id, self._output),
             DriftObserver(waiting, tuning, self._settle),
-            StartObserver(place.expect(self._heard), cache or {}),
+            StartObserver(executor.expect(self._heard), cache or {}),
         )
         self._word = "offered"
         """offered, begun, withdrawn"""
@@ -85,9 +85,9 @@ class NodeRun:
             self.over = True
             raise
         self._waiting.watch(self._pipes.out, self._take)
-        head = preamble(self._node, self.order, self._rank, self._place, exports)
+        head = preamble(self._node, self.order, self._rank, self._executor, exports)
         self._pipes.write(head)
-        self._place.start(self._name)
+        self._executor.start(self._name)
 
     def go(self) -> None:
         """Start it."""
@@ -126,12 +126,12 @@ class NodeRun:
 
     def _signal(self, word: str) -> None:
         if self._pid and not self.over:
-            self._place.signal(word, self._pid)
+            self._executor.signal(word, self._pid)
 
     # ---- to its end
 
     def _heard(self, words: list[str]) -> None:
-        """Handle the shell's messages; see Place."""
+        """Handle the shell's messages; see Executor."""
         if words[:1] != [self._name] or self.over:
             return
         if words[1:2] == ["started"] and len(words) == 3:

@@ -2,11 +2,13 @@
 job.
 
 The next container finds compiled code: one cache for each image, GPU architecture and user, since a
-cache of another tool chain is worse than none. It ends with the job, unless the site keeps it.
+cache of another tool chain is worse than none. It ends with the job, unless the site keeps it. What
+a run leaves in /results is kept for its attempt.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -14,6 +16,7 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import Any
 
+from ..kernel.settings import Settings
 from ..kernel.system import entries, first_line
 from ..kernel.waiting import Failed, Waiting, failing
 from .leftovers import has_ended
@@ -156,3 +159,43 @@ def _is_own(folder: str) -> bool:
     """Return whether it is a folder of this user, and no link."""
     about = os.lstat(folder)
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+
+
+def keep_files(node: Node, folder: os.PathLike[str]) -> None:
+    """Move a run's files in /results to `folder`: the next run must not overwrite them."""
+    try:
+        found = set(os.listdir(node.results)) - _mounted(node.settings)
+        if found:
+            os.makedirs(folder, exist_ok=True)
+        for name in found:
+            _move(os.path.join(node.results, name), os.path.join(folder, name))
+    except FileNotFoundError:
+        return  # nothing ran here yet
+    except OSError as error:
+        node.log(f"could not keep {error.filename or 'the files of /results'}: {error.strerror}")
+
+
+def _mounted(settings: Settings) -> set[str]:
+    """Return the names in /results that are other mounts in the container: moved away, they
+    would be lost to it."""
+    places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
+    return {
+        one.split("/")[2]
+        for one in places
+        if one.startswith("/results/") and settings.engine != "none"
+    }
+
+
+def _move(source: str, target: str) -> None:
+    """Move a file or folder, also to another file system. Raises OSError."""
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM):
+            raise
+        import shutil
+
+        try:
+            shutil.move(source, target)
+        except shutil.Error as failure:
+            raise OSError(errno.EACCES, f"{failure}"[:200], source) from failure

@@ -14,7 +14,7 @@ class LibPart(NamedTuple):
 
 
 PARTS = (
-    LibPart("agent/warden.py", "engine none"),
+    LibPart("agent/reaper.py", "engine none"),
     LibPart("agent/container.py", "containers"),
     LibPart("agent/pull.py", "containers"),
     LibPart("agent/remover.py", "containers"),

@@ -1,4 +1,5 @@
-"""One place to wait for every event of a process: input, signals, children, pipes, times.
+"""One place to wait for every event of a process: input, signals, children, pipes, times. Waiting code is a
+generator (Flow).
 
 Signal handlers do nothing: signals arrive through a descriptor like everything else, so the signal
 that asks for an end cannot interrupt it.
@@ -12,7 +13,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -320,3 +321,36 @@ def read_piece(fd: int, size: int = 1 << 16) -> bytes | None:
 def exit_code(status: int) -> int:
     """Return the exit status of a shell: 128 + n for signal n."""
     return 128 - status if status < 0 else status
+
+
+Flow = Generator[float, None, Any]
+"""Waiting code: it yields the time (World.now) of its next check, and is resumed then, or
+sooner."""
+
+UNTIL_WOKEN = float("inf")
+"""Wait for another flow or a node, not for a time."""
+
+
+def together(flows: Sequence[Flow]) -> Flow:
+    """Run `flows` side by side until each has returned; return their values. The first exception is
+    raised.
+
+    When one ends, the others check again at once: they may wait for its nodes.
+    """
+    going, values, raised = dict(enumerate(flows)), dict[int, Any](), list[Exception]()
+    while going:
+        until, before = [], len(going)
+        for at, flow in list(going.items()):
+            try:
+                until.append(next(flow))
+                continue
+            except StopIteration as end:
+                values[at] = end.value
+            except Exception as error:
+                raised.append(error)
+            del going[at]
+        if going:
+            yield min(until) if len(going) == before else 0.0
+    if raised:
+        raise raised[0]
+    return [values[at] for at in sorted(values)]

@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .holder import Holder
+    from .records import Holder
 
 
 def now_ms() -> int:
@@ -67,7 +67,7 @@ class World:
 
     def holder(self, job: str = "", cluster: str = "", restart: int = 0) -> Holder:
         """Return this process as the holder of a lease."""
-        from .holder import Holder
+        from .records import Holder
 
         try:
             pids = os.readlink("/proc/self/ns/pid")

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..kernel.flow import Flow
 from ..kernel.log_ends import read_log_ends
 from ..kernel.mllog_tail import last_status
 from ..kernel.records import RunRecord
 from ..kernel.records import replace as replace_file
-from ..kernel.run_environment import fingerprint
+from ..kernel.settings_file import fingerprint
+from ..kernel.waiting import Flow
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
-from ..set.seeds import seed_of
+from ..set.new import seed_of
 from . import storage
-from .attempt_reports import AttemptReports
+from .attempt_reports import AttemptReports, HangWatch, ping_interval_s
 from .context import SetContext
 from .group import Group
-from .hang import HangWatch, ping_interval_s
 from .step import stalled_s
 
 GATE_S = 300.0

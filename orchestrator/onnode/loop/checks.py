@@ -1,4 +1,4 @@
-"""The checks of a group's nodes: markers on shared storage, verdicts, and the table of both."""
+"""What a group's nodes need before a run: their checks, with the table of them, and the image."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ..kernel.events import UNIT
-from ..kernel.flow import Flow
 from ..kernel.records import replace as replace_file
+from ..kernel.waiting import Flow
 from ..policy.judge import judge_checks
+from ..policy.place import lacking, next_to_pull
 from ..policy.reports import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from .context import JobContext
 from .record import GroupRecord
+from .step import GroupStep
 
 
 class GroupChecks:
@@ -152,3 +154,47 @@ class GroupChecks:
             replace_file(path, table(rows).encode(), sync=False, files=job.world.files)
         except OSError as error:
             job.log(f"error: cannot write the checks: {error.strerror}")
+
+
+PULL_GRACE_S = 60.0
+"""A node ends its pull itself at the limit; after this time it counts as failed."""
+
+
+class Pulls:
+    """The pulls of one group; all groups of a job share the limit."""
+
+    def __init__(self, job: JobContext, record: GroupRecord, step: GroupStep, group: int) -> None:
+        self._job, self._record, self._step, self._group = job, record, step, group
+        self._deadlines: dict[str, float] = {}
+        """Node that pulls the image -> when that must be over (World.now)."""
+
+    def begin(self) -> None:
+        """Start with a new step."""
+        self._deadlines = {}
+
+    def advance(self) -> bool:
+        """Let the next nodes pull the image; return whether any still has to get it."""
+        job, cluster = self._job, self._record.cluster
+        others = sum(count for group, count in job.pulls.items() if group != self._group)
+        at_once = job.settings.pull_at_once - others
+        for node in next_to_pull(cluster, at_once):
+            self._start(node, at_once)
+        for node in lacking(cluster):
+            if job.world.now() >= self._deadlines.get(node, float("inf")):
+                reason = f"its pull did not end within {job.settings.pull_minutes} minutes"
+                self._record.fail(node, "image", reason)
+        remaining = lacking(cluster)
+        job.pulls[self._group] = sum(node in cluster.pulling for node in remaining)
+        return bool(remaining)
+
+    def _start(self, node: str, at_once: int) -> None:
+        job = self._job
+        self._record.note("pull", node, str(at_once))
+        self._step.send({"do": "pull", "nodes": [node]})
+        limit_s = 60 * job.settings.pull_minutes
+        self._deadlines[node] = job.world.now() + limit_s + PULL_GRACE_S
+        job.log(f"node {node} pulls the image {job.settings.cont}")
+
+    def end(self) -> None:
+        """Leave the registry to the other groups."""
+        self._job.pulls.pop(self._group, None)

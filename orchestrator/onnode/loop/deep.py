@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..kernel.events import UNIT, clean, number, parse_word
-from ..kernel.flow import Flow
+from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
 from ..policy.search import DeepVerdict, GroupResult, Round, Search
 from .context import JobContext

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from ..kernel.events import UNIT, EventLog
-from ..kernel.flow import Flow
 from ..kernel.layout import group_name
+from ..kernel.waiting import Flow
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts
 from ..policy.place import ClusterState
 from ..policy.reports import NodeReport
-from .checks import GroupChecks
+from .checks import GroupChecks, Pulls
 from .context import JobContext
 from .nodes import node_command
-from .pulls import Pulls
 from .record import GroupRecord
 from .step import GroupStep, stalled_s
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..kernel.events import EventLog
-from ..kernel.flow import UNTIL_WOKEN, Flow, together
 from ..kernel.layout import group_name
 from ..kernel.settings import Settings
 from ..kernel.settings_file import SettingsError, check_parts
+from ..kernel.waiting import UNTIL_WOKEN, Flow, together
 from ..policy import place
 from ..policy.job_state import fits
 from ..policy.outcome import Outcome

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from ..kernel import records
 from ..kernel.events import EventLog, number
-from ..kernel.flow import Flow
 from ..kernel.layout import Layout
 from ..kernel.settings_file import SettingsError, check_parts
-from ..kernel.waiting import Lines
+from ..kernel.waiting import Flow, Lines
 from ..policy.place import lost_reason
 from ..policy.reports import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 
 from ..kernel.files import AWAY
-from ..kernel.flow import Flow
 from ..kernel.records import RunRecord
+from ..kernel.waiting import Flow
 from ..set.folder import FolderError
 from .context import SetContext
 

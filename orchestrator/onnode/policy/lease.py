@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..kernel.holder import Holder
+from ..kernel.records import Holder
 
 STALE_S = 90.0
 """Age of a silent lease: an NFS client may show times up to a minute old (acregmax)."""

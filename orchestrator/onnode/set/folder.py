@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Protocol
 
 from ..kernel import records
-from ..kernel.files import Files
-from ..kernel.flow import Flow
+from ..kernel.files import Files, is_temporary
 from ..kernel.layout import Layout
 from ..kernel.records import RunRecord, SetRecord, StateFile
+from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
 from . import bundle as bundle_files
-from . import ledger, on_record
-from .lease import HeldError, Lease, remove_abandoned
+from . import ledger
+from .lease import HeldError, Lease, remove_abandoned, remove_unfinished
 from .submissions import settle_own
-from .sweep import sweep
 
 NO_ROOM = "disk full, quota, or the folder is gone"
 
@@ -111,7 +110,7 @@ class Folder:
         for path in self._states(state):
             self.write(state, path, sync=False)
         # A try that failed after this line is repeated.
-        self.record_that(on_record.began(state), once=True)
+        self.record_that(ledger.attempt_started(state), once=True)
 
     def close(self, state: RunRecord, rank: int | None) -> None:
         """Publish the log of `rank`, if given, as the run's result; write final states.
@@ -121,7 +120,7 @@ class Folder:
         anybody can see it. Raises FolderError, OSError.
         """
         self.check_mine()
-        ended = on_record.ended(state)
+        ended = ledger.attempt_ended(state)
         if rank is not None:
             self.publish(state.run, state.attempt, rank, ended)
         else:
@@ -154,7 +153,7 @@ class Folder:
                     f"{result} is there already; a published result is never replaced"
                 )
             # A job killed before the next line has recorded it already.
-            published = on_record.result(temporary, run, attempt, rank, files)
+            published = ledger.published(temporary, run, attempt, rank, files)
             self.record_that(*said, published, once=True)
             self._put_in_place(temporary, result)
         finally:
@@ -282,3 +281,37 @@ class Folder:
                 settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)
         self.lease.release()
         remove_abandoned(self.world)
+
+
+BUNDLE_COPY = ".bundle.tmp."
+"""Prefix of unfinished copies of a bundle."""
+
+
+def sweep(layout: Layout, world: World) -> None:
+    """Remove unfinished files of killed programs from a set's folder, as far as possible."""
+    for folder in _folders(layout, world.files):
+        with suppress(OSError):
+            for name in world.files.names(folder):
+                if name.startswith(BUNDLE_COPY):  # the set has its bundle: nobody copies it now
+                    world.files.remove_tree(folder / name)
+                elif is_temporary(name):
+                    world.files.remove(folder / name)
+    with suppress(OSError):
+        remove_unfinished(layout.loop_lock, world)
+
+
+def _folders(layout: Layout, files: Files) -> list[Path]:
+    """Return the folders of a set in which a program may write."""
+    folders = [layout.root, layout.jobs, layout.preflight, *_below(layout.nodes, files)]
+    for run in _below(layout.runs, files):
+        attempts = _below(run, files)
+        folders += [run, *attempts, *(attempt / "hang" for attempt in attempts)]
+    return folders
+
+
+def _below(folder: Path, files: Files) -> list[Path]:
+    """Return the folders in a folder; [] if it is unreadable."""
+    try:
+        return [folder / name for name in sorted(files.names(folder)) if "." not in name]
+    except OSError:
+        return []

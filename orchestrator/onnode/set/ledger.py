@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..kernel.files import HERE, Files
-from ..kernel.records import SetRecord, checked
+from ..kernel.records import RunRecord, SetRecord, checked
 from ..kernel.regular import parse
 from ..kernel.world import THIS, World
 
@@ -202,3 +202,34 @@ def original(root: Path, entries: list[LedgerRecord]) -> str:
         same = True
     moved = not os.path.lexists(path) and os.path.isdir(os.path.dirname(path))
     return "" if same or moved else path
+
+
+def attempt_started(state: RunRecord) -> Said:
+    """Return the record of a started attempt."""
+    about = {"run": state.run, "attempt": state.attempt, "seed": state.seed, "nodes": state.nodes}
+    return "attempt", about
+
+
+def attempt_ended(state: RunRecord) -> Said:
+    """Return the record of an ended attempt."""
+    return "end", {"run": state.run, "attempt": state.attempt, "state": asdict(state)}
+
+
+def published(path: Path, run: int, attempt: int, rank: int, files: Files) -> Said:
+    """Return the record of a result; `rank` is -1 if it was published before.
+
+    Raises OSError.
+    """
+    whole = hashlib.sha256()
+    with files.open(path) as file:
+        while piece := file.read(1 << 20):
+            whole.update(piece)
+        size = file.tell()
+    about = {"run": run, "attempt": attempt, "rank": rank}
+    return "result", {**about, "sha256": whole.hexdigest(), "bytes": size}
+
+
+def subject(record: LedgerRecord) -> tuple[str, object, object]:
+    """Return the subject of a record: kind, run and attempt; of a result the run alone."""
+    attempt = 0 if record.kind == "result" else record.data.get("attempt")
+    return record.kind, record.data.get("run"), attempt

@@ -15,11 +15,9 @@ from ..kernel.settings import Settings
 from ..kernel.world import World
 from . import bundle as bundle_files
 from . import ledger, sharing
-from .folder import Folder, FolderError, TakingJob
+from .folder import BUNDLE_COPY, Folder, FolderError, TakingJob
 from .lease import HeldError
-from .new import new_set, new_set_id
-from .seeds import largest_root
-from .sweep import BUNDLE_COPY
+from .new import largest_root, new_set, new_set_id
 
 _SAME = (
     "system",

@@ -14,10 +14,9 @@ from pathlib import Path
 from ..kernel import records
 from ..kernel.mllog_tail import last_status
 from ..kernel.records import JobRecord, NodeRunRecord, RunRecord
-from . import ledger, on_record
-from .folder import Folder
-from .seeds import seed_of
-from .sweep import sweep
+from . import ledger
+from .folder import Folder, sweep
+from .new import seed_of
 
 
 def settle(folder: Folder) -> None:
@@ -57,7 +56,7 @@ class _Settling:
         """Raises OSError."""
         self._folder = folder
         self._layout, self._files = folder.layout, folder.files
-        self._known = {on_record.key(one): one for one in self._ledger()}
+        self._known = {ledger.subject(one): one for one in self._ledger()}
 
     def _ledger(self) -> list[ledger.LedgerRecord]:
         return ledger.read(self._layout.root, self._files)[0]
@@ -243,7 +242,7 @@ class _Settling:
 
     def complete_ledger(self) -> None:
         """Add the records that a killed job had no time to write. Raises OSError."""
-        known, missing = {on_record.key(one) for one in self._ledger()}, list[ledger.Said]()
+        known, missing = {ledger.subject(one) for one in self._ledger()}, list[ledger.Said]()
         for run in range(1, self._folder.record.nexp + 1):
             for attempt in self._folder.attempts(run):
                 missing += self._unrecorded(run, attempt, known)
@@ -252,7 +251,7 @@ class _Settling:
                 continue
             last = self._folder.run_state(run, strict=True)
             path, attempt = self._layout.result(run), last.attempt if last else 0
-            missing.append(on_record.result(path, run, attempt, -1, self._files))
+            missing.append(ledger.published(path, run, attempt, -1, self._files))
         if missing:
             self._folder.record_that(*missing)
 
@@ -266,7 +265,7 @@ class _Settling:
             return []
         found = []
         if ("attempt", run, attempt) not in known:
-            found.append(on_record.began(state))
+            found.append(ledger.attempt_started(state))
         if ("end", run, attempt) not in known and state.state != "running":
-            found.append(on_record.ended(state))
+            found.append(ledger.attempt_ended(state))
         return found

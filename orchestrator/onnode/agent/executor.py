@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Place:
-    """A place of runs: a shell that gets the name of a run and starts its script.
-
-    It is in a container, or on the host itself.
+class Executor:
+    """A shell that gets the name of a run and starts its script: in a container, or on the host.
 
     `inside` is the node's channel as seen there, `code` the folder of the training's code. The
     shell's messages go to the run: NAME started PID; NAME ended STATUS LEFT (1: a process of the
-    run still lives); NAME clear. This class is the place of a node that has none.
+    run still lives); NAME clear. This class itself runs nothing.
     """
 
     def __init__(self, inside: str = "", code: str = "") -> None:
@@ -39,7 +37,7 @@ class Place:
         return 0
 
     def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
-        """Return a command that runs `argv` in the place; `debugger`: it inspects processes."""
+        """Return a command that runs `argv` where the runs are; `debugger`: it inspects processes."""
         return argv
 
     def start(self, name: str) -> None:

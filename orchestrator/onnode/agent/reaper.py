@@ -1,8 +1,8 @@
 """Runs on the host itself: a small process next to the agent that starts them and is the parent of
 all their remains.
 
-The kernel ties everything to this node's agent: processes whose parent ends become the warden's
-children (child subreaper), the first process of a run dies with the warden, and the warden ends all
+The kernel ties everything to this node's agent: processes whose parent ends become the reaper's
+children (child subreaper), the first process of a run dies with the reaper, and the reaper ends all
 of its children after the agent's death.
 """
 
@@ -14,14 +14,14 @@ import signal
 from typing import NoReturn
 
 from ..kernel.waiting import Waiting, exit_code, stand_alone
+from .executor import Executor
 from .node import Node, host_environment
-from .place import Place
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _END_S = 5
 
 
-class NodeHost(Place):
+class HostExecutor(Executor):
     """The shell of runs without a container."""
 
     def __init__(self, node: Node, waiting: Waiting) -> None:
@@ -32,7 +32,7 @@ class NodeHost(Place):
         agent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            _Warden(agent, node.channel, requests, words).serve()
+            _Reaper(agent, node.channel, requests, words).serve()
         os.close(requests)
         os.close(words)
         waiting.watch_lines(said, self.hear, self._ended)
@@ -65,7 +65,7 @@ class NodeHost(Place):
             os.waitpid(self._pid, 0)
 
 
-class _Warden:
+class _Reaper:
     """The other side, in its own process."""
 
     def __init__(self, agent: int, channel: str, requests: int, words: int) -> None:
@@ -115,7 +115,7 @@ class _Warden:
             self._killing = True
 
     def _start(self, script: str) -> int:
-        warden, environment = os.getpid(), host_environment()
+        reaper, environment = os.getpid(), host_environment()
         pid = os.fork()
         if pid == 0:
             try:
@@ -124,7 +124,7 @@ class _Warden:
                     signal.signal(number, signal.SIG_DFL)
                 os.setsid()
                 self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-                if os.getppid() == warden:
+                if os.getppid() == reaper:
                     os.execvpe("bash", ["bash", script], environment)
             finally:
                 os._exit(127)

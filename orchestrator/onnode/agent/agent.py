@@ -20,12 +20,12 @@ from ..kernel.regular import read_bytes
 from ..kernel.settings_file import SettingsError, load, rehearsed
 from ..kernel.waiting import ENDS, Failed, LetGo, Waiting, failing
 from ..kernel.world import now_ms
+from .executor import Executor
 from .launch import Order
 from .leftovers import close_channel, open_channel
 from .node import HOST_NAME, HOST_S, EngineState, Node, own_name, say, this_node
-from .place import Place
-from .results import keep_files
 from .run import NO_CONTAINER, NodeRun
+from .scratch import keep_files
 from .tuning import Tuning, missing
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def main(bundle: Path, action: str) -> int:
         )
         return 1
     if action == "hold":
-        return Hold(node).live()
+        return NodeAgent(node).live()
     try:
         if action == "check":
             return check(node)
@@ -108,7 +108,7 @@ def tell_failure(node: Node, error: Exception) -> None:
 
 def check(node: Node) -> int:
     """Run the checks of preflight.sh; nothing is changed, and nothing stays."""
-    asked = Hold(node)
+    asked = NodeAgent(node)
     try:
         with contextlib.suppress(OSError):  # reported below
             os.makedirs(node.folder, exist_ok=True)
@@ -134,7 +134,7 @@ def _own(folder: str) -> None:
     os.makedirs(folder, exist_ok=True)
 
 
-class Hold:
+class NodeAgent:
     """One node, its resources, and the loop's requests."""
 
     def __init__(self, node: Node) -> None:
@@ -148,24 +148,24 @@ class Hold:
         self.has_engine = node.settings.engine != "none"
         self.engine = EngineState("none", "none")
         self.checks: Checks | None = None
-        self.place = Place()
+        self.executor = Executor()
         self.exports: list[tuple[str, str | None]] = []
         self.run: NodeRun | None = None
         self.requests: deque[dict[str, Any]] = deque()
         self.name = f"{node.owner}-{os.environ.get('ORCH_GENERATION', '0')}"
 
     def live(self) -> int:
-        """Hold the node until the loop releases it; return the exit status.
+        """NodeAgent the node until the loop releases it; return the exit status.
 
         In every case the node is restored, and sends `left`.
         """
         status = 1
         try:
             if not self.has_engine:
-                from .warden import NodeHost
+                from .reaper import HostExecutor
 
                 # First: its process inherits every descriptor open now.
-                self.place = NodeHost(self.node, self.waiting)
+                self.executor = HostExecutor(self.node, self.waiting)
             listen(self.waiting, self.node.settings.storage_wait_s, self._hear, self._end_of_input)
             self._get_ready(self._begin())
             self._serve()
@@ -327,12 +327,12 @@ class Hold:
             )
             os.chmod(f"{node.channel}/environment.sh", 0o600)
         if self.has_engine:
-            from .container import NodeContainer
+            from .container import ContainerExecutor
 
             if self.engine.problem:
                 raise Failed(self.engine.kind, self.engine.problem)
             volumes = self.scratch.volumes if self.scratch else []
-            container = self.place = NodeContainer(
+            container = self.executor = ContainerExecutor(
                 node, self.waiting, network.used, f"orch-{self.name}", volumes
             )
         write_hardware(node)
@@ -365,16 +365,18 @@ class Hold:
     def _serve(self) -> None:
         while True:
             self.waiting.wait(
-                lambda: self.requests or self.place.gone or (self.run is not None and self.run.over)
+                lambda: (
+                    self.requests or self.executor.gone or (self.run is not None and self.run.over)
+                )
             )
             if self.run is not None and self.run.over:
                 self.run = None
-            elif self.place.gone:
-                self._lose_place()
+            elif self.executor.gone:
+                self._lose_executor()
             else:
                 self._do(self.requests.popleft())
 
-    def _lose_place(self) -> None:
+    def _lose_executor(self) -> None:
         self.waiting.let_signals_come()
         if self.run is not None:
             if self.has_engine:
@@ -416,7 +418,9 @@ class Hold:
                 from .evidence import gather  # seldom needed
 
                 self.node.say(
-                    "evidence", run.order.id, gather(self.node, self.waiting, self.place, run.order)
+                    "evidence",
+                    run.order.id,
+                    gather(self.node, self.waiting, self.executor, run.order),
                 )
 
     def _prepare(self, order: Order) -> None:
@@ -425,11 +429,11 @@ class Hold:
         node, old = self.node, self.run
         if old is not None:
             old.stop()
-            self.waiting.wait(lambda: old.over or self.place.gone)
-            if self.place.gone:
+            self.waiting.wait(lambda: old.over or self.executor.gone)
+            if self.executor.gone:
                 return
         cache = self.scratch.look() if self.scratch else {}
-        run = self.run = NodeRun(node, self.waiting, self.tuning, self.place, order, cache)
+        run = self.run = NodeRun(node, self.waiting, self.tuning, self.executor, order, cache)
         run.offer(self.exports)
         if self.tuning.on and (problem := missing(self.tuning.look())):
             run.withdraw()
@@ -454,10 +458,10 @@ class Hold:
         parts: tuple[Callable[[], object], ...] = (
             lambda: self.end_checks(tell=False),
             self._stop_run,
-            self.place.let_go,
+            self.executor.let_go,
             self._put_back,
             self._end_run,
-            self.place.close,
+            self.executor.close,
             self._end_scratch,
             lambda: close_channel(self.node),
         )
@@ -476,7 +480,7 @@ class Hold:
 
     def _end_run(self) -> None:
         if (run := self.run) is not None:
-            self.waiting.wait(lambda: run.over or self.place.gone, RUN_END_S)
+            self.waiting.wait(lambda: run.over or self.executor.gone, RUN_END_S)
             self._await_run(run)
 
     def _end_scratch(self) -> None:
