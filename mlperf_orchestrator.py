@@ -4,6 +4,7 @@ The import name `orchestrator` is not ours alone: PyPI has an unrelated distribu
 folder of that name. This module's name is ours.
 """
 
+import signal
 import sys
 
 
@@ -23,7 +24,11 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    return run()
+    try:
+        return run()
+    finally:
+        # An interrupt can only disturb what is left: Python's own end.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -174,12 +174,17 @@ def test_names_that_are_no_utf8(locale: str, a_set: Path) -> None:
 
 
 def test_interrupted_while_it_starts(place: Path) -> None:
-    """At any moment after Python itself is up."""
+    """At any moment from the import of the package to the end of Python."""
+    words = ["render", "MI325X_08x08x32", "flux1", "--site", "/nowhere/x", "-o", "x"]
     program = (
-        "import os, signal, sys, threading; sys.path.insert(0, sys.argv[1]); from orchestrator.cli import main; "
-        "threading.Timer(float(sys.argv[2]), os.kill, (os.getpid(), signal.SIGINT)).start(); "
-        "signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "sys.exit(main(['render', 'MI325X_08x08x32', 'flux1', '--site', '/nowhere/x', '-o', 'x']))"
+        "import os, signal, sys, threading\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from mlperf_orchestrator import main\n"
+        "interrupt = (os.getpid(), signal.SIGINT)\n"
+        "threading.Timer(float(sys.argv[2]), os.kill, interrupt).start()\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"sys.argv[1:] = {words}\n"
+        "sys.exit(main())\n"
     )
     for after in (0.0, 0.002, 0.005, 0.01, 0.02, 0.04):
         done = subprocess.run(
