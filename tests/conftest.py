@@ -108,7 +108,7 @@ WHOLE = (
     "controller/test_real_sets.py",
     "controller/test_tables.py",
     "controller/test_trust.py",
-    "deep/test_deep_tcp.py",
+    "deep/test_deep_nodes.py",
     "deep/test_deep_torch.py",
     "docs/test_docs_blocks.py",
     "evidence/test_damaged_sets.py",

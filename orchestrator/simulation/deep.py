@@ -15,7 +15,7 @@ from orchestrator.simulation.nodes import Agent, Machine
 BYTES = 512 << 20
 MEASURES_S = 5.0, 30.0
 """Duration of a measurement, in seconds: mostly the meeting of its processes."""
-TCP_MBPS = 1000
+UNKNOWN_MBPS = 1000
 """Between nodes of an unknown fabric."""
 
 
@@ -36,9 +36,7 @@ class MeasuringAgent(Agent):
             if text := self._missing_image or self.machine.broken_container:
                 return self.fail("container", text)
             self.machine.containers.add(self.owner)
-        self.say(
-            "deep-ready", self.settings.gpus_per_node, 0, f"{self.name}.cluster", 29_500, 29_600, ""
-        )
+        self.say("deep-ready", self.settings.gpus_per_node, 0, f"{self.name}.cluster", 29_600, "")
 
     def hear(self, message: Mapping[str, Any]) -> None:
         self.watch.reset()
@@ -60,14 +58,13 @@ class MeasuringAgent(Agent):
         else:
             self._next(
                 MEASURES_S,
-                lambda: self._answer(message, "ok", self._mbps(group, message["way"]), ""),
+                lambda: self._answer(message, "ok", self._mbps(group), ""),
             )
 
-    def _mbps(self, group: list[str], way: str) -> int:
+    def _mbps(self, group: list[str]) -> int:
         """Return the bus bandwidth of a group in MB/s: a ring is as fast as its slowest member."""
         search = Search(list(self.machines), self.settings)
-        search.way = way
-        usual = search.reference()[0] or TCP_MBPS
+        usual = search.reference()[0] or UNKNOWN_MBPS
         return max(
             1,
             int(

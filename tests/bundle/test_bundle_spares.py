@@ -44,7 +44,7 @@ def _slow(search):
 Search.verdict = _slow
 """
     )
-    code, out = bundles.run(ORCH_DEEP_BYTES="65536", ORCH_DEEP_PASS_S="0.01")
+    code, out = bundles.run(ORCH_DEEP_BYTES="65536")
     one = bundles.set
     assert code == 0, out
     assert out.count("orchestrator: deep: ") == 1

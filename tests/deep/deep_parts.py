@@ -1,4 +1,4 @@
-"""The deep step as the loop has it: real agents with real measuring processes, one a node, all on this host."""
+"""The deep step as the loop has it: real agents and measuring processes on this host, a stand-in for torch."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from orchestrator.onnode.policy.search import DeepVerdict, Search
 
 PACKAGE = Path(orchestrator.onnode.__file__).parent
 TABLE = "preflight/deep-test.tsv"
+STAND_IN = Path(__file__).parent / "stand_in"
 
 
 def settings_text(**values: str) -> str:
@@ -143,6 +144,13 @@ class Bundle:
     def settings(self, **values: str) -> None:
         (self.path / "settings.sh").write_text(settings_text(**values))
 
+    def give_torch(self, gpus: int = 1, **stand_in: str) -> None:
+        """Let the nodes find a torch that sees `gpus` GPUs; `stand_in`: see stand_in/torch."""
+        names = {"PYTHONPATH": str(STAND_IN), "STAND_IN_GPUS": str(gpus)}
+        names |= {f"STAND_IN_{name.upper()}": value for name, value in stand_in.items()}
+        lines = (f'declare -x {name}="{value}"\n' for name, value in names.items())
+        (self.set_dir / "environment.sh").write_text("".join(lines))
+
     def spoil(self, node: str, name: str, old: str, new: str) -> None:
         """Let a node have another text in a file of lib/."""
         self.spoiled[node] = self.folder / f"bundle-{node}"
@@ -169,7 +177,6 @@ class Bundle:
             for node in nodes
         }
         told = {
-            "ORCH_DEEP_PASS_S": "0.02",
             "ORCH_SET_DIR": str(self.set_dir),
             "ORCH_JOB_ID": "test",
             "ORCH_CHANNELS": str(self.folder),

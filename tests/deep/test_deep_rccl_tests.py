@@ -155,6 +155,6 @@ def test_the_files_of_the_container_are_old_enough_python() -> None:
     # Images of others have Python 3.8 and older; grammar of 3.7 is what ast can check.
     files = sorted(Path(rccl_tests.__file__).parent.glob("*.py"))
 
-    assert len(files) > 4
+    assert files
     for file in files:
         ast.parse(file.read_text(), str(file), feature_version=(3, 7))

@@ -15,11 +15,7 @@ FOUR = ("n1", "n2", "n3", "n4")
 def measure(
     bundle: Bundle, *nodes: str, gpus: int = 2, tests: str = "", limit: int = 20, **stand_in: str
 ) -> Outcome:
-    names = {"PYTHONPATH": str(HERE / "stand_in"), "STAND_IN_GPUS": str(gpus)}
-    names |= {f"STAND_IN_{name.upper()}": value for name, value in stand_in.items()}
-    (bundle.set_dir / "environment.sh").write_text(
-        "".join(f'declare -x {name}="{value}"\n' for name, value in names.items())
-    )
+    bundle.give_torch(gpus, **stand_in)
     # A size on which the stand-in takes long enough that the delays of a busy machine are small beside it.
     found = bundle.step(
         *nodes,
@@ -122,7 +118,8 @@ def test_rccl_tests_that_fail(bundle: Bundle, tmp_path: Path) -> None:
     )
 
 
-def test_fewer_gpus_than_wanted_on_one_node_measures_sockets(bundle: Bundle) -> None:
+def test_without_gpus_nothing_is_measured_and_nobody_blamed(bundle: Bundle) -> None:
     found = measure(bundle, "n1", "n2", gpus=0)
 
-    assert {line["way"] for line in found.table} == {"tcp"}
+    assert found.table == [] and found.slow == []
+    assert set(found.rows.values()) == {("skip", "n1: torch sees no GPU", "")}

@@ -19,7 +19,7 @@ from orchestrator.onnode.loop.deep import deep_step
 from orchestrator.onnode.policy.search import DeepVerdict, Search
 
 FOUR = ["n1", "n2", "n3", "n4"]
-READY = unit(0, 0, "10.0.0.1", 4000, 5000, "")
+READY = unit(1, 0, "10.0.0.1", 4000, "")
 Answer = Callable[[str, "dict[str, Any]"], "tuple[float, str, str] | None"]
 
 
@@ -116,7 +116,7 @@ def test_what_stands_in_the_table(tmp_path: Path) -> None:
     assert rows(table)[0] == {
         "round": "all",
         "nodes": "n1,n2,n3,n4",
-        "way": "tcp",
+        "way": "torch",
         "bytes": "1048576",
         "seconds": "0.001048",
         "busbw_gbps": "1.000",
@@ -132,7 +132,7 @@ def test_what_stands_in_the_table(tmp_path: Path) -> None:
     assert step.sent[0] == {
         "do": "measure",
         "id": 1,
-        "way": "tcp",
+        "way": "torch",
         "limit": 120,
         "bytes": 512 << 20,
         "groups": [[[node, "10.0.0.1", 4000] for node in FOUR]],
@@ -172,7 +172,7 @@ def test_a_failure_ends_the_round_of_its_group(tmp_path: Path) -> None:
     def answer(node: str, request: dict[str, Any]) -> tuple[float, str, str] | None:
         if request["do"] == "cancel":
             return (
-                (0.5, "deep", unit(request["id"], "error", "tcp", 0, 0, 0, 0, 5000, "given up"))
+                (0.5, "deep", unit(request["id"], "error", "torch", 0, 0, 0, 0, 5000, "given up"))
                 if node != "n2"
                 else None
             )
@@ -197,7 +197,7 @@ def test_wrong_sums_are_not_fast(tmp_path: Path) -> None:
             "n4" in (m[0] for m in group) and node in (m[0] for m in group)
             for group in request["groups"]
         ):
-            return 1, "deep", unit(request["id"], "ok", "tcp", 1 << 20, 1000, 9000, 3, 5000, "")
+            return 1, "deep", unit(request["id"], "ok", "torch", 1 << 20, 1000, 9000, 3, 5000, "")
         return usual(node, request)
 
     found = drive(VirtualStep(FOUR, answer), tmp_path / "deep.tsv")

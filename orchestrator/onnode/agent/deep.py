@@ -56,7 +56,7 @@ def _environment(node: Node) -> bytes:
     own["ORCH_DEEP_PEER"] = next(
         (one for one in os.environ.get("ORCH_DEEP_PEERS", "").split() if one != node.name), ""
     )
-    for name in ("ORCH_DEEP_START_S", "ORCH_DEEP_PASS_S", "ORCH_DEEP_RCCL_TESTS"):
+    for name in ("ORCH_DEEP_START_S", "ORCH_DEEP_RCCL_TESTS"):
         own[name] = os.environ.get(name) or None
     lines = (
         f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"

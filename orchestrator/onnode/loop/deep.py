@@ -18,7 +18,7 @@ from .nodes import node_command
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]
 """Takes a message, its node and its fields; returns whether it is the node's answer."""
-NUMBERS = {"deep-ready": (0, 1, 3, 4), "deep": (3, 4, 5, 6, 7)}
+NUMBERS = {"deep-ready": (0, 1, 3), "deep": (3, 4, 5, 6, 7)}
 """Message -> indices of its numeric fields."""
 
 
@@ -114,8 +114,7 @@ class _Driver:
         self.step, self.search, self.table, self.ended = step, search, table, ended
         self.clock, self.files = world.now, world.files
         self.address: dict[str, str] = {}
-        self.tcp_port: dict[str, int] = {}
-        self.torch_port: dict[str, int] = {}
+        self.port: dict[str, int] = {}
         self.id = 0
 
     def collect(
@@ -157,10 +156,10 @@ class _Driver:
 
     def take_ready(self, word: str, node: str, fields: list[str]) -> bool:
         if word == "deep-ready":
-            self.search.ready(node, int(fields[0]), fields[1] == "1")
+            note = fields[4] if fields[4:] else ""
+            self.search.ready(node, int(fields[0]), rccl_tests=fields[1] == "1", note=note)
             self.address[node] = fields[2]
-            self.tcp_port[node] = int(fields[3])
-            self.torch_port[node] = int(fields[4])
+            self.port[node] = int(fields[3])
         return word != "deep"
 
     def measure(self, wanted: Round) -> Moments:
@@ -173,9 +172,9 @@ class _Driver:
         # RCCL's first meeting over many nodes takes tens of seconds.
         limit = _given("LIMIT_S", 120)
         limit = (limit + 1) // 2 if wanted.short else limit
-        ports = self.tcp_port if wanted.way == "tcp" else self.torch_port
         groups = [
-            [[node, self.address[node], ports[node]] for node in group] for group in wanted.groups
+            [[node, self.address[node], self.port[node]] for node in group]
+            for group in wanted.groups
         ]
         request = {
             "do": "measure",
@@ -201,7 +200,7 @@ class _Driver:
             return True
         if word != "deep" or fields[0] != str(self.id):
             return False
-        self.torch_port[node] = int(fields[7])
+        self.port[node] = int(fields[7])
         if fields[1] != "ok":
             self.give_up(index, f"{node}: {fields[8] if fields[8:] else 'no reason given'}")
         elif node == self.wanted.groups[index][0]:

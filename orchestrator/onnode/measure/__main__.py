@@ -1,4 +1,4 @@
-"""Entry: `python3 measure` serves the loop, `python3 measure WAY INDEX FD ...` measures in one
+"""Entry: `python3 measure` serves the loop, `python3 measure WAY INDEX FD` measures in one
 way."""
 
 import os

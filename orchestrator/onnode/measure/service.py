@@ -21,7 +21,7 @@ from functools import partial
 from queue import Queue
 from typing import IO, Any, Callable
 
-from . import rccl, ring
+from . import rccl
 
 SIOCGIFADDR = 0x8915
 Request = Any  # that of `measure`, with "gpus"
@@ -67,13 +67,14 @@ def _interfaces(wanted: str) -> Iterator[str]:
 class Worker:
     """A measuring process; requests and answers are lines of JSON. It ends when its input does."""
 
-    def __init__(self, way: str, index: int, *fds: int) -> None:
+    def __init__(self, way: str, index: int) -> None:
         read, write = os.pipe()
         argv = [
             sys.executable,
             os.path.dirname(os.path.abspath(__file__)),
             way,
-            *map(str, (index, write, *fds)),
+            str(index),
+            str(write),
         ]
         # Libraries print anything on standard output; answers have a pipe of their own.
         self.process = subprocess.Popen(
@@ -81,7 +82,7 @@ class Worker:
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=sys.stderr,
-            pass_fds=(write, *fds),
+            pass_fds=(write,),
             start_new_session=True,
         )
         os.close(write)
@@ -112,7 +113,7 @@ class Worker:
         return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
-def work(way: str, index: str, answers: str, *fds: str) -> None:
+def work(way: str, index: str, answers: str) -> None:
     """Run such a process: measure on requests from standard input until its end. An exception is
     an answer, too."""
     requests: Queue[str] = Queue()
@@ -126,9 +127,7 @@ def work(way: str, index: str, answers: str, *fds: str) -> None:
     threading.Thread(target=read, daemon=True).start()
     with os.fdopen(int(answers), "w", 1) as output:
         measure: Callable[[Request], Answer] = rccl.measure_alone
-        if way == "tcp":
-            measure = partial(ring.measure, socket.socket(fileno=int(fds[0])))
-        elif way == "torch":
+        if way == "torch":
             torch, hello = rccl.load_torch()
             measure = partial(rccl.measure, torch, int(index))
             if index == "0":
@@ -148,10 +147,8 @@ class Service:
 
     def __init__(self) -> None:
         self.address = own_address()
-        self.listener = socket.socket(socket.AF_INET6 if ":" in self.address else socket.AF_INET)
-        self.listener.bind(("", 0))
-        self.listener.listen(64)
-        self.store = socket.socket(self.listener.family)
+        self.family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        self.store = socket.socket(self.family)
         self.gpus = 0
         self.workers: dict[str, list[Worker]] = {}
         self.request: Any = {}
@@ -162,14 +159,12 @@ class Service:
 
     def open(self) -> None:
         """Find the ways to measure here, and report them to the loop."""
-        note = self.open_torch() if importlib.util.find_spec("torch") else ""
-        for way in ("tcp", "rccl-tests"):
-            self.workers[way] = self.fresh(way)
-        tests, port = int(self.gpus > 1 and bool(rccl.find())), self.listener.getsockname()[1]
-        print(
-            json.dumps(["deep-ready", self.gpus, tests, self.address, port, self.reserve(), note]),
-            flush=True,
-        )
+        has_torch = importlib.util.find_spec("torch") is not None
+        note = self.open_torch() if has_torch else "no torch in the image"
+        self.workers["rccl-tests"] = self.fresh("rccl-tests")
+        tests = int(self.gpus > 1 and bool(rccl.find()))
+        hello = ["deep-ready", self.gpus, tests, self.address, self.reserve(), note]
+        print(json.dumps(hello), flush=True)
 
     def open_torch(self) -> str:
         """Start torch's processes for `gpus` GPUs; return why there are fewer than wanted."""
@@ -190,15 +185,13 @@ class Service:
         return "" if self.gpus == wanted else f"torch sees {self.gpus} of {wanted} GPUs"
 
     def fresh(self, way: str) -> list[Worker]:
-        if way == "tcp":
-            return [Worker(way, 0, self.listener.fileno())]
         return [Worker(way, index) for index in range(self.gpus if way == "torch" else 1)]
 
     def reserve(self) -> int:
         """Keep a free port for the next meeting of torch's processes, and return it for the
         others."""
         self.store.close()
-        self.store = socket.socket(self.listener.family)
+        self.store = socket.socket(self.family)
         self.store.bind(("", 0))
         return int(self.store.getsockname()[1])
 

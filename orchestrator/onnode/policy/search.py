@@ -22,7 +22,7 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Round:
-    """Disjoint groups of nodes, measured at the same time by torch, rccl-tests or tcp (`way`)."""
+    """Disjoint groups of nodes, measured at the same time by torch or rccl-tests (`way`)."""
 
     name: str
     way: str
@@ -72,7 +72,11 @@ class Search:
 
     def __init__(self, nodes: list[str], settings: Settings) -> None:
         self.nodes, self.settings = nodes, settings
-        self.able: dict[str, tuple[int, bool]] = {}
+        self.gpus: dict[str, int] = {}
+        """Node -> GPUs that torch sees."""
+        self.notes: dict[str, str] = {}
+        """Node -> why torch sees none, or fewer than wanted."""
+        self._rccl_tests: set[str] = set()
         self.silent: dict[str, str] = {}
         """Silent node -> reason."""
         self.bad: dict[str, str] = {}
@@ -86,9 +90,11 @@ class Search:
         self._rounds: Rounds | None = None
         self._wanted: Round | None = None
 
-    def ready(self, node: str, gpus: int, rccl_tests: bool) -> None:
+    def ready(self, node: str, gpus: int, *, rccl_tests: bool = False, note: str = "") -> None:
         """Set a node's means: GPUs that torch sees, and whether it has rccl-tests."""
-        self.able[node] = gpus, rccl_tests
+        self.gpus[node], self.notes[node] = gpus, note
+        if rccl_tests:
+            self._rccl_tests.add(node)
 
     def lost(self, node: str, reason: str) -> None:
         """Set that a node does not answer; the first reason counts."""
@@ -121,17 +127,11 @@ class Search:
     def _search(self) -> Rounds:
         """Measure all nodes, find the slow, and measure the others again."""
         live = self.live
-        counts = {self.able[node][0] for node in live}
-        # Ranks are counted in GPUs, so all nodes need the same number of them.
-        gpus = counts.pop() if len(counts) == 1 else 0
-        if not live:
-            self.skip = f"no node can measure ({self.nodes[0]}: {self.silent[self.nodes[0]]})"
+        if self._cannot(live):
+            self.skip = self._cannot(live)
             return
-        if len(live) == 1 and gpus < 2:
-            self.skip = "one node, and torch sees no two GPUs in it: nothing to measure"
-            return
-        self.way = "torch" if gpus else "tcp"
-        if gpus > 1:
+        self.way = "torch"
+        if self.gpus[live[0]] > 1:
             yield from self._each_alone()
         if len(self.live) < 2:
             return
@@ -151,6 +151,21 @@ class Search:
                 f"the halves alone reach {gbps(first.good_mbps)} and {gbps(second.good_mbps)} GB/s"
             )
 
+    def _cannot(self, live: list[str]) -> str:
+        """Return why the live nodes cannot be measured, or ""."""
+        if not live:
+            return f"no node can measure ({self.nodes[0]}: {self.silent[self.nodes[0]]})"
+        fewest, most = (choice(live, key=lambda node: self.gpus[node]) for choice in (min, max))
+        if self.gpus[fewest] == 0:
+            return f"{fewest}: {self.notes[fewest] or 'torch sees no GPU'}"
+        # Ranks are counted in GPUs, so all nodes need the same number of them.
+        if self.gpus[fewest] != self.gpus[most]:
+            seen = f"{self.gpus[fewest]} GPUs on {fewest}, {self.gpus[most]} on {most}"
+            return f"torch sees {seen}"
+        if len(live) == 1 and self.gpus[fewest] == 1:
+            return "one node with one GPU: nothing to measure"
+        return ""
+
     def _round(self, name: str, groups: list[list[str]], way: str = "") -> Round:
         whole_failed = bool(self.wholes) and not self.wholes[0][1].good_mbps
         return Round(name, way or self.way, tuple(map(tuple, groups)), whole_failed)
@@ -163,7 +178,7 @@ class Search:
     def _each_alone(self) -> Rounds:
         """Measure every node's own GPUs and their links, twice if slow."""
         suspects, level, first = self.live, 0, GroupResult()
-        way = "rccl-tests" if all(self.able[node][1] for node in suspects) else "torch"
+        way = "rccl-tests" if self._rccl_tests.issuperset(suspects) else "torch"
         for name in ("alone1", "alone2"):
             results = yield self._round(name, [[node] for node in suspects], way)
             reached = upper_quartile(result.good_mbps for result in results)
@@ -173,7 +188,7 @@ class Search:
             for node, result in zip(suspects, results):
                 if result.why:
                     slow[node] = f"its own GPUs: {result.why}"
-                elif too_slow(result.mbps, level, way):
+                elif too_slow(result.mbps, level):
                     rate = f"{gbps(result.mbps)} GB/s between its GPUs"
                     slow[node] = f"slow by itself: {rate}, other nodes {gbps(level)}"
             suspects = [node for node in slow if node not in self.silent]
@@ -208,10 +223,7 @@ class Search:
             measured += zip(rates, pairs)
         level = upper_quartile(self.best.values())
         good = {
-            node
-            for rate, pair in measured
-            if rate and not too_slow(rate, level, self.way)
-            for node in pair
+            node for rate, pair in measured if rate and not too_slow(rate, level) for node in pair
         }
         yield from self._confirm(good, level)
 
@@ -229,7 +241,7 @@ class Search:
             )
             level = min([usual, *filter(None, rates[len(meetings) :])])
             for (_, node), rate in zip(meetings, rates):
-                if not rate or too_slow(rate, level, self.way):
+                if not rate or too_slow(rate, level):
                     self.bad[node] = self._why_bad(node, level)
 
     def _why_bad(self, node: str, level: int) -> str:
@@ -248,7 +260,7 @@ class Search:
         settings = self.settings
         if re.fullmatch(r"\d{1,9}(\.\d+)?", settings.preflight_deep_gbps, re.ASCII):
             return round(float(settings.preflight_deep_gbps) * 1000), "deep_gbps of the site"
-        if self.way == "torch" and settings.network_rdma != "off" and len(self.nodes) > 1:
+        if settings.network_rdma != "off" and len(self.nodes) > 1:
             devices, each = settings.fabric_devices, settings.fabric_gbps
             return each * devices * 1000 // 8, f"{devices} NICs of {each} Gb/s"
         return 0, ""
@@ -284,9 +296,10 @@ class Search:
             if node in self.silent or node in self.bad or together[0] == "fail"
         ]
         summary = together[1] + (f"; slow or silent: {' '.join(slow)}" if slow else "")
-        wholes = self.wholes or [(0, GroupResult())]
-        _, whole = wholes[0]
-        count, last = wholes[-1]
+        if not self.wholes:
+            return DeepVerdict(rows, slow, summary, None)
+        _, whole = self.wholes[0]
+        count, last = self.wholes[-1]
         data = {
             "way": self.way,
             "nodes": count,
@@ -347,8 +360,10 @@ def matching(nodes: list[str], number: int) -> list[list[str]]:
     return [[nodes[a], nodes[b]] for a, b in places if max(a, b) < count]
 
 
-MARGIN = {"torch": 85, "rccl-tests": 85, "tcp": 50}
-"""Good bandwidth, in per cent of the others'; sockets share their hosts with other programs."""
+MARGIN = 85
+"""Good bandwidth, in per cent of the others'."""
+SOCKET_MARGIN = 50
+"""The same for plain sockets (`tcp`), measured in older sets."""
 Rate = TypeVar("Rate", int, float)
 
 
@@ -358,9 +373,9 @@ def upper_quartile(rates: Iterable[Rate]) -> Rate:
     return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
 
 
-def too_slow(rate: float, good: float, way: str) -> bool:
-    """Return whether `rate` is slow compared with `good`, in the same unit."""
-    return rate * 100 < good * MARGIN.get(way, 85)
+def too_slow(rate: float, good: float, way: str = "") -> bool:
+    """Return whether `rate` is slow compared with `good`, in the same unit. `way`: of old sets."""
+    return rate * 100 < good * (SOCKET_MARGIN if way == "tcp" else MARGIN)
 
 
 def gbps(mbps: int) -> str:

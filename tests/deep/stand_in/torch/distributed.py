@@ -35,7 +35,8 @@ def is_nccl_available() -> bool:
 def _own(name: str) -> float | None:
     words = dict(word.split("=") for word in os.environ.get(name, "").split())
     # The measuring process of node n1 of a test is /.../orch-0-test-n1-deep/measure.
-    value = words.get(sys.argv[0].split("/")[-2].split("-")[-2])
+    node = os.environ.get("STAND_IN_NODE") or sys.argv[0].split("/")[-2].split("-")[-2]
+    value = words.get(node)
     return None if value is None else float(value)
 
 
