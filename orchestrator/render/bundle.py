@@ -195,12 +195,14 @@ def _package(entry: Entry) -> Files:
     is.
 
     Files that this entry cannot use are left out: runs use either a container or the host, and few
-    sites measure bandwidth.
+    sites measure bandwidth or send notifications.
     """
     from orchestrator import onnode
     from orchestrator.onnode.kernel.parts import is_carried, needs
 
-    wanted = needs(entry.container.engine, deep=entry.site.preflight.deep)
+    site = entry.site
+    notifies = bool(site.notify.command or site.notify.mail or site.notify.webhook)
+    wanted = needs(entry.container.engine, deep=site.preflight.deep, notifies=notifies)
     folder = Path(onnode.__path__[0])
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.py"))]
     return {

@@ -333,7 +333,10 @@ def test_lib_is_without_what_its_bundle_cannot_use() -> None:
 
     plain, deep, on_host = lib(), lib(preflight={"deep": True}), lib(container={"engine": "none"})
     assert deep - plain >= {"loop/deep.py", "measure/__main__.py"} and plain < deep
-    assert all(is_carried(name, needs("docker", deep=True)) for name in deep - plain)
+    wanted = needs("docker", deep=True, notifies=False)
+    assert all(is_carried(name, wanted) for name in deep - plain)
+    notifying = lib(notify={"mail": ["ops@example.org"]})
+    assert notifying - plain == {"loop/notice.py", "loop/notify.py"} and plain < notifying
     in_containers = {"agent/container.py", "agent/pull.py", "agent/remover.py"}
     assert (plain - on_host, on_host - plain) == (in_containers, {"agent/reaper.py"})
 

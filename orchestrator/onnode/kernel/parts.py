@@ -22,6 +22,8 @@ PARTS = (
     LibPart("loop/deep.py", "deep"),
     LibPart("policy/search.py", "deep"),
     LibPart("measure/", "deep"),
+    LibPart("loop/notice.py", "notifications"),
+    LibPart("loop/notify.py", "notifications"),
 )
 """All other files are in every bundle."""
 
@@ -29,13 +31,19 @@ SITE = {
     "engine none": "`container: {engine: none}`",
     "containers": "an engine (`container: {engine: docker}`)",
     "deep": "`preflight: {deep: true}`",
+    "notifications": "`notify:`",
 }
 """Need -> its reason in the site file."""
 
 
-def needs(engine: str, *, deep: bool) -> dict[str, bool]:
-    """Return the needs of an entry: how runs are started, and whether bandwidth is measured."""
-    return {"engine none": engine == "none", "containers": engine != "none", "deep": deep}
+def needs(engine: str, *, deep: bool, notifies: bool) -> dict[str, bool]:
+    """Return the needs of an entry: the engine, the bandwidth test, notifications."""
+    return {
+        "engine none": engine == "none",
+        "containers": engine != "none",
+        "deep": deep,
+        "notifications": notifies,
+    }
 
 
 def is_carried(name: str, wanted: Mapping[str, bool]) -> bool:

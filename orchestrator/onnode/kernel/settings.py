@@ -335,6 +335,11 @@ class Settings:
     data: dict[str, str] = field(default_factory=dict)
     """The folders of MOUNTS by their variable."""
 
+    @property
+    def notifies(self) -> bool:
+        """Return whether anybody gets notifications."""
+        return bool(self.notify_command or self.notify_mail or self.notify_webhook)
+
 
 def rows() -> Iterator[Field[Any]]:
     """Yield the settings in the order of settings.sh."""

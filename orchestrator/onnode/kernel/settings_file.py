@@ -69,7 +69,7 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
 
 def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
     """Raise SettingsError for a bundle rendered without a part of lib/ that is needed now."""
-    wanted = needs(settings.engine, deep=deep)
+    wanted = needs(settings.engine, deep=deep, notifies=settings.notifies)
     for part in PARTS:
         if wanted[part.need] and not (bundle / "lib" / part.path).exists():
             raise SettingsError(

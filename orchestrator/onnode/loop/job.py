@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..kernel.events import EventLog
 from ..kernel.layout import group_name
@@ -25,9 +25,11 @@ from .context import SetContext
 from .group import Group
 from .host import BatchHost
 from .nodes import Nodes
-from .notice import Notices
 from .slurm import job_nodes
 from .storage import patiently, write_last
+
+if TYPE_CHECKING:
+    from .notice import Notices
 
 MEET_PART = 5
 """Groups wait for each other before their first runs for this part of `container_start_s`.
@@ -81,7 +83,15 @@ class SetJob(SetContext):
     ) -> None:
         super().__init__(settings, scheduler, folder, world)
         self.groups: list[Group] = []
-        self.notices = Notices(self.bundle, settings, folder, self.job_id, world)
+        self.notices = self._open_notices()
+
+    def _open_notices(self) -> Notices | None:
+        """Return the notifications of this job; None at a site without them."""
+        if not self.settings.notifies:
+            return None
+        from .notice import Notices
+
+        return Notices(self.bundle, self.settings, self.folder, self.job_id, self.world)
 
     def work(self) -> Flow:
         """Run missing runs. Value: the exit status."""
@@ -210,7 +220,8 @@ class SetJob(SetContext):
             yield from write_last(self, state, reason)
             self._notify(state, reason)
             self.folder.let_go()
-            self.notices.finish()
+            if self.notices:
+                self.notices.finish()
             self.log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
 
     def _log_missing(self) -> int:
@@ -376,7 +387,8 @@ class SetJob(SetContext):
     def _notify(self, state: str, reason: str = "") -> None:
         """Send due notifications. A failure never stops a set."""
         try:
-            if (decision := self.notices.check(state, reason)) and self.groups:
+            decision = self.notices.check(state, reason) if self.notices else None
+            if decision and self.groups:
                 self.groups[0].record.note("notify", detail=decision)
         except Exception as error:  # a message is worth less than the set
             self.log(f"notify: {error!r}")
