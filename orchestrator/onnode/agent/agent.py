@@ -1,5 +1,4 @@
-"""The life of a node in a job: checks, container, settings, runs, and back to its original
-state."""
+"""A node's process in a job: checks, container, settings, runs, and back to the original state."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 one.connect((sys.argv[1], 9))
 print(one.getsockname()[0])
 """
-"""Prints the IPv4 address of this host on the way to another one; nothing is sent."""
+"""Prints this host's IPv4 address on the way to another host; nothing is sent."""
 
 
 def main(bundle: Path, action: str) -> int:
@@ -53,7 +52,7 @@ def main(bundle: Path, action: str) -> int:
     try:
         node = this_node(bundle, load(bundle))
     except (SettingsError, KeyError) as error:
-        # Neither its log nor its listener is known yet.
+        # Its log and its listener are unknown as yet.
         say(
             own_name(),
             "failed",
@@ -81,14 +80,13 @@ def main(bundle: Path, action: str) -> int:
 
 
 def _other(name: str) -> str:
-    """Return another node of the job, for the route."""
     first = os.environ.get("MASTER_ADDR", "")
     return (os.environ.get("ORCH_PEER") or first) if first == name else first
 
 
 def tell_failure(node: Node, error: Exception) -> None:
-    """Report why this node cannot go on. The origin of an unexpected exception goes to hold.log,
-    or to standard error."""
+    """Report why this node cannot continue; the origin of an unexpected exception goes to
+    hold.log."""
     if isinstance(error, Failed):
         node.say("failed", error.kind, error.text)
         return
@@ -107,7 +105,7 @@ def tell_failure(node: Node, error: Exception) -> None:
 
 
 def check(node: Node) -> int:
-    """Run the checks of preflight.sh; nothing is changed, and nothing stays."""
+    """Run the checks of preflight.sh; nothing changes or stays."""
     asked = NodeAgent(node)
     try:
         with contextlib.suppress(OSError):  # reported below
@@ -123,8 +121,7 @@ def check(node: Node) -> int:
 
 
 def _own(folder: str) -> None:
-    """Make a folder owned by this user: one made by another member of the set's group is moved
-    away with its content."""
+    """Make a folder of this user's; another member's is moved away with its content."""
     with contextlib.suppress(FileNotFoundError):
         if (owner := os.lstat(folder).st_uid) != os.getuid():
             try:
@@ -135,8 +132,6 @@ def _own(folder: str) -> None:
 
 
 class NodeAgent:
-    """One node, its resources, and the loop's requests."""
-
     def __init__(self, node: Node) -> None:
         self.node = node
         self.waiting = Waiting()
@@ -155,7 +150,7 @@ class NodeAgent:
         self.name = f"{node.owner}-{os.environ.get('ORCH_GENERATION', '0')}"
 
     def live(self) -> int:
-        """NodeAgent the node until the loop releases it; return the exit status.
+        """Serve the loop until it releases the node; return the exit status.
 
         In every case the node is restored, and sends `left`.
         """
@@ -164,7 +159,7 @@ class NodeAgent:
             if not self.has_engine:
                 from .reaper import HostExecutor
 
-                # First: its process inherits every descriptor open now.
+                # First: its process inherits every open descriptor.
                 self.executor = HostExecutor(self.node, self.waiting)
             listen(self.waiting, self.node.settings.storage_wait_s, self._hear, self._end_of_input)
             self._get_ready(self._begin())
@@ -196,7 +191,6 @@ class NodeAgent:
                 self.requests.append(request)
 
     def _end_of_input(self, reason: str) -> None:
-        """Leave; see beat.listen."""
         if self.waiting.order is not None:
             return
         self.waiting.let_go(1 if reason else 0)
@@ -212,8 +206,7 @@ class NodeAgent:
     # ---- to a node that is ready
 
     def _begin(self) -> Network:
-        """Take the node, inspect it, and wait for the loop's choice if any. Raises
-        Failed."""
+        """Take the node, inspect it, and wait for the loop's choice. Raises Failed."""
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
             os.makedirs(node.folder, exist_ok=True)
@@ -237,15 +230,13 @@ class NodeAgent:
         return network
 
     def _await_word(self, word: str) -> None:
-        """Wait for the loop's order `word` to this node."""
         request: dict[str, Any] = {}
         while request.get("do") != word or not self._is_named(request):
             self.waiting.wait(lambda: self.requests)
             request = self.requests.popleft()
 
     def look_around(self, *, pull: bool = True, checked: bool) -> Network:
-        """Look for the image, start the checks if `checked`, and report the network. Raises
-        Failed."""
+        """Look for the image, start the checks, report the network. Raises Failed."""
         node = self.node
         if self.has_engine:
             from .container import look_for_image
@@ -272,8 +263,8 @@ class NodeAgent:
         return network
 
     def _pull(self) -> None:
-        """Pull the image on the loop's order: the nodes share a registry, and the network to it.
-        Raises Failed."""
+        """Pull the image on the loop's order: the nodes share a registry and its network. Raises
+        Failed."""
         from .pull import pull
 
         self.node.say("lacks")
@@ -295,7 +286,6 @@ class NodeAgent:
         self.waiting.after("checks", checks.deadline - time.monotonic(), self.end_checks)
 
     def end_checks(self, *, tell: bool = True) -> None:
-        """End running checks; `tell`: report the missing ones."""
         checks, self.checks = self.checks, None
         if checks is not None:
             self.waiting.cancel("checks")
@@ -303,14 +293,13 @@ class NodeAgent:
             (checks.finish if tell else checks.end)()
 
     def wait_for_choice(self) -> None:
-        """Send the facts for the loop's choice, and `waits`."""
         self.tuning.look_at_boot()
         self.tuning.tell_facts(self.engine.image_id)
         self.waiting.wait(lambda: self.checks is None)
         self.node.say("waits")
 
     def _get_ready(self, network: Network) -> None:
-        """Prepare the container and the settings of a chosen node. Raises Failed."""
+        """Start the container and apply the settings of a chosen node. Raises Failed."""
         from .facts import write_hardware
 
         node, container = self.node, None
@@ -351,7 +340,7 @@ class NodeAgent:
         node.say("ready", self.engine.image_id)
 
     def _host_name(self) -> str:
-        """Return the full name of this host as Python finds it, "" if missing in time."""
+        """Return this host's full name as Python sees it; "" without an answer in time."""
         if rehearsal := rehearsed("ORCH_HOST_NAME", "", self.node.name):
             return rehearsal
         return self._ask(HOST_NAME)
@@ -389,11 +378,10 @@ class NodeAgent:
         raise LetGo(1)
 
     def _await_run(self, run: NodeRun) -> None:
-        """Treat it as ended with its container, and wait for its records and messages; by force
-        after a while."""
+        """Await its records and messages after the container's end; by force after a while."""
         run.ended(NO_CONTAINER)
         if not self.has_engine:
-            # Nobody can end its remains, so its output may never end.
+            # Its remains cannot be ended, so its output may never end.
             run.stop()
         if not self.waiting.wait(lambda: run.over, RUN_END_S, patient=True):
             run.close()
@@ -424,8 +412,7 @@ class NodeAgent:
                 )
 
     def _prepare(self, order: Order) -> None:
-        """Pass the gate of a run. Its script is read meanwhile; the caches come last: nothing
-        fills them again before it."""
+        """Get ready for a run. Caches come last: nothing fills them again before it."""
         node, old = self.node, self.run
         if old is not None:
             old.stop()
@@ -453,7 +440,7 @@ class NodeAgent:
     # ---- and back
 
     def _release(self) -> None:
-        """Release everything. A failing part does not prevent the next; `left` is the last
+        """Release everything; a failing part does not prevent the next. `left` is the last
         message."""
         parts: tuple[Callable[[], object], ...] = (
             lambda: self.end_checks(tell=False),
@@ -484,8 +471,7 @@ class NodeAgent:
             self._await_run(run)
 
     def _end_scratch(self) -> None:
-        """Remove it at the end of the job, also by a signal; a new container of the same job
-        needs it."""
+        """Remove the scratch folder at the end of the job; a new container of the job needs it."""
         if self.scratch is not None and (self.job_ends or self.waiting.order):
             self.scratch.remove()
 

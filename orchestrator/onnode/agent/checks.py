@@ -1,9 +1,9 @@
-"""The checks of one node before its use. Rules, messages and remedies: docs/preflight.md; the batch
-host compares the nodes.
+"""The checks of a node. Rules, messages and remedies: docs/preflight.md; the batch host compares
+the nodes.
 
-Checks run side by side, each job a process and a process group of its own, with one hard limit for
-all. A hang (of a driver, a file server, a tool) costs the node its verdict and nobody any time. A
-process stuck in the kernel is not waited for.
+Jobs of checks run side by side, each in its own process group, with one hard limit for all: a
+hanging driver, file server or tool costs only its own verdict. A process stuck in the kernel is not
+waited for.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .tools import Smi
 
 Check = Callable[[Node, EngineState], Rows]
 Jobs = dict[str, tuple[Check, ...]]
-"""Functions that share a process, by the names of their checks."""
+"""Process -> its checks by name."""
 
 _JOBS: Jobs = {
-    # Checks that only read small files of the kernel share a process.
+    # Checks that read small files of the kernel share a process.
     "engine image clock limits versions": (
         host.engine,
         host.image,
@@ -61,11 +61,8 @@ _NO_ANSWER = {
 
 
 class Checks:
-    """The running checks of a node. Call `read` when `fileno` is readable, and `finish` when
-    `done`, or at `deadline`.
-
-    `deadline`: value of time.monotonic(). `done`: all jobs have ended.
-    """
+    """The running checks. Call `read` when `fileno` is readable, and `finish` when `done` or at
+    `deadline` (time.monotonic())."""
 
     def __init__(self, node: Node, engine: EngineState) -> None:
         self._node, self._rest, self.done = node, b"", False
@@ -93,7 +90,6 @@ class Checks:
         return self._pipe
 
     def read(self) -> None:
-        """Send the new rows."""
         try:
             while not self.done:
                 piece = os.read(self._pipe, 1 << 16)
@@ -105,7 +101,7 @@ class Checks:
             pass
 
     def finish(self) -> None:
-        """End all jobs, send the missing rows, and report the end of the checks."""
+        """End all jobs and send the missing rows."""
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # it stays to be waited for
         ended = " ".join(
             names for pid, names in self._running.items() if os.waitid(os.P_PID, pid, look)
@@ -130,9 +126,9 @@ class Checks:
         self._node.say("checked", now_ms())
 
     def end(self) -> None:
-        """End all jobs with their children, without a message or a wait."""
+        """End all jobs and their children without a message."""
         for pid in self._running:
-            # Nobody has waited for it yet, so the number is still its own.
+            # Not yet waited for, so the number is still its own.
             try:
                 os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, os.WNOHANG)
@@ -150,7 +146,7 @@ class Checks:
             self._tell(row[0], row[1], int(row[2]), row[3], row[4])
 
     def _tell(self, name: str, verdict: str, ms: int, text: str, remedy: str) -> None:
-        """Send the verdict of a check, once."""
+        """Send a check's verdict, once."""
         if name in self._missing:
             self._missing.remove(name)
             softened = verdict == "fail" and name in self._node.settings.preflight_warn
@@ -161,26 +157,25 @@ class Checks:
 
 
 def _start(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) -> int:
-    """Start a job; return its process id, which is also its group's."""
+    """Start a job; return its process id, also its group's."""
     pid = os.fork()
     if pid == 0:
         try:
             _alone(write, node.settings.preflight_check_s)
             _run(job, node, engine, write)
         finally:
-            os._exit(0)  # whatever happens: nobody listens
+            os._exit(0)  # nobody listens
     os.setpgid(pid, pid)  # both do: either may be faster
     return pid
 
 
 def _alone(keep: int, seconds: int) -> None:
-    """Keep only the one pipe of the parent: a hanging check must not hold the step's or the
-    container's descriptors."""
+    """Keep only the parent's pipe: a hanging check must not hold the step's descriptors."""
     os.setpgid(0, 0)
     stand_alone(keep)
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(one, signal.SIG_DFL)
-    # If nobody is left to end this process with its children.
+    # Ends this process with its children if nobody else can.
     signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
     signal.alarm(seconds + 1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_BYTES, MAX_BYTES))  # of a program's output
@@ -195,9 +190,9 @@ def _run(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) ->
                 now = time.monotonic()
                 ms, begin = f"{(now - begin) * 1000:.0f}", now
                 fields = (name, verdict, ms, shortened(text, 480), shortened(remedy, 240))
-                # One write, short enough for the pipe to keep it whole.
+                # One write, short enough to stay whole.
                 os.write(write, (UNIT.join(fields) + "\n").encode("utf-8", "replace"))
-        except Exception as error:  # an unexpected failure of a check costs only its own verdict
+        except Exception as error:  # it costs only its own verdict
             import traceback
 
             place = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,4 +1,4 @@
-"""The container of a node: its image, its start, the shell that starts runs in it, and its end."""
+"""A node's container: its image, its start, the shell for its runs, its end."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from .remover import Remover
 _END_S = 5
 _REMOVE_S = 30
 
-# Runs in the container; $1 is empty without a look at the network, $2 a prefix for rehearsals. Its
-# first process ends when its input does, and everything in the container with it; that input is a
-# pipe of the agent, which ends with it in any case. The pipe carries signals for runs. The engine's
-# `exec` would do the same as this shell, but costs 0.1 s of processor per node and run, between
-# run_stop and run_start, and a killed client would leave its process running. Each run has a
-# process group of its own, so that its remains end before the next run starts.
+# Runs in the container; $1 is empty without a check of the network, $2 a prefix for rehearsals. Its
+# first process ends with its input, a pipe of the agent, and everything in the container with it.
+# The pipe carries signals for runs. The engine's `exec` would cost 0.1 s of processor per node and
+# run, between run_stop and run_start, and a killed client would leave its process running. Each run
+# has its own process group, so that its remains end before the next run.
 _SHELL = r"""
 share() {  # root of the container is another user on the host, and often nobody on its storage
   for one in /results/* /results/.[!.]*; do
@@ -62,8 +61,8 @@ echo "host $(timeout {HOST_S} sh -c 'python3 -ISc "{HOST_NAME}" || hostname -f' 
 def look_for_image(node: Node, waiting: Waiting) -> EngineState:
     """Return the engine's state and the image's id.
 
-    The id is the hash of the image's configuration: equal content has an equal id on every node,
-    even from a tar without a registry digest.
+    The id is the hash of the image's configuration, equal on all nodes for equal content, even from
+    a tar without a registry digest.
     """
     settings = node.settings
 
@@ -87,11 +86,8 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
 
 
 def pulled_name(settings: Settings) -> str:
-    """Return the image's name with its registry: without one, docker means its own.
-
-    podman would search the registries named by this host, or none. The short name finds it
-    afterwards.
-    """
+    """Return the image's full name, which podman needs: it searches this host's registries for a
+    short name. The short name finds the image afterwards."""
     head, slash, _ = settings.cont.partition("/")
     if settings.engine != "podman" or (slash and (set(head) & set(".:") or head == "localhost")):
         return settings.cont
@@ -99,8 +95,8 @@ def pulled_name(settings: Settings) -> str:
 
 
 def bind(source: str, target: str, mode: str = "rw") -> str:
-    """Return a value of the engine's option --mount: CSV. Unlike with --volume, a missing folder
-    is an error, and is not created."""
+    """Return a value for the engine's --mount: CSV. Unlike with --volume, a missing folder is an
+    error."""
     fields = [
         "type=bind",
         f"source={source}",
@@ -113,9 +109,9 @@ def bind(source: str, target: str, mode: str = "rw") -> str:
 
 
 def _shared(node: Node) -> dict[str, str]:
-    """Return the folders shared by all nodes of the group: place in the container -> host.
+    """Return the group's shared folders: place in the container -> host.
 
-    Each generation of containers has new ones: a dead run left them half done.
+    Each generation of containers gets new folders: a dead run left them half done.
     """
     group, generation = (os.environ.get(f"ORCH_{name}", "0") for name in ("GROUP", "GENERATION"))
     place = node.layout.shared(f"{group}-{generation}")
@@ -124,7 +120,7 @@ def _shared(node: Node) -> dict[str, str]:
 
 
 def _volumes(node: Node) -> list[str]:
-    """Return the container's folders, for --mount. Raises Failed for a missing one."""
+    """Return the container's mounts. Raises Failed for a missing folder."""
     settings, volumes = node.settings, [bind(node.results, "/results"), bind(node.channel, "/orch")]
     for variable, source, target in folders(settings.mounts, settings.data):
         if not source:
@@ -153,8 +149,8 @@ def _volumes(node: Node) -> list[str]:
 
 
 def _options(node: Node) -> list[str]:
-    """Return the options of the container without RDMA devices missing on this node: docker
-    would refuse to start."""
+    """Return the container's options without RDMA devices missing on this node: docker would
+    refuse to start."""
     device = "--device=/dev/infiniband"
     return [
         one
@@ -172,8 +168,8 @@ def client_argv(
     volumes: Sequence[str],
     image: str,
 ) -> list[str]:
-    """Return the command that runs bash in a container which lives as long as its input is open;
-    bash's arguments follow."""
+    """Return the command of a container that lives as long as its input is open; bash's
+    arguments follow."""
     argv = [*engine, "run", "--rm", "--interactive", "--init", "--name", name]
     argv += [
         word
@@ -185,7 +181,6 @@ def client_argv(
 
 
 def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Return the command that runs bash with `words` in a container of this node."""
     settings, labels = (
         node.settings,
         {"set": node.layout.root.name, "job": node.job_id, "node": node.name},
@@ -197,7 +192,7 @@ def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]
 
 
 def remove_earlier(node: Node, waiting: Waiting) -> None:
-    """Remove this job's containers left by a killed agent of this node."""
+    """Remove containers left by a killed agent of this job."""
     labels = {"job": node.job_id, "node": node.name}
     filters = [
         word
@@ -210,14 +205,12 @@ def remove_earlier(node: Node, waiting: Waiting) -> None:
 
 
 def remove(node: Node, name: str, waiting: Waiting) -> None:
-    """Remove a container by force, if it exists."""
     for words in removal(node, name):
         waiting.call(words, _REMOVE_S)
 
 
 def _unseen(node: Node, words: str) -> str:
-    """Return the explanation if the engine cannot reach a folder according to its last `words`,
-    or ""."""
+    """Return why the engine cannot reach a folder according to its output, or ""."""
     if node.results in words and node.settings.results == "shared":
         hint = "root is nobody on this storage; give the site container.results: local"
         return f"the engine cannot reach {node.results}: {hint}"
@@ -238,12 +231,10 @@ def _unseen(node: Node, words: str) -> str:
 
 
 class ContainerExecutor(Executor):
-    """A container that lives as long as its input is open. `used`: names of the node's RDMA ports
-    that it should see.
+    """A container that lives as long as its input is open. `used`: the node's RDMA ports that it
+    should have; `more`: further folders and their places in it.
 
-    `more`: further folders, with their places in it.
-
-    Raises Failed if a folder to mount is missing, OSError if its pipes cannot be made.
+    Raises Failed for a missing folder, OSError without pipes.
     """
 
     def __init__(
@@ -262,7 +253,7 @@ class ContainerExecutor(Executor):
         self.host = ""
         for pipe in ("request", "status"):
             os.mkfifo(f"{node.channel}/{pipe}", 0o600)
-        # Both ends: no open of it ever waits, and it never ends.
+        # Open at both ends: no open ever waits, and it never ends.
         self._requests, status = (
             os.open(f"{node.channel}/{pipe}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             for pipe in ("request", "status")
@@ -312,7 +303,7 @@ class ContainerExecutor(Executor):
             self._told.append(line[5:])
 
     def await_up(self) -> list[str]:
-        """Wait until its shell answers; return its lines about the network. Raises Failed."""
+        """Wait for its shell; return its lines about the network. Raises Failed."""
         limit = self._node.settings.container_start_s
         if not self._waiting.wait(lambda: self._up or self.gone, limit):
             raise Failed("container", f"the container does not answer after {limit} s")
@@ -331,15 +322,14 @@ class ContainerExecutor(Executor):
         self._client.tell(f"{word} {pid}")
 
     def let_go(self) -> None:
-        """Close its input: it ends, with everything in it."""
         self._end_s = time.monotonic() + _END_S
         self._client.input.close()
 
     def close(self) -> None:
-        """Wait until it has ended, and end it by force after too long."""
+        """Wait for its end, and force it after too long."""
         self._await_end()
         for source in _shared(self._node).values():
-            shutil.rmtree(os.path.dirname(source), ignore_errors=True)  # whichever node comes first
+            shutil.rmtree(os.path.dirname(source), ignore_errors=True)  # the first node to arrive
 
     def _await_end(self) -> None:
         self._waiting.wait(lambda: self.gone, max(self._end_s - time.monotonic(), 0))
@@ -349,7 +339,7 @@ class ContainerExecutor(Executor):
         if not self.gone:
             self._client.process.kill()
         # A client that ended between `create` and `start` (scancel reaches it, too) leaves a
-        # container that never runs, and the engine may still be creating it.
+        # container that never runs; the engine may still be creating it.
         for tries in range(1 if self._up else 3):
             self._waiting.wait(lambda: False, 0.3 if tries else 0)
             remove(self._node, self._name, self._waiting)

@@ -1,9 +1,9 @@
-"""The node's part of the bandwidth test: the files of measure/ in a container with the environment
-of a run. docs/deep.md has the rules.
+"""A node's part of the bandwidth test (docs/deep.md): measure/ in a container with the environment
+of a run.
 
-The loop's requests address all nodes; this one passes its own to the container and sends back the
-answers under its name. When the loop is dead, the input ends, or its beat is missed (beat.py), and
-the container ends with it.
+Requests of the loop address all nodes; this node's part goes to the container, and answers return
+under its name. The container ends with the input, also if the loop dies or misses its beat
+(beat.py).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ exit 127"""
 
 
 def main(node: Node) -> int:
-    """Measure as the loop requests on standard input until its end; return the exit status.
-    Raises LetGo, Failed, OSError."""
+    """Measure as requested on standard input; return the exit status. Raises LetGo, Failed,
+    OSError."""
     waiting = Waiting()
-    # A folder of this host: the engine may not be allowed to read shared storage.
+    # On this host: the engine may be unable to read shared storage.
     folder = Path(f"{node.channel}-deep")
     try:
         node.folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        # After a killed process, the next one that finds the folder removes it.
+        # The next process to find the folder of a killed one removes it.
         (folder / "hold_pid").write_text(f"{os.getpid()}\n")
         shutil.copytree(Path(__file__).parents[1] / "measure", folder / "measure")
         (folder / "environment.sh").write_bytes(_environment(node))
@@ -50,7 +50,6 @@ def main(node: Node) -> int:
 
 
 def _environment(node: Node) -> bytes:
-    """Return the variables of a run, this node's own network, and those of measure/."""
     own: dict[str, str | None] = dict(network.look(node).exports())
     own |= {"ORCH_DEEP_GPUS": str(node.settings.gpus_per_node), "PYTHONDONTWRITEBYTECODE": "1"}
     own["ORCH_DEEP_PEER"] = next(
@@ -68,7 +67,6 @@ def _environment(node: Node) -> bytes:
 
 
 def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
-    """Run the container while the loop listens."""
     name, log, remover = "", node.folder / "deep.log", None
     argv, environment = ["bash", "-c", START, str(folder)], host_environment()
     if node.settings.engine != "none":
@@ -105,7 +103,7 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
     finally:
         status = _end(node, waiting, partner, name)
         if remover:
-            # A killed client may have left a container that the engine is still creating.
+            # The engine may still be creating a killed client's container.
             remover.leave() if status > 128 else remover.end()
     if status and not over:
         last = log.read_bytes()[-2000:].decode("utf-8", "replace").splitlines()[-2:]
@@ -114,7 +112,6 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
 
 
 def _ask(node: Node, partner: Partner, line: str) -> None:
-    """Pass on the parts of a request for this node."""
     try:
         request = json.loads(line)
         if request["do"] == "measure":
@@ -135,7 +132,7 @@ def _ask(node: Node, partner: Partner, line: str) -> None:
 
 
 def _say(node: Node, line: str) -> None:
-    """Send an answer. An image may print anything at its start."""
+    """Send an answer. Images may print anything at their start."""
     try:
         word, *fields = json.loads(line)
     except (ValueError, TypeError, RecursionError):
@@ -145,8 +142,7 @@ def _say(node: Node, line: str) -> None:
 
 
 def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
-    """Let it end, by force after some seconds; return its exit status. The engine's client
-    passes TERM on to the container."""
+    """End it, by force after some seconds; return its exit status. The client passes TERM on."""
     process = partner.process
     waiting.leave()
     partner.input.close()

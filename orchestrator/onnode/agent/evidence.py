@@ -1,8 +1,8 @@
-"""A node's evidence of a hanging run, for people: its processes, stacks, kernel log, GPUs, records
-of RCCL and torch.
+"""Evidence of a hanging run for people: processes, stacks, kernel log, GPUs, records of RCCL and
+torch.
 
-Each part is bounded in size and time, and a failing part does not prevent the next. A flight record
-is a pickle: it is copied, and nothing here reads it.
+Each part is bounded in size and time; a failing part does not prevent the next. A flight record is
+a pickle: it is copied, never read.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _INNER = re.compile(r"(?i)threading|selectors|concurrent/|importlib|runpy|<froze
 _GPU = "if command -v amd-smi >/dev/null; then amd-smi monitor; else rocm-smi; fi 2>&1"
 _KERNEL = "{ %sdmesg 2>&1 || journalctl --dmesg --no-pager --lines=200 2>&1; } | tail -n 200"
 _TAILS = 'for one in $1; do [ -f "$one" ] && echo "== $one" && tail -c 20000 "$one"; done'
-# A line into its pipe makes torch write its flight record; the file of each rank is copied to the
-# run's kept files.
+# A line into its pipe makes torch write its flight record, whose files are kept with the run's.
 _RECORDS = """
 [ -z "$2" ] || for one in "$2"*.pipe; do [ ! -p "$one" ] || timeout 2 sh -c 'echo 1 >"$0"' "$one"; done
 [ -z "$2" ] || sleep 3
@@ -57,8 +56,8 @@ class Process(NamedTuple):
 
 
 def gather(node: Node, waiting: Waiting, executor: Executor, order: Order) -> str:
-    """Write the evidence into the attempt's folder; return the activity of its processes in a
-    few words."""
+    """Write the evidence into the attempt's folder; return the activity of the processes in
+    brief."""
     return _Evidence(node, waiting, executor).gather(order)
 
 
@@ -109,7 +108,7 @@ class _Evidence:
     # ---- processes
 
     def _processes(self) -> list[Process]:
-        """Return the processes of the run: those started by its executor, and their descendants."""
+        """Return the processes started by the executor, and their descendants."""
         found = {
             one.pid: one
             for pid in entries(self._node.proc)
@@ -133,7 +132,7 @@ class _Evidence:
             )
 
     def _command(self, pid: int) -> str:
-        """Return the program and its script. The rest of a command line can be a secret."""
+        """Return the program and its script; other arguments can be secret."""
         program, *words = first_line(f"{self._node.proc}/{pid}/cmdline").split("\0")
         return shortened(
             " ".join([program, *[one for one in words if one.endswith((".py", ".sh"))][:1]]), 200
@@ -149,7 +148,7 @@ class _Evidence:
             )
 
     def _stack(self, one: Process) -> str:
-        """Write and return a stack: Python's if py-spy is here or in the image, else the
+        """Write and return a stack: Python's by py-spy of this host or the image, else the
         kernel's."""
         proc, sudo = f"{self._node.proc}/{one.pid}", list(self._node.settings.sudo)
         status = lines(f"{proc}/status", 8192)
@@ -177,8 +176,7 @@ class _Evidence:
     # ---- collectives
 
     def _collectives(self) -> None:
-        """Write the end of RCCL's own log, and keep torch's flight records, if these are
-        switched on."""
+        """Keep the end of RCCL's log and torch's flight records, if they are on."""
         with contextlib.suppress(OSError):
             text = read_bytes(self._node.layout.environment).decode("utf-8", "surrogateescape")
             values = declared(text)
@@ -202,7 +200,7 @@ class _Evidence:
 
 
 def _doing(programs: list[Process], stacks: list[str]) -> str:
-    """Return the activity of the processes, equal for nodes that do the same; "" if unknown."""
+    """Return the activity of the processes, equal for equal activity; "" if unknown."""
     if not programs:
         return "gone: none of its processes is left"
     for state, words in (
@@ -216,7 +214,7 @@ def _doing(programs: list[Process], stacks: list[str]) -> str:
 
 
 def _where(text: str) -> str:
-    """Return the innermost frames of the main thread in py-spy's output, without line numbers."""
+    """Return the innermost frames of the main thread, without line numbers."""
     main = text.partition('"MainThread"')[2].partition("\nThread ")[0]
     found = [
         f"{name} ({os.path.basename(file)})"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 class Executor:
-    """A shell that gets the name of a run and starts its script: in a container, or on the host.
+    """A shell in a container or on the host, which gets the name of a run and starts its script.
 
-    `inside` is the node's channel as seen there, `code` the folder of the training's code. The
+    `inside`: the node's channel as seen there; `code`: the folder of the training's code. The
     shell's messages go to the run: NAME started PID; NAME ended STATUS LEFT (1: a process of the
     run still lives); NAME clear. This class itself runs nothing.
     """
@@ -19,7 +19,7 @@ class Executor:
         self._runs = 0
 
     def expect(self, heard: Callable[[list[str]], object]) -> int:
-        """Connect the prepared run to the shell; return how many were prepared here."""
+        """Connect the prepared run to the shell; return how many were prepared."""
         self._heard = heard
         self._runs += 1
         return self._runs
@@ -29,25 +29,25 @@ class Executor:
 
     @property
     def gone(self) -> bool:
-        """Return whether nothing can run here any more."""
+        """True if nothing can run any more."""
         return False
 
     def root(self) -> int:
-        """Return the process of this host that is the ancestor of its runs; 0 if unknown."""
+        """Return the ancestor of all runs on this host; 0 if unknown."""
         return 0
 
     def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
-        """Return a command that runs `argv` where the runs are; `debugger`: it inspects processes."""
+        """Return a command that runs `argv` with the runs; `debugger`: it inspects processes."""
         return argv
 
     def start(self, name: str) -> None:
         """Start the script of the run `name`."""
 
     def signal(self, word: str, pid: str) -> None:
-        """Send TERM or KILL to the run whose first process is `pid`; KILL to all its processes."""
+        """Send TERM or KILL to the run with this first process; KILL to all its processes."""
 
     def let_go(self) -> None:
-        """Start its end, if that takes time."""
+        """Begin the end, if that takes time."""
 
     def close(self) -> None:
         """End it, with all its processes."""

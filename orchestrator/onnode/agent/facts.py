@@ -1,9 +1,9 @@
-"""What a node is made of, as its kernel tells. What equal nodes say differently (addresses, serial
-numbers, the momentary clock) is left out, since both records are compared between nodes:
+"""The hardware and software of a node, from its kernel. Both records are compared between nodes, so
+values that differ between equal nodes (addresses, serial numbers, momentary clocks) are left out:
 
-- facts, field=value: what can move time or convergence (docs/tuning.md);
-- nodes/<node>/hardware.json: members of a submission's system
-  description, with the names of MLCommons' checker (docs/package.md).
+- facts, field=value: anything that can change time or convergence (docs/tuning.md); -
+nodes/<node>/hardware.json: members of a submission's system description, named as in MLCommons'
+checker (docs/package.md).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..kernel.system import amd_gpus, entries, first_line, lines, names
 from .node import Node, shortened
 
 Pairs = Iterator[tuple[str, str]]
-"""Names with values; "" if the kernel does not provide one."""
+"""Name and value; "" if the kernel has none."""
 
 _WORDS = re.compile(
     r"(?:iommu|amd_iommu|intel_iommu|pci|mitigations|isolcpus|nohz_full|numa_balancing|transparent_hugepage|idle|amd_pstate|"
     r"intel_pstate|hugepages|default_hugepagesz)=.*|(?:amdgpu|processor|intel_idle)\..*|nosmt.*"
 )
-"""Words of the kernel's command line that affect computing; others name disks and consoles."""
+"""Parameters of the kernel that affect computing; others name disks and consoles."""
 _GPU = {
     "model": "device",
     "board": "subsystem_device",
@@ -39,14 +39,13 @@ _GPU = {
     "performance_level": "power_dpm_force_performance_level",
 }
 _LONGEST = 600
-"""Bytes of one fact: several go into a line that srun keeps whole."""
+"""Bytes of a fact: several share a line that srun keeps whole."""
 _NO_DISKS = re.compile("(?:loop|ram|zram|dm-|md|sr|fd|nbd|drbd|rbd).*")
 _LINK_SPEEDS = {"16": "PCIe 4.0", "32": "PCIe 5.0", "64": "PCIe 6.0"}
 
 
 def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
-    """Return the facts of a node. `knobs`: found values by the name of the host setting.
-    Unreadable facts are left out."""
+    """Return the facts of a node, without unreadable ones. `knobs`: values by host setting."""
     sys = f"{node.root}/sys"
     told = [("image", image), *_host(node.root), *_gpus(sys), *_nics(f"{sys}/class/infiniband")]
     facts = [f"{name}={value}" for name, value in told if value]
@@ -57,7 +56,7 @@ def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
 
 
 def write_hardware(node: Node) -> None:
-    """Write hardware.json of the node. Nothing depends on it: errors are only logged."""
+    """Write hardware.json; errors are only logged."""
     sys = f"{node.root}/sys" if node.sys == "/sys" else node.sys
     proc = f"{node.root}/proc" if node.proc == "/proc" else node.proc
     parts = (
@@ -78,14 +77,14 @@ def write_hardware(node: Node) -> None:
 
 
 def _processor(proc: str) -> dict[str, str]:
-    """Return the facts of the first processor: a large machine has hundreds of them."""
+    """Return the facts of the first of up to hundreds of processors."""
     paragraph = "\n".join(lines(f"{proc}/cpuinfo", 8192)).partition("\n\n")[0]
     pairs = (line.partition(":")[::2] for line in paragraph.split("\n"))
     return {name.strip(): value.strip() for name, value in pairs}
 
 
 def _top_clock(gpu: str, clock: str) -> str:
-    """Return the highest clock of a GPU's table: the last line's. A star marks the present one."""
+    """Return a GPU's highest clock: the last line of its table. A star marks the present clock."""
     table = [line for line in lines(f"{gpu}/pp_dpm_{clock}", 1 << 16) if line]
     return re.split("[ *]", table[-1].split(": ", 1)[-1])[0] if table else ""
 
@@ -98,8 +97,7 @@ def _once(values: Iterable[str]) -> str:
 
 
 def _each(folders: list[str], file: str) -> str:
-    """Return the file's values in the folders, each once; of `always [madvise] never` the word
-    in brackets."""
+    """Return the file's distinct values; of `always [madvise] never` the word in brackets."""
     return _once(
         re.sub(r".*?\[([^]]*)\].*", r"\1", first_line(f"{folder}/{file}")) for folder in folders
     )
@@ -150,12 +148,11 @@ def _nics(folder: str) -> Pairs:
 
 
 def _number(path: str) -> int:
-    """Return the number in a file; 0 if missing."""
     return max(0, number(first_line(path), 18) or 0)
 
 
 def _size(size: int, base: int) -> str:
-    """Return bytes as GB or TB of that base (1000, or 1024 as memory is sold), TB with up to two
+    """Return bytes as GB or TB of that base (1024 as memory is sold), TB with up to two
     decimals."""
     whole = size // base**3
     if whole < 1000:
@@ -196,15 +193,15 @@ def _caches(folder: str) -> Iterator[str]:
 
 
 def _memory(sys: str, proc: str) -> Pairs:
-    """Yield the installed memory from the kernel's memory blocks; MemTotal is less, and differs
-    between equal nodes."""
+    """Yield the installed memory, from memory blocks; MemTotal is less, and differs between
+    equal nodes."""
     folder = f"{sys}/devices/system/memory"
     block = first_line(f"{folder}/block_size_bytes")
     blocks = sum(1 for one in entries(folder) if re.match("memory[0-9]", one))
     size = int(block, 16) * blocks if re.fullmatch("[0-9a-fA-F]{1,16}", block) else 0
     kib = re.match("MemTotal: *([0-9]{1,15})", first_line(f"{proc}/meminfo"))
     if not size and kib:
-        # To whole 8 GB: the share kept by firmware and kernel differs.
+        # In whole 8 GB: firmware and kernel keep differing shares.
         size = (int(kib[1]) // 1024 // 8192 + 1) * 8 * 1024**3
     if size:
         yield "host_memory_capacity", _size(size, 1024)

@@ -1,5 +1,5 @@
-"""The GPUs of a node: count, model, load, errors, links. From amd-smi, else rocm-smi, else the
-driver's files in /sys."""
+"""The GPUs of a node: count, model, load, errors, links; from amd-smi, rocm-smi or the driver's
+files in /sys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MODELS = (
 MODEL_OF_ID = {
     f"0x{one}": words.split()[0] for words in _MODELS.split(", ") for one in words.split()[1:]
 }
-"""By PCI device id; virtual functions have ids of their own."""
+"""By PCI device id, virtual functions included."""
 _RESET = "reset the GPU (amd-smi reset --gpureset) or reboot"
 _TOPOLOGY, _PROCESSES, _DRIVER = (
     "class/kfd/kfd/topology/nodes",
@@ -32,7 +32,7 @@ _TOPOLOGY, _PROCESSES, _DRIVER = (
 
 
 def untold(node: Node) -> Verdict | None:
-    """Return the verdict of all checks without GPUs to check, or without a source about them."""
+    """Return the verdict of all checks if there are no GPUs, or no source about them."""
     if not node.settings.gpu_model or not node.settings.gpus_per_node:
         return "skip", "the system has no GPUs", ""
     if (
@@ -46,14 +46,14 @@ def untold(node: Node) -> Verdict | None:
 
 
 def _kfd_gpus(node: Node) -> list[str]:
-    """Return the folders of the GPUs in the driver's topology; processors have the GPU id 0."""
+    """Return the GPUs' folders in the driver's topology; processors have GPU id 0."""
     folders = (f"{node.sys}/{_TOPOLOGY}/{name}" for name in names(f"{node.sys}/{_TOPOLOGY}"))
     return [folder for folder in folders if first_line(f"{folder}/gpu_id") not in ("", "0")]
 
 
 def _mib(value: str, unit: str) -> int | None:
-    """Return a number with its unit behind or next to it in MiB, None for other text; without a
-    unit it is MiB."""
+    """Return a number in MiB, its unit attached or in `unit` (MiB by default); None for other
+    text."""
     found = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9])[0-9]*)?(?: .*?([^ ]*))?", value)
     if not found:
         return None
@@ -73,7 +73,7 @@ def gib(mib: int) -> str:
 # ---- count and model ----------------------------------------------------------------------------
 
 Identity = dict[int, dict[str, str]]
-"""By GPU: name, id (0x74a1), target (gfx942), as far as known."""
+"""GPU -> name, id (0x74a1), target (gfx942), as far as known."""
 _ROCM_IDS = ("device_id", "gpu_id", "card_model")
 
 
@@ -107,7 +107,6 @@ def identity(node: Node, engine: EngineState) -> Rows:
 
 
 def told_gpus(node: Node, smi: Smi) -> tuple[str, Identity]:
-    """Return the source, and its facts."""
     amd, rocm = "amd-smi static", "rocm-smi --showproductname"
     if found := _told_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm)):
         return smi.source, found
@@ -153,8 +152,7 @@ def _judge_model(node: Node, gpus: Identity) -> Verdict:
             re.search(r"MI[0-9]{3}[AX]?", about.get("name", "")),
             about.get("target", ""),
         )
-        # The device id is the hardware's own; names come from tables that can be older than the
-        # GPU.
+        # The device id is the hardware's own; tables of names can be older than the GPU.
         model = MODEL_OF_ID.get(about.get("id", "")) or (named[0] if named else "")
         if (
             model.lower() != node.settings.gpu_model.lower()
@@ -184,8 +182,8 @@ def _judge_model(node: Node, gpus: Identity) -> Verdict:
 # ---- memory and errors --------------------------------------------------------------------------
 
 Metrics = dict[str, dict[int, int]]
-"""By quantity (total, used: MiB; ue, ce, de: counts) and GPU. Deferred errors (de) are bad
-memory that nobody has read yet."""
+"""Quantity (total, used: MiB; ue, ce, de: counts) -> GPU -> value. Deferred errors (de) are bad
+memory not yet read."""
 
 _MEMORY = {
     **dict.fromkeys(("total_vram", "vram_total", "vram_total_memory_(b)"), "total"),
@@ -201,7 +199,6 @@ def metrics(node: Node, engine: EngineState) -> Rows:
 
 
 def _metrics(node: Node) -> Metrics:
-    """Return a tool's metrics, completed by the driver's."""
     told: Metrics = defaultdict(dict)
     values = Smi(node).ask(
         "amd-smi metric --mem-usage --ecc", "amd-smi metric", "rocm-smi --showmeminfo vram"
@@ -224,7 +221,7 @@ def _metrics(node: Node) -> Metrics:
         for what in amounts:
             if (amount := number(first_line(f"{folder}/mem_info_vram_{what}"))) is not None:
                 told[what][gpu] = amount >> 20
-        # Each block of the GPU has a file of counts: ue: 0, ce: 0, newer drivers also de: 0.
+        # Each block has a file of counts: ue: 0, ce: 0, with newer drivers de: 0.
         blocks = [
             f"{folder}/ras/{name}"
             for name in names(f"{folder}/ras")
@@ -237,7 +234,7 @@ def _metrics(node: Node) -> Metrics:
 
 
 def _silent(node: Node, told: dict[int, int]) -> str:
-    """Return the GPUs of the system without an answer."""
+    """Return the GPUs without an answer."""
     wanted = range(node.settings.gpus_per_node)
     return (
         listed([str(gpu) for gpu in wanted if gpu not in told]) if len(told) < len(wanted) else ""
@@ -251,7 +248,7 @@ def _judge_memory(node: Node, told: Metrics) -> Verdict:
         return "warn", text, "look at amd-smi metric --mem-usage"
     for gpu, mib in sorted(used.items()):
         total = told["total"].get(gpu, 0)
-        # An idle MI300X uses 0.3 GiB of its 192; 2 % if that is less than a GiB.
+        # An idle MI300X uses 0.3 GiB of 192.
         if mib > min(1024, total // 50 if total else 1024):
             busy.append(f"GPU {gpu}: {gib(mib)} GiB of {gib(total)}")
     if busy:
@@ -259,7 +256,7 @@ def _judge_memory(node: Node, told: Metrics) -> Verdict:
         who, first = (f" by {holding[0]}", "end that process; ") if holding else ("", "")
         return "fail", f"{listed(busy)} in use{who}", f"{first}without one: {_RESET}"
     if silent := _silent(node, used):
-        # A GPU that is silent while others answer is no idle one.
+        # A silent GPU among answering ones is not idle.
         return (
             "fail",
             f"GPU {silent} does not tell its memory in use, the others do",
@@ -299,8 +296,8 @@ Found = dict[int, tuple[str, "int | None"]]
 
 def processes(node: Node, engine: EngineState) -> Rows:
     found = _kfd_processes(node)
-    # The tools read the same files, and count some processes twice; they are asked if the driver
-    # hides these files.
+    # The tools read the same files and count some processes twice; they are asked only if the
+    # driver hides the files.
     if not os.path.isdir(f"{node.sys}/{_PROCESSES}"):
         smi = Smi(node)
         values = smi.ask("amd-smi process", "rocm-smi --showpids")
@@ -329,7 +326,6 @@ def processes(node: Node, engine: EngineState) -> Rows:
 
 
 def _kfd_processes(node: Node) -> Found:
-    """Return the driver's processes, in any container."""
     found: Found = {}
     for pid in filter(re.compile("[0-9]{1,9}").fullmatch, names(f"{node.sys}/{_PROCESSES}")):
         folder = f"{node.sys}/{_PROCESSES}/{pid}"
@@ -343,11 +339,10 @@ def _kfd_processes(node: Node) -> Found:
 
 
 def _amd_processes(values: Values) -> Found:
-    """Read the entries of process_list, each with its members or with one member process_info that
-    has them.
+    """Read the entries of process_list, each with its members or a member process_info.
 
-    A process is listed once for each GPU, by some versions with its memory on all of them each
-    time: the largest counts.
+    A process is listed per GPU, by some versions with its memory on all GPUs each time: the largest
+    counts.
     """
     entries: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
     for _, path, value, unit in by_gpu(values):
@@ -379,8 +374,8 @@ def _rocm_processes(values: Values) -> Found:
 
 
 def _users(node: Node, found: Found) -> tuple[list[str], list[str]]:
-    """Return the processes that hold GPU memory, and those that only have the device open, as
-    monitors do."""
+    """Return the processes with GPU memory, and those with only an open device, such as
+    monitors."""
     holding, opened = [], []
     for pid, (name, mib) in found.items():
         if name in ("", "N/A", "UNKNOWN"):
@@ -394,11 +389,11 @@ def _users(node: Node, found: Found) -> tuple[list[str], list[str]]:
 
 
 # ---- links --------------------------------------------------------------------------------------
-# `xgmi_error` of the driver is unreadable on MI300 and later, and missing in amd-smi there;
-# `amd-smi xgmi` has the state of the links, the RAS counters have their errors (gpu_errors).
+# `xgmi_error` is unreadable on MI300 and later; `amd-smi xgmi` has the state of the links, and the
+# RAS counters have their errors (gpu_errors).
 
 Links = tuple[dict[int, int], list[str]]
-"""The number of active links of each known GPU, and remarks on the others."""
+"""GPU -> active links, and remarks on the others."""
 
 
 def links(node: Node, engine: EngineState) -> Rows:
@@ -418,11 +413,11 @@ def links(node: Node, engine: EngineState) -> Rows:
 
 
 def _told_links(values: Values) -> Links:
-    """Read `amd-smi xgmi`. U, D and X are up, down and disabled; several links between the same two
-    GPUs are joined (U/U).
+    """Read `amd-smi xgmi`: U, D and X are up, down and disabled; links between the same GPUs are
+    joined (U/U).
 
-    A list by GPU has SELF in it. A list by port can have a port that leads nowhere; there it counts
-    whether enough others are up.
+    A list by GPU contains SELF. A list by port may have a port that leads nowhere; there enough
+    others must be up.
     """
     sections: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
     gpus = {gpu for gpu, *_ in by_gpu(values)}
@@ -430,13 +425,11 @@ def _told_links(values: Values) -> Links:
         if re.search(r"/link_status/[0-9]+$", path):
             sections[re.split(r"/[0-9]", path)[0]][gpu] += f" {value.upper()}"
     telling = [one for one in sections.values() if re.search("[UD]", "".join(one.values()))]
-    telling.sort(
-        key=lambda one: "SELF" not in "".join(one.values())
-    )  # the list by GPU, if it exists
+    telling.sort(key=lambda one: "SELF" not in "".join(one.values()))  # the list by GPU
     up, down = {}, []
     for gpu, states in sorted(telling[0].items()) if telling else ():
         ups, downs = states.count("U"), states.count("D")
-        if ups:  # without: a virtual function, or a tool without this information
+        if ups:  # missing on virtual functions and in some tools
             up[gpu] = ups
         if ups and downs and ("SELF" in states or ups < len(gpus) - 1):
             down.append(f"GPU {gpu}: {downs} of {ups + downs} links down")
@@ -449,8 +442,8 @@ def _told_links(values: Values) -> Links:
 
 
 def _driver_links(node: Node) -> Links:
-    """Count the entries of type XGMI (11) in the topology, one for each GPU that a GPU reaches;
-    equal GPUs have equally many."""
+    """Count the entries of type XGMI (11) in the topology: one per reached GPU, equally many on
+    equal GPUs."""
     up = {}
     for gpu, folder in enumerate(_kfd_gpus(node)):
         files = [f"{folder}/io_links/{name}/properties" for name in names(f"{folder}/io_links")]

@@ -17,7 +17,7 @@ from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed
 
 MAX_ENTRIES = 2000
-"""The number of names of data compared between the nodes."""
+"""Names of data compared between the nodes."""
 
 
 def engine(node: Node, state: EngineState) -> Rows:
@@ -50,7 +50,7 @@ def image(node: Node, state: EngineState) -> Rows:
 
 
 def clock(node: Node, state: EngineState) -> Rows:
-    """Report the node's time source; the judge compares the time between nodes."""
+    """Report the time source; the judge compares clocks."""
     text, timesync = "time source unknown", f"{node.run}/systemd/timesync"
     fields = (
         ask(["chronyc", "-c", "tracking"], 3)[1].strip().split(",") if node.run == "/run" else []
@@ -71,8 +71,8 @@ def clock(node: Node, state: EngineState) -> Rows:
 
 
 def limits(node: Node, state: EngineState) -> Rows:
-    """Report limits. In a container they come from the engine and --ulimit, so these only warn;
-    a run on the host has these."""
+    """Report limits. A container's come from the engine and --ulimit, so these only warn; a run
+    on the host has these."""
     wanted, inside, verdict, troubles, remedies = (
         node.settings,
         node.settings.engine != "none",
@@ -106,7 +106,7 @@ def limits(node: Node, state: EngineState) -> Rows:
 
 
 def _limit(node: Node, title: str, option: str) -> str:
-    """Return the container's limit from its options, else that of this process."""
+    """Return the container's limit from its options, else this process's."""
     words = " ".join(node.settings.container_options) if node.settings.engine != "none" else ""
     told = re.findall(rf"(?:^| |--ulimit=){option}=([^ :]*)", words)
     told = (
@@ -126,15 +126,14 @@ _REMEDIES = {
 
 
 def _older(found: str, least: str) -> bool:
-    """Return whether a version is lower: by its numbers in their order, 1.117.5-a-56 than
-    1.117.5-a-77."""
+    """Compare versions by their numbers: 1.117.5-a-56 is older than 1.117.5-a-77."""
     have, want = ([int(one) for one in re.findall("[0-9]{1,9}", text)] for text in (found, least))
     return have < want
 
 
 def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, str]]:
-    """Yield (verdict, text, remedy) of unmet requirements of the image. An unknown version is a
-    warning; many hosts have no ROCm of their own."""
+    """Yield (verdict, text, remedy) of the image's unmet requirements. Unknown versions warn:
+    many hosts have no ROCm."""
     for one in node.settings.requires:
         name, _, wanted = one.partition("=")
         remedy = f"{_REMEDIES.get(name, 'look at it')}, or name another image"
@@ -160,8 +159,7 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
 
 
 def versions(node: Node, state: EngineState) -> Rows:
-    """Report versions, and unmet requirements of the image; the loop compares the facts of all
-    nodes."""
+    """Report versions and unmet requirements of the image."""
     nics = f"{node.root}/sys/class/infiniband"
     files = {
         "kernel": [f"{node.root}/proc/sys/kernel/osrelease"],
@@ -186,7 +184,7 @@ def versions(node: Node, state: EngineState) -> Rows:
 
 
 def rdma(node: Node, state: EngineState) -> Rows:
-    """Check the ports with the rules and messages used before the container starts."""
+    """Check the ports by the rules used before the container starts."""
     yield ("rdma", *rdma_verdict(node))
 
 
@@ -194,7 +192,7 @@ def rdma(node: Node, state: EngineState) -> Rows:
 
 
 def log_dir(node: Node, state: EngineState) -> Rows:
-    """Find the batch host's new marker, and write one for the judge."""
+    """Find the batch host's marker, and write a marker for the judge."""
     marker, wanted = os.environ.get("ORCH_MARKER", ""), os.environ.get("ORCH_MARKER_TEXT", "")
     yield ("log_dir", *(_see_marker(node, marker, wanted) if marker else _try_log_dir(node)))
 
@@ -226,7 +224,7 @@ def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
         time.sleep(0.1)
         entries(
             folder
-        )  # An NFS client may answer from its cache for some seconds: a listing makes it ask again.
+        )  # A listing makes an NFS client ask again instead of answering from its cache.
     passed = (
         f"{folder}: marker seen after {(time.monotonic() - begin) * 1000:.0f} ms, own one written"
     )
@@ -234,7 +232,6 @@ def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
 
 
 def _write_probe(path: str, text: str, passed: str) -> Verdict:
-    """Write a line and read it again."""
     try:
         with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text + "\n")
@@ -248,8 +245,7 @@ def _write_probe(path: str, text: str, passed: str) -> Verdict:
 
 
 def data(node: Node, state: EngineState) -> Rows:
-    """Check that every folder of data is usable; a fingerprint of their content must be equal on
-    all nodes."""
+    """Check that the data is usable; its fingerprint must be equal on all nodes."""
     contents = {}
     for variable, source, place in folders(node.settings.mounts, node.settings.data):
         target = place.rpartition(":")[0]
@@ -286,7 +282,7 @@ def data(node: Node, state: EngineState) -> Rows:
 
 
 def _unusable(source: str) -> str:
-    """Return why a folder of data is unusable. It need not be writable: training reads."""
+    """Return why a folder of data is unusable. Training only reads it."""
     import pwd
 
     try:
@@ -301,7 +297,7 @@ def _unusable(source: str) -> str:
 
 
 def _content(source: str) -> list[str]:
-    """Return the first paths of two levels; a file is its own."""
+    """Return the first paths of two levels; a file is its own content."""
     found = _visible(source) if os.path.isdir(source) else [source]
     for folder in _visible(source):
         if len(found) >= MAX_ENTRIES:
@@ -315,8 +311,8 @@ def _visible(folder: str) -> list[str]:
 
 
 def _fingerprint(paths: list[str]) -> str:
-    """Return one value for names, and sizes and times of files; those of folders depend on the
-    file system."""
+    """Return a hash of names, and of sizes and times of files: a folder's depend on the file
+    system."""
     import hashlib
 
     value = hashlib.md5(usedforsecurity=False)
@@ -335,7 +331,7 @@ def _fingerprint(paths: list[str]) -> str:
 
 
 def free_space(node: Node, state: EngineState) -> Rows:
-    """Check the log folder, the folder of the channels and the engine's storage."""
+    """Check the log folder, the channels' folder and the engine's storage."""
     given, short, free = number(node.settings.preflight_free_gb), [], []
     needed = 1 if given is None else given
     own = (

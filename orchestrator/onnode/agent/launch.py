@@ -1,7 +1,7 @@
-"""The start of one run on a node: its environment, and the last lines of its script.
+"""The start of a run on a node: its environment, and the last lines of its script.
 
-One launcher per node, which makes the processes itself (torchrun, a vendor's command), or one
-process per GPU as tasks of Slurm would be (LAUNCH_RANKS of settings.sh).
+By LAUNCH_RANKS one launcher per node makes the processes (torchrun, a vendor's command), or each
+GPU gets a process like a task of Slurm.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from .executor import Executor
 from .node import Node
 
 END_S = 10
-"""After a process of the node has failed, the others get this time to end, and as long again
-after TERM."""
+"""After a failure, the node's other processes get this time to end, and again after TERM."""
 
-# Each process sends its line on the pipe 5 at its end. TERM goes to the whole group of the run; the
-# shells wait for their children. The caller of this script ends the remaining group.
+# Each process sends a line on pipe 5 at its end. TERM goes to the run's whole group; the shells
+# wait for their children. The caller ends the remaining group.
 _EACH_GPU = r"""
 trap : TERM
 exec 5<> <(:)
@@ -52,7 +51,7 @@ LOOK_UP_S = 20
 
 
 class Order(NamedTuple):
-    """The loop's order of a run. `nodes` are in rank order, `hosts` lines for /etc/hosts."""
+    """A run as ordered by the loop. `nodes`: in rank order; `hosts`: lines for /etc/hosts."""
 
     id: str
     nodes: list[str]
@@ -66,7 +65,7 @@ class Order(NamedTuple):
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Order | None:
-        """Return the order in a request; None if a part is missing or of another kind."""
+        """Return a request's order; None if a part is missing or of another type."""
         kinds = {
             "id": str,
             "nodes": list,
@@ -88,7 +87,7 @@ class Order(NamedTuple):
 
 
 def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dict[str, str | None]:
-    """Return the variables of this run and node; None: is unset."""
+    """Return the variables of this run and node; None: unset."""
     nodes, gpus = len(order.nodes), settings.gpus_per_node
     values: dict[str, str | None] = {
         "SEED": str(order.seed),
@@ -100,7 +99,7 @@ def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dic
         "ORCH_RUN": str(order.run),
         "ORCH_ATTEMPT": str(order.attempt),
     }
-    # Single-node configs export NODE_RANK=0; over several nodes that would give every node rank 0.
+    # Single-node configs export NODE_RANK=0, which would be every node's.
     if nodes > 1:
         values["NODE_RANK"] = str(rank)
     values.update(
@@ -116,7 +115,6 @@ def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dic
 
 
 def start(order: Order, rank: int, settings: Settings) -> str:
-    """Return the shell text that starts the run."""
     gpus = settings.gpus_per_node
     command = " ".join(quote(_filled(word, order, rank, gpus)) for word in settings.command)
     if settings.launch_ranks != "gpu":
@@ -125,7 +123,7 @@ def start(order: Order, rank: int, settings: Settings) -> str:
 
 
 def host_entries(lines: tuple[str, ...]) -> str:
-    """Return a line of shell that completes /etc/hosts; only ever in a container."""
+    """Return shell text that completes a container's /etc/hosts."""
     each = " ".join(map(quote, lines))
     return (
         f'for one in {each}; do grep -qxF "$one" /etc/hosts || echo "$one" >>/etc/hosts; done'
@@ -135,12 +133,10 @@ def host_entries(lines: tuple[str, ...]) -> str:
 
 
 def look_up_master(order: Order) -> str:
-    """Return a line of shell that ends the script if the first node's name is unknown; "" if nobody
-    needs it.
+    """Return shell text that ends the script if the first node's name is unknown; "" if not needed.
 
-    A container has its own resolver, which often lacks the host's sources (a plugin of its
-    nsswitch.conf, mDNS). Without this line the launcher would wait for its rendezvous until a
-    limit. An image without getent is believed.
+    A container's resolver often lacks the host's sources (nsswitch plugins, mDNS); its launcher
+    would wait for its rendezvous until a limit. Without getent the name is assumed to be known.
     """
     master = order.master
     if len(order.nodes) == 1 or not re.search("[A-Za-z]", master.partition(":")[0]):
@@ -158,8 +154,7 @@ def _pairs(lines: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _filled(text: str, order: Order, rank: int, gpus: int) -> str:
-    """Return `text` with the values of this run in place of {node_rank} and the like; other
-    braces stay."""
+    """Return `text` with the values of {node_rank} and the like; other braces stay."""
     nodes = len(order.nodes)
     values = {
         "node_rank": rank,
@@ -177,11 +172,8 @@ def _filled(text: str, order: Order, rank: int, gpus: int) -> str:
 def preamble(
     node: Node, order: Order, rank: int, executor: Executor, exports: list[tuple[str, str | None]]
 ) -> str:
-    """Return a run's script except its end.
-
-    That is the environment of the config, the variables of this run and node, and the change to the
-    code's folder. `exports`: variable -> value of this node's network, None to unset it.
-    """
+    """Return a run's script except its end: the environment of the config, the variables of this
+    run and node, the code's folder. `exports`: the node's network; None: unset."""
     settings = node.settings
     values = {**dict(exports), **environment(order, rank, settings, node.job_id)}
     values.update((name, os.environ[name]) for name in settings.pass_env if name in os.environ)

@@ -1,8 +1,8 @@
-"""A job's files on a host outside its set: the folder that a node shares with its container, and
-leftovers of our earlier jobs (such folders, files in shared memory, pipes, containers).
+"""A job's files on a host outside its set: the channel shared with its container, and leftovers of
+earlier jobs (channels, files in shared memory, pipes, containers).
 
-Only leftovers with our name whose job and holder have both ended are removed. Everything else is
-reported and left alone: it can be another job of ours on the same host, or somebody else's work.
+Leftovers of our own whose job and holder have both ended are removed. Everything else is only
+reported: it can be another job, or somebody else's work.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _DAY_S = 86400
 
 
 def open_channel(node: Node) -> bool:
-    """Create the node's channel with `hold_pid` in it: this process, and its start.
+    """Create the node's channel with `hold_pid`: this process and its start. Raises OSError.
 
-    Return whether an earlier agent of this job left it: it was killed, and may have left its
-    container. Raises OSError.
+    Return whether a killed agent of this job left it, perhaps with a container.
     """
-    for folder in _abandoned(node)[0]:  # by killed holders: the next one on this host removes them
+    # the next process on this host removes those of killed holders
+    for folder in _abandoned(node)[0]:
         try:
             remove_folder(folder)
         except OSError as error:
@@ -43,7 +43,7 @@ def open_channel(node: Node) -> bool:
     me = f"{os.getpid()} {process_start(os.getpid())}\n"
     try:
         write_bytes(f"{node.channel}/hold_pid", me.encode(), sync=False)
-    except OSError:  # full: without hold_pid nobody would take the folder for theirs
+    except OSError:  # full: without hold_pid the folder would belong to nobody
         with suppress(OSError):
             os.rmdir(node.channel)
         raise
@@ -51,17 +51,14 @@ def open_channel(node: Node) -> bool:
 
 
 def close_channel(node: Node) -> None:
-    """Remove the node's channel, if it is this process's. Raises OSError."""
+    """Remove this process's channel. Raises OSError."""
     if first_line(f"{node.channel}/hold_pid").split()[:1] == [str(os.getpid())]:
         remove_folder(node.channel, held=True)
 
 
 def _own(path: str) -> tuple[int, float]:
-    """Return type and time of change of this user's own file, no link followed: in /tmp anybody can
-    create any name.
-
-    (0, 0) for everything else.
-    """
+    """Return type and time of change of this user's own file; (0, 0) for anything else, links
+    included: anybody can create any name in /tmp."""
     try:
         about = os.lstat(path)
     except OSError:
@@ -70,8 +67,7 @@ def _own(path: str) -> tuple[int, float]:
 
 
 def holder(folder: str) -> tuple[str, bool]:
-    """Return the holder in a channel's hold_pid, and whether that process lives: its id and, to
-    detect a later one, its start."""
+    """Return the process in hold_pid, and whether it lives, by its id and start."""
     words = first_line(f"{folder}/hold_pid").split() if _own(folder)[0] == stat.S_IFDIR else []
     pid = number(words[0], 9) if words else None
     start = process_start(pid) if pid else ""
@@ -79,8 +75,8 @@ def holder(folder: str) -> tuple[str, bool]:
 
 
 def remove_folder(path: str, *, held: bool = False) -> None:
-    """Remove a folder with its content, that of a live holder only if `held`. A new folder of
-    its name stays, and somebody else may be removing it, too. Raises OSError."""
+    """Remove a folder; a live holder's only if `held`. Others may remove it at the same time.
+    Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not held and holder(f"/proc/self/fd/{fd}/.")[1]:
@@ -98,7 +94,7 @@ def remove_folder(path: str, *, held: bool = False) -> None:
 
 
 def _abandoned(node: Node) -> tuple[list[str], list[str]]:
-    """Return the folders of killed holders, and the names of those whose holders live.
+    """Return the folders of killed holders, and the names of live ones.
 
     This job's folders for other nodes of this host are left out: they can be recreated at any time.
     """
@@ -117,7 +113,7 @@ def _abandoned(node: Node) -> tuple[list[str], list[str]]:
 
 
 def _is_old(path: str, kind: int) -> bool:
-    """Return whether a file of this user and of this type has not changed for a day."""
+    """Return whether this user's file of this type has not changed for a day."""
     found, changed_s = _own(path)
     return found == kind and time.time() - changed_s > _DAY_S
 
@@ -132,7 +128,7 @@ _VERDICTS = {
     _IN_USE: ("warn", "two jobs on one node disturb each other: ask for whole nodes (exclusive)"),
 }
 Left = dict[str, list[str]]
-"""Findings, in words, by their heading."""
+"""Findings by heading."""
 
 
 def leftovers(node: Node, engine: EngineState) -> Rows:
@@ -155,7 +151,6 @@ def leftovers(node: Node, engine: EngineState) -> Rows:
 
 
 def _files(node: Node) -> Iterator[str]:
-    """Yield the files and folders of dead holders."""
     folders, alive = _abandoned(node)
     yield from folders
     for path in (
@@ -163,10 +158,9 @@ def _files(node: Node) -> Iterator[str]:
         for name in sorted(entries(node.channels))
         if name.startswith("orch-pipe.")
     ):
-        if _is_old(path, stat.S_IFIFO):  # a pipe of ours has a name for a moment only
+        if _is_old(path, stat.S_IFIFO):  # our pipes have a name for a moment only
             yield path
-    # Files in shared memory are named like the folder of their holder, or with a dot and more
-    # behind it.
+    # Files in shared memory are named after their holder's folder, with or without a suffix.
     shm = f"{node.dev}/shm"
     for name in sorted(entries(shm)):
         lives = any(name == one or name.startswith(f"{one}.") for one in alive)
@@ -190,13 +184,13 @@ def _ask_engine(node: Node, *words: str) -> tuple[int, str]:
 
 
 def _ask(node: Node, argv: list[str]) -> tuple[int, str]:
-    """Ask within a part of the check's time, so that some is left for the report."""
+    """Ask within a part of the check's time: the report needs the rest."""
     return ask(argv, (node.settings.preflight_check_s + 1) // 2)
 
 
 def _containers(node: Node, left: Left) -> bool:
-    """Ask one question for all containers; a second only if some of others run. Return whether
-    the engine answered."""
+    """Report containers; return whether the engine answered. A second question is asked only if
+    others' containers run."""
     label = "index .Labels" if node.settings.engine == "podman" else ".Label"
     labels = "|".join(f'{{{{{label} "orchestrator.{name}"}}}}' for name in ("job", "node"))
     status, rows = _ask_engine(
@@ -206,9 +200,7 @@ def _containers(node: Node, left: Left) -> bool:
     for row in rows.splitlines() if status == 0 else ():
         identity, job, at, name, state = (row.split("|") + [""] * 5)[:5]
         if job in ("", "<no value>"):
-            runs = state in ("", "running") or state.startswith(
-                "Up "
-            )  # a container without it has no GPU
+            runs = state in ("", "running") or state.startswith("Up ")  # without it, no GPU
             others += [identity] if identity and runs else []
         elif at == node.name and job != node.job_id:
             _container(node, left, identity, job, name)
@@ -218,15 +210,15 @@ def _containers(node: Node, left: Left) -> bool:
     rows = _ask_engine(node, "inspect", "--format", devices, *others)[1] if others else ""
     for row in rows.splitlines():
         name, privileged, *paths = row.split() + ["", ""]
-        # A privileged container has every device.
+        # A privileged container has all devices.
         if "/dev/kfd" in paths or (privileged == "true" and os.path.exists(f"{node.dev}/kfd")):
             left[_FOREIGN].append(f"container {name.lstrip('/')}")
     return status == 0
 
 
 def _container(node: Node, left: Left, identity: str, job: str, name: str) -> None:
-    """Identify a container by its folder /orch (/deep of a measurement) on the host: engines
-    list the containers of all users."""
+    """Identify a container by the host's folder of its /orch or /deep: engines list all users'
+    containers."""
     mounts = (
         '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination '
         '"/deep")}}{{.Source}}{{end}}{{end}}'
@@ -244,7 +236,7 @@ def _container(node: Node, left: Left, identity: str, job: str, name: str) -> No
 
 
 def has_ended(node: Node, job: str) -> bool:
-    """Return whether its scheduler reports its end, or has forgotten it as Slurm does after some
-    minutes; without an answer it is alive."""
+    """Return whether the scheduler reports a job's end or has forgotten it, as Slurm does after
+    minutes; False without an answer."""
     state = job_state(job, (node.settings.preflight_check_s + 1) // 2)
     return not state or state.startswith(tuple(ENDED_STATES))

@@ -1,8 +1,5 @@
-"""A node's facts for a site file: interfaces and RDMA devices, GPUs, engines, sudo, the log
-directory.
-
-Asked once, by `orchestrator init`: one JSON object on standard output. Nothing is changed.
-"""
+"""A node's facts for a site file, printed as a JSON object for `orchestrator init`. Nothing
+changes."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ FILE = "look.json"
 
 
 def look(node: Node) -> int:
-    """Print the node's facts; return the exit status."""
     gpus = list(told_gpus(node, Smi(node))[1].values())
     models = {MODEL_OF_ID.get(one.get("id", ""), one.get("name", "")) for one in gpus} - {""}
     sudo = _works(["sudo", "-n", "true"])[0]
@@ -48,15 +44,13 @@ def look(node: Node) -> int:
 
 
 def _works(command: list[str]) -> tuple[bool, str]:
-    """Return whether a command succeeds, and its last line."""
     status, text = ask(command, ANSWER_S, errors=True)
     said = [line for line in text.splitlines() if line.strip()]
     return status == 0, shortened(said[-1] if said else "", 200)
 
 
 def _engine(name: str, sudo: bool) -> dict[str, Any]:
-    """Return how to call an engine on this node: `command` is [] if that is impossible, `said`
-    its last output."""
+    """Return how to call an engine on this node; `command` is [] if that is impossible."""
     last = ""
     for prefix in ([], ["sudo", "-n"]) if sudo and os.geteuid() != 0 else ([],):
         fits, last = _works([*prefix, name, "info"])
@@ -66,8 +60,7 @@ def _engine(name: str, sudo: bool) -> dict[str, Any]:
 
 
 def _network(node: Node, gpus: int) -> dict[str, Any]:
-    """Return the network that a job over several nodes would detect here, for a fabric of any
-    kind with a device for each GPU."""
+    """Return the network that a job over several nodes would detect, with a device per GPU."""
     settings = replace(
         node.settings, nnodes=2, network_rdma="preferred", fabric="any", fabric_devices=gpus
     )
@@ -88,7 +81,6 @@ def _network(node: Node, gpus: int) -> dict[str, Any]:
 
 
 def _leave(node: Node, told: dict[str, Any]) -> bool:
-    """Return whether this node can write to the folder of the sets."""
     with suppress(OSError):
         write_bytes(node.layout.root / FILE, json.dumps(told).encode(), sync=False)
         return True

@@ -1,5 +1,4 @@
-"""The network of one node: its devices, the values for its runs, and its problems. Rules and
-files: docs/network.md."""
+"""The network of a node: devices, values for its runs, problems (docs/network.md)."""
 
 from __future__ import annotations
 
@@ -26,12 +25,11 @@ _VARIABLES = (
     "GLOO_SOCKET_IFNAME",
     "NCCL_IB_DISABLE",
 )
-"""Variables determined by a node. For all but the last the library needs its own value; other
-variables are the same on every node."""
+"""Variables determined per node. For all but the last the library needs the node's own value."""
 
-# Printed by the container's shell before it reports that it is up. A device can be missing there
-# because it was not passed (/dev/infiniband), or because the image's user library does not fit the
-# host's driver; RCCL then uses TCP sockets and mentions that only in its log.
+# Printed by the container's shell before it reports up. A device can be missing because it was not
+# passed (/dev/infiniband), or because the image's user library does not fit the host's driver; RCCL
+# then uses TCP sockets and mentions that only in its log.
 CONTAINER_NETWORK = r"""
 tell_rdma() {
   local one
@@ -45,8 +43,7 @@ tell_rdma() {
 }
 [ -z "$1" ] || tell_rdma "$2" </dev/null
 """
-"""Shell text; $1: names of the ports in use, empty to ask nothing; $2: prefix of /sys and /dev
-in rehearsals."""
+"""Shell text; $1: names of the used ports, or empty; $2: prefix of /sys and /dev in rehearsals."""
 
 _REFUSALS = (
     "does not support the kernel ABI",
@@ -56,15 +53,12 @@ _REFUSALS = (
 _LIBRARIES = ("bnxt", "ionic", "mlx5")
 """Prefixes of the kernel's drivers and their user libraries."""
 _MEMLOCK_KIB = 1 << 20
-"""A queue pair and its buffers take some megabytes for each GPU; 64 KiB is the kernel's default."""
+"""A queue pair and its buffers take some MB per GPU; the kernel's default is 64 KiB."""
 
 
 def _configured(node: Node) -> dict[str, tuple[str, str]]:
-    """Return (value, origin) by variable, from the user, the site and the descriptor.
-
-    A value other than the rendered one was edited in the bundle by its user; variables passed on by
-    name are the user's, too.
-    """
+    """Return variable -> (value, origin): user, site or descriptor. Edited values and variables
+    passed by name are the user's."""
     try:
         text = regular.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
     except OSError:
@@ -86,16 +80,15 @@ def _configured(node: Node) -> dict[str, tuple[str, str]]:
 
 
 def takes(listed: str, name: str) -> bool:
-    """Return whether the library would take `name` for a list such as NCCL_IB_HCA: names between
-    commas are prefixes, `=` in front makes them whole names, `^` in front excludes them; a
-    device may be followed by :PORT."""
+    """Return whether the library takes `name` for a list such as NCCL_IB_HCA: prefixes between
+    commas; `=` in front: whole names; `^`: excluded names; a device may have :PORT."""
     if listed.startswith("^"):
         return not takes(listed[1:], name)
     return any(_is_meant(one, name) for one in _parts(listed))
 
 
 def _parts(listed: str) -> list[str]:
-    """Return a list of names as lists of one name each; an excluding list stays whole."""
+    """Return a list's names as lists of one name; an excluding list stays whole."""
     exact = "=" if listed.startswith("=") else ""
     return (
         [listed]
@@ -107,21 +100,20 @@ def _parts(listed: str) -> list[str]:
 def _is_meant(one: str, name: str) -> bool:
     bare = one[one.startswith("=") :]
     whole = name if ":" in bare else name.partition(":")[0]
-    if bare.endswith(":1") and ":" not in whole:  # a device with a single port has no number here
+    if bare.endswith(":1") and ":" not in whole:  # a device with a single port has no number
         bare = bare[:-2]
     return whole == bare or (not one.startswith("=") and ":" not in bare and whole.startswith(bare))
 
 
 def _first_taken(listed: str, interfaces: list[str]) -> str:
-    """Return the first interface in a list, in the order of the list if it names some; ""
-    without any."""
+    """Return the first listed interface; "" without any."""
     pairs = ((one, name) for one in _parts(listed) for name in interfaces if takes(one, name))
     return next((name for one, name in pairs if name != "lo" or not one.startswith("^")), "")
 
 
 class Network:
-    """A node's devices, the values for its runs (`values`: value and origin by variable), and
-    its problems. Made by `look`."""
+    """A node's devices, the values for its runs (`values`: variable -> value, origin), and its
+    problems. Made by `look`."""
 
     def __init__(self, node: Node) -> None:
         self.node, self.settings = node, node.settings
@@ -132,7 +124,7 @@ class Network:
             for name, (value, origin) in self.values.items()
             if value and origin in ("user", "site")
         }
-        """Variables with a value that no detection replaces."""
+        """Variables with a value that detection does not replace."""
         self.drivers, self.ports = devices(node.sys)
         off = self.settings.network_rdma == "off" or self.settings.fabric in ("none", "ethernet")
         self.is_off = off or self.settings.nnodes == 1 or self._value("NCCL_IB_DISABLE") == "1"
@@ -144,26 +136,23 @@ class Network:
 
     @property
     def chosen(self) -> list[Port]:
-        """Return the ports that the run uses."""
         return [port for port in self.ports if port.use == "used"]
 
     @property
     def used(self) -> list[str]:
-        """Return their names."""
         return [port.port for port in self.chosen]
 
     @property
     def fastest(self) -> int:
-        """Return Gb/s of the fastest active one, 0 without any."""
+        """Return Gb/s of the fastest active port; 0 without any."""
         return max((port.gbps for port in self.chosen if port.active), default=0)
 
     @property
     def summary(self) -> str:
-        """Return the summary that the loop compares between nodes: `off`, `none`, `unused`, or
-        PORT,GB/S,LINK,GID for each port in use.
+        """Return the text compared between nodes: `off`, `none`, `unused`, or PORT,GB/S,LINK,GID
+        per used port.
 
-        A GID index from the user or the site is not compared: the node's own table does not matter
-        then.
+        A GID index from user or site is left out: the node's own table does not matter then.
         """
         if self.is_off or not self.ports:
             return "off" if self.is_off else "none"
@@ -188,7 +177,6 @@ class Network:
             self.troubles.append(f"{','.join(devices_)}: {text}")
 
     def check_interfaces(self) -> None:
-        """Find the route to the other nodes and the interfaces for sockets."""
         self.route_to, self.route = route(self.node)
         interfaces = sorted(names(f"{self.node.sys}/class/net"))
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
@@ -198,7 +186,7 @@ class Network:
                     f"{given}: this node has no such interface; it has {','.join(interfaces)}"
                 )
         self._detected("NCCL_SOCKET_IFNAME", self.route)
-        # Gloo opens a connection for every given name, so it gets exactly one.
+        # Gloo connects to every given name, so it gets only one.
         self._detected(
             "GLOO_SOCKET_IFNAME",
             _first_taken(self._value("NCCL_SOCKET_IFNAME"), interfaces) or self.route,
@@ -207,21 +195,19 @@ class Network:
     # ---- which devices the run uses
 
     def decide(self) -> None:
-        """Choose the devices of the run and their GID index; add errors to `troubles`, slowness
-        to `notes`."""
+        """Choose the run's devices and GID index; errors go to `troubles`, slowness to `notes`."""
         self._choose_devices()
-        # The library takes one index for all devices of a node: the most frequent, the lowest of
-        # equals.
+        # The library takes one index for all devices: the most frequent, the lowest of equals.
         having = Counter(row for port in self.chosen for row in port.gid_indexes)
         self.gid = max(having, key=lambda row: (having[row], -row), default=None)
-        # InfiniBand has its address in row 0; a value for RoCE would point at nothing.
+        # InfiniBand has its address in row 0.
         if {port.link_layer for port in self.chosen} == {"InfiniBand"} and self._value(
             "NCCL_IB_GID_INDEX"
         ):
             self.gid = 0
         self._check_devices()
         listed = ",".join(self.used)
-        # Names are prefixes there, so mlx5_1 alone would take mlx5_10, too.
+        # Names are prefixes: mlx5_1 alone would take mlx5_10, too.
         too_much = any(port.use != "used" and takes(listed, port.port) for port in self.ports)
         self._detected("NCCL_IB_HCA", "=" + listed if too_much else listed)
         self._detected("NCCL_IB_GID_INDEX", "" if self.gid is None else str(self.gid))
@@ -253,19 +239,19 @@ class Network:
         self._drop_surplus()
 
     def _is_of_the_kind(self, port: Port) -> bool:
-        """Return whether a port belongs to the fabric. Devices get renamed, so the driver
-        decides; without one, the name."""
+        """Return whether a port belongs to the fabric, by its driver (devices get renamed), else
+        its name."""
         drivers, names_ = self.settings.fabric_drivers, self.settings.fabric_names
         word, patterns = (port.driver, drivers) if port.driver else (port.device, names_)
         return not drivers or any(fnmatchcase(word, pattern) for pattern in patterns)
 
     def _drop_surplus(self) -> None:
-        """Leave out the devices of the front-end network if there are more than the GPUs need:
-        first the one with the route to the other nodes, then slower ones, then inactive ones. A
-        node whose NICs serve both keeps them all.
+        """Leave out front-end devices, if there are more devices than the GPUs need: first the
+        device on the route to the other nodes, then slower, then inactive ones. NICs that serve
+        both are kept.
 
         If the GPUs' need is unknown, the fastest active ones are taken, and the comparison of nodes
-        decides. Without an active one, that is reported later.
+        decides.
         """
         needed, fastest = self.settings.fabric_devices, self.fastest
         for reason in ("front end", "slower", "down") if needed else ("slower", "down"):
@@ -280,8 +266,8 @@ class Network:
                     port.decide(reason)
 
     def _carries(self, netdev: str) -> bool:
-        """Return whether an interface is the route's, or a part of its bond or bridge, or has it
-        as a VLAN."""
+        """Return whether an interface is the route's, part of its bond or bridge, or has it as a
+        VLAN."""
         if not netdev or not self.route:
             return False
         net = f"{self.node.sys}/class/net"
@@ -339,13 +325,12 @@ class Network:
     # ---- what the run gets, and what stays in the set folder
 
     def exports(self) -> list[tuple[str, str | None]]:
-        """Return this node's own values for a run's environment: (variable, value), None to
-        unset it."""
+        """Return (variable, value) for a run's environment; None: unset."""
         own = [row for row in self._table() if row[2] in ("detected", "unset")]
         return [(name, value if origin == "detected" else None) for name, value, origin in own]
 
     def _table(self) -> list[tuple[str, str, str]]:
-        """Return (variable, value, origin). An empty value removes a variable for the run."""
+        """Return (variable, value, origin); an empty value unsets."""
         order = dict.fromkeys((*_VARIABLES, *self.values))
         rows = [(name, *self.values[name]) for name in order if name in self.values]
         return [
@@ -355,7 +340,7 @@ class Network:
         ]
 
     def record(self) -> None:
-        """Write network.tsv and network.json of the node. Raises OSError."""
+        """Write network.tsv and network.json. Raises OSError."""
         rows = [("variable", "value", "origin"), *self._table()]
         table = "".join(
             "\t".join(re.sub("[\t\n]", " ", cell) for cell in row) + "\n" for row in rows
@@ -388,12 +373,8 @@ class Network:
     # ---- inside the container
 
     def check_inside(self, lines: list[str]) -> list[str]:
-        """Compare the container's report (the lines of CONTAINER_NETWORK, without `rdma ` in front)
-        with the node.
-
-        Return the new troubles, which are recorded, too. Little locked memory is reported as a note
-        at once.
-        """
+        """Compare the container's report (lines of CONTAINER_NETWORK without `rdma `) with the
+        node. Return the new troubles; little locked memory is only noted."""
         if not self.chosen:
             return []
         before, self.inside = len(self.troubles), [line[:400] for line in lines[:500]]
@@ -452,8 +433,7 @@ class Network:
 
 
 def _own_libraries(root: str, drivers: Iterable[str]) -> str:
-    """Return the site's key that gives the container the node's own RDMA libraries, as far as
-    they are found."""
+    """Return the site key that gives the container the node's RDMA libraries."""
     found = []
     for name in _LIBRARIES:
         if any(driver.startswith(name) for driver in drivers):
@@ -472,8 +452,7 @@ def _own_libraries(root: str, drivers: Iterable[str]) -> str:
 
 
 def look(node: Node) -> Network:
-    """Detect and decide; nothing is written. Takes tens of milliseconds, at most 15 s with slow
-    name resolution."""
+    """Detect and decide; nothing is written. Up to 15 s with slow name resolution."""
     found = Network(node)
     if node.settings.fabric != "none" and node.settings.nnodes > 1:
         found.check_interfaces()
@@ -483,8 +462,7 @@ def look(node: Node) -> Network:
 
 
 def rdma_verdict(node: Node) -> tuple[str, str, str]:
-    """Return (verdict, text, remedy) of the check `rdma`: the rules and messages used before the
-    container starts."""
+    """Return (verdict, text, remedy) of the check `rdma`, by the same rules."""
     if node.settings.nnodes == 1:
         return "skip", "one node: nothing between nodes", ""
     found = Network(node)
@@ -493,7 +471,7 @@ def rdma_verdict(node: Node) -> tuple[str, str, str]:
     if not found.ports:
         text = f"no RDMA device, {found.fabric} is {node.settings.fabric}"
         return "warn", text, "load the NIC's RDMA driver, or set the site's network.rdma to off"
-    # The route to the other nodes matters only if there are more devices than the GPUs need.
+    # The route matters only with more devices than the GPUs need.
     if len(found.ports) > node.settings.fabric_devices:
         found.route_to, found.route = route(node)
     found.decide()

@@ -1,6 +1,7 @@
-"""Observers of a run besides its end: its output, its transport, drift of host settings, caches.
+"""Observers of a run: its output, its transport, drift of host settings, caches.
 
-All share one seam: a new observer is a class here and a line in `observers`.
+All share one seam (begin, feed, run_ended, end): a new observer is a class here and a line in
+`observers`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from .node import Node
 from .tuning import Answer, Tuning, drift
 
 MOST_STEP_S = 120.0
-"""The most silence counted between two readings of the clock: a suspended node has not seen a
-run hang."""
+"""The longest silence between two readings of the clock: a suspended node has not seen a hang."""
 _HEAD_BYTES = 64 << 20
 _MOST_PROCESSES = 4096
-# RCCL's lines: host:pid:thread [gpu] NCCL INFO text. Once per communicator `Using network IB`
-# (Socket, or a plug-in's name).
+# RCCL's lines: host:pid:thread [gpu] NCCL INFO text; per communicator `Using network IB` (Socket,
+# or a plug-in's name).
 _INFO, _MOST_LINE = b"NCCL INFO ", 300
 _RDMA = re.compile(rb"Using network (?!(?:Fast)?Socket)\S|via NET/(?!(?:Fast)?Socket)\S")
 _OTHER = re.compile(
@@ -31,16 +31,14 @@ _OTHER = re.compile(
 
 
 class RunOutput(StopFinder):
-    """Parses a run's output, piece by piece."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._looked, self._quiet_s, self._bytes = clock(), 0.0, 0
         self._began = self._interval_s = 0.0
-        """Time of run_start or the last evaluation; the longest time between two of these."""
+        """Time of run_start or the last evaluation, and the longest time between two of these."""
         self._processes: dict[bytes, bytes] = {}
-        """Process -> b"" if it uses RDMA, else the first line about another network."""
+        """Process -> b"" with RDMA, else its first line about another network."""
 
     def feed(self, piece: bytes) -> None:
         self._looked, self._quiet_s = self._clock(), 0.0
@@ -73,7 +71,6 @@ class RunOutput(StopFinder):
 
     @property
     def speaks(self) -> bool:
-        """Return whether RCCL has printed a line about the network."""
         return bool(self._processes)
 
     def transport(self) -> NetworkUse:
@@ -82,7 +79,6 @@ class RunOutput(StopFinder):
         return NetworkUse(len(self._processes) - len(other), len(other), line)
 
     def pulse(self) -> Pulse:
-        """Return the present progress."""
         now = self._clock()
         self._quiet_s += min(now - self._looked, MOST_STEP_S)
         self._looked = now
@@ -92,11 +88,11 @@ class RunOutput(StopFinder):
 
 DRIFT_S = 10
 TRANSPORT_S = 60
-"""After RCCL's first line about the network all processes should have reported theirs."""
+"""All processes report the network within this time of the first."""
 
 
 class Observer:
-    """An observer. It never sees a withdrawn run."""
+    """Never sees a withdrawn run."""
 
     is_done = True
     """False: the record of the run waits for it."""
@@ -108,15 +104,15 @@ class Observer:
         """Handle new output of the run."""
 
     def run_ended(self) -> None:
-        """Handle the end of its first process."""
+        """Handle the end of the run's first process."""
 
     def end(self) -> dict[str, Any]:
-        """Finish; return the members for its record (NodeRunRecord)."""
+        """Return the members for its record (NodeRunRecord)."""
         return {}
 
 
 class OutputObserver(Observer):
-    """Observes its output: run_stop, silence, its own rhythm."""
+    """Output: run_stop, silence, rhythm."""
 
     def __init__(self) -> None:
         self.output = RunOutput()
@@ -136,7 +132,7 @@ class OutputObserver(Observer):
 
 
 class TransportObserver(Observer):
-    """Observes RCCL's lines about the network; reports a minute after the first, and at the end."""
+    """RCCL's network, reported a minute after its first line, and at the end."""
 
     def __init__(self, node: Node, waiting: Waiting, attempt: str, heard: OutputObserver) -> None:
         self._node, self._waiting, self._attempt = node, waiting, attempt
@@ -159,10 +155,10 @@ class TransportObserver(Observer):
 
 
 class DriftObserver(Observer):
-    """Asks for host settings that did not hold during the run, after its end."""
+    """Host settings that changed during the run, checked after its end."""
 
     def __init__(self, waiting: Waiting, tuning: Tuning, then: Callable[[], object]) -> None:
-        """`then` is called when it is done after the end of the run."""
+        """`then`: called when it is done."""
         self._waiting, self._tuning, self._then = waiting, tuning, then
         self._begun = False
         self._found: list[dict[str, Any]] = []
@@ -184,12 +180,12 @@ class DriftObserver(Observer):
 
     def end(self) -> dict[str, Any]:
         self._waiting.cancel("drift")
-        self.is_done = True  # a later answer comes too late
+        self.is_done = True  # too late
         return {"drift": self._found}
 
 
 class StartObserver(Observer):
-    """Observes how warm its start was: earlier runs in its container, content of the caches."""
+    """How warm the start was: earlier runs in the container, content of the caches."""
 
     def __init__(self, container_run: int, cache: dict[str, Any]) -> None:
         self._about = {"container_run": container_run, "cache": cache}

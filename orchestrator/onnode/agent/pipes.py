@@ -1,7 +1,4 @@
-"""The pipes of one run, and its log: the script goes in, the run's output comes out.
-
-Both pipes are this run's own. No value of the script is ever on a disk.
-"""
+"""The pipes of a run, and its log. No value of the script is ever on a disk."""
 
 from __future__ import annotations
 
@@ -20,18 +17,18 @@ _KINDS = ("script", "out")
 
 
 class RunPipes:
-    """The pipes `script.NAME` and `out.NAME` in the node's channel, and the run's log."""
+    """The pipes `script.NAME` and `out.NAME` in the node's channel, and the log."""
 
     def __init__(self, channel: str, name: str, log_file: Path) -> None:
         self._channel, self._name, self._log_file = channel, name, log_file
         self._script = self._log = -1
         self.out = -1
-        """The run's output; -1 once it has ended."""
+        """The run's output; -1 after its end."""
         self.is_broken = False
-        """The log is incomplete: a write failed."""
+        """A write to the log failed."""
 
     def open(self) -> None:
-        """Create and open them. Raises Failed; nothing is left open then."""
+        """Create and open all, or raise Failed."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         wait_for_nobody = os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -44,7 +41,7 @@ class RunPipes:
             self.close()
             raise Failed("storage", f"{os.fsdecode(error.filename)}: {error.strerror}") from error
         for fd in (self._script, self.out):
-            with contextlib.suppress(OSError):  # this user may not have more
+            with contextlib.suppress(OSError):  # not allowed
                 fcntl.fcntl(fd, _SET_PIPE_SIZE, MAX_LINE)
 
     def _path(self, kind: str) -> str:
@@ -52,11 +49,10 @@ class RunPipes:
 
     @property
     def has_script(self) -> bool:
-        """Return whether the script can still be written."""
         return self._script >= 0
 
     def write(self, text: str) -> None:
-        """Write more of the script. Raises Failed if the pipe does not take it at once."""
+        """Write more of the script. Raises Failed for a full pipe."""
         words = text.encode("utf-8", "surrogateescape")
         try:
             whole = os.write(self._script, words) == len(words)
@@ -66,16 +62,15 @@ class RunPipes:
             raise Failed("data", "the values of PASS_ENV are more than a pipe takes at once")
 
     def read(self) -> bytes | None:
-        """Return the run's output; b"" at the end, None without new output."""
+        """Return output; b"" at its end, None without any."""
         return read_piece(self.out, _PIECE)
 
     def end_output(self) -> None:
-        """Close the output."""
         os.close(self.out)
         self.out = -1
 
     def keep(self, piece: bytes) -> None:
-        """Write to the log. Raises Failed, once: the log stays incomplete."""
+        """Write to the log. Raises Failed once: the log stays incomplete."""
         rest = memoryview(piece)
         try:
             while rest and not self.is_broken:
@@ -86,7 +81,6 @@ class RunPipes:
             raise Failed("storage", f"cannot write to {self._log_file}: {why}") from error
 
     def close(self) -> None:
-        """Close all of them, and remove the pipes."""
         for fd in (self._script, self.out, self._log):
             if fd >= 0:
                 os.close(fd)

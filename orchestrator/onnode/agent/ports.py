@@ -1,4 +1,4 @@
-"""The RDMA ports of this node and its route to the others, from the kernel and the host's tools."""
+"""RDMA ports of this node and its route to the others, from the kernel and host tools."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _INTERFACE = re.compile(r"[!-.0-~]{1,64}")
 
 @dataclass
 class Port:
-    """One port of an RDMA device, as in network.json except `home`, its folder in /sys. Its name
-    is the device's if that has one port, else DEVICE:PORT, as in NCCL_IB_HCA. `gid_indexes`:
-    rows of its RoCE v2 addresses over IPv4."""
+    """A port of an RDMA device, as in network.json; `home`: its folder in /sys. Named DEVICE, or
+    DEVICE:PORT with several ports, as in NCCL_IB_HCA. `gid_indexes`: rows with RoCE v2 addresses
+    over IPv4."""
 
     home: str
     port: str
@@ -33,7 +33,6 @@ class Port:
     use: str = ""
 
     def decide(self, use: str) -> None:
-        """Note whether it is used, or why not."""
         self.use = use
 
     @property
@@ -46,7 +45,7 @@ class Port:
 
 
 def devices(sys: str) -> tuple[dict[str, str], list[Port]]:
-    """Return the RDMA devices: driver by device ("" if unknown), and their ports."""
+    """Return device -> driver ("" if unknown), and the ports."""
     drivers, ports = {}, []
     for device in names(f"{sys}/class/infiniband"):
         home = f"{sys}/class/infiniband/{device}"
@@ -77,8 +76,7 @@ def _port(device: str, one: str, name: str, driver: str) -> Port:
 
 
 def _gids(home: str) -> tuple[str, list[int]]:
-    """Return the interface of a port and its rows. The table fills from its start; sixteen empty
-    rows count as its end."""
+    """Return a port's interface and its rows. Sixteen empty rows count as the table's end."""
     netdev, rows, empty = "", [], 0
     for row in range(1024):
         gid = first_line(f"{home}/gids/{row}")
@@ -100,9 +98,9 @@ def _interface(name: str) -> str:
 
 
 def route(node: Node) -> tuple[str, str]:
-    """Return the address of another node and the interface that leads there, "" if unknown.
+    """Return another node's address and the interface towards it, or "".
 
-    The first node uses the second one: the way to its own name may be `lo`.
+    The first node asks about the second: the way to its own name may be `lo`.
     """
     name = os.environ.get("MASTER_ADDR", "")
     if name == node.name:
@@ -120,17 +118,16 @@ def route(node: Node) -> tuple[str, str]:
 
 
 def _said(*argv: str) -> list[str]:
-    """Return the words of the first line of a host tool; [] if it is missing, slow or refuses."""
+    """Return the words of a tool's first line; [] without an answer."""
     status, text = ask(argv, 5)
     return text[:4096].partition("\n")[0].split() if status == 0 else []
 
 
 def _by_table(path: str, to: str) -> str:
-    """Return the interface of the longest prefix with an address, the lowest metric among equals,
-    from /proc/net/route.
+    """Return the interface of the longest matching prefix and lowest metric in /proc/net/route;
+    without an IPv4 address the default route's.
 
-    Its numbers are hexadecimal, lowest byte first. Without an IPv4 address that is the default
-    route.
+    Its numbers are hexadecimal, lowest byte first.
     """
     if to.startswith("127."):
         return "lo"

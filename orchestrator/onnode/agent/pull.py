@@ -1,4 +1,4 @@
-"""Pull a missing image: transient errors are retried, and progress is reported."""
+"""Pull a missing image; transient errors are retried, progress is reported."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LAYER = re.compile(r"([0-9a-f]{12}): (.*)")
 
 
 def pause_s(words: str, tries: int, left_s: float) -> int | None:
-    """Return the pause before the next try, or None to give up: `words` are the engine's about the
-    last one.
+    """Return the pause before the next try, None to give up. `words`: the engine's last output;
+    `left_s`: remaining time.
 
-    A busy registry, a time-out and a broken connection are transient; a missing or refused image
-    stays so. `left_s`: remaining time for all tries.
+    A busy registry, a time-out and a broken connection are transient; a missing or refused image is
+    not.
     """
     passes = _BUSY.search(words) or (_PASSING.search(words) and not _FINAL.search(words))
     pause = min(_FIRST_PAUSE_S << min(tries - 1, 9), _LONGEST_PAUSE_S)
@@ -37,8 +37,6 @@ def pause_s(words: str, tries: int, left_s: float) -> int | None:
 
 
 class Progress:
-    """The engine's output about a pull."""
-
     def __init__(self) -> None:
         self.last = ""
         self._layers: dict[str, str] = {}
@@ -50,7 +48,7 @@ class Progress:
 
     @property
     def text(self) -> str:
-        """Return how many layers are done, or the last line of an engine without counts."""
+        """Return the number of layers done, or the last line of an engine without counts."""
         done = sum(state in ("Pull complete", "Already exists") for state in self._layers.values())
         return (
             f"{done} of {len(self._layers)} layers" if self._layers else shortened(self.last, 200)
@@ -58,11 +56,10 @@ class Progress:
 
 
 def pull(node: Node, waiting: Waiting) -> EngineState:
-    """Pull the image to this node; return the engine's state. Raises Failed with the engine's
-    own message."""
+    """Pull the image; return the engine's state. Raises Failed with the engine's message."""
     settings, tries = node.settings, 0
     end = time.monotonic() + 60 * settings.pull_minutes
-    # Nodes of one host share their engine: another one's pull may have been this one's, too.
+    # Nodes of one host share an engine, and so their pulls.
     while not (state := look_for_image(node, waiting)).image_id:
         tries += 1
         done, words = _try(node, waiting, end)
@@ -78,7 +75,7 @@ def pull(node: Node, waiting: Waiting) -> EngineState:
 
 
 def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
-    """Pull once; return whether it finished, and the engine's last output."""
+    """Pull once; return success, and the engine's last output."""
     told, ended, said = Progress(), list[bool](), [""]
     argv = [*node.settings.engine_command, "pull", pulled_name(node.settings)]
 

@@ -1,9 +1,7 @@
-"""Runs on the host itself: a small process next to the agent that starts them and is the parent of
-all their remains.
+"""Runs on the host: a process next to the agent starts them and reaps their remains.
 
-The kernel ties everything to this node's agent: processes whose parent ends become the reaper's
-children (child subreaper), the first process of a run dies with the reaper, and the reaper ends all
-of its children after the agent's death.
+Orphans become the reaper's children (child subreaper), a run's first process dies with the reaper,
+and the reaper ends all of its children after the agent's death.
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ _END_S = 5
 
 
 class HostExecutor(Executor):
-    """The shell of runs without a container."""
-
     def __init__(self, node: Node, waiting: Waiting) -> None:
         super().__init__(node.channel, node.settings.code_source or str(node.bundle / "code"))
         self._gone = False
@@ -66,7 +62,7 @@ class HostExecutor(Executor):
 
 
 class _Reaper:
-    """The other side, in its own process."""
+    """The reaper's own process."""
 
     def __init__(self, agent: int, channel: str, requests: int, words: int) -> None:
         self._agent, self._channel, self._requests, self._words = agent, channel, requests, words
@@ -76,7 +72,7 @@ class _Reaper:
         try:
             self._begin()
             waiting = Waiting()
-            # A signal to the whole job is for the agent; here it only wakes.
+            # A signal to the whole job is for the agent.
             waiting.leave()
             waiting.watch_lines(self._requests, self._do, self._close)
             waiting.wait(self._is_left)
@@ -88,7 +84,7 @@ class _Reaper:
     def _begin(self) -> None:
         os.setsid()
         stand_alone(self._requests, self._words)
-        # Only if needed, and in no other process: its import takes longer than the start of a run.
+        # Its import takes longer than the start of a run.
         import ctypes
 
         self._prctl = ctypes.CDLL(None).prctl
@@ -135,10 +131,8 @@ class _Reaper:
             os.write(self._words, f"{self._run} {words}\n".encode())
 
     def _reap(self) -> bool:
-        """Reap ended processes; while `_killing`, kill the others: their children come to us next.
-
-        Return whether any are left to end.
-        """
+        """Reap ended processes; while `_killing`, kill the others, whose children come next.
+        Return whether any remain."""
         left, ended = True, None
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -159,7 +153,7 @@ class _Reaper:
 
 
 def _children() -> list[int]:
-    """Return the children of this process; [] on a kernel without CONFIG_PROC_CHILDREN."""
+    """Return this process's children; [] without CONFIG_PROC_CHILDREN."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]

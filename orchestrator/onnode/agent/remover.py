@@ -1,8 +1,7 @@
-"""A small process next to a container, which removes it if the agent and the engine's client are
-both killed.
+"""A process that removes a container if the agent and the engine's client are both killed.
 
-An engine removes a container by itself only after it ran. A client killed between the requests
-`create` and `start` leaves one that never runs.
+An engine removes only containers that ran: a client killed between `create` and `start` leaves its
+container.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from .node import Node, removal
 
 MADE_S = (0, 1, 2, 4)
 LATEST_S = (*MADE_S, 8, 16, 32)
-"""Pauses before each try: for a container that ran, and for one that a busy engine may still be
+"""Pauses before each try: for a container that ran, and for one that a busy engine is still
 creating."""
 
-# Its input ends with both of them. Signals to the job are for the agent.
+# Its input ends with both of them; signals to the job are for the agent.
 _SCRIPT = f"""
 trap '' TERM INT HUP
 read -r word && exit
@@ -34,7 +33,7 @@ done
 
 
 class Remover:
-    """`held` is a descriptor for the client: while it or the agent has it open, nothing is
+    """`held`: a descriptor for the client; while client or agent has it open, nothing is
     removed. Raises OSError."""
 
     def __init__(self, node: Node, container: str) -> None:
@@ -56,18 +55,17 @@ class Remover:
             os.close(read)
 
     def made(self) -> None:
-        """Note that the container runs: the engine removes it then, and a few tries make sure."""
+        """Note that the container runs: the engine will remove it, and a few tries confirm it."""
         self._tell(b"made ")
 
     def end(self) -> None:
-        """End it: the container is removed."""
         self._tell(b"\n")
         self.leave()
 
     def _tell(self, word: bytes) -> None:
-        with contextlib.suppress(OSError):  # somebody killed it
+        with contextlib.suppress(OSError):  # killed
             os.write(self.held, word)
 
     def leave(self) -> None:
-        """Let it remove the container after the client's end, too."""
+        """Let it remove the container after the client's end."""
         os.close(self.held)

@@ -1,8 +1,8 @@
-"""One run on one node: its script, its output into its log, its end, its record.
+"""A run on a node: its script, its log, its end, its record.
 
-Its shell reads the script from a named pipe, complete except for its end, which starts the
-training; the loop's go brings that end. So neither the start of a shell nor the parsing of the
-environment costs time between two runs.
+Its shell reads the script from a pipe, except for the last line, which starts the training and
+comes with the loop's go. So neither the shell's start nor the environment costs time between two
+runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OUTPUT_S, KILL_S, CLEAR_S = 5, 10, 5
 
 
 class NodeRun:
-    """One run from `prepare` to its record. `over`: all its messages are sent."""
+    """A run from `prepare` to its record. `over`: all its messages are sent."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class NodeRun:
         """offered, begun, withdrawn"""
         self._is_stopped = self._is_late = False
         self._rest = ""
-        """Of an ended run: left (some process lives), clearing (being killed), ""."""
+        """After its end: left (a process lives), clearing (being killed), ""."""
         self._pid = ""
         self._code: int | None = None
         self._span = now_ms(), now_ms()
@@ -72,13 +72,12 @@ class NodeRun:
         return self.order.nodes.index(self._node.name)
 
     def pulse(self) -> Pulse:
-        """Return the progress from its output."""
         return self._output.pulse()
 
     # ---- to its start
 
     def offer(self, exports: list[tuple[str, str | None]]) -> None:
-        """Have the shell read the script up to its last line. Raises Failed."""
+        """Let the shell read the script up to its last line. Raises Failed."""
         try:
             self._pipes.open()
         except Failed:
@@ -90,7 +89,6 @@ class NodeRun:
         self._executor.start(self._name)
 
     def go(self) -> None:
-        """Start it."""
         if self._code is not None or self._is_stopped or self._word != "offered":
             return
         self._word = "begun"
@@ -100,15 +98,13 @@ class NodeRun:
         self._pipes.write(start(self.order, self._rank, self._node.settings))
 
     def withdraw(self) -> None:
-        """Cancel its start: nothing is recorded or reported."""
+        """Cancel the start; nothing is recorded."""
         self._dismiss()
         self._word = "withdrawn"
 
     def stop(self, kill_s: float = KILL_S) -> None:
-        """End it: TERM, and KILL after `kill_s`.
-
-        Remains of an ended run are not waited for any more.
-        """
+        """End it: TERM, and KILL after `kill_s`. Remains of an ended run are no longer waited
+        for."""
         if self._code is not None:
             self._end_output()
         elif not self._is_stopped:
@@ -120,7 +116,7 @@ class NodeRun:
             self._waiting.after("kill", kill_s, lambda: self._signal("KILL"))
 
     def _dismiss(self) -> None:
-        """End the shell that waits for the last line of its script."""
+        """End the waiting shell."""
         if self._pipes.has_script and self._word == "offered":
             self._pipes.write(f"exit {ENDED_BY_US}\n")
 
@@ -144,8 +140,7 @@ class NodeRun:
             self._clear()
 
     def ended(self, code: int, *, left: bool = False) -> None:
-        """Handle the end of its first process with `code`; `left`: some process of it still
-        lives."""
+        """Handle the end of the first process; `left`: another still lives."""
         if self._code is not None:
             return
         self._code, self._rest = code, "left" if left else ""
@@ -166,7 +161,7 @@ class NodeRun:
         self._settle()
 
     def _settle(self) -> None:
-        """Continue towards its end as far as possible."""
+        """Take the next steps to its end."""
         if self.over or self._code is None:
             return
         if self._pipes.out >= 0 and not self._is_late:
@@ -179,7 +174,6 @@ class NodeRun:
             self.close()
 
     def _take(self) -> bool:
-        """Pass on its output; return whether there was any."""
         piece = self._pipes.read()
         if piece:
             self._pipes.keep(piece)
@@ -192,11 +186,11 @@ class NodeRun:
         return bool(piece)
 
     def note(self, text: str) -> None:
-        """Write a line of our own into its log."""
+        """Write our own line into its log."""
         self._pipes.keep(f"orchestrator: node {self._node.name}: {text}\n".encode())
 
     def close(self) -> None:
-        """Keep its files, write its record, report its end; by force if it has not ended."""
+        """Keep its files, write its record, report its end; by force if necessary."""
         if self.over:
             return
         self.over = True
@@ -213,7 +207,6 @@ class NodeRun:
                 self._tell()
 
     def _tell(self) -> None:
-        """Report its end, and write its record."""
         order, node = self.order, self._node
         about: dict[str, Any] = {}
         for observer in self._observers:

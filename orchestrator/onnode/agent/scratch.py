@@ -1,9 +1,8 @@
-"""The scratch folder of a node: temporary files and compile caches that outlive the containers of a
-job.
+"""A node's scratch folder: temporary files and compile caches that outlive a job's containers.
 
-The next container finds compiled code: one cache for each image, GPU architecture and user, since a
-cache of another tool chain is worse than none. It ends with the job, unless the site keeps it. What
-a run leaves in /results is kept for its attempt.
+There is a cache per image, GPU architecture and user, since a cache of another tool chain is worse
+than an empty cache. It ends with the job, unless the site keeps it. A run's files in /results are
+kept for its attempt.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _MOST_ENTRIES, _LOOK_S, _REMOVE_S = 20_000, 1.0, 10
 
 
 class Scratch:
-    """The folder of this node for one image. Raises Failed if it cannot be made."""
+    """The node's folder for one image. Raises Failed if it cannot be made."""
 
     def __init__(self, node: Node, waiting: Waiting, image_id: str) -> None:
         settings = node.settings
@@ -53,7 +52,7 @@ class Scratch:
             raise Failed(
                 "storage", f"{top} does not exist on this node (container.scratch of the site)"
             )
-        # Nobody else may enter the folder; the container's root may be anybody there.
+        # Only this user may enter the folder; the container's root may be any user there.
         with failing("storage", f"cannot write to {top} (container.scratch of the site)"):
             for folder in filter(None, (self.folder, keeps)):
                 self._private(folder)
@@ -71,8 +70,7 @@ class Scratch:
         self._sweep(f"{top}/{name}" for name in entries(top) if name.startswith(own))
 
     def _private(self, folder: str) -> None:
-        """Make a folder only for this user; if others may write there, an existing one may be
-        somebody else's."""
+        """Make a folder for this user alone; an existing one may be somebody else's."""
         if not os.path.lexists(folder):
             os.mkdir(folder, 0o700)
         if not _is_own(folder):
@@ -80,19 +78,18 @@ class Scratch:
 
     @property
     def volumes(self) -> list[tuple[str, str]]:
-        """Return the container's mounts: (folder of the host, place in the container)."""
+        """Return the container's mounts: host folder, place."""
         return [(self.cache, f"{INSIDE}/cache"), (self.tmp, f"{INSIDE}/tmp")]
 
     def lines(self, *, inside: bool) -> bytes:
-        """Return shell text that names the folders; values of the config, the site or the image
-        win."""
+        """Return shell text that names the folders; values of config, site or image win."""
         cache, tmp = (place if inside else folder for folder, place in self.volumes)
         values = {
             "TMPDIR": tmp,
             "AMD_COMGR_CACHE": "1",
             **{name: f"{cache}/{one}" for name, one in _CACHES.items()},
         }
-        # Models in the image are found below the default of XDG_CACHE_HOME.
+        # Images may have models below the default of XDG_CACHE_HOME.
         text = (
             '[ ! -d ~/.cache/huggingface ] || [ "${HF_HOME+x}" ] || export '
             "HF_HOME=~/.cache/huggingface\n"
@@ -104,8 +101,8 @@ class Scratch:
         return text.encode()
 
     def look(self) -> dict[str, Any]:
-        """Return the state of the cache: `state` cold (empty) or warm, `files`, `bytes`; `whole`
-        false for a part of it."""
+        """Return the cache's `state` (cold: empty, or warm), `files`, `bytes`; `whole` false:
+        counted in part."""
         files = size = seen = 0
         end, folders = time.monotonic() + _LOOK_S, [self.cache]
         while folders and seen < _MOST_ENTRIES and time.monotonic() < end:
@@ -127,7 +124,6 @@ class Scratch:
         }
 
     def _sweep(self, folders: Iterable[str]) -> None:
-        """Remove the folders of killed jobs."""
         for folder in folders:
             job = first_line(f"{folder}/job") if _is_own(folder) else ""
             if job and job != self._node.job_id and has_ended(self._node, job):
@@ -135,12 +131,10 @@ class Scratch:
                 self._remove(folder)
 
     def remove(self) -> None:
-        """Remove it, at the end of the job."""
         self._remove(self.folder)
 
     def _remove(self, folder: str) -> None:
-        """Remove a folder; files of a container's root, which this user cannot remove, by a
-        container."""
+        """Remove a folder; a container removes files of its own root."""
         argv = ["rm", "-rf", "--", folder]
         if self._waiting.call(argv, _REMOVE_S)[0] and self._node.settings.engine != "none":
             from .container import bind, run_argv
@@ -156,13 +150,12 @@ class Scratch:
 
 
 def _is_own(folder: str) -> bool:
-    """Return whether it is a folder of this user, and no link."""
     about = os.lstat(folder)
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
 
 
 def keep_files(node: Node, folder: os.PathLike[str]) -> None:
-    """Move a run's files in /results to `folder`: the next run must not overwrite them."""
+    """Move a run's files in /results to `folder`, before the next run overwrites them."""
     try:
         found = set(os.listdir(node.results)) - _mounted(node.settings)
         if found:
@@ -176,8 +169,7 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
 
 
 def _mounted(settings: Settings) -> set[str]:
-    """Return the names in /results that are other mounts in the container: moved away, they
-    would be lost to it."""
+    """Return names in /results that are mounts of the container."""
     places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
     return {
         one.split("/")[2]
@@ -187,7 +179,7 @@ def _mounted(settings: Settings) -> set[str]:
 
 
 def _move(source: str, target: str) -> None:
-    """Move a file or folder, also to another file system. Raises OSError."""
+    """Move a file or folder, also between file systems. Raises OSError."""
     try:
         os.rename(source, target)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The tools amd-smi and rocm-smi, and their JSON."""
+"""amd-smi and rocm-smi, and their JSON."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .node import Node
 MAX_VALUES, MAX_PATH = 500_000, 500
 
 Values = list[tuple[str, str]]
-"""Values of a JSON text in its order: (/gpu_data/0/mem_usage/used_vram/value, 297). Keys in
-lower case, blanks as _."""
+"""(/gpu_data/0/mem_usage/used_vram/value, 297) in the order of the text; keys in lower case,
+blanks as _."""
 
 
-_BEGIN = r'[\[{]\s*(?:[\]}\[{"]|\Z)'  # a line `[WARNING] ...` in front of it is no start
+_BEGIN = r'[\[{]\s*(?:[\]}\[{"]|\Z)'  # not a line `[WARNING] ...`
 _HERE, _LINE = re.compile(rf"\s*(?={_BEGIN})"), re.compile(f"^(?={_BEGIN})", re.MULTILINE)
-# Numbers stay as written. Objects become tuples of pairs: a repeated key keeps both its values.
+# Numbers stay text; objects are tuples of pairs, since a repeated key keeps both values.
 _DECODER = json.JSONDecoder(
     parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=tuple, strict=False
 )
@@ -29,11 +29,10 @@ _KEY = str.maketrans(" /", "__")
 
 
 def read_json(text: str) -> Values:
-    """Return the values of all JSON documents in a tool's output; lines around them and truncated
-    ones do no harm.
+    """Return the values of all JSON documents in a tool's output, among any other lines.
 
-    The forms differ between versions of a tool (a list, or a member `gpu_data`; numbers with units
-    or without; keys in another case), so values are looked up by the end of their path.
+    Forms differ between versions (a list, or a member `gpu_data`; units; case of keys), so values
+    are looked up by the end of their path.
     """
     values: Values = []
     at = 0
@@ -57,11 +56,8 @@ def _flatten(value: Any, path: str, values: Values) -> None:
 
 
 def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
-    """Yield (GPU, path, value, unit): `gpu` is the first member of an entry of amd-smi, rocm-smi
-    has the number in its key.
-
-    A number with its unit next to it has the path without /value; the unit is "" if missing.
-    """
+    """Yield (GPU, path, value, unit). amd-smi has the GPU's number first in an entry, rocm-smi
+    in the key. The path ends before /value; unit "" if missing."""
     gpu = None
     for (path, value), (beside, unit) in zip(values, values[1:] + [("", "")]):
         if card := re.match(r"/card([0-9]{1,6})/", path):
@@ -74,8 +70,8 @@ def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
 
 
 class Smi:
-    """The tools amd-smi and rocm-smi of a node. `paths`: of the installed ones; `source`: the
-    last to answer; `problem`: the last output that was no JSON."""
+    """The tools of a node. `paths`: installed ones; `source`: the last to answer; `problem`: the
+    last output without JSON."""
 
     def __init__(self, node: Node) -> None:
         folders = os.environ.get("PATH", "/usr/bin:/bin").split(":")
@@ -90,8 +86,7 @@ class Smi:
         self._seconds = node.settings.preflight_check_s + 1
 
     def ask(self, *commands: str) -> Values:
-        """Return the values of the first command that prints JSON, or []. A missing tool is
-        skipped."""
+        """Return the values of the first command with JSON, or []."""
         for name, *words in (
             command.split() for command in commands if command.split()[0] in self.paths
         ):

@@ -1,7 +1,7 @@
-"""The settings of the host, before and after a run. Rules and files: docs/tuning.md.
+"""Host settings before and after a run (docs/tuning.md).
 
-The bundle's runtime_tunables.sh alone decides whether a host setting holds. Its verb `watch`
-answers while this node is held, so that a check costs no process.
+runtime_tunables.sh alone decides whether a setting holds. Its verb `watch` answers while the node
+is held, so that a check costs no process.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PIECE_BYTES = 700
 
 
 class FoundKnob(NamedTuple):
-    """The state of one setting. `mode`: set or look; `need`: required or optional; `word`:
-    holds, fails or unsupported."""
+    """A setting's state. `mode`: set or look; `need`: required or optional; `word`: holds, fails
+    or unsupported."""
 
     name: str
     found: str
@@ -40,8 +40,7 @@ class FoundKnob(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """One row of an apply or a revert. `word`: ok, failed, unsupported; complete for the last
-    one."""
+    """A row of an apply or a revert. `word`: ok, failed, unsupported; complete in the last row."""
 
     name: str
     wanted: str
@@ -60,7 +59,7 @@ class _Row(NamedTuple):
 
 
 class _Reply(NamedTuple):
-    """Exit status and rows of the script. `problem`: why it did not finish, "" if it did."""
+    """Exit status and rows of the script. `problem`: why it did not finish, or ""."""
 
     status: int
     rows: list[_Row]
@@ -76,11 +75,11 @@ class _Reply(NamedTuple):
 
 
 Answer = Optional[list[FoundKnob]]
-"""The present settings; None if they cannot be read."""
+"""None: unreadable."""
 
 
 def missing(knobs: Answer) -> str:
-    """Return why these settings prevent a run, "" if all required ones hold."""
+    """Return why these settings prevent a run, or ""."""
     if knobs is None:
         return "its settings cannot be looked at (hold.log)"
     wrong = [one for one in knobs if one.word == "fails" and one.need == "required"]
@@ -88,7 +87,7 @@ def missing(knobs: Answer) -> str:
 
 
 def drift(knobs: Answer) -> list[dict[str, Any]]:
-    """Return the settings that were set and do not hold, for a node's record of a run."""
+    """Return the set settings that do not hold, for a node's record of a run."""
     return [
         {"knob": one.name, "wanted": one.wanted, "found": one.found, "need": one.need}
         for one in knobs or []
@@ -97,8 +96,6 @@ def drift(knobs: Answer) -> list[dict[str, Any]]:
 
 
 class Tuning:
-    """The host settings of one node while it is held."""
-
     def __init__(self, node: Node, waiting: Waiting) -> None:
         self._node, self._waiting = node, waiting
         self.on = node.settings.runtime_tunables == 1
@@ -119,7 +116,7 @@ class Tuning:
     # ---- setting and putting back
 
     def apply(self) -> str:
-        """Apply the settings; return remarks. Raises Failed if a required one does not hold."""
+        """Apply the settings; return remarks. Raises Failed without a required one."""
         if not self.on:
             return ""
         reply = self._call("apply")
@@ -133,7 +130,7 @@ class Tuning:
         return shortened("; ".join(notes), 800)
 
     def revert(self) -> str:
-        """Revert the settings; return those that failed."""
+        """Revert the settings; return the failed ones."""
         problem = ""
         for _ in range(_REVERT_TRIES if self.on else 0):
             reply = self._call("revert")
@@ -144,8 +141,8 @@ class Tuning:
         return shortened(problem, 800)
 
     def _call(self, action: str) -> _Reply:
-        """Run the script. Signals to the whole job do not interrupt it; the agent handles them."""
-        # Root runs this verified text: root may not see the storage, and others may write there.
+        """Run the script. Signals to the whole job do not interrupt it."""
+        # Root runs this verified text: it may not see the storage, and others may write there.
         try:
             script = self._verified()
         except OSError as error:
@@ -162,7 +159,6 @@ class Tuning:
         return done if done.is_complete else done._replace(problem=self._problem(status, text))
 
     def _problem(self, status: int, text: str) -> str:
-        """Return why the script did not finish."""
         if status == CANNOT_START:
             return text
         if status > 128:
@@ -174,7 +170,7 @@ class Tuning:
         end = number(os.environ.get("SLURM_JOB_END_TIME", ""))
         owner = {
             "ORCH_OWNER_PID": os.getpid(),
-            # The job's own end bounds the time of the settings, whatever happens to this process.
+            # The job's end bounds the settings in any case.
             "ORCH_OWNER_S": 0 if end is None else max(end - int(time.time()), 0) + 120,
             "ORCH_LEASE_S": self._node.settings.orch_lease_s,
             **self._roots,
@@ -184,7 +180,7 @@ class Tuning:
         return [*self._node.settings.sudo, "env", *variables, *shell]
 
     def _verified(self) -> bytes:
-        """Return the script, verified by its hash from the loop. Raises OSError."""
+        """Return the script, verified by the loop's hash. Raises OSError."""
         if not self._content:
             content, wanted = read_bytes(self._script), os.environ.get("ORCH_TUNABLES_SHA256", "")
             if wanted and hashlib.sha256(content).hexdigest() != wanted:
@@ -202,7 +198,7 @@ class Tuning:
     # ---- looking
 
     def look_at_boot(self) -> None:
-        """Start the watching script, which first reports the settings that only a boot changes."""
+        """Start the watching script, which first reports settings that only a boot changes."""
         if not self.on or self._watcher is not None:
             return
         with self._node.open_log() as errors:
@@ -217,7 +213,7 @@ class Tuning:
         self._boot = self._answer(self._asked.append) or []  # the first answer comes unasked
 
     def look(self) -> Answer:
-        """Return the present settings. Everything else is served meanwhile."""
+        """Return the present settings, serving everything else meanwhile."""
         self.look_at_boot()
         answer = self._answer(self.ask)
         self._knobs = answer or self._knobs
@@ -230,7 +226,6 @@ class Tuning:
         return found[0] if found else None
 
     def ask(self, then: Callable[[Answer], object]) -> None:
-        """Call `then` with the present settings."""
         if self._watcher is not None and self._watcher.tell(""):
             self._asked.append(then)
         else:
@@ -253,8 +248,7 @@ class Tuning:
     # ---- facts
 
     def tell_facts(self, image: str) -> None:
-        """Send changed facts that can change time or convergence; in pieces, as srun cuts long
-        lines."""
+        """Send changed facts that affect time or convergence, in pieces: srun cuts long lines."""
         from .facts import collect
 
         facts = collect(
@@ -277,8 +271,8 @@ class Tuning:
     # ---- caches
 
     def drop_caches(self) -> tuple[int, int]:
-        """Drop page cache, dentries and inodes. Return KiB that this can free, before and after.
-        Raises Failed("caches", why)."""
+        """Drop page cache, dentries and inodes; return droppable KiB before and after. Raises
+        Failed("caches", why)."""
         before, file = self._droppable(), f"{self._node.root}/proc/sys/vm/drop_caches"
         argv = [
             *self._node.settings.sudo,
@@ -294,7 +288,7 @@ class Tuning:
         return before, self._droppable()
 
     def _droppable(self) -> int:
-        """Return KiB of the page cache without shared memory, and of the kernel's own caches."""
+        """Return KiB of page cache without shared memory, and of the kernel's caches."""
         rows = (line.split() for line in lines(f"{self._node.root}/proc/meminfo", 1 << 14))
         found = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
         signs = {"Buffers:": 1, "Cached:": 1, "SReclaimable:": 1, "Shmem:": -1}
