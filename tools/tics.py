@@ -26,7 +26,7 @@ TICS = {
         r"|by|at|and|or|after|from|before)\b)"
     ),
 }
-CEILINGS = {"what": 0.9, "tell, say": 0.4, "that is": 1.4, "where": 0.3, "one, none": 3.8}
+CEILINGS = {"what": 0.8, "tell, say": 0.3, "that is": 1.2, "where": 0.3, "one, none": 3.5}
 
 
 def prose(source: str) -> Iterator[str]:

@@ -294,7 +294,7 @@ DEFECTS = [
             Edit(
                 SETTLE,
                 (
-                    "            if not last.done:  # the states were lost, but not the result\n"
+                    "            if not last.done:  # states lost, result present\n"
                     "                last = self._rebuilt(run, last)\n"
                 ),
                 "            pass\n",
@@ -318,7 +318,7 @@ DEFECTS = [
         "faults review V4",
         SETTLE,
         (
-            "            if not last.done:  # the states were lost, but not the result\n"
+            "            if not last.done:  # states lost, result present\n"
             "                last = self._rebuilt(run, last)\n"
         ),
         "            pass\n",

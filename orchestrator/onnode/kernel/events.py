@@ -1,10 +1,8 @@
-"""The event file of a job: the messages of its nodes, and the loop's observations and decisions, in
-order.
+"""The event file of a job: messages of nodes, observations and decisions of the loop, in order.
 
-Only the loop appends to it. One event is one line of five cells: Unix milliseconds, source (`node`,
-`loop` or `slurm`), word, node (or ""), detail. UNIT separates the fields of a detail.
-docs/events.md lists the words. Messages of nodes are data: they are cut to size, their control
-characters become blanks, and nothing in them is evaluated.
+Only the loop appends. An event is a line of five cells: Unix milliseconds, source (`node`, `loop`
+or `slurm`), word, node or "", detail, whose fields UNIT separates (docs/events.md). Messages of
+nodes are data: cut to size, without control characters, never evaluated.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from .world import THIS, World
 
 UNIT = "\x1f"
 MAX_WORD_BYTES = 4096
-"""A longer line of a node is garbage. (srun keeps lines whole only up to about a kilobyte; nodes
-stay below that.)"""
+"""A longer line is garbage. (srun keeps lines whole up to about a kilobyte.)"""
 _MOST_KEPT = 16 << 20
 _JOINTS = str.maketrans("+-", "aa")
 _CONTROL = {code: " " for code in (*range(32), 127, *range(128, 160)) if chr(code) != UNIT}
@@ -29,8 +26,6 @@ _CONTROL = {code: " " for code in (*range(32), 127, *range(128, 160)) if chr(cod
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the event file. `ms` is Unix milliseconds."""
-
     ms: int
     source: str
     word: str
@@ -39,16 +34,15 @@ class Event:
 
     @property
     def parts(self) -> list[str]:
-        """Return the fields of the detail; [""] for an empty one."""
+        """Return the detail's fields; [""] for an empty detail."""
         return self.detail.split(UNIT)
 
     def part(self, index: int) -> str:
-        """Return field `index` of the detail, "" if it is missing."""
+        """ "" if missing."""
         return next(iter(self.parts[index:]), "")
 
     def data(self) -> dict[str, Any]:
-        """Return the detail as a JSON object, {} if it is something else. The loop's decisions
-        have this form."""
+        """Return the detail as a JSON object, or {}."""
         try:
             found = json.loads(self.detail)
         except (ValueError, RecursionError):
@@ -56,26 +50,26 @@ class Event:
         return found if isinstance(found, dict) else {}
 
     def names(self, member: str) -> list[str]:
-        """Return the texts in a list of the JSON object."""
+        """Return the texts in a list of the object."""
         found = self.data().get(member)
         return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 class Pulse(NamedTuple):
-    """The last progress report of a node in a run. Milliseconds; `interval_ms`: the longest
-    interval between two evaluations so far, or 0."""
+    """A node's progress in a run, in milliseconds; `interval_ms`: longest between two
+    evaluations, or 0."""
 
     quiet_ms: int
     began: int
-    """1 once run_start is logged."""
+    """1 after run_start."""
     interval_ms: int
     stopped: int
-    """1 once run_stop is logged."""
+    """1 after run_stop."""
 
 
 class NetworkUse(NamedTuple):
-    """How many processes of a node report RDMA, how many another network only, and one such
-    line."""
+    """Processes that report RDMA, processes that report only another network, and a line of
+    theirs."""
 
     rdma: int
     other: int
@@ -83,19 +77,18 @@ class NetworkUse(NamedTuple):
 
 
 def clean(text: str, limit: int) -> str:
-    """Return at most `limit` characters of `text`, without control characters but UNIT."""
+    """Return at most `limit` characters, without control characters except UNIT."""
     return text.translate(_CONTROL)[:limit]
 
 
 def number(text: str, digits: int = 15) -> int | None:
-    """Return a node's text as a whole number, or None."""
+    """Return a text as a whole number, or None."""
     bare = text[1:] if text[:1] == "-" else text
     return int(text) if bare.isascii() and bare.isdigit() and len(bare) <= digits else None
 
 
 def parse_word(line: bytes, known: set[str] | frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (word, node, detail) of a node's line; None for other lines, and for nodes that are
-    not `known`."""
+    """Return (word, node, detail) of a line; None for other lines and unknown nodes."""
     if len(line) > MAX_WORD_BYTES:
         return None
     cells = line.decode("utf-8", "replace").split("\t", 2)
@@ -116,11 +109,8 @@ _PONG = re.compile(
 
 
 def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
-    """Return (node, attempt, pulse) of an answer to a ping; None for other lines. Attempt "" and no
-    pulse between runs.
-
-    These are by far the most frequent lines of a node.
-    """
+    """Return (node, attempt, pulse) of a reply to a ping, by far the most frequent line; None
+    for others. Between runs: attempt "", no pulse."""
     pong = _PONG.fullmatch(line.decode("utf-8", "replace")) if line[:5] == b"pong\t" else None
     if pong is None:
         return None
@@ -131,18 +121,17 @@ def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
 
 
 class EventLog:
-    """Appends to one event file. A full disk does not stop the loop: text without room is
-    written with the next event."""
+    """Appends to an event file. A full disk stops nothing: the text is written later."""
 
     def __init__(self, path: PathLike, world: World = THIS) -> None:
         self._wall_ms, self._file = world.wall_ms, world.files.appender(path)
-        # The torn last line of a killed job must not swallow the first line of this job.
+        # A killed job's torn line must not swallow the next.
         self._rest = bytearray(b"\n" if self._file.size() else b"")
 
     def append(
         self, source: str, word: str, node: str = "", detail: str | dict[str, Any] = ""
     ) -> Event:
-        """Write one event and return it. `detail` as a dict becomes JSON."""
+        """Write and return an event; a dict becomes JSON."""
         text = (
             json.dumps(detail, separators=(",", ":"))
             if isinstance(detail, dict)

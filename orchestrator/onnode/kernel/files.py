@@ -1,8 +1,7 @@
-"""The storage of a set as one host sees it: every file operation of the loop and of writing
-commands.
+"""The storage as a host sees it: every file operation of the loop and of writing commands.
 
-Each method is one step: it can fail alone, and a program can be killed between any two. The
-simulated storage has the same methods (orchestrator/simulation/storage.py).
+Each method is a step: it can fail alone, and a program can be killed between any two.
+orchestrator/simulation/storage.py has the same methods.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ AWAY = frozenset(
     {errno.EIO, errno.ENODEV, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT}
     | {errno.EHOSTDOWN, errno.EREMOTEIO, errno.ESHUTDOWN}
 )
-"""Errors of unavailable storage: they say nothing about the file."""
+"""Unavailable storage, which says nothing about a file."""
 _ROOM = bytes(1 << 16)
 
 
 class FileState(NamedTuple):
-    """`size` in bytes, `mtime` in seconds by the clock of the storage."""
+    """`size` in bytes, `mtime` in seconds by the storage's clock."""
 
     size: int
     mtime: float
@@ -45,13 +44,12 @@ class FileState(NamedTuple):
 
 
 def open_new(path: PathLike) -> BinaryIO:
-    """Create a file and open it for writing. Raises FileExistsError also for a link of that
-    name: none is followed."""
+    """Create a file, no link followed. Raises FileExistsError."""
     return os.fdopen(os.open(path, _NEW, 0o666), "wb")
 
 
 class Appender:
-    """A file open to append to; other hosts may read it meanwhile."""
+    """A file open to append to, which other hosts may read."""
 
     def __init__(self, path: PathLike) -> None:
         self._fd = os.open(path, _APPEND, 0o666)
@@ -60,11 +58,11 @@ class Appender:
         return os.fstat(self._fd).st_size
 
     def write(self, content: bytes | bytearray) -> int:
-        """Append `content` by one write; return how many bytes had room. Raises OSError."""
+        """Append by one write; return how many bytes had room. Raises OSError."""
         return os.write(self._fd, content)
 
     def sync(self) -> None:
-        """Flush it to the disk. Raises OSError."""
+        """Flush to disk. Raises OSError."""
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -72,28 +70,22 @@ class Appender:
 
 
 class Files:
-    """The real storage. All methods raise OSError, and follow a relative link only if documented.
-
-    Unreachable files (a stale handle, an I/O error) do not count as missing, unless documented.
-    """
+    """The real storage. Methods raise OSError unless documented; a stale handle or an I/O error
+    is no missing file."""
 
     # ---- reading ----
 
     open = staticmethod(open_regular)
-    """Open a regular file for reading."""
     read_bytes = staticmethod(read_bytes)
-    """Return the content of a regular file."""
 
     read_with_time = staticmethod(read_with_time)
-    """Return the start of a regular file and its modification time."""
+    """Return a file's start and its modification time."""
 
     def names(self, folder: PathLike) -> list[str]:
-        """Return the names in a folder, in no order."""
         return os.listdir(folder)
 
     def state(self, path: PathLike) -> FileState | None:
-        """Return the state of a file or folder, through a link; None for a missing name or a
-        broken link."""
+        """Return the state, through a link; None for a missing name or a broken link."""
         try:
             about = os.stat(path)
         except OSError as error:
@@ -105,31 +97,29 @@ class Files:
         )
 
     def exists(self, path: PathLike) -> bool:
-        """Return whether a name exists, through a link. Raises OSError if that is unknown."""
+        """Through a link. Raises OSError if unknown."""
         return self.state(path) is not None
 
     def has_name(self, path: PathLike) -> bool:
-        """Return whether a name exists, broken links included. Never raises."""
+        """Broken links included. Never raises."""
         return os.path.lexists(path)
 
     def real_path(self, path: PathLike) -> str:
-        """Return the absolute path without links."""
         return os.path.realpath(path)
 
     def is_folder(self, path: PathLike) -> bool:
-        """Return whether a folder exists. Never raises."""
+        """Never raises."""
         return os.path.isdir(path)
 
     # ---- writing ----
 
     def temporary(self, path: PathLike) -> str:
-        """Return a unique name in the folder of `path`."""
+        """Return a unique name in `path`'s folder."""
         folder, name = os.path.split(path)
         return os.path.join(folder, f".{name}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
 
     def create(self, path: PathLike, content: bytes, *, sync: bool = False) -> None:
-        """Create a file with `content`, on the disk if `sync`. Raises FileExistsError also for a
-        link of that name."""
+        """Create a file, flushed if `sync`. Raises FileExistsError, also for a link."""
         with open_new(path) as file:
             file.write(content)
             file.flush()
@@ -137,13 +127,12 @@ class Files:
                 os.fsync(file.fileno())
 
     def write(self, path: PathLike, content: bytes) -> None:
-        """Write a file in place, for readers that tolerate half of it."""
+        """Write in place, for readers that tolerate half of it."""
         with open(path, "wb") as file:
             file.write(content)
 
     def join(self, path: PathLike, sources: Sequence[PathLike]) -> None:
-        """Concatenate the regular files `sources` into a file on the disk. A missing source is
-        skipped unless it is the last."""
+        """Concatenate regular files into a flushed file. Only the last source must exist."""
         with open_new(path) as out:
             for source in sources[:-1]:
                 try:
@@ -168,14 +157,13 @@ class Files:
             file.close()
 
     appender = Appender
-    """Open a file to append to."""
 
     def rename(self, source: PathLike, target: PathLike) -> None:
-        """Rename a file, replacing another; or a folder, replacing an empty one."""
+        """Rename, replacing a file or an empty folder."""
         os.replace(source, target)
 
     def link(self, source: PathLike, target: PathLike) -> None:
-        """Give a file a second name. Raises FileExistsError."""
+        """Raises FileExistsError."""
         os.link(source, target)
 
     def point(self, path: PathLike, target: str) -> None:
@@ -183,29 +171,28 @@ class Files:
         os.symlink(target, path)
 
     def remove(self, path: PathLike) -> None:
-        """Remove a file or a link; a missing one is no error."""
+        """A missing file is no error."""
         try:
             os.unlink(path)
         except FileNotFoundError:
             pass
 
     def touch(self, path: PathLike) -> None:
-        """Give a file the current time."""
+        """Set the current time."""
         os.utime(path)
 
     def make_folder(self, path: PathLike, *, parents: bool = False, exist_ok: bool = False) -> None:
         Path(path).mkdir(parents=parents, exist_ok=exist_ok)
 
     def remove_folder(self, path: PathLike) -> None:
-        """Remove an empty folder."""
         os.rmdir(path)
 
     def remove_tree(self, path: PathLike) -> None:
-        """Remove a folder with all its content, as far as possible. Never raises."""
+        """As far as possible. Never raises."""
         shutil.rmtree(path, ignore_errors=True)
 
     def copy_tree(self, source: PathLike, target: PathLike) -> None:
-        """Copy a folder without byte code; only its owner can write in the copy."""
+        """Copy a folder without byte code, writable by its owner alone."""
         try:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         except shutil.Error as error:  # the reasons of all files
@@ -214,7 +201,7 @@ class Files:
             path.chmod(path.stat().st_mode & 0o755)
 
     def sync_folder(self, path: PathLike) -> None:
-        """Flush the names in a folder to the disk."""
+        """Flush a folder's names."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -222,7 +209,7 @@ class Files:
             os.close(fd)
 
     def try_out(self, path: PathLike) -> None:
-        """Write 64 KiB to `path`, flush them, and remove the file."""
+        """Write, flush and remove 64 KiB."""
         with open(path, "wb") as file:
             os.unlink(path)
             file.write(_ROOM)

@@ -1,4 +1,4 @@
-"""Paths in a set folder (docs/set-folder.md). Nothing here reads or writes."""
+"""Paths in a set's folder (docs/set-folder.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def group_name(job_id: str, number: int) -> str:
-    """Return the name of a group's files: for the first group as for a single one."""
+    """Return the name of a group's files; the first group's is that of a single one."""
     return job_id if number == 1 else f"{job_id}.{number}"
 
 
@@ -51,17 +51,17 @@ class Layout:
 
     @cached_property
     def environment(self) -> Path:
-        """The evaluated environment of the runs, as `declare -x` lines."""
+        """The runs' evaluated environment as `declare -x` lines."""
         return self.root / "environment.sh"
 
     @cached_property
     def lock(self) -> Path:
-        """Held by the controller while it submits."""
+        """Held by a submitting controller."""
         return self.root / ".controller.lock"
 
     @cached_property
     def loop_lock(self) -> Path:
-        """The id of the job that works on the set."""
+        """The job that works on the set."""
         return self.root / "loop.lock"
 
     def submission(self, number: int) -> Path:
@@ -71,11 +71,10 @@ class Layout:
         return self.jobs / f"{job_id}.json"
 
     def job_environment(self, job_id: str) -> Path:
-        """The evaluated environment of the runs of one job, compressed."""
+        """A job's evaluated environment, compressed."""
         return self.jobs / f"{job_id}.env.gz"
 
     def events(self, job_id: str) -> Path:
-        """The messages of a job's nodes, and the decisions of its loop."""
         return self.root / f"events-{job_id}.tsv"
 
     def checks(self, job_id: str) -> Path:
@@ -85,15 +84,15 @@ class Layout:
         return self.preflight / f"deep-{job_id}.tsv"
 
     def job_output(self, job_id: str) -> Path:
-        """The output of a job; with `%j` the pattern for sbatch --output."""
+        """With `%j` the pattern for sbatch --output."""
         return self.root / f"job_{job_id}.out"
 
     def node(self, node: str) -> Path:
-        """One node's own files: hold.log, tunables.tsv, network.json, hardware.json, scratch/."""
+        """A node's files: hold.log, tunables.tsv, network.json, hardware.json, scratch/."""
         return self.nodes / node
 
     def shared(self, group: str) -> Path:
-        """Folders shared by the containers of a group while they run."""
+        """Shared by a group's containers while they run."""
         return self.root / "shared" / group
 
     def run(self, run: int) -> Path:
@@ -118,7 +117,7 @@ class Layout:
         return self.attempt(run, attempt) / "start.tsv"
 
     def cache_log(self, run: int, attempt: int) -> Path:
-        """The MLLOG event for the dropped caches; the result starts with it."""
+        """The MLLOG event of the dropped caches, first in the result."""
         return self.attempt(run, attempt) / "cache_clear.log"
 
     def node_log(self, run: int, attempt: int, rank: int) -> Path:
@@ -128,9 +127,9 @@ class Layout:
         return self.attempt(run, attempt) / f"node_{rank}.json"
 
     def hang(self, run: int, attempt: int, node: str) -> Path:
-        """A node's evidence of a run that hung."""
+        """A node's evidence of a hang."""
         return self.attempt(run, attempt) / "hang" / f"{node}.txt"
 
     def node_files(self, run: int, attempt: int, node: str) -> Path:
-        """The files that the run left in /results on one node."""
+        """A run's files in /results on a node."""
         return self.attempt(run, attempt) / "files" / node

@@ -1,4 +1,4 @@
-"""The files of lib/ in a bundle: those that its entry cannot use are left out."""
+"""The files of lib/ in a bundle, without those that its entry cannot use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class LibPart(NamedTuple):
-    """A file of lib/, or a folder (`measure/`), carried if its `need` holds."""
+    """A file or folder of lib/, carried if its `need` holds."""
 
     path: str
     need: str
@@ -25,7 +25,7 @@ PARTS = (
     LibPart("loop/notice.py", "notifications"),
     LibPart("loop/notify.py", "notifications"),
 )
-"""All other files are in every bundle."""
+"""Other files are in every bundle."""
 
 SITE = {
     "engine none": "`container: {engine: none}`",
@@ -37,7 +37,7 @@ SITE = {
 
 
 def needs(engine: str, *, deep: bool, notifies: bool) -> dict[str, bool]:
-    """Return the needs of an entry: the engine, the bandwidth test, notifications."""
+    """Return the needs of an entry."""
     return {
         "engine none": engine == "none",
         "containers": engine != "none",
@@ -47,5 +47,5 @@ def needs(engine: str, *, deep: bool, notifies: bool) -> dict[str, bool]:
 
 
 def is_carried(name: str, wanted: Mapping[str, bool]) -> bool:
-    """Return whether a bundle with these needs carries a file, by its path in lib/."""
+    """Return whether a bundle carries a file of lib/."""
     return all(wanted[part.need] for part in PARTS if name.startswith(part.path))

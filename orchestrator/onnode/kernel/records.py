@@ -1,8 +1,7 @@
-"""The small JSON files of a set as typed records, written atomically.
+"""The small JSON files of a set as typed records, written atomically (docs/set-folder.md).
 
-Reading never raises: a missing file gives None, an unusable one a Finding. Only regular files of at
-most `regular.MAX_BYTES` are read: anybody may write into a set folder. docs/set-folder.md describes
-the members.
+Reading never raises: a missing file is None, an unusable one a Finding. Only regular files up to
+`regular.MAX_BYTES` count: anybody may write into a set.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from .regular import parse
 
 SCHEMA = 1
 REHEARSAL = "rehearsal"
-"""`created_by` of a simulated set: nothing of it ran."""
+"""`created_by` of a simulated set."""
 LIMIT = 1 << 53
-"""Larger numbers are damage: no time, count or exit status is as large."""
+"""Larger numbers are damage."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """An unusable file, and the reason."""
+    """An unusable file, and why."""
 
     path: Path
     problem: str
@@ -39,12 +38,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class StateFile:
-    """A kind of record: the file's members, each with its type in words (a key of _ACCEPTED);
-    NEEDED ones are required."""
+    """A kind of record: members with their types in words (keys of _ACCEPTED); NEEDED ones are
+    required."""
 
     NEEDED: ClassVar[tuple[str, ...]] = ()
     SELDOM: ClassVar[tuple[str, ...]] = ()
-    """Members written only if they are not empty."""
+    """Written only if not empty."""
 
 
 R = TypeVar("R", bound=StateFile)
@@ -52,8 +51,7 @@ R = TypeVar("R", bound=StateFile)
 
 @dataclass(frozen=True)
 class SetRecord(StateFile):
-    """set.json: the description of the set. `created_ms` is Unix milliseconds, `run_timeout_s`
-    seconds."""
+    """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds."""
 
     NEEDED = ("set_id", "nexp", "scheduler")
 
@@ -84,14 +82,14 @@ class SetRecord(StateFile):
 
     @property
     def rehearsed(self) -> bool:
-        """Return whether the set was simulated: nothing of it ran."""
+        """True for a simulated set."""
         return self.created_by == REHEARSAL
 
 
 @dataclass(frozen=True)
 class SubmissionRecord(StateFile):
-    """submissions/<k>.json: one request to the scheduler, written before it is made and again
-    with its outcome."""
+    """submissions/<k>.json: a request to the scheduler, written before it, and again with its
+    outcome."""
 
     NEEDED = ("number", "state")
 
@@ -105,19 +103,19 @@ class SubmissionRecord(StateFile):
     error: str = ""
     cancelled_ms: int = 0
     by: dict[str, Any] = field(default_factory=dict)
-    """The submitter: members of a lease (policy/lease.py)."""
+    """The submitter, as in a lease."""
     ledger: str = ""
-    """The head of the set's ledger before the request."""
+    """The ledger's head before the request."""
 
     @property
     def settled(self) -> bool:
-        """Return whether the scheduler's decision is known."""
+        """True with a known decision of the scheduler."""
         return self.state in ("submitted", "refused")
 
 
 @dataclass(frozen=True)
 class JobRecord(StateFile):
-    """jobs/<job id>.json: the loop's own record of one job."""
+    """jobs/<job id>.json: the loop's record."""
 
     NEEDED = ("job_id", "state")
     SELDOM = ("groups", "edited")
@@ -138,16 +136,16 @@ class JobRecord(StateFile):
     image_digest: str = ""
     engine: str = ""
     spares: list[str] = field(default_factory=list)
-    """Waiting spare nodes of the allocation."""
+    """Waiting spare nodes."""
     set_aside: list[dict[str, Any]] = field(default_factory=list)
-    """Excluded nodes, as written in the file."""
+    """Excluded nodes, by their name in the file."""
     warnings: list[str] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
-    """For runs side by side: `nodes`, `run` and `attempt` of each group (0: between two runs)."""
+    """Side by side: `nodes`, `run` and `attempt` per group (0: between runs)."""
     ledger: str = ""
-    """The head of the set's ledger at the time of writing."""
+    """The ledger's head when written."""
     edited: list[str] = field(default_factory=list)
-    """Files of the bundle with accepted edits."""
+    """Files with accepted edits."""
 
     @property
     def final(self) -> bool:
@@ -156,7 +154,7 @@ class JobRecord(StateFile):
 
 @dataclass(frozen=True)
 class RunRecord(StateFile):
-    """runs/<i>/state.json, and the same for each attempt."""
+    """state.json of a run, or of an attempt."""
 
     NEEDED = ("run", "state")
 
@@ -177,7 +175,7 @@ class RunRecord(StateFile):
 
     @property
     def done(self) -> bool:
-        """Return whether it has a final result: nothing will run it again."""
+        """True with a final result."""
         return self.state == "success" or (
             self.state == "failed" and self.outcome == "not_converged"
         )
@@ -185,11 +183,10 @@ class RunRecord(StateFile):
 
 @dataclass(frozen=True)
 class NodeRunRecord(StateFile):
-    """node_<rank>.json of an attempt: its end on one node. `exit` is its exit status, `drift` the
-    host settings that did not hold.
+    """node_<rank>.json of an attempt: its end on a node. `drift`: host settings that did not hold.
 
-    `container_run`: the number of the run in its container (0: unknown). `cache`: the node's
-    compile caches at its start (agent/scratch.py), {} without a folder for them.
+    `container_run`: number of the run in its container (0: unknown). `cache`: compile caches at its
+    start (agent/scratch.py), or {}.
     """
 
     NEEDED = ("node", "exit")
@@ -215,16 +212,15 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
     "dict[str, Any]": (dict,),
 }
 _SHAPES: dict[type[StateFile], dict[str, str]] = {}
-"""Kind -> member -> required type."""
+"""Kind -> member -> type."""
 
 
 def read(
     kind: type[R], path: PathLike, files: Files = HERE, *, strict: bool = False
 ) -> R | Finding | None:
-    """Return the record in `path`; None without the file; a Finding if it is unusable. Ignores
-    unknown members.
+    """Return a record; None without a file; a Finding if unusable. Unknown members are ignored.
 
-    `strict`: raise OSError if the storage does not answer, which says nothing about the record.
+    `strict`: raise OSError without an answer of the storage.
     """
     try:
         data = parse(files.read_bytes(path))
@@ -244,13 +240,13 @@ def read(
 
 
 def checked(kind: type[R], data: dict[str, Any]) -> R | None:
-    """Return `data` as a record, None if it is invalid. Ignores unknown members."""
+    """Return `data` as a record, None if invalid. Unknown members are ignored."""
     shape, values = _fitting(kind, data)
     return None if _problem(kind, shape, values) else kind(**values)
 
 
 def _fitting(kind: type[StateFile], data: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the required types, and the known members."""
+    """Return required types and known members."""
     shape = _SHAPES.get(kind) or _SHAPES.setdefault(
         kind, {item.name: str(item.type) for item in fields(kind)}
     )
@@ -258,7 +254,7 @@ def _fitting(kind: type[StateFile], data: dict[str, Any]) -> tuple[dict[str, str
 
 
 def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any]) -> str:
-    """Return the error in `values` for a kind, or ""."""
+    """Return the error in `values`, or ""."""
     for name, value in values.items():
         if not (type(value) is str and shape[name] == "str") and (
             problem := _misfit(value, shape[name])
@@ -273,7 +269,7 @@ def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any
 
 
 def _misfit(value: Any, word: str) -> str:
-    """Return why `value` is not a `word`, or ""."""
+    """Return why `value` is no `word`, or ""."""
     fits = isinstance(value, _ACCEPTED[word]) and (type(value) is not bool or word == "bool")
     if not fits:
         return f"is {json.dumps(value)[:40]}, not {word}"
@@ -289,7 +285,7 @@ def _misfit(value: Any, word: str) -> str:
 
 
 def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files = HERE) -> None:
-    """Write `record` to `path` atomically; a link is replaced. Raises OSError."""
+    """Write atomically, replacing a link. Raises OSError."""
     values = {
         name: value for name, value in vars(record).items() if value or name not in record.SELDOM
     }
@@ -297,10 +293,10 @@ def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files 
 
 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
-    """Replace `path` by `content` as a whole. Raises OSError and leaves nothing behind then.
+    """Replace a file as a whole, a link and not its target; write to a device or pipe. Raises
+    OSError and leaves nothing behind.
 
-    The target of a link is replaced, not the link; a device or a pipe is written to. Without `sync`
-    the content may be lost with the machine, but readers never see half of it.
+    Without `sync` the content may be lost with the machine, but is never seen in half.
     """
     path = Path(path)
     if path.is_dir():
@@ -317,7 +313,7 @@ def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
 
 
 def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files = HERE) -> None:
-    """Replace `path` by a new file with `content`, through a temporary name. Raises OSError."""
+    """Replace `path` by a new file, through a temporary name. Raises OSError."""
     temporary = files.temporary(path)
     try:
         files.create(temporary, content, sync=sync)
@@ -337,9 +333,9 @@ def numbered(
     *,
     strict: bool = False,
 ) -> list[int]:
-    """Return the rising numbers k of the files or folders `<prefix><k><suffix>` in `folder`.
+    """Return the rising numbers k of `<prefix><k><suffix>` in `folder`.
 
-    `strict`: raise OSError if the storage does not answer, instead of returning [].
+    `strict`: raise OSError without an answer of the storage.
     """
     try:
         return numbers(files.names(folder), suffix, prefix)
@@ -350,29 +346,29 @@ def numbered(
 
 
 def numbers(names: Iterable[str], suffix: str, prefix: str) -> list[int]:
-    """Return the rising numbers k of the `names` of the form `<prefix><k><suffix>`."""
+    """Return the rising numbers k of names `<prefix><k><suffix>`."""
     name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
     return sorted(int(found[1]) for found in map(name.fullmatch, names) if found)
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds, or checks, a lease. Unknown members are "" or 0."""
+    """A process that holds, or checks, a lease. Unknown members: "" or 0."""
 
     cluster: str = ""
     uid: int = -1
     host: str = ""
     boot: str = ""
-    """The kernel's boot id: machines may share a name, and a reboot reuses process ids."""
+    """The kernel's boot id: machines may share a name, and reboots reuse process ids."""
     pids: str = ""
     """The namespace of `pid`."""
     pid: int = 0
     start: str = ""
-    """Start time of the process in clock ticks since boot; distinguishes a recycled pid."""
+    """Clock ticks since boot; distinguishes a recycled pid."""
     job: str = ""
-    """The job whose loop it is; "" for a command."""
+    """The loop's job; "" for a command."""
     restart: int = 0
-    """How often Slurm had restarted that job."""
+    """How often Slurm had restarted the job."""
     token: str = ""
 
     def __str__(self) -> str:

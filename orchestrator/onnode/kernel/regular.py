@@ -1,4 +1,4 @@
-"""Read files written by anybody: regular files only, opened without waiting, up to a limit."""
+"""Read files of anybody: regular ones, opened without waiting, up to a limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def _open(path: PathLike, flags: int) -> tuple[int, int]:
-    """Return the descriptor and the size of a regular file."""
+    """Return descriptor and size."""
     fd = os.open(path, _READ | flags)
     about = os.fstat(fd)
     if not stat.S_ISREG(about.st_mode):
@@ -28,18 +28,16 @@ def _open(path: PathLike, flags: int) -> tuple[int, int]:
 
 
 def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
-    """Open a regular file for reading, `raw` without a buffer. Raises OSError, also for other
-    kinds of files."""
+    """Open for reading, `raw` without a buffer. Raises OSError, also for irregular files."""
     fd = _open(path, 0)[0]
-    # O_NONBLOCK has no effect on a regular file, and no other file is open here.
+    # O_NONBLOCK has no effect on a regular file.
     return os.fdopen(fd, "rb", buffering=0 if raw else -1)
 
 
 def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
-    """Return the first `limit` bytes of a regular file and its modification time in seconds. Raises
-    OSError.
+    """Return the first `limit` bytes and the modification time in seconds. Raises OSError.
 
-    It is opened before its time is read, so that an NFS client asks its server.
+    Opened before its time is read, so that an NFS client asks its server.
     """
     fd = _open(path, 0)[0]
     try:
@@ -49,8 +47,8 @@ def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float
 
 
 def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -> bytes:
-    """Return the content of a regular file. Raises OSError, also for other kinds, beyond
-    `limit`, and for a link unless `follow`."""
+    """Return the content. Raises OSError, also for irregular files, beyond `limit`, and for a
+    link unless `follow`."""
     fd, size = _open(path, 0 if follow else os.O_NOFOLLOW)
     try:
         if size > limit:
@@ -61,8 +59,7 @@ def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -
 
 
 def parse(content: bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError, also for NaN, half a surrogate, and
-    too deep nesting."""
+    """Parse JSON. Raises ValueError, also for NaN, half a surrogate, and deep nesting."""
     try:
         value = _DECODER.decode(content.decode())
         if b"\\ud" in content.lower():

@@ -1,5 +1,5 @@
-"""Read the settings.sh of a bundle: evaluated once by bash; the caller's environment may override
-values. The environment of the runs, from config_<SYSTEM>.sh."""
+"""settings.sh of a bundle, evaluated once by bash (the caller's environment may override
+values); the runs' environment, from config_<SYSTEM>.sh."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from .parts import PARTS, SITE, needs
 from .settings import Settings, rows
 
 MOST = {setting.name: setting.metadata["most"] for setting in rows() if setting.metadata["most"]}
-"""Numbers that the caller's environment may set, from 1 to these."""
+"""Numbers settable by the caller's environment, from 1 to these."""
 
-# Prints every value as NAME, count, and the values, each ended by NUL; `@` names are arrays. %s
-# stands for the names.
+# Prints every value as NAME, count, values, each ended by NUL; `@` names are arrays. %s: the names.
 _TELL = r"""
 . "$1/settings.sh" || exit 1
 for one in %s; do
@@ -34,11 +33,11 @@ done
 
 
 class SettingsError(Exception):
-    """settings.sh is unusable; the message names the value."""
+    """The message names the value."""
 
 
 def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of `bundle`. Raises SettingsError with the wrong value."""
+    """Raises SettingsError with the wrong value."""
     kinds = {setting.name: str(setting.type) for setting in rows()}
     script = _TELL % " ".join(kinds).upper()
     file = f"{bundle}/settings.sh"
@@ -68,7 +67,7 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
 
 
 def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
-    """Raise SettingsError for a bundle rendered without a part of lib/ that is needed now."""
+    """Raise SettingsError for a bundle without a needed part of lib/."""
     wanted = needs(settings.engine, deep=deep, notifies=settings.notifies)
     for part in PARTS:
         if wanted[part.need] and not (bundle / "lib" / part.path).exists():
@@ -79,8 +78,7 @@ def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
 
 
 def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (variable, folder of the host or "", place in the container with its mode) for the
-    MOUNTS of settings.sh."""
+    """Return (variable, host folder or "", place with mode) of MOUNTS."""
     found = []
     for variable, below, target, mode in (mount.split("\t") for mount in mounts):
         source = data.get(variable, "")
@@ -95,8 +93,7 @@ def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, s
 
 
 def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[str, str]:
-    """Return place in the container -> name of its folder, for LAUNCH_SHARED of settings.sh; a
-    mount of the site there wins."""
+    """Return place -> folder's name of LAUNCH_SHARED; a site mount there wins."""
     of_the_site = {mount.split("\t")[1] for mount in site_mounts}
     return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
 
@@ -111,8 +108,8 @@ def _number(name: str, text: str) -> int:
 
 
 def rehearsed(name: str, default: str, node: str) -> str:
-    """Return a folder in place of one of the host's in rehearsals (ORCH_SYS_ROOT and the like);
-    %n is the node's name."""
+    """Return a host folder's replacement in rehearsals (ORCH_SYS_ROOT and the like); %n: the
+    node."""
     return os.environ.get(name, default).replace("%n", node)
 
 
@@ -139,10 +136,10 @@ def bash(
 def evaluate_config(
     bundle: Path, settings: Settings, nexp: int, *, timeless: bool = False
 ) -> bytes:
-    """Return the environment of the runs: the config evaluated once, in an empty environment, as
-    `declare -x` lines.
+    """Return the runs' environment: the config, evaluated in an empty environment, as `declare -x`
+    lines.
 
-    `timeless`: with empty time stamps, for `unique_names`. Raises SettingsError with bash's own
+    `timeless`: with empty time stamps, for `unique_names`. Raises SettingsError with bash's
     message.
     """
     script = 'set -eu; NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
@@ -151,15 +148,13 @@ def evaluate_config(
 
 
 def config(bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
-    """Return the environment of the runs, and its variables that are new in each job. Raises
-    SettingsError."""
+    """Return the runs' environment, and variables that differ per job. Raises SettingsError."""
     text = evaluate_config(bundle, settings, nexp)
     return text, unique_names(text, evaluate_config(bundle, settings, nexp, timeless=True))
 
 
 _WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''
-# Arrays cannot be exported, but bash prints them; a similar line in one of their values is no
-# variable.
+# Bash prints arrays without exporting them; similar lines in their values are no variables.
 _DECLARED = re.compile(
     rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$"
     % (_WORDS, _WORDS)
@@ -170,11 +165,10 @@ _LETTERS = dict(zip(b"abeEfnrtv", b"\a\b\x1b\x1b\f\n\r\t\v"))
 
 
 def declared(text: str) -> dict[str, str]:
-    """Return the variables of `declare -x` lines by name, byte for byte; other lines are skipped.
+    """Return the variables of `declare -x` lines, byte for byte.
 
-    Bytes that are no UTF-8 are surrogates, in `text` and in values (errors="surrogateescape"); see
-    `shown`. Variables exported without a value, and arrays, are in no process's environment, and
-    not here.
+    Invalid UTF-8 becomes surrogates (errors="surrogateescape"); see `shown`. Arrays and variables
+    without a value are in no process's environment.
     """
     found = {}
     for flags, name, word in _DECLARED.findall(text.encode("utf-8", "surrogateescape")):
@@ -189,15 +183,13 @@ def declared(text: str) -> dict[str, str]:
 
 
 def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:
-    """Return the variables that are new in each job: they contain a time stamp (`{unique: ...}`
-    in a document)."""
+    """Return variables new in each job: with a time stamp (`{unique: ...}` in a document)."""
     values, constant = _declared(environment), _declared(timeless)
     return frozenset(name for name, value in values.items() if value != constant.get(name))
 
 
 def fingerprint(environment: bytes, unique: Collection[str]) -> str:
-    """Return the SHA-256 of the variables that are not `unique`: equal in all jobs of an
-    unedited set."""
+    """Return the SHA-256 of other variables: equal in all jobs of an unedited set."""
     values = sorted(_declared(environment).items())
     text = "".join(f"{name}={value}\0" for name, value in values if name not in unique)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
@@ -215,5 +207,5 @@ def _ansi(match: re.Match[bytes]) -> bytes:
 
 
 def shown(value: str) -> str:
-    """Return a value with invalid UTF-8 replaced, for printing and writing."""
+    """Return a printable value."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,7 +1,5 @@
-"""Facts of the system: files of the kernel, programs with a time limit, live processes and jobs.
-
-All of it is data: bounded, decoded with replacement, never an exception.
-"""
+"""Facts of the system: kernel files, programs within a time limit, live processes and jobs. All
+are data: bounded, decoded with replacement, never an exception."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from .files import PathLike
 MAX_BYTES = 4 << 20
 """The most output of a program."""
 UNKNOWN_JOB = "Invalid job id"
-"""Part of the reply of squeue and scontrol about a forgotten job."""
+"""In the reply of squeue and scontrol about a forgotten job."""
 ENDED_STATES = frozenset(
     {
         "COMPLETED",
@@ -30,11 +28,11 @@ ENDED_STATES = frozenset(
         "REVOKED",
     }
 )
-"""Final states of Slurm jobs (Slurm shows PREEMPTED only for jobs that it does not queue again)."""
+"""Final states (Slurm shows PREEMPTED only without a requeue)."""
 
 
 def entries(folder: str) -> list[str]:
-    """Return the unsorted names in a folder; [] if it is unreadable."""
+    """[] if unreadable."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -42,7 +40,7 @@ def entries(folder: str) -> list[str]:
 
 
 def names(folder: str, most: int = 1024) -> list[str]:
-    """Return at most `most` printable names in a folder, with mlx5_10 after mlx5_9."""
+    """Return printable names, mlx5_10 after mlx5_9."""
     return sorted(
         (one for one in entries(folder) if one.isprintable() and " " not in one), key=_natural
     )[:most]
@@ -56,7 +54,7 @@ def _natural(name: str) -> list[str]:
 
 
 def lines(path: str, limit: int = 1 << 18) -> list[str]:
-    """Return the lines of the first `limit` bytes of a file; [] if it is unreadable."""
+    """Return the lines of the first `limit` bytes; [] if unreadable."""
     try:
         with open(path, "rb") as file:
             return file.read(limit).decode("utf-8", "replace").split("\n")
@@ -65,7 +63,7 @@ def lines(path: str, limit: int = 1 << 18) -> list[str]:
 
 
 def first_line(path: PathLike) -> str:
-    """Return the stripped first line of a small file; "" if it is missing or unreadable."""
+    """Return the stripped first line; "" if unreadable."""
     try:
         with open(path, "rb") as file:
             return file.readline(4096).decode("utf-8", "replace").strip()
@@ -74,8 +72,7 @@ def first_line(path: PathLike) -> str:
 
 
 def amd_gpus(sys: str) -> list[str]:
-    """Return the folders of the devices of the amdgpu driver, by PCI address (0000:0a:00.0 after
-    0000:05:00.0)."""
+    """Return the folders of amdgpu's devices, by PCI address."""
     driver = f"{sys}/bus/pci/drivers/amdgpu"
     addresses = filter(
         re.compile("[0-9a-f]+:[0-9a-f]+:[0-9a-f]+[.][0-9a-f]+").fullmatch, entries(driver)
@@ -87,14 +84,13 @@ def amd_gpus(sys: str) -> list[str]:
 
 
 def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
-    """Run a program without input; return its exit status and output, with standard error if
-    `errors`.
+    """Run a program without input; return exit status and output, with standard error if `errors`.
 
-    The status is negative if it did not end within `seconds`, and 127 if it cannot start. It writes
-    to memory, not to a pipe: an orphaned child delays nobody.
+    The status is negative after `seconds`, and 127 if it cannot start. Output goes to memory, not
+    to a pipe: an orphaned child delays nobody.
     """
     import signal
-    import subprocess  # not at the top: `status` and `score` import this module and start nothing
+    import subprocess  # `status` and `score` import this module and start nothing
 
     with os.fdopen(os.memfd_create("answer"), "rb") as answer:
         streams: dict[str, Any] = {
@@ -105,7 +101,7 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, **streams)
         except (OSError, ValueError) as error:
             return 127, str(error)
-        for limit in (seconds, 0.2):  # do not wait for a process stuck in the kernel
+        for limit in (seconds, 0.2):  # a process stuck in the kernel is not awaited
             try:
                 process.wait(limit)
                 break
@@ -116,11 +112,8 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
 
 
 def process_start(pid: int) -> str:
-    """Return the start time of a process in clock ticks since boot, which distinguishes a recycled
-    pid; "" if it is dead.
-
-    A zombie counts as dead.
-    """
+    """Return a process's start in clock ticks since boot, which distinguishes a recycled pid; ""
+    for dead ones and zombies."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().decode("utf-8", "replace").rpartition(")")[2].split()
@@ -130,8 +123,8 @@ def process_start(pid: int) -> str:
 
 
 def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] = ask) -> str:
-    """Return Slurm's state of a job, RUNNING without Slurm; "" if it is forgotten, "?" without
-    an answer."""
+    """Return Slurm's state of a job, RUNNING without Slurm; "" if forgotten, "?" without an
+    answer."""
     if local := re.match(r"local-([0-9]{1,9})-([0-9]+)", job_id):
         return "RUNNING" if process_start(int(local[1])) == local[2] else ""
     if not job_id[:1].isdecimal():

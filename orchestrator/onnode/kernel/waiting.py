@@ -1,8 +1,8 @@
-"""One place to wait for every event of a process: input, signals, children, pipes, times. Waiting code is a
-generator (Flow).
+"""One place to wait for all events of a process: input, signals, children, pipes, times. Waiting
+code is a generator (Flow).
 
-Signal handlers do nothing: signals arrive through a descriptor like everything else, so the signal
-that asks for an end cannot interrupt it.
+Signals arrive through a descriptor like everything else, so a signal to end cannot interrupt the
+end.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_DONE, CANNOT_START = 124, 127
 _MAX_OUTPUT = 1 << 20
 MAX_LINE = 1 << 20
-"""The limit of a line's length."""
+"""Bytes."""
 
 
 class LetGo(Exception):
-    """This node must leave. `status` is the exit status of its process."""
+    """This node must leave. `status`: exit status of its process."""
 
     def __init__(self, status: int) -> None:
         self.status = status
 
 
 class Failed(Exception):
-    """This node is unusable: `kind` is a word of the protocol (image, container, ...), `text`
-    the explanation."""
+    """This node is unusable. `kind`: the protocol's word (image, container, ...); `text`: why."""
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind, self.text = kind, text
@@ -40,7 +39,7 @@ class Failed(Exception):
 
 @contextlib.contextmanager
 def failing(kind: str, what: str) -> Iterator[None]:
-    """Raise Failed with `what` and the system's reason in place of an OSError."""
+    """Turn an OSError into Failed, with `what` and the system's reason."""
     try:
         yield
     except OSError as error:
@@ -48,16 +47,12 @@ def failing(kind: str, what: str) -> Iterator[None]:
 
 
 class Waiting:
-    """The descriptors, timers and children of this process. `order` is the requested exit status,
-    or None.
-
-    Once there is an order, `wait` raises LetGo until `leaving` is set.
-    """
+    """Descriptors, timers and children of this process. `order`: the requested exit status, or
+    None; then `wait` raises LetGo until `leaving` is set."""
 
     def __init__(self) -> None:
         self.order: int | None = None
         self.signals: set[int] = set()
-        """The relevant signals received so far."""
         self.leaving = False
         # Not epoll: the input can be a file.
         self._selector = selectors.PollSelector()
@@ -67,27 +62,26 @@ class Waiting:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         for number in (*ENDS, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, lambda *_: None)  # the number is in the wake-up pipe
+            signal.signal(number, lambda *_: None)  # the wake-up pipe has the number
         self.watch(self._wake, self.notice)
 
     def watch(self, fd: int, then: Callable[[], object]) -> None:
-        """Call `then` whenever `fd` is readable or has ended."""
+        """Call `then` when `fd` is readable or has ended."""
         self._selector.register(fd, selectors.EVENT_READ, then)
 
     def watch_lines(
         self, fd: int, then: Callable[[str], object], at_end: Callable[[], object] = lambda: None
     ) -> None:
-        """Call `then` with each line from `fd`, without its end, and `at_end` once. Lines beyond
-        the limit are lost."""
+        """Call `then` with each line, without its end, and `at_end` once. Too long lines are
+        lost."""
         Lines(self, fd, lambda line: then(line.decode("utf-8", "replace")), at_end)
 
     def forget(self, fd: int) -> None:
-        """Stop watching `fd`."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
     def after(self, name: str, seconds: float, then: Callable[[], object]) -> None:
-        """Call `then` once; replaces a timer of the same name."""
+        """Call `then` once; replaces a timer of this name."""
         self._timers[name] = time.monotonic() + seconds, then
 
     def cancel(self, name: str) -> None:
@@ -96,8 +90,7 @@ class Waiting:
     def wait(
         self, done: Callable[[], object], seconds: float | None = None, *, patient: bool = False
     ) -> bool:
-        """Serve events until `done`. Return False after `seconds`. Raises LetGo, unless
-        `patient`."""
+        """Serve events until `done`; False after `seconds`. Raises LetGo, unless `patient`."""
         limit = None if seconds is None else time.monotonic() + seconds
         while True:
             if self.order is not None and not self.leaving and not patient:
@@ -109,25 +102,25 @@ class Waiting:
             self.serve(limit)
 
     def let_go(self, status: int) -> None:
-        """Order this process to leave with this exit status, unless it has an order."""
+        """Order this process to leave, unless ordered before."""
         self.order = status if self.order is None else self.order
 
     def leave(self) -> None:
-        """Stop raising LetGo: this process is leaving."""
+        """Stop raising LetGo."""
         self.leaving = True
 
     def let_signals_come(self) -> None:
-        """Wait a moment before reporting the end of a child: a signal to the whole job may have
-        ended it first. Raises LetGo."""
+        """Wait a moment before a child's end is reported: a signal to the whole job may have
+        ended it. Raises LetGo."""
         self.wait(lambda: False, 0.3)
 
     def serve(self, limit: float | None) -> None:
-        """Wait for an event, `limit` or an hour at most, and serve all events."""
+        """Wait for an event, `limit` or an hour, and serve all events."""
         times = [when for when, _ in self._timers.values()] + ([] if limit is None else [limit])
         for key, _ in self._selector.select(
             min(max(min(times) - time.monotonic(), 0), 3600) if times else None
         ):
-            # Another callback may have closed it, and its number may be reused.
+            # Another callback may have closed it, and its number is reused.
             now_there = self._selector.get_map().get(key.fd)
             if now_there is not None and now_there.data is key.data:
                 key.data()
@@ -138,7 +131,6 @@ class Waiting:
                 then()
 
     def notice(self) -> None:
-        """Serve pending signals without waiting."""
         self.signals |= {*ENDS, signal.SIGUSR1}.intersection(read_piece(self._wake) or b"")
         if not self.signals.isdisjoint(ENDS):
             self.order = 128 + signal.SIGTERM
@@ -153,13 +145,12 @@ class Waiting:
         errors: int | IO[bytes] = subprocess.DEVNULL,
         given: bytes = b"",
     ) -> tuple[int, bytes]:
-        """Run a program while everything else is served; return its exit status and its output, at
-        most a megabyte.
+        """Run a program while serving everything else; return exit status and output, up to a
+        megabyte.
 
-        NOT_DONE: it was killed after `seconds`. CANNOT_START: the program is missing; the output
-        has the reason. `patient`: it is not ended when this node must leave. `shielded`: it and its
-        children ignore the signals of `ENDS`, from its first instruction. `given` is its standard
-        input.
+        NOT_DONE: killed after `seconds`. CANNOT_START: with the reason as output. `patient`: not
+        ended when this node must leave. `shielded`: with its children, it ignores `ENDS` from its
+        first instruction. `given`: standard input.
         """
         try:
             with os.fdopen(os.memfd_create("given"), "wb+") as stdin:
@@ -192,7 +183,7 @@ class Waiting:
             in_time = self.wait(lambda: process.poll() is not None, seconds, patient=patient)
         finally:
             end_session(process)
-            # Its children may hold its output open: do not wait for them.
+            # Its children may hold its output open.
             while take():
                 pass
             self.forget(fd)
@@ -206,11 +197,8 @@ def _ignore_ends() -> None:
 
 
 def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process and to everything in its session.
-
-    A signal to the whole job can end a process before it has its session: it gets its signals back
-    first.
-    """
+    """Send a signal to a process's session. A signal to the whole job can end a process before
+    it has its session: it gets its signals back first."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, number)
@@ -219,8 +207,7 @@ def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) ->
 
 
 class Lines:
-    """Splits the input of a descriptor into lines without their ends; `at_end` is called once,
-    also by `close`."""
+    """Splits input into lines without their ends; `at_end` is called once, also by `close`."""
 
     def __init__(
         self,
@@ -249,7 +236,6 @@ class Lines:
             self.close()
 
     def close(self) -> None:
-        """Stop reading."""
         if self.open:
             self.open = False
             self._waiting.forget(self._fd)
@@ -257,11 +243,8 @@ class Lines:
 
 
 class Partner:
-    """A process with its own session and a line protocol: `hear` gets each of its lines. Raises
-    OSError if it cannot start.
-
-    `held`: descriptors that it inherits and keeps open.
-    """
+    """A process with its own session; `hear` gets its lines. Raises OSError. `held`: inherited
+    descriptors."""
 
     def __init__(
         self,
@@ -289,17 +272,16 @@ class Partner:
         waiting.watch_lines(self.process.stdout.fileno(), hear, at_end)  # type: ignore[union-attr]
 
     def tell(self, line: str) -> bool:
-        """Send it a line; return False if it no longer reads."""
+        """Send a line; False if it no longer reads."""
         try:
             self.input.write(f"{line}\n".encode())
-        except (OSError, ValueError):  # it has ended, or its input is closed
+        except (OSError, ValueError):  # ended, or closed
             return False
         return True
 
 
 def stand_alone(*kept: int) -> None:
-    """Detach a forked process from its parent: no input, no output, no signals, only the
-    descriptors `kept`."""
+    """Detach a forked process: no input, output or signals, only the descriptors `kept`."""
     signal.set_wakeup_fd(-1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -311,7 +293,7 @@ def stand_alone(*kept: int) -> None:
 
 
 def read_piece(fd: int, size: int = 1 << 16) -> bytes | None:
-    """Return the available input of `fd`, b"" at its end, None without any. Raises OSError."""
+    """Return available input, b"" at the end, None without any. Raises OSError."""
     try:
         return os.read(fd, size)
     except BlockingIOError:
@@ -319,23 +301,21 @@ def read_piece(fd: int, size: int = 1 << 16) -> bytes | None:
 
 
 def exit_code(status: int) -> int:
-    """Return the exit status of a shell: 128 + n for signal n."""
+    """Return a shell's exit status: 128 + n for signal n."""
     return 128 - status if status < 0 else status
 
 
 Flow = Generator[float, None, Any]
-"""Waiting code: it yields the time (World.now) of its next check, and is resumed then, or
-sooner."""
+"""Waiting code: yields the time (World.now) of its next check, and is resumed then or sooner."""
 
 UNTIL_WOKEN = float("inf")
-"""Wait for another flow or a node, not for a time."""
+"""Wait for another flow or a node."""
 
 
 def together(flows: Sequence[Flow]) -> Flow:
-    """Run `flows` side by side until each has returned; return their values. The first exception is
-    raised.
+    """Run `flows` side by side; return their values, or raise the first exception.
 
-    When one ends, the others check again at once: they may wait for its nodes.
+    After one ends, the others check at once: they may wait for its nodes.
     """
     going, values, raised = dict(enumerate(flows)), dict[int, Any](), list[Exception]()
     while going:

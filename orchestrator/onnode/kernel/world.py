@@ -1,8 +1,7 @@
 """The surroundings of a program: clocks, storage, other programs, its identity.
 
-The loop and writing commands get a World and use nothing else, so that the same code runs in the
-simulated one (orchestrator/simulation). This is the real one: the calls themselves, without a
-layer.
+Loop and writing commands use a World and nothing else, so that they also run in the simulated one
+(orchestrator/simulation). This is the real one, without a layer.
 """
 
 from __future__ import annotations
@@ -24,37 +23,32 @@ if TYPE_CHECKING:
 
 
 def now_ms() -> int:
-    """Return Unix milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 class World:
-    """The machine that this process runs on."""
-
     files: Files = HERE
 
     now = staticmethod(time.monotonic)
-    """Return monotonic seconds; limits use them."""
+    """Monotonic seconds, for limits."""
     umask = staticmethod(os.umask)
-    """Set the rights that new files lack; return the previous ones."""
+    """Set the rights that new files lack; return the previous."""
     ask = staticmethod(ask)
-    """Run a program without input; return (exit status, output). See system.ask."""
 
     @cached_property
     def abandoned(self) -> dict[Path, str]:
-        """Files of leases that could not be removed, each with the lease's token, or ""."""
+        """Unremovable files of leases, with the lease's token or ""."""
         return {}
 
     def pause(self, seconds: float) -> None:
-        """Wait `seconds`, whatever happens."""
         time.sleep(seconds)
 
     def wall_ms(self) -> int:
-        """Return Unix milliseconds, for records."""
+        """Unix milliseconds, for records."""
         return now_ms()
 
     def token(self, size: int = 8) -> str:
-        """Return `size` random bytes in hexadecimal: a unique token."""
+        """Return `size` random bytes in hexadecimal."""
         return os.urandom(size).hex()
 
     @property
@@ -66,7 +60,7 @@ class World:
         return os.getpid()
 
     def holder(self, job: str = "", cluster: str = "", restart: int = 0) -> Holder:
-        """Return this process as the holder of a lease."""
+        """Return this process as a lease's holder."""
         from .records import Holder
 
         try:
@@ -80,8 +74,8 @@ class World:
         )
 
     def lives(self, pid: int, start: str) -> bool:
-        """Return whether a process of this kernel lives. A process hidden from /proc may be
-        another user's (hidepid)."""
+        """Return whether a process of this kernel lives; one hidden from /proc may be another
+        user's (hidepid)."""
         found = process_start(pid)
         if found:
             return found == start
@@ -91,11 +85,10 @@ class World:
             return True
         except OSError:
             return False
-        return False  # this user's, and dead
+        return False  # dead, of this user
 
     def every(self, seconds: float, action: Callable[[], bool]) -> Callable[[], None]:
-        """Call `action` every `seconds` in another thread, until it returns False; return a
-        function that ends that."""
+        """Call `action` every `seconds` in a thread until False; return a function that ends it."""
         import threading
 
         over = threading.Event()
@@ -116,18 +109,17 @@ class World:
 
 
 def stamp(wall_ms: int, form: str, *, utc: bool = False) -> str:
-    """Return a time in the format of time.strftime."""
+    """In the format of time.strftime."""
     return time.strftime(form, (time.gmtime if utc else time.localtime)(wall_ms / 1000))
 
 
 def log(wall_ms: int, text: str) -> None:
-    """Write a line with a time stamp to standard error. A failure (a full disk) stops nothing."""
+    """Write a line with a time stamp to standard error; failures stop nothing."""
     line = f"{stamp(wall_ms, '%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
     with suppress(OSError):
         os.write(2, line.encode("utf-8", "backslashreplace"))
 
 
 THIS = World()
-"""The world of this process."""
 
 Ask = Callable[[Sequence[str], float], "tuple[int, str]"]

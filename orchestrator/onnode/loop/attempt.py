@@ -1,4 +1,4 @@
-"""One attempt of one run: the nodes get ready, run and end; the outcome is recorded."""
+"""One attempt of a run: the nodes get ready, run and end; the outcome is recorded."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .group import Group
 from .step import stalled_s
 
 GATE_S = 300.0
-"""Dropping the caches of a large node takes minutes at most."""
+"""Minutes at most, for the caches of a large node."""
 SIGNAL_S = 2.0
-"""A cancelled job's processes get their signals within this time."""
+"""A cancelled job's processes all get their signals within this time."""
 STOP_S = 25.0
-"""A stopped run has 20 s to end by itself before it is killed, and then must be recorded."""
+"""A stopped run is killed after 20 s, and then recorded."""
 _CACHE_CLEAR = (
     ':::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", '
     '"key": "cache_clear", "value": true, '
@@ -34,8 +34,6 @@ _CACHE_CLEAR = (
 
 
 class Attempt:
-    """Attempt `number` of `run` on the nodes of `group`."""
-
     def __init__(self, job: SetContext, group: Group, run: int, number: int) -> None:
         self._job, self._group = job, group
         self._run, self._number = run, number
@@ -46,7 +44,7 @@ class Attempt:
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether a retry on the same nodes must fail."""
+        """Return whether a retry on these nodes must fail."""
         return bool(self._gate.kept)
 
     def play(self) -> Flow:
@@ -77,8 +75,7 @@ class Attempt:
 
     def _new_record(self) -> RunRecord:
         job = self._job
-        # Differs between the jobs of a node, between runs and between attempts; below the range
-        # from which the kernel assigns ports.
+        # Differs between jobs, runs and attempts; below the kernel's own range.
         port = 10000 + (job.port_base + 37 * self._run + 7 * self._number) % 22000
         return RunRecord(
             run=self._run,
@@ -93,7 +90,7 @@ class Attempt:
         )
 
     def _to_its_end(self, request: dict[str, int]) -> Flow:
-        """Let the nodes run. Value: why they could not start, or "", and whether it timed out."""
+        """Let the nodes run. Value: why they could not start or "", and whether it timed out."""
         job, group, reports = self._job, self._group, self._reports
         failed = group.cluster.failed
         self._gate.take_ended({node: failed[node][1] for node in self._ranks if node in failed})
@@ -106,19 +103,19 @@ class Attempt:
             group.record.note("go", detail=reports.id)
             group.step.send({"do": "go", "id": reports.id})
             return "", (yield from self._until_over())
-        if self._gate.prepared:  # these nodes wait for the order to go
+        if self._gate.prepared:  # these wait for the order to go
             yield from self._stop(self._gate.prepared)
         return problem, False
 
     # ---- before the run ----
 
     def _get_ready(self) -> Flow:
-        """Wait until all nodes have verified settings and dropped caches. Value: problem or ""."""
+        """Wait for verified settings and dropped caches on all nodes. Value: problem or ""."""
         job, step, gate = self._job, self._group.step, self._gate
         until = job.world.now()
         deadline = until + GATE_S
         while not job.ending and (unanswered := gate.unanswered()):
-            now = job.world.now()  # once: this process may stall at any step
+            now = job.world.now()  # this process may stall at any step
             deadline += stalled_s(until, now)
             step.check_ended()
             if self._take_gone(unanswered):
@@ -140,12 +137,12 @@ class Attempt:
         return bool(gone)
 
     def _record_start(self) -> None:
-        """Write facts of the nodes, and the event of the dropped caches. Raises OSError."""
+        """Write the nodes' facts, and the event of the dropped caches. Raises OSError."""
         job, layout, files = self._job, self._job.layout, self._job.world.files
         text = "".join("\t".join(row) + "\n" for row in self._start_rows())
         table = layout.start_table(self._run, self._number)
         replace_file(table, text.encode(), sync=False, files=files)
-        # A separate file: on NFS two hosts must not append to a file, and nodes have logs open.
+        # A separate file: on NFS two hosts must not append to one file.
         event = _CACHE_CLEAR % job.world.wall_ms() if job.settings.clear_caches == 1 else ""
         files.write(layout.cache_log(self._run, self._number), event.encode())
 
@@ -166,7 +163,7 @@ class Attempt:
     # ---- during the run ----
 
     def _until_over(self) -> Flow:
-        """Wait for the run; the first failure stops it everywhere. Value: whether it timed out."""
+        """Await the run; the first failure stops it everywhere. Value: whether it timed out."""
         job, step, reports = self._job, self._group.step, self._reports
         started = until = asked = job.world.now()
         deadline, grace = started + job.settings.run_timeout_s, 0.0
@@ -199,7 +196,7 @@ class Attempt:
             yield until
 
     def _left(self) -> list[str]:
-        """Return the nodes on which the run continues."""
+        """Return the nodes still running."""
         exits = self._reports.exits
         return self._group.record.still_there(node for node in self._ranks if node not in exits)
 
@@ -214,7 +211,6 @@ class Attempt:
         return [node for node in left if node not in silent]
 
     def _stop(self, nodes: Iterable[str]) -> Flow:
-        """Stop the run on `nodes`, and wait for their exits."""
         self._reports.stop()
         if self._group.step.process is not None:
             self._group.record.note("stop", detail=self._reports.id)
@@ -222,7 +218,6 @@ class Attempt:
         yield from self._await_exits(nodes)
 
     def _await_exits(self, nodes: Iterable[str]) -> Flow:
-        """Wait for the exits of `nodes`."""
         group, exits, now = self._group, self._reports.exits, self._job.world.now
         deadline = now() + STOP_S
         while group.step.is_alive and now() < deadline:
@@ -234,17 +229,15 @@ class Attempt:
     # ---- after the run ----
 
     def _await_signal(self) -> Flow:
-        """Find out whether the job is being ended, before its nodes are blamed.
-
-        If the run got a signal, the loop's own may follow.
-        """
+        """Learn whether the job is being ended, before its nodes are blamed: after the run's
+        signal, the loop's own may follow."""
         now = self._job.world.now
         deadline = now() + SIGNAL_S
         while not self._job.check_for_end() and self._reports.was_signalled and now() < deadline:
             yield deadline
 
     def _outwait_storage(self) -> Flow:
-        """Wait for full or unreachable storage: it holds the logs, and delays reports."""
+        """Wait for storage, which holds the logs and delays reports."""
         now = self._job.world.now
         started = now()
         yield from storage.patiently(self._job, lambda: None)
@@ -253,11 +246,10 @@ class Attempt:
             yield from self._await_exits(prepared)
 
     def _facts(self, problem: str, timed_out: bool) -> AttemptFacts:
-        """Return the facts of the attempt after its end."""
         job, group, reports = self._job, self._group, self._reports
         stops, errors = dict(reports.stops), dict[str, str]()
         if not problem and not any(stops.values()):
-            # It may have finished before the node was lost, or before its storage was.
+            # It may have finished before its node or its storage was lost.
             stops.update(self._stops_in_logs())
         if not problem and not any(stops.values()):
             errors = self._errors()
@@ -288,12 +280,12 @@ class Attempt:
         )
 
     def _cut_off(self) -> dict[str, str]:
-        """Return the nodes that ended because they missed this loop, with their reasons."""
+        """Return the nodes that missed this loop, with their reasons."""
         reports = self._group.cluster.reports
         return {node: reason for node in self._ranks if (reason := reports[node].loop_gone)}
 
     def _stops_in_logs(self) -> dict[str, str]:
-        """Return the status of the last run_stop in the log of each node."""
+        """Return node -> status of the last run_stop in its log."""
         layout, files = self._job.layout, self._job.world.files
         logs = {
             node: layout.node_log(self._run, self._number, rank)
@@ -302,7 +294,7 @@ class Attempt:
         return {node: last_status(log, files=files) for node, log in logs.items()}
 
     def _errors(self) -> dict[str, str]:
-        """Return node -> the line at the end of its log that names its failure."""
+        """Return node -> the line of its log that names its failure."""
         layout, files = self._job.layout, self._job.world.files
         errors = {}
         for rank, node in enumerate(self._ranks):
@@ -313,7 +305,6 @@ class Attempt:
 
 
 def _closed(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
-    """Return the final record of an attempt."""
     return replace(
         state,
         state=outcome.state,
@@ -325,5 +316,5 @@ def _closed(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
 
 
 def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:
-    """Return the decision and its facts, so that it can be made again."""
+    """Return the decision and its facts, for `replay`."""
     return {"facts": {**facts.__dict__}, "outcome": {**outcome.__dict__}}

@@ -1,4 +1,4 @@
-"""Reports of the nodes of one attempt: before it, while it runs, and at its end; hangs."""
+"""Reports of the nodes of an attempt, and the watch for hangs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ _HELP = "; run as root, give the site a sudo prefix, or set clear_caches: false"
 
 
 class Gate:
-    """Replies to the request to get ready: settings verified, caches dropped."""
+    """Replies of the nodes: settings verified, caches dropped."""
 
     def __init__(self, run: int, ranks: Sequence[str]) -> None:
         self.run, self.ranks = run, tuple(ranks)
         self.prepared: dict[str, list[str]] = {}
-        """node -> time it was ready (ms), KiB in its caches before and after dropping them."""
+        """node -> time it was ready (ms), KiB in its caches before and after."""
         self.failed: dict[str, str] = {}
-        """node -> its own reason for giving up, such as storage that it cannot write to."""
+        """node -> its own reason to give up, such as its storage."""
         self.kept: set[str] = set()
-        """Nodes that cannot drop their caches: a new container would not help."""
+        """Nodes that cannot drop their caches, in any container."""
         self._refused: dict[str, str] = {}
         self._waits_for_all = True
-        """False: nodes without a reply did not have their full time."""
+        """False: nodes without a reply did not get their full time."""
 
     def take(self, event: Event) -> None:
-        """Take in a message of a node of this attempt."""
         node, parts = event.node, event.parts
         if event.word in ("failed", "gone", "left"):
             self._refused.setdefault(node, event.part(1) or event.part(0) or "it let go")
@@ -45,22 +44,21 @@ class Gate:
                 self.kept.add(node)
 
     def take_ended(self, reasons: Mapping[str, str]) -> None:
-        """Take in nodes whose container has ended since the last run."""
+        """Take in nodes whose container ended before this run."""
         self._refused = dict(reasons)
 
     def take_gone(self, reasons: Mapping[str, str]) -> None:
-        """Take in dead nodes: the gate closes, and nodes without a reply are not to blame."""
+        """Take in dead nodes: the gate closes, and unanswered nodes are not to blame."""
         self._refused = {**reasons, **self._refused}
         self._waits_for_all = False
 
     def unanswered(self) -> list[str]:
-        """Return the nodes without a reply."""
         return [
             node for node in self.ranks if node not in self.prepared and node not in self._refused
         ]
 
     def refusals(self, *more: str) -> str:
-        """Return a sentence for each unready node, in rank order, and `more`."""
+        """Return a sentence per unready node, in rank order, and `more`."""
         return "; ".join([*self._sentences(), *more])
 
     def _sentences(self) -> Iterable[str]:
@@ -84,7 +82,7 @@ class Gate:
 
 
 class AttemptReports:
-    """All reports of one attempt. `ranks`: its nodes; `id`: `3.1` of run 3."""
+    """Reports of one attempt. `ranks`: its nodes; `id`: `3.1` of run 3."""
 
     def __init__(self, run: int, number: int, ranks: Sequence[str]) -> None:
         self.id, self.ranks = f"{run}.{number}", tuple(ranks)
@@ -93,20 +91,19 @@ class AttemptReports:
         self.stops: dict[str, str] = {}
         """node -> status of the last run_stop in its log, or ""."""
         self.lasted: dict[str, int] = {}
-        """Milliseconds from start to end, by the node's clock."""
+        """Milliseconds by the node's clock."""
         self.pulses: dict[str, Pulse] = {}
         self.transports: dict[str, NetworkUse] = {}
         self.doing: dict[str, str] = {}
-        """node -> activity of its processes in a hang, "" if unknown."""
+        """node -> activity of its processes in a hang, or ""."""
         self.was_signalled = False
-        """It was ended by somebody else, such as Slurm, before the loop ended it."""
+        """Ended by somebody else, such as Slurm, before the loop ended it."""
         self._members = frozenset(ranks)
         self._is_stopped = False
-        """The loop has ended it."""
         self._has_news = True
 
     def take(self, event: Event) -> None:
-        """Take in a message. Messages of other attempts and incomplete messages change nothing."""
+        """Take in a message; other attempts' and incomplete messages change nothing."""
         if event.node not in self._members:
             return
         self._has_news = True
@@ -139,28 +136,26 @@ class AttemptReports:
             self.lasted[node] = max(0, ended_ms - began_ms)
 
     def take_pulse(self, node: str, attempt: str, pulse: Pulse) -> None:
-        """Take in a node's pulse in `attempt`, from its reply to a ping."""
         if attempt == self.id and node in self._members:
             self.pulses[node] = pulse
             self._has_news = True
 
     def has_news(self) -> bool:
-        """Return whether anything has come in since the last call."""
+        """Return whether anything came in since the last call."""
         news, self._has_news = self._has_news, False
         return news
 
     def stop(self) -> None:
-        """Set that the loop ends the attempt, which causes the exits that follow."""
+        """Set that the loop ends the attempt: it causes the following exits."""
         self._is_stopped = True
 
     @property
     def has_result(self) -> bool:
-        """Return whether a node has reported a run_stop."""
         return any(self.stops.values())
 
 
 def _numbers(texts: Sequence[str]) -> list[int]:
-    """Return texts as numbers from 0 on; [] if any is not a number."""
+    """Return the texts as numbers from 0 on; [] if any is none."""
     if not all(text.isascii() and text.isdigit() and len(text) <= 15 for text in texts):
         return []
     return list(map(int, texts))
@@ -174,7 +169,7 @@ PULSE_S = 60.0
 
 
 def ping_interval_s(settings: Settings) -> float:
-    """Return the interval in which nodes are asked for their pulse."""
+    """Return how often nodes are asked for their pulse."""
     intervals = [PING_S, settings.node_silence_s / 4]
     if settings.hang_multiple > 0:
         unknown_s = settings.hang_multiple * settings.hang_s
@@ -183,20 +178,20 @@ def ping_interval_s(settings: Settings) -> float:
 
 
 class HangWatch:
-    """The watch over one attempt. `ended`: why it is ended before its time, or ""."""
+    """The watch over an attempt. `ended`: why it is ended early, or ""."""
 
     def __init__(self, group: Group, reports: AttemptReports) -> None:
         self.ended = ""
         self.sockets: list[str] = []
-        """The nodes without RDMA, if that ends it."""
+        """Nodes without RDMA that end it."""
         self._group, self._reports = group, reports
         self._stage: tuple[int, ...] | None = None
-        """Of the attempt's silence, as last recorded."""
+        """The silence's stage, as last recorded."""
         self._pulse_due = 0.0
-        """Time of the next `pulse` (World.now)."""
+        """World.now."""
 
     def check(self, left: list[str], now: float) -> Flow:
-        """Decide whether to end the attempt, which still runs on `left`; record the decision."""
+        """Decide whether to end the attempt, still running on `left`; record the decision."""
         reports, group = self._reports, self._group
         if reason := unwanted_sockets(reports.transports, group.settings):
             detail = {node: list(use) for node, use in reports.transports.items()}
@@ -224,13 +219,13 @@ class HangWatch:
         return f"{reason}; evidence in {folder}"
 
     def _record(self, quiet: Silence, now: float) -> None:
-        """Record the silence about once a minute: readers show it, and see the loop alive."""
+        """Record the silence about once a minute, which also shows that the loop lives."""
         if quiet.stage != self._stage or now >= self._pulse_due:
             self._stage, self._pulse_due = quiet.stage, now + PULSE_S
             self._group.record.note("pulse", detail=quiet.detail(self._reports.id))
 
     def _gather(self, left: list[str]) -> Flow:
-        """Have the nodes write evidence of their activity."""
+        """Make the nodes write evidence."""
         group, reports = self._group, self._reports
         group.step.send({"do": "evidence", "id": reports.id})
         now = group.job.world.now

@@ -1,4 +1,4 @@
-"""What a group's nodes need before a run: their checks, with the table of them, and the image."""
+"""Checks and image of a group's nodes before a run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .step import GroupStep
 
 
 class GroupChecks:
-    """The checks of one group's nodes.
+    """The checks of a group's nodes.
 
-    A marker is a file on shared storage, by which this host and the nodes see each other.
+    A marker is a file by which this host and the nodes test the shared storage.
     """
 
     def __init__(self, job: JobContext, record: GroupRecord, name: str) -> None:
@@ -35,7 +35,7 @@ class GroupChecks:
     # ---- shared storage ----
 
     def leave_marker(self) -> None:
-        """Leave a marker for the nodes of the next step."""
+        """Write a marker for the nodes of the next step."""
         self._marker = ""
         if not self.are_wanted:
             return
@@ -52,16 +52,14 @@ class GroupChecks:
             job.log(f"WARNING: {cannot}; {consequence}")
 
     def take_marker(self, marker: str, text: str) -> None:
-        """Use the marker of another program."""
         self._marker, self._text = marker, text
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables that name the marker to the nodes."""
         return {"ORCH_MARKER": self._marker, "ORCH_MARKER_TEXT": self._text}
 
     def see_markers(self, nodes: Sequence[str]) -> Flow:
-        """Record the nodes whose markers this host does not see within a check's limit."""
+        """Record nodes whose markers stay invisible here for the limit of a check."""
         if not self._marker:
             return
         now = self._job.world.now
@@ -90,7 +88,6 @@ class GroupChecks:
         return text.partition(b"\n")[0].strip() == self._text.encode()
 
     def clear(self) -> None:
-        """Remove all markers."""
         if not self._marker:
             return
         files = self._job.world.files
@@ -104,7 +101,7 @@ class GroupChecks:
     # ---- verdicts ----
 
     def judging(self, nodes: Sequence[str]) -> Flow:
-        """Judge the checks of the nodes, and fail unfit nodes."""
+        """Judge the checks; unfit nodes fail."""
         if not self.are_wanted:
             return
         yield from self.see_markers(nodes)
@@ -123,7 +120,7 @@ class GroupChecks:
             self._record.fail(node, "check", reason)
 
     def take_deep(self, node: str, verdict: Sequence[str], ms: int) -> Check:
-        """Record the verdict, text and remedy of a node's bandwidth test."""
+        """Record a node's bandwidth test: verdict, text, remedy."""
         check = Check("deep", verdict[0], ms, verdict[1], verdict[2])
         detail = (check.name, check.verdict, str(check.ms), check.text, check.remedy)
         self._record.note("deep", node, UNIT.join(detail))
@@ -139,7 +136,6 @@ class GroupChecks:
         self._job.rows.setdefault(node, {})[check.name] = check
 
     def write(self) -> None:
-        """Write the rows of all nodes of the job."""
         job = self._job
         if not job.rows:
             return
@@ -157,23 +153,22 @@ class GroupChecks:
 
 
 PULL_GRACE_S = 60.0
-"""A node ends its pull itself at the limit; after this time it counts as failed."""
+"""A node ends its pull at the limit; after this time it has failed."""
 
 
 class Pulls:
-    """The pulls of one group; all groups of a job share the limit."""
+    """The pulls of a group; a job's groups share the limit."""
 
     def __init__(self, job: JobContext, record: GroupRecord, step: GroupStep, group: int) -> None:
         self._job, self._record, self._step, self._group = job, record, step, group
         self._deadlines: dict[str, float] = {}
-        """Node that pulls the image -> when that must be over (World.now)."""
+        """Pulling node -> its limit (World.now)."""
 
     def begin(self) -> None:
-        """Start with a new step."""
         self._deadlines = {}
 
     def advance(self) -> bool:
-        """Let the next nodes pull the image; return whether any still has to get it."""
+        """Start the next pulls; return whether any node still lacks the image."""
         job, cluster = self._job, self._record.cluster
         others = sum(count for group, count in job.pulls.items() if group != self._group)
         at_once = job.settings.pull_at_once - others

@@ -1,4 +1,4 @@
-"""The job as its groups of nodes see it, a preflight or a job of a set, and its status."""
+"""The job, with or without a set, as its groups of nodes use it; its status."""
 
 from __future__ import annotations
 
@@ -25,35 +25,33 @@ from .nodes import Nodes
 
 
 class JobStatus:
-    """The status of a job so far. `started_ms`: Unix milliseconds."""
+    """A job's status. `started_ms`: Unix milliseconds."""
 
     def __init__(self, started_ms: int) -> None:
         self.started_ms = started_ms
         self.state = self.reason = ""
         self.run = self.attempt = 0
-        """The last started; 0 before the first."""
+        """The last started attempt; 0 before the first."""
         self.warnings: list[str] = []
         self.excluded: list[dict[str, Any]] = []
-        """Nodes that the job stopped using."""
+        """Nodes no longer used."""
         self.edited: list[str] = []
-        """Files of the bundle, edited on purpose."""
+        """Files of the bundle with accepted edits."""
         self._problem = ""
 
     def update(self, state: str = "", reason: str = "") -> None:
-        """Set state and reason; "" keeps the previous."""
+        """Set state and reason; "" keeps them."""
         self.state = state or self.state
         self.reason = reason or self.reason
 
     def clear_reason(self) -> None:
-        """Drop the reason: it is over."""
         self.reason = ""
 
     def start(self, run: int, attempt: int) -> None:
-        """Set the attempt that starts."""
         self.run, self.attempt = run, attempt
 
     def complete(self, run: int) -> None:
-        """Set that every run, up to `run`, has a result."""
+        """Set that all runs, up to `run`, have a result."""
         self.run = run
 
     def warn(self, text: str) -> bool:
@@ -64,22 +62,21 @@ class JobStatus:
         return is_new
 
     def edit(self, files: Sequence[str]) -> None:
-        """Set the edited files of the bundle."""
         self.edited = list(files)
 
     def fail_to_write(self, problem: str) -> bool:
-        """Set why this could not be written, or ""; return whether the problem is new."""
+        """Set why the record could not be written, or ""; return whether that is new."""
         is_new = problem not in ("", self._problem)
         self._problem = problem
         return is_new
 
 
 ANSWERS = 3
-"""How often the scheduler is asked about the end of the job: no answer is not a no."""
+"""How often the scheduler is asked about the end of the job: a missing answer is not a no."""
 
 
 class ActiveGroup(Protocol):
-    """A group of nodes in the job's record. `last`: its last run and attempt."""
+    """A group in the job's record. `last`: its last run and attempt."""
 
     number: int
     last: tuple[int, int]
@@ -92,16 +89,15 @@ class ActiveGroup(Protocol):
 
 
 class JobContext:
-    """The job that holds nodes. Without a set it keeps no record."""
+    """A job that holds nodes. Without a set it keeps no record."""
 
     events: EventLog
     scheduler: Nodes
     job_id: str
     has_spares = False
     image = ""
-    """The identity of the image on the nodes."""
     unique: frozenset[str] = frozenset()
-    """Variables of the runs that differ in each job."""
+    """Variables of runs that differ per job."""
     ending = ""
     """Why nothing more is started, or ""."""
 
@@ -109,43 +105,43 @@ class JobContext:
         self.bundle, self.settings, self.layout, self.world = bundle, settings, layout, world
         self.environment, self.log = world.environment, world.log
         self.pool: list[str] = []
-        """Unassigned nodes, for all groups."""
+        """Unassigned nodes."""
         self.rows: dict[str, dict[str, Check]] = {}
-        """node -> name of a check -> its result."""
+        """node -> check -> result."""
         self.pulls: dict[int, int] = {}
-        """Group -> how many of its nodes pull the image now."""
+        """Group -> number of pulls."""
         self.behind: set[int] = set()
-        """Groups for which the others did not wait before their first runs."""
+        """Groups whose first runs the others did not await."""
         self.reactor = world.reactor(self.take_signals)
 
     def take_signals(self) -> None:
-        """Act on signals to this process."""
+        """Act on received signals."""
         self.ending = "cancelled"
 
     def warn(self, text: str) -> None:
         """Log and record a warning, once."""
 
     def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's record; return False if the storage does not allow it."""
+        """Write the job's record; return False without storage."""
         return True
 
     def check_for_end(self) -> bool:
-        """Return whether the job is ending. To be called before nodes are blamed."""
+        """Return whether the job is ending. Call this before nodes are blamed."""
         return bool(self.ending)
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
-        """Record that a node is excluded. `last`: its last run and attempt, 0 before the first."""
+        """Record an excluded node. `last`: its last run and attempt, or 0."""
 
     def others(self, group: int) -> dict[str, NodeReport]:
-        """Return the reports of ready nodes in other groups."""
+        """Return reports of ready nodes in other groups."""
         return {}
 
     def meet(self, group: int) -> Flow:
-        """Wait for the first nodes of the other groups, for a limited time."""
+        """Wait for the first nodes of the other groups, within a limit."""
         yield from ()
 
     def take_image(self, image: str) -> None:
-        """Set the identity of the image on the nodes; "" keeps it."""
+        """Set the image's identity; "" keeps it."""
         self.image = image or self.image
 
     def node_names(self, text: str) -> list[str]:
@@ -153,14 +149,11 @@ class JobContext:
         return self.scheduler.names(text)
 
     def append_to(self, path: Path, text: str) -> None:
-        """Append a line to a log, if possible."""
         with suppress(OSError):
             self.world.files.append(path, f"{text}\n".encode("utf-8", "replace"))
 
 
 class SetContext(JobContext):
-    """A job with its set."""
-
     ending_reason = ""
 
     def __init__(
@@ -170,20 +163,19 @@ class SetContext(JobContext):
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
         self.status = JobStatus(world.wall_ms())
         self.unexplained: list[str] = []
-        """Signals that end the job and that the scheduler has not explained yet."""
+        """Ending signals that the scheduler has not explained."""
         self.active: list[ActiveGroup] = []
-        """The groups at work."""
         self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
         self.has_spares = len(scheduler.allocated) > settings.nnodes
         self.side_by_side = False
         self.resume_command = f"orchestrator resume {self.layout.root.name}"
 
     def environment_file(self) -> None:
-        """Write the environment of the runs. Raises SettingsError, OSError."""
+        """Write the runs' environment. Raises SettingsError, OSError."""
         files, layout = self.world.files, self.layout
         text, self.unique = self.world.config(self.bundle, self.settings, self.folder.record.nexp)
         records.replace(layout.environment, text, files=files)
-        # Each job keeps its own: unique values differ. Compressed, it is small.
+        # Each job keeps its own, with its unique values.
         kept = gzip.compress(text, mtime=0)
         records.replace(layout.job_environment(self.job_id), kept, files=files)
         entry = {
@@ -197,10 +189,7 @@ class SetContext(JobContext):
     # ---- the job's record ----
 
     def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's record, unless another job has taken the set.
-
-        Return False if the storage does not allow it; the job stops when a run's state fails.
-        """
+        """Write the job's record, unless another job has the set; return False without storage."""
         status, path = self.status, self.layout.job(self.job_id)
         status.update(state, reason)
         if not self.folder.is_mine:
@@ -247,12 +236,11 @@ class SetContext(JobContext):
         )
 
     def warn(self, text: str) -> None:
-        """Log and record a warning, once."""
         if self.status.warn(text):
             self.log(f"WARNING: {text}")
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
-        """Record that a node is excluded. `last`: its last run and attempt, 0 before the first."""
+        """Record an excluded node. `last`: its last run and attempt, or 0."""
         self.log(f"node {node} is set aside: {reason}")
         entry = {"node": node, "kind": kind, "reason": reason, "run": last[0], "attempt": last[1]}
         self.status.excluded.append({**entry, "time_ms": self.world.wall_ms()})
@@ -269,15 +257,13 @@ class SetContext(JobContext):
         """Close the set at the first signals."""
         if self.reactor.signals and not self.ending:
             self.unexplained = [signal.Signals(number).name for number in self.reactor.signals]
-            # Recorded before the scheduler is asked: there may be no time for an answer.
+            # Recorded before the scheduler is asked: time may not suffice for an answer.
             self._end_as(*ending(self.unexplained, JobEnd()))
             self.ask_why()
 
     def check_for_end(self) -> bool:
-        """Return whether the set is being closed, also by the scheduler.
-
-        It may signal other processes of the job before this process.
-        """
+        """Return whether the set is being closed, also by the scheduler, which may signal other
+        processes first."""
         if not self.is_ending():
             answers = (self.scheduler.job_end() for _ in range(ANSWERS))
             end = next((end for end in answers if end is not None), JobEnd())
@@ -286,7 +272,7 @@ class SetContext(JobContext):
         return bool(self.ending)
 
     def ask_why(self) -> None:
-        """Ask the scheduler why the job ends, unless it has answered."""
+        """Ask the scheduler why the job ends, until it answers."""
         if not self.unexplained:
             return
         end = self.scheduler.job_end()
@@ -307,7 +293,7 @@ class SetContext(JobContext):
     def _end_as(self, state: str, reason: str) -> None:
         self.ending, self.ending_reason = state, reason
         self.log(f"{reason}: closing the set; `{self.resume_command}` goes on")
-        # The record first: there may be no time for more.
+        # First, as time may not suffice for more.
         if self.status.state:
             self.write(state, reason)
 

@@ -1,4 +1,4 @@
-"""The bandwidth test on the batch host: the nodes measure the rounds that search.py asks for."""
+"""The bandwidth test on the batch host: nodes measure the rounds of search.py."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .nodes import node_command
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]
-"""Takes a message, its node and its fields; returns whether it is the node's answer."""
+"""Takes a message, its node and its fields; returns whether it answers."""
 NUMBERS = {"deep-ready": (0, 1, 3), "deep": (3, 4, 5, 6, 7)}
 """Message -> indices of its numeric fields."""
 
 
 class DeepStep:
-    """One process on each of `nodes`, with their messages in a queue."""
+    """A process on each of `nodes`; their messages form a queue."""
 
     def __init__(self, job: JobContext, nodes: Sequence[str]) -> None:
         self.messages: deque[tuple[str, str, str]] = deque()
@@ -46,7 +46,7 @@ class DeepStep:
 
     def _take(self, sender: str, line: bytes) -> None:
         message = parse_word(line, self._known)
-        if message is not None and message[1] == sender:  # a node reports about itself alone
+        if message is not None and message[1] == sender:  # about itself alone
             self.messages.append(message)
 
     def _complain(self, sender: str, line: bytes) -> None:
@@ -58,7 +58,7 @@ class DeepStep:
 
 
 def measure(job: JobContext, nodes: Sequence[str], table: Path | None = None) -> Flow:
-    """Measure the bandwidth between `nodes` in a step of its own. Value: the DeepVerdict."""
+    """Measure the bandwidth in a step of its own. Value: the DeepVerdict."""
     step, search = DeepStep(job, nodes), Search(list(nodes), job.settings)
     table = table or job.layout.bandwidth(job.job_id)
     try:
@@ -78,8 +78,8 @@ def deep_step(
 ) -> Generator[float, None, DeepVerdict]:
     """Measure until the search is over. Value: its verdict. Yields times of World.now.
 
-    Resume it after messages, at the end of the step or the set, and at the yielded time. On return
-    the nodes had ten seconds to end; kill the step if it is still alive.
+    Resume it after messages, at the end of the step or the set, and at the yielded time. At its
+    return the nodes had ten seconds to end; then kill the step.
     """
     clock = world.now
     began = clock()
@@ -122,8 +122,8 @@ class _Driver:
     ) -> Moments:
         """Pass messages of `nodes` to `take` until each has answered.
 
-        Other nodes are lost: they are `late`, or the step ended (`cut`). Images may print anything
-        at their start, so only valid messages count.
+        Other nodes are lost: `late`, or the step ended (`cut`). Images may print anything, so only
+        valid messages count.
         """
         deadline, missing = self.clock() + seconds, list(nodes)
         while missing and not self.ended():
@@ -149,7 +149,6 @@ class _Driver:
                 return
 
     def await_ready(self) -> Moments:
-        """Wait until every node has reported its means of measurement."""
         seconds = _given("START_S", 120) + self.search.settings.container_start_s
         late, cut = "no word from its measuring container", "the step ended before a word of it"
         yield from self.collect(self.search.nodes, seconds, late, cut, self.take_ready)
@@ -163,7 +162,6 @@ class _Driver:
         return word != "deep"
 
     def measure(self, wanted: Round) -> Moments:
-        """Measure all groups of a round at the same time, and pass the results to the search."""
         self.id += 1
         self.wanted = wanted
         self.results = [GroupResult() for _ in wanted.groups]
@@ -184,7 +182,7 @@ class _Driver:
             "groups": groups,
         }
         self.step.send({**request, "bytes": _given("BYTES", 512 << 20)})
-        # Nodes keep the limit of a measurement themselves; GRACE_S detects dead nodes.
+        # Nodes keep the limit themselves; GRACE_S detects dead nodes.
         seconds = limit + _given("GRACE_S", 15)
         late, cut = "no answer to a measurement", "the step ended in the middle of a measurement"
         yield from self.collect(self.place, seconds, late, cut, self.take_answer)
@@ -193,7 +191,7 @@ class _Driver:
             self.search.take(self.results)
 
     def take_answer(self, word: str, node: str, fields: list[str]) -> bool:
-        """Take a node's answer. The first node of a group reports its bandwidth."""
+        """Take an answer. A group's first node has its bandwidth."""
         index = self.place[node]
         if word == "failed":
             self.give_up(index, f"{node}: {self.search.silent[node]}")
@@ -210,7 +208,7 @@ class _Driver:
         return True
 
     def give_up(self, index: int, reason: str) -> None:
-        """Give a group up: the first reason counts, and its other nodes stop waiting."""
+        """Give a group up: the first reason counts, and its nodes stop waiting."""
         if not self.results[index].why:
             self.results[index] = replace(self.results[index], why=reason)
             self.step.send({"do": "cancel", "id": self.id, "nodes": self.wanted.groups[index]})
@@ -231,12 +229,12 @@ class _Driver:
             lines.append("\t".join(cells) + "\n")
         try:
             self.files.append(self.table, "".join(lines).encode())
-        except OSError:  # a full disk does not change the results
+        except OSError:  # the results stand
             pass
 
 
 def _is_valid(word: str, fields: list[str]) -> bool:
-    """Return whether a message has all fields, and numbers in numeric fields."""
+    """Return whether a message has its fields, with numbers in numeric ones."""
     places = NUMBERS.get(word, ())
     if not places or len(fields) <= places[-1]:
         return False

@@ -1,4 +1,4 @@
-"""The nodes of a group, for the life of the job: chosen, made ready, renewed, released."""
+"""A group's nodes for the life of the job: chosen, made ready, renewed, released."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Group:
         number: int = 1,
         events: EventLog | None = None,
     ) -> None:
-        """`events`: the group's event file, by default the job's."""
+        """`events`: by default the job's."""
         self.job, self.settings, self.number = job, job.settings, number
         self.name = group_name(job.job_id, number)
         self.record = GroupRecord(events or job.events)
@@ -38,14 +38,14 @@ class Group:
         self.checks = GroupChecks(job, self.record, self.name)
         self.pulls = Pulls(job, self.record, self.step, number)
         self.last = 0, 0
-        """The last run and attempt."""
+        """Run and attempt."""
         self.problem = ""
-        """Why the nodes could not be made ready."""
+        """Why the nodes are not ready."""
         self.too_few = False
         self.image = ""
         self.rdma_expected = False
         self._choosing = False
-        settings = {**vars(self.settings), "data": {}}  # decisions need no folders of the site
+        settings = {**vars(self.settings), "data": {}}  # decisions need no folders
         del settings["side_by_side"]  # a group decides for itself
         need = self.settings.nnodes
         about = {"allocated": list(allocated), "need": need, "settings": settings}
@@ -60,13 +60,12 @@ class Group:
         return self.step.is_at_work
 
     def start_attempt(self, run: int, attempt: int) -> None:
-        """Set the attempt that starts."""
         self.last = run, attempt
 
     # ---- making nodes ready ----
 
     def make_ready(self) -> Flow:
-        """Make the system's number of nodes ready; exclude unfit nodes while others remain.
+        """Make the system's number of nodes ready; unfit nodes are excluded while others remain.
 
         Value: False if that failed; `problem` has the reason.
         """
@@ -82,20 +81,20 @@ class Group:
             if (yield from self._start_and_choose(nodes)):
                 return True
             self.checks.write()
-            # Without a spare the set reports what is wrong and ends.
+            # Without spares the set reports the problem and ends.
             if self.job.check_for_end() or not self.job.has_spares:
                 return False
             step_ended = not self.step.is_alive
             self._exclude_failed()
             if (len(self.cluster.excluded), self.cluster.blamed) == before:
                 if not (step_ended and retries):
-                    return False  # no node is to blame, and the others would do no better
+                    return False  # no node is to blame, and others would do no better
                 retries -= 1
                 self.job.log(f"{self.problem}; once more")
             yield from self.release()
 
     def _start_and_choose(self, nodes: Sequence[str]) -> Flow:
-        """Start a step on the nodes, choose among them, and make those ready."""
+        """Start a step, choose nodes, and make those ready."""
         first = self.cluster.generation == 0
         deep = first and self.settings.preflight_deep == 1
         self.problem = ""
@@ -110,14 +109,13 @@ class Group:
         return (yield from self._get_ready(nodes))
 
     def start(self, nodes: Sequence[str], action: str) -> None:
-        """Start a step that holds `nodes` (`action` "hold") or only checks them ("check")."""
+        """Start a step that holds `nodes` (`action` "hold") or checks them ("check")."""
         self.checks.leave_marker()
         self.pulls.begin()
         command = node_command(self.job.settings.python, self.job.bundle, action)
         self.step.start(nodes, command, self._environment(nodes))
 
     def _environment(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Return the variables of a step on `nodes`."""
         job, ranks = self.job, self.cluster.workers or list(nodes)
         master = job.scheduler.master(ranks)
         return {
@@ -128,21 +126,21 @@ class Group:
             "ORCH_CHOOSE": "1" if self._choosing else "0",
             "ORCH_NODES": " ".join(ranks),
             "MASTER_ADDR": master,
-            # The first node has no route to itself; it checks the route to the second.
+            # The first node has no route to itself.
             "ORCH_PEER": ranks[1] if job.scheduler.spans_hosts and len(ranks) > 1 else master,
             **self.checks.environment,
         }
 
     def wait_for(self, word: str, nodes: Sequence[str]) -> Flow:
-        """Wait until each of `nodes` has sent the message `word` or has failed.
+        """Wait until each of `nodes` has sent the message `word` or failed.
 
-        Value: False when the set or the step ends. The time limit starts after the image pulls.
+        Value: False at the end of set or step. Image pulls precede the time limit.
         """
         limit_s = self.settings.container_start_s + 30
         until = self.job.world.now()
         deadline = until + limit_s
         while not self.job.ending:
-            now = self.job.world.now()  # once: this process may stall at any step
+            now = self.job.world.now()  # this process may stall at any step
             deadline += stalled_s(until, now)
             self.step.check_ended()
             if self.pulls.advance():
@@ -168,7 +166,7 @@ class Group:
         return [node for node in nodes if word not in reports[node].messages and node not in failed]
 
     def _update_lost(self) -> None:
-        """Record which nodes the scheduler has lost or recovered."""
+        """Record nodes that the scheduler has lost or recovered."""
         cluster, source = self.cluster, self.job.scheduler.name
         lost = self.job.scheduler.lost(cluster.allocated)
         for node in cluster.allocated:
@@ -178,7 +176,7 @@ class Group:
                 self.record.note("back", node, source=source)
 
     def _reinforce(self) -> None:
-        """Take unassigned nodes while there are too few here."""
+        """Take unassigned nodes if there are too few here."""
         pool = self.job.pool
         while pool and len(place.healthy(self.cluster)) < self.settings.nnodes:
             node = pool.pop(0)
@@ -187,7 +185,7 @@ class Group:
             self._update_lost()
 
     def _choose(self, nodes: Sequence[str], first: bool, deep: bool) -> Flow:
-        """Compare the nodes and choose among them. Value: False if that failed, see `problem`."""
+        """Compare and choose. Value: False if that failed, see `problem`."""
         if not (yield from self.wait_for("waits", nodes)):
             return False
         yield from self.checks.judging(nodes)
@@ -207,7 +205,7 @@ class Group:
         return [node for node in nodes if node not in self.cluster.failed]
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, send: bool = False) -> bool:
-        """Give the ranks to some of `nodes`, and `send` them; False if there are too few."""
+        """Assign, and `send`, the ranks; False for too few nodes."""
         placement = place.choose(self.cluster, nodes, first=first)
         if placement is None:
             return False
@@ -226,7 +224,7 @@ class Group:
         return True
 
     def _get_ready(self, nodes: Sequence[str]) -> Flow:
-        """Wait for the nodes in use. If a node fails now, a waiting one takes its rank."""
+        """Wait for the nodes in use; a waiting node takes a failed node's rank."""
         while True:
             workers = self.cluster.workers
             if not (yield from self._wait_until_ready(workers)):
@@ -236,7 +234,7 @@ class Group:
                 if self._agree(workers):
                     break
                 if not self.record.has_failed(workers):
-                    return False  # no node can be replaced, or no single node is to blame
+                    return False  # no replacement, or no single node to blame
             self.problem = place.describe_failures(self.cluster, nodes)
             if not self._choosing or self.job.check_for_end():
                 return False
@@ -249,7 +247,7 @@ class Group:
         return True
 
     def _wait_until_ready(self, workers: Sequence[str]) -> Flow:
-        """Wait until `workers` are ready, and judge them unless they were judged to be chosen."""
+        """Wait until `workers` are ready, and judge those not yet judged."""
         if not (yield from self.wait_for("ready", workers)):
             return False
         if self._choosing:
@@ -260,7 +258,7 @@ class Group:
         return True
 
     def order_ranks(self) -> None:
-        """Number the nodes as torchrun does, so that rank 0 is the same for both."""
+        """Number the nodes as torchrun does: rank 0 is the same for both."""
         before, ranks = self.cluster.workers, place.in_order(self.cluster)
         if len(ranks) > 1:
             self.record.note("ordered", detail={"ranks": ranks})
@@ -269,10 +267,8 @@ class Group:
             self.job.write()
 
     def meeting(self) -> dict[str, Any]:
-        """Return the rendezvous of the nodes in use.
-
-        `master` is MASTER_ADDR, `hosts` are the lines of /etc/hosts if the site wants them.
-        """
+        """Return the rendezvous: `master` is MASTER_ADDR, `hosts` the wanted lines of
+        /etc/hosts."""
         ranks, settings = self.cluster.workers, self.settings
         reports = {node: self.cluster.reports[node] for node in ranks}
         master = self.job.scheduler.master(ranks)
@@ -280,7 +276,7 @@ class Group:
             master = reports[ranks[0]].address or master
         hosts = []
         for node, report in reports.items():
-            # On a host that calls itself localhost, all names would be equal.
+            # Hosts that call themselves localhost would all be equal.
             full = node if report.host.startswith("localhost") else report.host or node
             if report.address and settings.launch_hosts:
                 hosts.append(" ".join(dict.fromkeys((report.address, full, node))))
@@ -289,10 +285,7 @@ class Group:
     # ---- comparing nodes ----
 
     def _compare(self, nodes: Sequence[str]) -> str:
-        """Fail nodes that differ from the others, before any is chosen.
-
-        Return why the set stops, or "".
-        """
+        """Fail nodes unlike the others, before any is chosen. Return why the set stops, or ""."""
         if self.settings.nnodes < 2 or len(nodes) < 2:
             return ""
         agreement = agree(self.cluster.reports, nodes, self.settings, None)
@@ -300,7 +293,7 @@ class Group:
         return "" if agreement.differing else agreement.problem
 
     def _agree(self, nodes: Sequence[str]) -> bool:
-        """Return whether image, network and facts are alike on all nodes in use, in all groups."""
+        """Return whether image, network and facts are alike on all nodes of all groups."""
         agreement = agree(self.cluster.reports, nodes, self.settings, self.image)
         others = self.job.others(self.number)
         if others:
@@ -314,16 +307,16 @@ class Group:
     def _agree_with(
         self, others: dict[str, NodeReport], nodes: Sequence[str], agreement: Agreement
     ) -> Agreement:
-        """Return `agreement`, that of the nodes in use, extended to `others` in other groups."""
+        """Extend the `agreement` of the nodes in use to `others` in other groups."""
         job = self.job
         everyone = [node for node in job.scheduler.allocated if node in others or node in nodes]
         reports = {**self.cluster.reports, **others}
         among_all = agree(reports, everyone, self.settings, self.image or job.image)
         differing = {node: text for node, text in among_all.differing.items() if node in nodes}
         problem = "; ".join(f"node {node}: {text}" for node, text in differing.items())
-        if self.number in job.behind:  # others have started runs, so they are the reference
+        if self.number in job.behind:  # others have started runs and are the reference
             problem = problem or among_all.problem
-        if not problem:  # these nodes are like the others, or those have the problem
+        if not problem:  # alike, or the others have the problem
             problem, differing = agreement.problem, agreement.differing
         return replace(
             agreement,
@@ -336,22 +329,19 @@ class Group:
     def _take_differences(self, agreement: Agreement) -> None:
         for warning in agreement.warnings:
             self.job.warn(warning)
-        if self._choosing or self.job.pool:  # nodes can be replaced
+        if self._choosing or self.job.pool:  # replaceable
             for node, text in agreement.differing.items():
                 self.record.fail(node, "versions", text)
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
-        """Return (node or *, field, value) of the nodes' present facts."""
+        """Return (node or *, field, value) of present facts."""
         return agree_on_facts(self.cluster.reports, nodes, self.settings).rows
 
     def _measure(self, nodes: Sequence[str]) -> Flow:
-        """Measure the bandwidth between the nodes. Value: False when the set is ending.
-
-        Slow nodes get a rank last.
-        """
+        """Measure the bandwidth. Value: False if the set is ending. Slow nodes get a rank last."""
         if "deep" in self.settings.preflight_skip or not nodes:
             return True
-        from .deep import measure  # only some bundles carry it
+        from .deep import measure  # only some bundles have it
 
         verdict = yield from measure(self.job, nodes, self.job.layout.bandwidth(self.name))
         if self.job.ending:
@@ -385,7 +375,7 @@ class Group:
         self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.last))))
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
-        """Blame a node for an attempt; return whether that attempt does not count."""
+        """Blame a node for an attempt; return whether the attempt does not count."""
         if not self.job.has_spares:
             return False
         if node not in self.cluster.blamed:
@@ -398,7 +388,7 @@ class Group:
         return True
 
     def repeats(self) -> bool:
-        """Return whether all attempts died alike so far, so that the next would as well."""
+        """Return whether all attempts died alike, as the next would."""
         is_repeated = place.is_repeated(self.cluster, self.settings.max_attempts)
         if is_repeated:
             self.record.note("repeated")

@@ -1,7 +1,7 @@
-"""The batch host as the loop's world: processes on nodes, signals, and local programs.
+"""The batch host as the loop's world: processes on nodes, signals, local programs.
 
-Flows reach their surroundings through BatchHost alone. The simulated one has the same methods
-(orchestrator/simulation/host.py), so no other module here touches a clock, a file or a process.
+Flows reach their surroundings through BatchHost alone. Its simulated counterpart is
+orchestrator/simulation/host.py, so no other module here touches a clock, a file or a process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Reactor(Waiting):
-    """Resumes flows after events. `signalled` is called in the main flow after signals."""
+    """Resumes flows after events. `signalled` is called in the main flow."""
 
     def __init__(self, signalled: Callable[[], object] = lambda: None) -> None:
         super().__init__()
@@ -36,11 +36,11 @@ class Reactor(Waiting):
         self._awake = False
 
     def wake(self) -> None:
-        """Resume the flows at once: a change was made for which another flow may wait."""
+        """Resume the flows at once, for a change that another flow may await."""
         self._awake = True
 
     def pump(self, until: float) -> None:
-        """Wait for input, a signal, or `until` (World.now), and take in all that came."""
+        """Wait for input, a signal or `until` (World.now), and take in everything."""
         until, self._awake = 0.0 if self._awake else until, False
         self.serve(until)
         if self.signals:
@@ -48,28 +48,25 @@ class Reactor(Waiting):
 
 
 class JobStep(Protocol):
-    """One process on each of `nodes`, as long as its input is open.
-
-    Each gets a BEAT every BEAT_S (beat.py).
-    """
+    """A process on each of `nodes` while its input is open, with a BEAT every BEAT_S (beat.py)."""
 
     nodes: tuple[str, ...]
 
     @property
     def alive(self) -> bool:
-        """Return whether a process runs, or some of its output has not been taken in yet."""
+        """Return whether a process runs, or output is still to be taken in."""
 
     @property
     def running(self) -> bool: ...
 
     def ended_nodes(self) -> list[str]:
-        """Return the nodes whose process has ended and whose last line has been taken in."""
+        """Return nodes whose process has ended and whose last line is taken in."""
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send every node one line. A node that no longer reads is ignored: its silence shows."""
+        """Send a line to every node. One that no longer reads will be silent."""
 
     def end_input(self) -> None:
-        """End the input of all nodes, which then release everything and end."""
+        """End the input: nodes then release everything and end."""
 
     def signal(self, number: int) -> None: ...
 
@@ -78,9 +75,9 @@ class JobStep(Protocol):
 
 
 class NodeStep:
-    """A JobStep of real processes: one for each of `nodes`, or one for all (see Senders).
+    """Real processes: one per node, or one for all (see Senders).
 
-    `take` gets standard output of nodes, `complain` standard error of nodes and of the step ("").
+    `take` gets the nodes' output, `complain` the standard error of nodes and of the step ("").
     """
 
     def __init__(
@@ -102,7 +99,7 @@ class NodeStep:
         try:
             for index, (command, more) in enumerate(commands):
                 if len(commands) == len(nodes):
-                    # The standard error of a process is also that of the step.
+                    # A process's standard error is the step's, too.
                     takes = (partial(take, nodes[index]), partial(complain, ""))
                 self._start(command, {**environment, **more}, *takes)
         except OSError:
@@ -116,7 +113,7 @@ class NodeStep:
         environment: Mapping[str, str],
         *takes: Callable[[bytes], object],
     ) -> None:
-        """Start a process. `takes` get the lines of its standard output and error."""
+        """Start a process. `takes`: for lines of output and error."""
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -140,13 +137,11 @@ class NodeStep:
         return receive
 
     def _beat(self) -> None:
-        """Send the beat, whatever the flows wait for."""
         self.send(BEAT)
         self._reactor.after(self._timer, BEAT_S, self._beat)
 
     @property
     def alive(self) -> bool:
-        """Return whether a process runs, or some of its output has not been taken in yet."""
         return self.running or any(lines.open for lines in self._outputs)
 
     @property
@@ -154,10 +149,7 @@ class NodeStep:
         return any(process.poll() is None for process in self.processes)
 
     def ended_nodes(self) -> list[str]:
-        """Return the nodes whose process has ended and whose last line has been taken in.
-
-        [] if one process is for all nodes.
-        """
+        """[] if all nodes share a process."""
         if len(self.processes) != len(self.nodes):
             return []
         each = zip(self.nodes, self.processes, self._outputs[::2])
@@ -166,7 +158,6 @@ class NodeStep:
         ]
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send every node one line. A node that no longer reads is ignored: its silence shows."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         for process in self.processes:
             stream = process.stdin
@@ -176,11 +167,10 @@ class NodeStep:
                 whole = os.write(stream.fileno(), line) == len(line)
             except OSError:
                 whole = False
-            if not whole:  # gone, or stopped for so long that its pipe is full
+            if not whole:  # gone, or stopped so long that its pipe is full
                 stream.close()
 
     def end_input(self) -> None:
-        """End the input of all nodes, which then release everything and end."""
         self._reactor.cancel(self._timer)
         for process in self.processes:
             if process.stdin is not None and not process.stdin.closed:
@@ -193,7 +183,7 @@ class NodeStep:
                     process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill all remaining processes with their sessions, and close the pipes."""
+        """Kill all processes with their sessions."""
         self.end_input()
         for process in self.processes:
             end_session(process)
@@ -203,10 +193,10 @@ class NodeStep:
 
 
 class Program:
-    """A program that runs in parallel to the loop. Raises OSError if it cannot start."""
+    """A program parallel to the loop. Raises OSError."""
 
     def __init__(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> None:
-        """`given`: its standard input, at most a few kilobytes, which a pipe takes at once."""
+        """`given`: standard input, at most a few KB, which a pipe takes at once."""
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -219,7 +209,7 @@ class Program:
                 stream.write(given)
 
     def finish(self, seconds: float) -> None:
-        """Wait for its end; after `seconds` kill it with its session."""
+        """Wait for its end; kill its session after `seconds`."""
         try:
             self._process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
@@ -232,19 +222,18 @@ class BatchHost(World):
 
     def __init__(self) -> None:
         self.environment = dict(os.environ)
-        """The environment of the job."""
         self._reactor: Reactor | None = None
 
     def reactor(self, signalled: Callable[[], object]) -> Reactor:
-        """Return a Reactor, which takes over signals and children of this process."""
+        """Return a Reactor, which takes over this process's signals and children."""
         self._reactor = Reactor(signalled)
         return self._reactor
 
     def run(self, flow: Generator[float, None, T]) -> T:
-        """Resume `flow` until it returns, and return its value.
+        """Resume `flow` until it returns; return its value.
 
-        Without a reactor only time resumes it. Exceptions during a wait are raised in the flow,
-        which has a set to close.
+        Without a reactor only time resumes it. Exceptions are raised in the flow, which has a set
+        to close.
         """
         try:
             until = next(flow)
@@ -273,37 +262,32 @@ class BatchHost(World):
         take: Take,
         complain: Take,
     ) -> JobStep:
-        """Start one process on each of `nodes` in step order (Nodes.in_step). Raises OSError."""
+        """Start a process per node, in step order (Nodes.in_step). Raises OSError."""
         return NodeStep(reactor, nodes, commands, environment, take, complain)
 
     def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Program:
-        """Start a Program on this host. Raises OSError."""
         return Program(argv, given, environment)
 
     def settings(self, bundle: Path) -> Settings:
-        """Return the settings of a bundle. Raises SettingsError."""
+        """Raises SettingsError."""
         return settings_file.load(bundle)
 
     def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
-        """Return the environment of the runs, and its variables that differ in each job.
-
-        Raises SettingsError.
-        """
+        """Return the runs' environment, and variables that differ per job. Raises SettingsError."""
         return settings_file.config(bundle, settings, nexp)
 
     def share(self, group: str) -> None:
-        """Set the umask to that of a set shared with `group`."""
+        """Set the umask for a set shared with `group`."""
         self.umask(umask_for(group, self.umask(0o077)))
 
     def forget(self, name: str) -> str:
-        """Remove a variable from the environment, also of children; return its value."""
+        """Remove a variable for children, too; return its value."""
         os.environ.pop(name, None)
         return self.environment.pop(name, "")
 
     def interrupt(self) -> None:
-        """End this process as if its job were cancelled."""
+        """End this process as in a cancelled job."""
         os.kill(os.getpid(), signal.SIGTERM)
 
     def log(self, text: str) -> None:
-        """Write one line with a time stamp to standard error; see world.log."""
         log(self.wall_ms(), text)

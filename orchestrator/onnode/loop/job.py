@@ -1,4 +1,4 @@
-"""A job of a set: it takes the set, runs missing runs, and closes the set whatever happens."""
+"""A job of a set: takes it, runs missing runs, and closes it in any case."""
 
 from __future__ import annotations
 
@@ -32,21 +32,19 @@ if TYPE_CHECKING:
     from .notice import Notices
 
 MEET_PART = 5
-"""Groups wait for each other before their first runs for this part of `container_start_s`.
-
-By default a minute: start times of containers differ by less.
-"""
+"""Part of `container_start_s` for which groups wait for each other before their first runs: by
+default a minute, as containers' start times differ by less."""
 
 
 def main(bundle: Path, kind: str) -> int:
-    """Work on a set; return 0 when every run of it has a result."""
+    """Work on a set; return 0 if all its runs have results."""
     world = BatchHost()
     status: int = world.run(work(world, bundle, kind))
     return status
 
 
 def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
-    """Work on a set in `world`. `kind`: slurm or local. Value: 0 when every run has a result."""
+    """Work on a set. `kind`: slurm or local. Value: 0 if all its runs have results."""
     try:
         settings = world.settings(bundle)
         world.share(settings.shared_group)
@@ -70,13 +68,11 @@ def _lost(folder: Folder, world: BatchHost) -> None:
 
 
 class SetJob(SetContext):
-    """One job of a set, from taking the set to releasing it."""
-
     queue: Queue
     late: set[int]
-    """Groups whose first nodes are not ready yet."""
+    """Groups not yet ready for the first time."""
     out_of_time = ""
-    """Why no further run is started."""
+    """Why no more runs start."""
 
     def __init__(
         self, settings: Settings, scheduler: Nodes, folder: Folder, world: BatchHost
@@ -86,7 +82,6 @@ class SetJob(SetContext):
         self.notices = self._open_notices()
 
     def _open_notices(self) -> Notices | None:
-        """Return the notifications of this job; None at a site without them."""
         if not self.settings.notifies:
             return None
         from .notice import Notices
@@ -107,9 +102,9 @@ class SetJob(SetContext):
         return 0 if state == "complete" and not self._log_missing() else 1
 
     def _flow(self) -> Flow:
-        """Work with all groups of nodes side by side. Value: state and reason of the job."""
+        """Work with all groups side by side. Value: the job's state and reason."""
         problems = yield from together([self._work_on(group) for group in self.groups])
-        # A signal may come when the last run has just ended.
+        # The signal may come after the last run.
         if self.ending and self.folder.missing():
             self.ask_why()
             return self.ending, self.ending_reason
@@ -121,14 +116,14 @@ class SetJob(SetContext):
         return self._stopped(), "; ".join(dict.fromkeys(filter(None, problems)))
 
     def _work_on(self, group: Group) -> Flow:
-        """Make a group's nodes ready and run missing runs. Value: why it stopped, or ""."""
+        """Make a group ready and run missing runs. Value: why it stopped, or ""."""
         try:
             is_ready = not self.queue.missing or (yield from group.make_ready())
             self._is_here(group.number)
             problem = (yield from self._runs(group)) if is_ready else group.problem
             if problem:
                 yield from self._leave(group, problem)
-        except Exception as error:  # the other groups close their runs
+        except Exception as error:  # other groups close their runs
             self.ending = self.ending or "failed"
             self.ending_reason = self.ending_reason or str(error)
             raise
@@ -154,10 +149,8 @@ class SetJob(SetContext):
     # ---- before the first run, and after the last ----
 
     def _prepare_set(self) -> None:
-        """Verify the bundle, repair the set, write the runs' environment, and form groups.
-
-        Raises SettingsError, FolderError, OSError.
-        """
+        """Verify the bundle, settle the set, write the runs' environment, form groups. Raises
+        SettingsError, FolderError, OSError."""
         self._verify_bundle()
         settle(self.folder)
         self.environment_file()
@@ -168,13 +161,13 @@ class SetJob(SetContext):
         kept = self.environment.get("ORCH_BUNDLE_SHA256", "")
         self.status.edit(self.folder.verify_bundle(kept))
         script = self.world.files.read_bytes(self.layout.bundle / "runtime_tunables.sh")
-        # Nodes compare it before root runs the script.
+        # For the nodes, before root runs the script.
         self.environment["ORCH_TUNABLES_SHA256"] = hashlib.sha256(script).hexdigest()
         if edited := self.status.edited:
             self.warn(f"the bundle was edited since it was made: {', '.join(edited[:8])}")
 
     def _divide(self) -> None:
-        """Form the groups of nodes, at most one per missing run, and their queue."""
+        """Form groups, at most one per missing run, and their queue."""
         need, missing = self.settings.nnodes, self.folder.missing()
         allocated = self.scheduler.allocated
         most = min(self.settings.side_by_side, len(missing))
@@ -195,17 +188,15 @@ class SetJob(SetContext):
         self.log(text)
 
     def _failure(self, error: Exception) -> tuple[str, str]:
-        """Return state and reason of the job after an error."""
+        """Return the job's state and reason after an error."""
         if not isinstance(error, OSError):
             return "failed", str(error)
         path = error.filename or self.layout.root
         return "paused", f"cannot write to {path}: {error.strerror} ({NO_ROOM})"
 
     def _stopped(self) -> str:
-        """Return the state of a set that cannot continue here.
-
-        It is only paused if it has results or used up its spares: another allocation may do.
-        """
+        """Return the state of a set that cannot continue here: paused only with results or used
+        spares, as another allocation may help."""
         used_up = any(group.too_few for group in self.groups) and self.has_spares
         return "paused" if self.status.run or used_up or self.folder.has_results() else "failed"
 
@@ -225,7 +216,7 @@ class SetJob(SetContext):
             self.log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
 
     def _log_missing(self) -> int:
-        """Log and return how many runs have no result; 1 if the set cannot be read."""
+        """Log and return the number of missing runs; 1 for an unreadable set."""
         try:
             missing = len(self.folder.missing())
         except OSError as error:
@@ -239,7 +230,7 @@ class SetJob(SetContext):
     # ---- the queue of runs ----
 
     def _next(self, group: Group) -> Flow:
-        """Wait for the next run of a group. Value: 0 at the end of the queue or the set."""
+        """Wait for a group's next run. Value: 0 at the end of queue or set."""
         waits = False
         while not self.is_ending():
             if run := next_run(self.queue, group.number):
@@ -248,38 +239,38 @@ class SetJob(SetContext):
             if not self.queue.in_hand:
                 return 0
             if not waits:
-                self.write()  # these nodes have no run now
+                self.write()  # no run on these nodes
             waits = True
-            yield UNTIL_WOKEN  # another group may have to give up a run
+            yield UNTIL_WOKEN  # another group may give up a run
         return 0
 
     def _give_back(self, group: Group, run: int, why: str) -> None:
         self._turn("gives", group=group.number, run=run, why=why)
 
     def _turn(self, word: str, **about: object) -> None:
-        """Record a change of the queue, and apply it."""
+        """Record and apply a change of the queue."""
         apply(self.queue, self.groups[0].record.note(word, detail=about))
 
     def _cannot_start(self, group: Group, *, used: bool) -> Flow:
         """Check time and storage, and renew `used` containers. Value: why no run starts, or "".
 
-        It is called with a run in hand: a completed set needs no nodes any more.
+        Called with a run in hand: a completed set needs no nodes.
         """
         self.out_of_time = self._too_late(group) or self.out_of_time
         if self.out_of_time or not used:
             return self.out_of_time
-        yield from patiently(self, lambda: None)  # the nodes need the storage, too
-        # Processes of a dead run end with their container.
+        yield from patiently(self, lambda: None)  # also for the nodes
+        # Ends all processes of a dead run.
         yield from group.release()
         if not self.ending and (yield from group.make_ready()):
             return ""
         return f"the containers could not be renewed: {group.problem}"
 
     def _too_late(self, group: Group) -> str:
-        """Return why no run is started any more; "" if one can end before the job's time limit.
+        """Return why no more runs start; "" if one fits into the job's time limit.
 
         Only the shortest run so far is certain to be too long. A job always starts its first run:
-        after a clock step the only known length may be far too long, and no job would start a run.
+        after a clock step the known length may be far too long.
         """
         if not self.status.run:
             return ""
@@ -303,14 +294,11 @@ class SetJob(SetContext):
         )
 
     def _died(self, group: Group, run: int, outcome: Outcome, *, hopeless: bool) -> str:
-        """Blame nodes for a dead attempt, and requeue its run.
-
-        Return why the group stops, or "".
-        """
+        """Blame nodes for a dead attempt and requeue its run. Return why the group stops, or ""."""
         self.log(f"run {run} attempt {group.last[1]} failed: {outcome.reason}")
-        self.reactor.wake()  # the next attempt may be for another group
+        self.reactor.wake()  # perhaps for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
-        # If a fresh node replaces a bad node, the attempt does not count.
+        # A fresh node makes the attempt not count.
         free = any(blamed)
         if hopeless and not free:
             self._give_back(group, run, "back")
@@ -328,10 +316,8 @@ class SetJob(SetContext):
     # ---- groups side by side ----
 
     def _leave(self, group: Group, problem: str) -> Flow:
-        """Release a group while others work, which may use its healthy nodes.
-
-        The last group stays until the job ends.
-        """
+        """Release a group while others work, which may use its healthy nodes. The last group
+        stays."""
         if self.ending or len(self.queue.groups) < 2:
             return
         self._turn("leaves", group=group.number)
@@ -349,9 +335,9 @@ class SetJob(SetContext):
         self.reactor.wake()
 
     def meet(self, group: int) -> Flow:
-        """Wait for the first nodes of the other groups, for a limited time.
+        """Await the other groups' first nodes, within a limit.
 
-        The nodes of the first runs define the experiment: later nodes must be like them.
+        The nodes of the first runs define the experiment: later nodes must be alike.
         """
         self._is_here(group)
         deadline = self.world.now() + self.settings.container_start_s / MEET_PART
@@ -362,10 +348,8 @@ class SetJob(SetContext):
             yield deadline
 
     def others(self, group: int) -> dict[str, NodeReport]:
-        """Return the reports of ready nodes in other groups.
-
-        For a group in `behind`, only those of groups that started first.
-        """
+        """Return reports of ready nodes in other groups; for a group in `behind`, only of groups
+        that started first."""
         ignored = self.behind | {group} if group in self.behind else {group}
         reports = {}
         for other in self.active:
@@ -380,15 +364,14 @@ class SetJob(SetContext):
     # ---- people, and the record ----
 
     def note_ending(self, decision: Mapping[str, Any]) -> None:
-        """Record why the set is closed."""
         for group in self.groups[:1]:
             group.record.note("ending", detail=dict(decision))
 
     def _notify(self, state: str, reason: str = "") -> None:
-        """Send due notifications. A failure never stops a set."""
+        """Send due notifications; a failure never stops a set."""
         try:
             decision = self.notices.check(state, reason) if self.notices else None
             if decision and self.groups:
                 self.groups[0].record.note("notify", detail=decision)
-        except Exception as error:  # a message is worth less than the set
+        except Exception as error:  # the set is worth more
             self.log(f"notify: {error!r}")

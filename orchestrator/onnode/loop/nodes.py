@@ -1,4 +1,4 @@
-"""The nodes of a job, with and without a scheduler. For Slurm's see slurm.py."""
+"""A job's nodes with and without a scheduler; Slurm's are in slurm.py."""
 
 from __future__ import annotations
 
@@ -11,60 +11,56 @@ from ..policy.job_state import JobEnd
 
 
 class Nodes:
-    """The nodes of a job: the parts common to all schedulers."""
+    """The parts common to all schedulers."""
 
     name: str
-    """Of the scheduler: slurm or local."""
+    """slurm or local."""
     spans_hosts = False
-    """The nodes are different hosts."""
+    """Nodes are different hosts."""
     job_id: str
     cluster = ""
     restart = 0
-    """How often the scheduler has restarted this job."""
+    """How often the scheduler restarted the job."""
     allocated: list[str]
     world: World
 
     def in_step(self, nodes: Sequence[str]) -> list[str]:
-        """Return `nodes` in the order of the tasks of a step on them."""
+        """Return `nodes` in a step's task order."""
         return list(nodes)
 
     def commands(
         self, nodes: Sequence[str], argv: Sequence[str]
     ) -> list[tuple[list[str], dict[str, str]]]:
-        """Return the commands that start `argv` on `nodes`, each with additional environment."""
+        """Return commands that start `argv` on `nodes`, with additional environment."""
         raise NotImplementedError
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Return the nodes that the scheduler has lost, with their state; {} without an answer."""
+        """Return nodes lost by the scheduler, with their state; {} without an answer."""
         return {}
 
     def names(self, text: str) -> list[str]:
-        """Return the nodes in `n[1-3]`."""
         return [text]
 
     def master(self, ranks: Sequence[str]) -> str:
-        """Return the address of the first rank."""
+        """Return the first rank's address."""
         return "127.0.0.1"
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the job's time limit; None without a limit or an answer."""
+        """Return the seconds left; None without a limit or an answer."""
         return None
 
     def job_end(self) -> JobEnd | None:
-        """Return the scheduler's account of this job's end; None without an answer."""
+        """Return the scheduler's account of the job's end; None without an answer."""
         return JobEnd()
 
     def sees(self, job_id: str) -> bool | None:
-        """Return whether the scheduler shows a job.
-
-        None without an answer, and for a job of no scheduler.
-        """
+        """Return whether the scheduler shows a job; None without an answer or a scheduler."""
         state = job_state(job_id, 120, self.world.ask) if job_id[:1].isdecimal() else "?"
         return None if state == "?" else bool(state)
 
 
 class LocalNodes(Nodes):
-    """This host: one node, or several as processes side by side."""
+    """This host, as one node or several."""
 
     name = "local"
 
@@ -78,14 +74,10 @@ class LocalNodes(Nodes):
     def commands(
         self, nodes: Sequence[str], argv: Sequence[str]
     ) -> list[tuple[list[str], dict[str, str]]]:
-        """Return a command for each node."""
         return [(list(argv), {"ORCH_NODE": node}) for node in nodes]
 
 
 def node_command(python: str, bundle: Path, action: str) -> list[str]:
-    """Return the command of the program on a node.
-
-    It is isolated, so that no module in a user's folder replaces one of the bundle, and writes no
-    byte code.
-    """
+    """Return the command of a node's program, isolated from modules in a user's folders and
+    without byte code."""
     return [python or "python3", "-I", "-S", "-B", str(bundle / "lib"), "node", action]

@@ -1,8 +1,7 @@
-"""Notifications about a set: a command, a mail, a webhook (docs/notify.md).
+"""Notifications about a set: command, mail, webhook (docs/notify.md).
 
-Each is a process of its own (notify.py), which gets the message and the secret address on its
-standard input. The loop continues meanwhile; at its end it waits
-for the remaining processes, for a time.
+Each is a process (notify.py) with message and secret address on its standard input. The loop awaits
+them at its end, for a time.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ..set.folder import Folder
 from .host import BatchHost, Program
 
 GRACE_S = 2.0
-"""Time beyond its own limit before a process is killed."""
+"""Until a process beyond its own limit is killed."""
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")
 _PREDICATES = {
     "complete": "is complete",
@@ -32,10 +31,7 @@ _PREDICATES = {
 
 
 class Notices:
-    """The notifications of one job.
-
-    The webhook's address is removed from the environment of all other processes.
-    """
+    """The webhook's address is removed from other processes' environment."""
 
     def __init__(
         self, bundle: Path, settings: Settings, folder: Folder, job_id: str, world: BatchHost
@@ -59,13 +55,10 @@ class Notices:
             self._before = self._counts()
         self._sent: list[str] = []
         self._running: dict[str, tuple[Program, float]] = {}
-        """Channel -> its process, and the time to kill it (World.now)."""
+        """Channel -> process, and when to kill it (World.now)."""
 
     def check(self, state: str, reason: str = "") -> dict[str, Any] | None:
-        """Send the notifications due in a job of this `state`.
-
-        Return the decision and its facts; None if nothing is due.
-        """
+        """Send due notifications; return the decision and its facts, None without any."""
         if not self._channels or not self._folder.is_mine:
             return None
         converged, missed = self._counts()
@@ -80,7 +73,7 @@ class Notices:
         return {"counts": vars(counts), "due": events} if events else None
 
     def finish(self) -> None:
-        """Wait until all notifications are sent, or their time is over."""
+        """Wait for all notifications, within their limits."""
         for channel in self._channels:
             self._await(channel)
 
@@ -91,7 +84,7 @@ class Notices:
         program.finish(deadline - self._world.now())
 
     def _counts(self) -> tuple[int, int]:
-        """Return how many runs have converged, and how many have missed the target."""
+        """Return the numbers of converged runs and of missed targets."""
         states = [self._folder.run_state(run) for run in range(1, self._folder.record.nexp + 1)]
         outcomes = [state.outcome for state in states if state is not None and state.done]
         return outcomes.count("success"), outcomes.count("not_converged")
@@ -134,7 +127,7 @@ class Notices:
         }
 
     def _start(self, channel: str, order: bytes) -> None:
-        self._await(channel)  # only the end of a job can follow a score so soon
+        self._await(channel)  # only a job's end follows a score so soon
         argv = [sys.executable, "-I", "-S", "-B", str(self._lib), "notify", channel]
         env = {name: value for name, value in self._world.environment.items() if name in _KEPT}
         try:
@@ -147,7 +140,7 @@ class Notices:
 
 
 def _required(bundle: Path, settings: Settings, nexp: int, files: Files) -> int:
-    """Return how many runs a score needs: by a workload's own rules all."""
+    """Return the runs for a score; by a workload's own rules all."""
     try:
         number = parse(files.read_bytes(bundle / "workload.json")).get("runs_required")
     except (OSError, ValueError, AttributeError):

@@ -1,7 +1,5 @@
-"""The process that sends a notification by command, mail or webhook (docs/notify.md).
-
-Message and secret address come on standard input: neither is on a command line or in a file.
-"""
+"""The process that sends a notification (docs/notify.md). Message and secret address come on
+standard input, never in a command line or file."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ from ..kernel.world import THIS, log
 
 
 class NotSent(Exception):
-    """The notification was not sent; the message has the reason, without an address."""
+    """The message has the reason, without an address."""
 
 
 def main(_: Path, channel: str) -> int:
-    """Send the notification on standard input within its time; return the exit status."""
+    """Send the notification within its time; return the exit status."""
     order = json.loads(sys.stdin.buffer.read())
     signal.signal(signal.SIGALRM, lambda *_: _late(channel, order["seconds"]))
     signal.alarm(order["seconds"])
@@ -40,7 +38,7 @@ def _log(text: str) -> None:
 
 def _late(channel: str, seconds: int) -> None:
     _log(f"{channel}: not done within {seconds} s")
-    os.killpg(0, signal.SIGKILL)  # with its children: they share this session
+    os.killpg(0, signal.SIGKILL)  # children share this session
 
 
 def _run(order: dict[str, Any]) -> None:
@@ -59,7 +57,7 @@ def _mail(order: dict[str, Any]) -> None:
     path = next(filter(None, paths), None)
     if path is None:
         raise NotSent("this host has no sendmail")
-    _feed([path, "-i", "-t"], mail.as_bytes())  # sendmail reads the addresses from the mail
+    _feed([path, "-i", "-t"], mail.as_bytes())  # it has the addresses
 
 
 def _feed(argv: list[str], text: bytes) -> None:

@@ -1,4 +1,4 @@
-"""preflight.sh: checks of nodes without a run. Its options, one step on the nodes, its output."""
+"""preflight.sh: checks of nodes without a run."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ _VALUES = {"--nodes": "nodes", "--tsv": "tsv", "--exclude-file": "exclude_file"}
 
 @dataclass
 class CheckOptions:
-    """The options of preflight.sh."""
-
     deep: bool = False
     as_json: bool = False
     judge: bool = False
@@ -41,7 +39,7 @@ class CheckOptions:
 
 
 class NotRun(Exception):
-    """The checks cannot run. `status`: the exit status."""
+    """The checks could not run. `status`: the exit status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -65,7 +63,7 @@ def main(bundle: Path, *argv: str) -> int:
 
 
 def _parse(argv: Sequence[str]) -> CheckOptions:
-    """Return the options of a command line. Raises NotRun."""
+    """Parse a command line. Raises NotRun."""
     options, rest = CheckOptions(), list(argv)
     while rest:
         name = rest.pop(0)
@@ -86,14 +84,14 @@ def _parse(argv: Sequence[str]) -> CheckOptions:
 
 
 class Preflight(JobContext):
-    """The checks of nodes: they change nothing there, and leave nothing behind."""
+    """A check of nodes that changes nothing and leaves nothing behind."""
 
     def __init__(self, bundle: Path, options: CheckOptions, world: BatchHost) -> None:
         settings = world.settings(bundle)
         named = world.environment.get("ORCH_SET_DIR", "")
         folder = f".preflight-{world.host.split('.')[0]}-{world.pid}-{world.token(2)}"
         layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
-        # No container is started: the limit of the checks, and time for the step, are enough.
+        # No container starts: the checks' limit, and time for the step.
         limit_s = 2 * settings.preflight_check_s
         check_parts(bundle, settings, deep=options.deep)
         settings = dataclasses.replace(
@@ -141,7 +139,7 @@ class Preflight(JobContext):
             records.write_bytes(self.options.exclude_file, text.encode(), sync=False)
 
     def _verdicts(self) -> Flow:
-        """Check the nodes, or read their replies to the controller. Value: the Verdicts."""
+        """Check the nodes, or read the controller's replies. Value: the Verdicts."""
         if self.options.judge:
             self.given = self.options.nodes
             group = self._group(self.given)
@@ -163,9 +161,9 @@ class Preflight(JobContext):
         return group
 
     def _nodes(self) -> list[str]:
-        """Return the nodes to check; other given nodes are in `untried`."""
+        """Return the nodes to check; other named nodes go to `untried`."""
         settings = self.settings
-        # One host is one node, whatever the system has.
+        # One host is one node, whatever the system.
         one_host = settings.engine != "none" or settings.nnodes == 1
         count = 1 if one_host else settings.nnodes + settings.spares
         self.scheduler = allocation_or_host(self.environment, count, self.world)
@@ -193,13 +191,13 @@ class Preflight(JobContext):
         group.checks.take_marker(get("ORCH_MARKER", ""), get("ORCH_MARKER_TEXT", ""))
 
     def _read_replies(self, group: Group) -> Flow:
-        """Read the nodes' messages to the controller from standard input."""
-        # This process may start after the nodes have answered.
+        """Read the nodes' replies to the controller from standard input."""
+        # The nodes may have answered before this process started.
         asked_ms = number(self.environment.get("ORCH_ASKED_MS", ""))
         group.step.set_start(asked_ms or self.world.wall_ms())
 
         def take(line: bytes) -> None:
-            # The controller asked each node, and dropped lines about other nodes.
+            # The controller asked each node, and dropped lines about others.
             group.step.take(named_node(line), line)
 
         lines = Lines(self.reactor, sys.stdin.fileno(), take)
@@ -221,7 +219,7 @@ class Preflight(JobContext):
         return verdicts
 
     def _deep(self, nodes: Sequence[str]) -> Flow:
-        """Measure the bandwidth between `nodes`. Value: a check for each; slow nodes fail."""
+        """Measure the bandwidth. Value: a check per node; slow nodes fail."""
         if not nodes or "deep" in self.settings.preflight_skip:
             return {}
         from .deep import measure

@@ -1,4 +1,4 @@
-"""The record of a group of nodes: its events, and the cluster state folded from them."""
+"""A group's record: its events, and the cluster state folded from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..policy import place
 
 
 class GroupRecord:
-    """The events of a group. Node messages and decisions of the loop all pass through `note`."""
+    """The events of a group: node messages, and decisions of the loop."""
 
     def __init__(self, events: EventLog) -> None:
         self.events = events
@@ -19,7 +19,7 @@ class GroupRecord:
     def note(
         self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop"
     ) -> Event:
-        """Record an event, and apply it to the cluster state."""
+        """Record an event and apply it to the cluster state."""
         event = self.events.append(source, word, node, detail)
         place.apply(self.cluster, event)
         return event
@@ -30,7 +30,7 @@ class GroupRecord:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
     def lose(self, node: str, reason: str, kind: str = "silent") -> None:
-        """Record that a node of the present step has ended without the message `left`."""
+        """Record that a node ended without the message `left`."""
         report = self.cluster.reports.get(node)
         if report is None or "left" in report.messages or node in self.cluster.silent:
             return
@@ -38,13 +38,11 @@ class GroupRecord:
         self.fail(node, kind, reason)
 
     def is_gone(self, node: str) -> bool:
-        """Return whether nothing more can come from a node of the present step."""
+        """Return whether nothing more can come from a node in this step."""
         return node in self.cluster.silent or "left" in self.cluster.reports[node].messages
 
     def still_there(self, nodes: Iterable[str]) -> list[str]:
-        """Return those of `nodes` not gone."""
         return [node for node in nodes if not self.is_gone(node)]
 
     def has_failed(self, nodes: Iterable[str]) -> bool:
-        """Return whether any of `nodes` has failed."""
         return any(node in self.cluster.failed for node in nodes)

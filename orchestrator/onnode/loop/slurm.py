@@ -1,4 +1,4 @@
-"""Slurm for the loop: the nodes of its allocation, srun's output, the end of the job.
+"""Slurm for the loop: its allocation, srun's output, the end of the job.
 
 No other module of loop/ or policy/ names Slurm's programs, variables or messages.
 """
@@ -17,11 +17,11 @@ from ..policy.job_state import PREEMPTED, TIME_LIMIT, JobEnd
 from .nodes import LocalNodes, Nodes
 
 ANSWER_S = 4.0
-"""How long scontrol may take to explain the end of the job: it is part of the remaining time."""
+"""Limit for scontrol at the job's end, part of the remaining time."""
 MOST_HELD = 100
-"""Lines of a task held back until its node is known. A node sends fewer before its first run."""
+"""Lines of a task held back until its node is known; a node sends fewer before its first run."""
 _NOT_OURS = (
-    "SLURM_UMASK",  # srun prefers it, the umask of the submission, to its own
+    "SLURM_UMASK",  # srun prefers the submission's umask to its own
     "SLURM_CPU_BIND",
     "SLURM_MEM_PER_CPU",
     "SLURM_MEM_PER_NODE",
@@ -30,18 +30,18 @@ _NOT_OURS = (
     "SLURM_HOSTFILE",
     "SLURM_LABELIO",
     "SLURM_UNBUFFEREDIO",
-    "ORCH_NODE",  # each node has a name of its own
+    "ORCH_NODE",  # differs per node
 )
-"""Variables of the batch script that must not shape the steps: each step states its needs."""
+"""Variables of the batch script that must not shape its steps."""
 _FORGOTTEN = "FORGOTTEN"
-"""Our state of a job that Slurm has forgotten: it ended some minutes ago (MinJobAge)."""
+"""A job unknown to Slurm, which forgets jobs minutes after their end (MinJobAge)."""
 _FIELDS = re.compile(r"\b(?:JobState|Reason|PreemptTime)=\S+")
 _NO_PYTHON = re.compile(
     r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python"
 )
 _OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
-# Not `Node failure on n1`: only its slurmd is silent, and the run may still be well. A dead node
-# does not answer pings.
+# Not `Node failure on n1`: only its slurmd is silent, and the run may be well. Dead nodes do not
+# answer pings.
 _ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ")
 
 
@@ -49,10 +49,7 @@ _ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks?
 
 
 def job_nodes(kind: str, settings: Settings, world: World, environment: dict[str, str]) -> Nodes:
-    """Return the nodes of a job of `kind` slurm or local.
-
-    Raises LookupError when they are too few.
-    """
+    """Return the nodes of a job of `kind` slurm or local. Raises LookupError for too few."""
     at_once = settings.side_by_side
     wanted = settings.nnodes * at_once
     alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
@@ -76,22 +73,20 @@ def job_nodes(kind: str, settings: Settings, world: World, environment: dict[str
 
 
 def allocation_or_host(environment: dict[str, str], count: int, world: World) -> Nodes:
-    """Return the nodes of the surrounding allocation, or `count` nodes on this host."""
+    """Return the surrounding allocation's nodes, or `count` nodes on this host."""
     if environment.get("SLURM_JOB_ID"):
         return SlurmNodes(environment, world)
     return _host_nodes(environment, count, world)
 
 
 def _host_nodes(environment: dict[str, str], count: int, world: World) -> LocalNodes:
-    """Return `count` nodes on this host; runs in an allocation's shell get their own variables."""
+    """Return `count` nodes on this host. Runs in an allocation's shell get their own variables."""
     for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID", "SLURMD_NODENAME"):
         environment.pop(name, None)
     return LocalNodes(environment, count, world)
 
 
 class SlurmNodes(Nodes):
-    """The nodes of the allocation around this process."""
-
     name = "slurm"
     spans_hosts = True
 
@@ -117,20 +112,18 @@ class SlurmNodes(Nodes):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]
 
     def in_step(self, nodes: Sequence[str]) -> list[str]:
-        """Return `nodes` in the order of the allocation, the task order at most sites.
-
-        Senders handles the others.
-        """
+        """Return `nodes` in the allocation's order, at most sites that of the tasks. See Senders
+        for others."""
         wanted = frozenset(nodes)
         return [node for node in self.allocated if node in wanted]
 
     def commands(
         self, nodes: Sequence[str], argv: Sequence[str]
     ) -> list[tuple[list[str], dict[str, str]]]:
-        """Return the one srun that starts `argv` on each of `nodes`; a lost one ends no other.
+        """Return one srun that starts `argv` on each of `nodes`; a lost node ends no other.
 
-        With several nodes srun labels each line with its task (see Senders). Nodes cannot sign
-        their lines instead: a step's nodes share environment and input, so they have no secrets.
+        With several nodes srun labels lines with their task (see Senders). Nodes cannot sign lines:
+        those of a step share environment and input, hence have no secrets.
         """
         count = len(nodes)
         srun = ["srun", "--overlap", "--export=ALL", "--mpi=none", "--cpu-bind=none", "--quiet"]
@@ -142,7 +135,7 @@ class SlurmNodes(Nodes):
         return [([*srun, *argv], {})]
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Return the nodes that Slurm has lost, with their state; {} without an answer."""
+        """Return nodes lost by Slurm, with their state; {} without an answer."""
         argv = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
         status, text = self.world.ask(argv, 20)
         if status < 0:
@@ -157,7 +150,7 @@ class SlurmNodes(Nodes):
         }
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the job's time limit; None without a limit or an answer."""
+        """Return the seconds left; None without a limit or an answer."""
         argv = ["squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"]
         status, text = self.world.ask(argv, 20)
         if status != 0:
@@ -169,21 +162,21 @@ class SlurmNodes(Nodes):
         return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
 
     def job_end(self) -> JobEnd | None:
-        """Return Slurm's account of this job's end; None without an answer within ANSWER_S."""
+        """Return Slurm's account of this job's end; None without an answer."""
         argv = ["scontrol", "--oneliner", "show", "job", self.job_id]
         status, text = self.world.ask(argv, ANSWER_S, errors=True)
         end = job_end(text if status >= 0 else "")
         return end if end.text or status == 0 else None
 
     def names(self, text: str) -> list[str]:
-        """Return the nodes in `n1` or `n[1-3,5]`; [] if Slurm does not expand it."""
+        """Return the nodes in `n1` or `n[1-3,5]`; [] if Slurm refuses."""
         if "[" not in text:
             return [text]
         status, names = self.world.ask(["scontrol", "show", "hostnames", text], 20)
         return names.split() if status == 0 else []
 
     def master(self, ranks: Sequence[str]) -> str:
-        """Return the address of the first rank. A single node's name may resolve nowhere."""
+        """Return the first rank's address. A single node's name may resolve nowhere."""
         return ranks[0] if len(ranks) > 1 else "127.0.0.1"
 
 
@@ -212,18 +205,18 @@ def job_end(shown: str) -> JobEnd:
 
 
 class StepMessage(NamedTuple):
-    """A line on the standard error of a step, as far as it is about ended processes."""
+    """A line of a step's standard error, as far as it is about ended processes."""
 
     ended: Mapping[str, str]
     """node -> reason."""
     is_cause: bool = False
-    """It gives the cause of an end, which comes before or after its consequence."""
+    """The line has an end's cause; its consequence may come first or last."""
     cancels: bool = False
-    """srun ends all other processes of the step now, and names their nodes."""
+    """srun ends all other processes of the step, and names their nodes."""
 
 
 def step_message(sender: str, text: str, names: Callable[[str], list[str]]) -> StepMessage:
-    """Parse a line of srun (`sender` is "") or of a node, which is believed about itself alone.
+    """Parse a line of srun (`sender` "") or of a node, which can only speak for itself.
 
     `names` expands `n[1-3]`.
     """
@@ -250,14 +243,14 @@ def step_message(sender: str, text: str, names: Callable[[str], list[str]]) -> S
 
 
 Take = Callable[[str, bytes], object]
-"""Takes the node that sent a line ("" if unknown) and the line."""
+"""Takes a line and its node, "" if unknown."""
 
 
 def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
-    """Return the node at the place of a line's label, and the line without the label.
+    """Split a line into the node at its label's place and its text; "" without a label.
 
-    Without a label return "" and the line. srun writes `TASK: ` before each line, padded with
-    blanks, also after an unfinished line of a node. No process of a node can change that.
+    srun writes `TASK: ` before each line, padded with blanks, also after a node's unfinished line.
+    No process of a node can change that.
     """
     label, colon, rest = line.partition(b": ")
     task = label.lstrip(b" ")
@@ -267,32 +260,31 @@ def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
 
 
 class Senders:
-    """Passes on the lines of a step, each with the node that sent it.
+    """Passes on the lines of a step, each with its node.
 
-    `nodes` are sorted by name; tasks may have the order of slurm.conf instead. So a task's place in
-    `nodes` is a guess, confirmed when the task names that node. Tasks that name each other's nodes
-    are believed, too. A task that names a node confirmed elsewhere forges: its lines pass as those
-    of its own place, so that the receiver sees the difference.
+    `nodes` are sorted by name, but tasks may have the order of slurm.conf: a task's place in
+    `nodes` is a guess until the task names that node. Tasks that name each other's nodes are also
+    right. A task that names a node confirmed elsewhere forges: its lines pass as its own place's,
+    and the receiver sees the difference.
     """
 
     def __init__(self, nodes: Sequence[str], take: Take) -> None:
         self._nodes, self._take = tuple(nodes), take
         self._confirmed: dict[str, str] = {}
-        """Place -> node. A place is named after the node expected there."""
+        """Place -> node. Places have the names of the nodes expected there."""
         self._claims: dict[str, str] = {}
-        """Place -> the unconfirmed node that its task named first."""
+        """Place -> the first node named by its task, unconfirmed."""
         self._held: dict[str, list[bytes]] = {}
 
     def node_at(self, place: str) -> str:
-        """Return the node at a place, or the expected node until confirmed."""
+        """Return the node at a place, confirmed or expected."""
         return self._confirmed.get(place, place)
 
     def receive_labelled(self, line: bytes) -> None:
-        """Pass on a line with its label."""
         self.receive(*labelled(line, self._nodes))
 
     def receive(self, place: str, line: bytes) -> None:
-        """Pass on a line of the task at `place`, or hold it back until the task's node is clear."""
+        """Pass on a line, or hold it back until its task's node is clear."""
         if place in self._confirmed:
             self._take(self._confirmed[place], line)
             return
@@ -306,7 +298,7 @@ class Senders:
             self._hold_back(place, named, line)
 
     def _hold_back(self, place: str, named: str, line: bytes) -> None:
-        """Keep a line of a task that names the node of another place."""
+        """Keep a line of a task that names another place's node."""
         self._claims.setdefault(place, named)
         held = self._held.setdefault(place, [])
         held.append(line)
@@ -316,7 +308,7 @@ class Senders:
             self._confirm({place: place})
 
     def _confirm(self, places: dict[str, str]) -> None:
-        """Confirm the nodes of these places; tasks that claim these nodes get their own place."""
+        """Confirm nodes; tasks that claim these nodes get their own place."""
         released: list[str] = []
         while places:
             self._confirmed.update(places)
@@ -331,6 +323,6 @@ class Senders:
 
 
 def named_node(line: bytes) -> str:
-    """Return the node that a message is about; "" if the line is not a message."""
+    """Return the node that a message names, "" for other lines."""
     cells = line.split(b"\t", 2)
     return cells[1].decode("utf-8", "replace") if len(cells) == 3 else ""

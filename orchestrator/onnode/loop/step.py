@@ -1,4 +1,4 @@
-"""The processes of a group on its nodes: messages come in here, and orders go out."""
+"""The processes of a group on its nodes: messages come in, orders go out."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from .record import GroupRecord
 from .slurm import step_message
 
 MAX_COMPLAINTS = 1 << 20
-"""Characters kept of the standard error of a group's steps."""
+"""Characters kept."""
 BEHIND_S = 0.5
-"""A node's own last messages come another way than its step's, and may be this much later."""
+"""A node's last messages may be this much later than srun's report of its end."""
 _LAST_LINES = 5
 
 
 class Complaints:
-    """The standard error of the steps of a group.
-
-    `names` expands `n[1-3]`; `keep` gets each line to be kept.
-    """
+    """The standard error of a group's steps. `names` expands `n[1-3]`; `keep` gets the lines to
+    keep."""
 
     def __init__(
         self,
@@ -37,7 +35,6 @@ class Complaints:
         self.begin()
 
     def begin(self) -> None:
-        """Start with a new step."""
         self._last: list[str] = []
         self._ended: dict[str, tuple[float, str]] = {}
         """Ended node -> when that counts (World.now), and why."""
@@ -48,7 +45,7 @@ class Complaints:
         return " ".join(self._last)
 
     def take(self, sender: str, line: bytes) -> None:
-        """Take in a line of a node, or of the step itself (`sender` is "")."""
+        """Take in a line of a node, or of the step itself (`sender` "")."""
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last = [*self._last[1 - _LAST_LINES :], text]
         self._keep_some(f"{sender}: {text}" if sender else text)
@@ -62,7 +59,6 @@ class Complaints:
                 self._ended[node] = due, reason
 
     def _keep_some(self, text: str) -> None:
-        """Keep a line, up to MAX_COMPLAINTS in all."""
         before = self._kept
         self._kept += len(text) + 1
         if before > MAX_COMPLAINTS:
@@ -71,10 +67,10 @@ class Complaints:
         self._keep(f"{text} (later lines are not kept)" if is_last else text)
 
     def ended_nodes(self, *, is_over: bool) -> list[tuple[str, str]]:
-        """Return the nodes that have ended by now, each once, with the reason.
+        """Return newly ended nodes with the reason.
 
-        If the step is over, all its lines have come. The other nodes may have been ended together
-        with the first one named.
+        After the step's end all its lines have come; then the other nodes may have been ended
+        together with the first.
         """
         now = self._now()
         first = next(iter(self._ended), "") if is_over else ""
@@ -87,49 +83,46 @@ class Complaints:
 
 
 LET_GO_S = 20.0
-"""Time for the nodes to end by themselves: containers get 10 s (agent/container.py)."""
+"""Time for the nodes to end; their containers get 10 s (agent/container.py)."""
 MAX_GARBLED = 100
 MAX_SAID = 256 << 10
-"""Bytes of one node between two attempts, WORD_BYTES more for each line.
+"""Bytes of a node between two attempts, with WORD_BYTES per line.
 
-A node that sends more is broken, and would fill the disk with its events. A healthy one sends about
-10 KB, or 60 KB with 512 facts (policy/reports.py).
+More would fill the disk. A healthy node sends about 10 KB, or 60 KB with 512 facts
+(policy/reports.py).
 """
 SAID_AGAIN = 64 << 10
-"""MAX_SAID of a node that exceeded it in this job and is used again for lack of others."""
+"""MAX_SAID of a node used again after exceeding it, for lack of others."""
 WORD_BYTES = 32
-"""Size of an event besides its text, so that many short lines count, too."""
+"""An event's size without its text, so that short lines count, too."""
 
 
 class Listener(Protocol):
-    """A running attempt."""
-
     def take(self, event: Event) -> None: ...
 
     def take_pulse(self, node: str, attempt: str, pulse: Pulse) -> None: ...
 
 
 class GroupStep:
-    """One process on each node of a group, as long as the group holds its nodes."""
+    """The processes on a group's nodes while the group holds them."""
 
     def __init__(self, job: JobContext, record: GroupRecord, allocated: Iterable[str]) -> None:
         self.process: JobStep | None = None
         self.complaints = Complaints(job.world.now, job.node_names, self._keep_complaint)
         self.broken: dict[str, str] = {}
-        """Node of the present step -> how it breaks the protocol."""
+        """Node -> how it breaks the protocol."""
         self.started_ms = 0
-        """Start of the step (World.wall_ms)."""
+        """World.wall_ms."""
         self._job, self._record = job, record
         self._known = frozenset(allocated)
         self._heard: dict[str, float] = {}
-        """node -> time of its last line (World.now)."""
+        """node -> its last line (World.now)."""
         self._attempt: Listener | None = None
-        """The running attempt."""
         self._sent: dict[str, int] = {}
-        """node -> bytes since the start of the last attempt."""
+        """node -> bytes since the last attempt's start."""
         self._garbled = 0
         self._distrusted: set[str] = set()
-        """Nodes that broke the protocol in this job."""
+        """Nodes that have broken the protocol in this job."""
         self._logged: set[str] = set()
 
     # ---- its processes ----
@@ -137,7 +130,7 @@ class GroupStep:
     def start(
         self, nodes: Sequence[str], argv: Sequence[str], environment: Mapping[str, str]
     ) -> None:
-        """Start `argv` on `nodes`, with `environment` besides the job's. Raises OSError."""
+        """Start `argv` on `nodes`, with `environment` added. Raises OSError."""
         job = self._job
         self.set_start(job.world.wall_ms())
         self.complaints.begin()
@@ -149,11 +142,10 @@ class GroupStep:
         self.process = job.world.start(job.reactor, tasks, commands, everything, take, complain)
 
     def set_start(self, ms: int) -> None:
-        """Set the start of the step; in a preflight the controller may have started it."""
+        """Set the step's start; in a preflight the controller may have started it."""
         self.started_ms = ms
 
     def add_node(self, node: str) -> None:
-        """Add a node to the group."""
         self._known |= {node}
 
     @property
@@ -161,12 +153,12 @@ class GroupStep:
         return self.process is not None and self.process.alive
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one line to all nodes, if the step still runs."""
+        """Send a line to all nodes of a running step."""
         if self.process is not None:
             self.process.send(message)
 
     def closing(self) -> Flow:
-        """Let all nodes end, after a time by force, without waiting for dead nodes."""
+        """Let all nodes end, by force after a time; dead nodes are not awaited."""
         process, world = self.process, self._job.world
         if process is None:
             return
@@ -194,7 +186,7 @@ class GroupStep:
     # ---- messages of the nodes ----
 
     def start_attempt(self, attempt: Listener) -> None:
-        """Pass messages on to an attempt, and count the bytes of each node anew."""
+        """Pass messages on to an attempt, and count each node's bytes anew."""
         self._attempt, self._sent = attempt, {}
 
     def end_attempt(self) -> None:
@@ -202,15 +194,14 @@ class GroupStep:
 
     @property
     def is_at_work(self) -> bool:
-        """Return whether an attempt is running."""
         return self._attempt is not None
 
     def take(self, sender: str, line: bytes) -> None:
-        """Take in a line of the node `sender`; a line of unknown origin ("") is not believed."""
+        """Take in a line of `sender`; a line of unknown origin ("") is not believed."""
         if sender in self.broken:
             return
         pong = parse_pong(line)
-        if pong is not None and pong[0] == sender:  # not recorded: there are a great many
+        if pong is not None and pong[0] == sender:  # not recorded: too many
             self._take_pong(sender, pong[1], pong[2])
             return
         message = parse_word(line, self._known)
@@ -237,7 +228,7 @@ class GroupStep:
             self._attempt.take(event)
 
     def _log_once(self, event: Event) -> None:
-        """Log a node's remark, unless another node sent the same before."""
+        """Log a node's remark, once for equal ones."""
         if event.detail in self._logged:
             return
         self._logged.add(event.detail)
@@ -245,10 +236,8 @@ class GroupStep:
         self._job.log(f"{origin} {event.node}: {event.detail}")
 
     def _compare_clock(self, event: Event) -> None:
-        """Record the offset of a node's clock.
-
-        The node read it between the start of its step and now; a delayed message is no offset.
-        """
+        """Record a node's clock offset, if any: the node read its clock between the step's start
+        and now."""
         clock_ms = number(event.part(0))
         if clock_ms is None:
             return
@@ -264,7 +253,7 @@ class GroupStep:
             self._record.note("garbled", sender, _shown(line), "node")
 
     def _is_too_much(self, node: str, size: int) -> bool:
-        """Count the bytes of a node; return True, and give the node up, if they are too many."""
+        """Count a node's bytes; if too many, give it up and return True."""
         self._sent[node] = self._sent.get(node, 0) + size + WORD_BYTES
         limit = SAID_AGAIN if node in self._distrusted else MAX_SAID
         if self._sent[node] <= limit:
@@ -274,12 +263,12 @@ class GroupStep:
         return True
 
     def _refuse(self, sender: str, node: str, line: bytes) -> None:
-        """Give up a node that sends a line about another node."""
+        """Give up a node that reports about another."""
         self._record.note("forged", sender, _shown(line))
         self._give_up(sender, f"it sends lines in the name of node {node}")
 
     def _give_up(self, node: str, reason: str) -> None:
-        """Take in nothing more of a node that breaks the protocol, until the next step."""
+        """Ignore a node that breaks the protocol until the next step."""
         self._distrusted.add(node)
         self.broken[node] = reason
         self._record.lose(node, reason, "protocol")
@@ -290,7 +279,7 @@ class GroupStep:
     # ---- ended and silent nodes ----
 
     def check_ended(self) -> None:
-        """Record the nodes that have ended without the message `left`."""
+        """Record nodes that ended without the message `left`."""
         last = self.complaints.last_lines or "without a word"
         for node in self.process.ended_nodes() if self.process else ():
             self._record.lose(node, f"its step ended: {last}")
@@ -303,24 +292,22 @@ class GroupStep:
         return self.complaints.next_check(at_latest)
 
     def reset_silence(self, nodes: Iterable[str]) -> None:
-        """Count the silence of `nodes` from now."""
+        """Count silence from now on."""
         self._heard.update(dict.fromkeys(nodes, self._job.world.now()))
 
     def excuse(self, stalled_s: float) -> None:
-        """Count no silence in a time in which this process itself stalled."""
+        """Discount a time in which this process stalled."""
         now = self._job.world.now()
         self._heard = {node: min(now, heard + stalled_s) for node, heard in self._heard.items()}
 
     def silent(self, nodes: Iterable[str], since: float) -> list[str]:
-        """Return those of `nodes` that have sent nothing `since` (World.now)."""
+        """Return nodes that have sent nothing `since` (World.now)."""
         return [node for node in nodes if self._heard[node] < since]
 
 
 def stalled_s(until: float, now: float) -> float:
-    """Return for how many seconds this process stalled, if it wanted to resume at `until`.
-
-    That delay is no node's fault.
-    """
+    """Return for how long this process stalled, if it meant to resume at `until`. No node is to
+    blame for that."""
     late_s = now - until
     return late_s if late_s > 1 else 0.0
 

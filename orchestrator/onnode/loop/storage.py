@@ -14,14 +14,11 @@ from .context import SetContext
 
 RETRY_S = 5.0
 _PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
-"""Errors that may pass: full, over quota, read-only, not mounted."""
+"""Full, over quota, read-only, not mounted: may pass."""
 
 
 def begin(job: SetContext, state: RunRecord) -> None:
-    """Start an attempt; without room for its states it has not started.
-
-    Raises FolderError, OSError.
-    """
+    """Start an attempt, which needs room for its states. Raises FolderError, OSError."""
     try:
         job.folder.begin(state)
     except OSError as error:
@@ -31,15 +28,15 @@ def begin(job: SetContext, state: RunRecord) -> None:
 
 
 def closing(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], None]:
-    """Return a function that closes an attempt, to be called until it succeeds.
+    """Return a function to close an attempt; call it until it succeeds.
 
-    A call may publish the result and find no room for the states.
+    A call may publish the result and then find no room for the states.
     """
     tried = False
 
     def close() -> None:
         nonlocal tried
-        # By an earlier call: an earlier result would have made the first call fail.
+        # By an earlier call: any earlier result would have made the first call fail.
         published = tried and job.world.files.exists(job.layout.result(state.run))
         tried = True
         job.folder.close(state, None if published else rank)
@@ -50,10 +47,8 @@ def closing(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[],
 
 
 def write_last(job: SetContext, state: str, reason: str) -> Flow:
-    """Write the last state of a job.
-
-    For a complete set it waits for the storage: no next job would write it.
-    """
+    """Write the last state of a job. A complete set waits for the storage: no next job would
+    write it."""
     now = job.world.now
     deadline = now() + job.settings.storage_wait_s
     while not job.write(state, reason) and state == "complete":
@@ -63,10 +58,8 @@ def write_last(job: SetContext, state: str, reason: str) -> Flow:
 
 
 def patiently(job: SetContext, action: Callable[[], object]) -> Flow:
-    """Retry `action` until the set's storage can be written, up to `storage_wait_s`.
-
-    Raises the error of `action` after that, or if waiting does not help.
-    """
+    """Retry `action` while the set's storage cannot be written, up to `storage_wait_s`. Raises
+    its error."""
     world, waits_for = job.world, ""
     started = world.now()
     deadline = started + job.settings.storage_wait_s
@@ -92,5 +85,5 @@ def patiently(job: SetContext, action: Callable[[], object]) -> Flow:
             path = problem.filename or job.layout.root
             waits_for = f"waiting for storage: {path}: {problem.strerror}"
             job.warn(waits_for)
-            job.write(reason=waits_for)  # if there is room for it
+            job.write(reason=waits_for)  # if there is room
         yield min(world.now() + RETRY_S, deadline)

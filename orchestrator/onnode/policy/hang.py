@@ -1,4 +1,4 @@
-"""Reasons to end a running attempt: it hangs, or lacks required RDMA. Rules: docs/set-folder.md."""
+"""Reasons to end a running attempt: a hang, or missing RDMA. Rules: docs/set-folder.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..kernel.events import UNIT, Event, NetworkUse, Pulse, number
 from ..kernel.settings import Settings
 
 LEAST_S = 600
-"""The shortest hang unless the site sets less: torch's own collectives wait as long."""
+"""The shortest hang unless the site sets less: torch's collectives wait as long."""
 _COLLECTIVE = re.compile(
     r"(?i)nccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|synchronize"
 )
@@ -19,14 +19,14 @@ _HELD = ("gone", "stopped", "blocked")
 
 
 class Silence(NamedTuple):
-    """The silence of a run on all its nodes, and the limit at which it counts as hung."""
+    """A run's silence on all its nodes, and the limit for a hang."""
 
     pulse: Pulse
-    """Of the run: the shortest silence and the longest interval of all nodes."""
+    """The shortest silence and the longest interval of all nodes."""
     limit_ms: int
-    """0 for no limit."""
+    """0: no limit."""
     unheard: int = 0
-    """Nodes that have sent no pulse yet; until then no limit applies."""
+    """Nodes without a pulse so far, which suspend the limit."""
 
     @property
     def quiet_s(self) -> float:
@@ -47,7 +47,7 @@ class Silence(NamedTuple):
 
     @property
     def stage(self) -> tuple[int, ...]:
-        """The facts behind the verdict, without the passing seconds."""
+        """The facts of the verdict without the passing seconds."""
         began, stopped = self.pulse.began, self.pulse.stopped
         return self.limit_ms, began, stopped, self.pulse.interval_ms > 0, self.is_long, self.hangs
 
@@ -61,16 +61,15 @@ class Silence(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Why the run counts as hung, or ""."""
+        """Why the run hangs, or ""."""
         return f"hung: {self.text}" if self.hangs else ""
 
     def detail(self, attempt: str) -> str:
-        """Return the detail of the `pulse` event of an attempt (`3.1`)."""
         return UNIT.join(map(str, (attempt, self.limit_ms, self.unheard, *self.pulse)))
 
 
 def recorded(event: Event) -> tuple[str, Silence] | None:
-    """Return the attempt (`3.1`) and the silence in a `pulse` event; None if it is damaged."""
+    """Return attempt (`3.1`) and silence of a `pulse` event; None if damaged."""
     attempt, *parts = event.parts
     numbers = [value for part in parts if (value := number(part)) is not None and value >= 0]
     if len(parts) != 6 or len(numbers) != 6:
@@ -80,10 +79,7 @@ def recorded(event: Event) -> tuple[str, Silence] | None:
 
 
 def silence(pulses: Mapping[str, Pulse], settings: Settings, unheard: int = 0) -> Silence:
-    """Return the silence of a run: any output on any node ends it.
-
-    `unheard`: nodes without a pulse so far.
-    """
+    """Return a run's silence, which any node's output ends. `unheard`: nodes without a pulse."""
     if not pulses:
         return Silence(Pulse(0, 0, 0, 0), 0, unheard)
     quiet, began, interval, stopped = zip(*pulses.values(), strict=True)
@@ -105,7 +101,6 @@ def _limit_ms(run: Pulse, settings: Settings) -> int:
 
 
 def _phase(run: Pulse) -> str:
-    """Return the phase of the run that sets the limit."""
     if run.stopped:
         return "after run_stop"
     if not run.began:
@@ -116,18 +111,17 @@ def _phase(run: Pulse) -> str:
 
 
 def hung(pulses: Mapping[str, Pulse], settings: Settings) -> str:
-    """Return why a run counts as hung, or ""."""
+    """Return why a run hangs, or ""."""
     return silence(pulses, settings).verdict
 
 
 def stands_out(
     ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping[str, str]
 ) -> tuple[str, str]:
-    """Return the only node of a hung run that differs from all others, and how; or ("", "").
+    """Return the only node of a hung run unlike all others, and how; or ("", "").
 
     In this order: its processes are gone, stopped or blocked in the kernel; it is in no collective;
-    its activity differs from that of all others; its last output is older, if that of the others
-    ended together.
+    its activity differs; its last output is older, if the others' ended together.
     """
     if len(ranks) < 2:
         return "", ""
@@ -139,7 +133,7 @@ def stands_out(
     ages = sorted((quiet_ms[node], node) for node in ranks if node in quiet_ms)
     if len(ages) == len(ranks) > 2:
         (youngest, _), (second, _), (oldest, node) = ages[0], ages[-2], ages[-1]
-        # If one node logs for all, the others are quiet since the start: that means nothing.
+        # If one node logs for all, the others are quiet since the start.
         if oldest - second > 2 * (second - youngest) + 5000:
             older_s = (oldest - second) // 1000
             return node, f"its last output is {older_s} s older than that of the others"
@@ -147,7 +141,7 @@ def stands_out(
 
 
 def _odd_activities(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the activities that stand out, by one criterion after the other."""
+    """Yield unusual activities, by one criterion after the other."""
     yield [text for text in texts if text.startswith(_HELD)]
     if not all(texts):
         return
@@ -157,7 +151,7 @@ def _odd_activities(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def on_sockets(transports: Mapping[str, NetworkUse]) -> str:
-    """Return the nodes on which RCCL reaches others without RDMA; "" if all use RDMA."""
+    """Return the nodes whose RCCL lacks RDMA; "" if all have it."""
     nodes = [(node, use) for node, use in sorted(transports.items()) if use.other]
     if not nodes:
         return ""
@@ -167,7 +161,7 @@ def on_sockets(transports: Mapping[str, NetworkUse]) -> str:
 
 
 def unwanted_sockets(transports: Mapping[str, NetworkUse], settings: Settings) -> str:
-    """Return why to end an attempt if the site requires RDMA, or ""."""
+    """Return why an attempt without required RDMA ends, or ""."""
     if settings.network_rdma != "required":
         return ""
     nodes = on_sockets(transports)

@@ -1,4 +1,4 @@
-"""Decisions about a job: why it ends, if another run fits, and which notifications are due."""
+"""Decisions about a job: why it ends, whether another run fits, due notifications."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ PREEMPTED = ("paused", "pre-empted by a job of higher priority")
 WARNING = "SIGUSR1"
 """The signal before the time limit (--signal of job.sh)."""
 CLOSE_S = 120
-"""Seconds between WARNING and the time limit (--signal of job.sh): time to close the set."""
+"""Seconds between WARNING and the time limit (--signal of job.sh)."""
 MOST_MISSED = 1
-"""Runs a score does without: the olympic mean drops the slowest (mllog/olympic.py)."""
+"""The olympic mean drops the slowest run (mllog/olympic.py)."""
 _EVENTS = {
     "complete": "complete",
     "paused": "paused",
     "time_limit": "paused",
     "failed": "failed",
 }
-"""State of a job -> event. A set out of time waits for `resume`, as if paused.
-
-A cancelled set sends nothing: the person who cancelled it knows.
-"""
+"""State of a job -> event. A set out of time waits for `resume`, as if paused. Nobody needs a
+notification about their own cancellation."""
 
 
 # ---- why a job ends ----
@@ -31,19 +29,19 @@ A cancelled set sends nothing: the person who cancelled it knows.
 
 @dataclass(frozen=True)
 class JobEnd:
-    """The scheduler's account of a job. `text` is its own, for the record; "" without an answer."""
+    """The scheduler's account of a job. `text`: its own, or ""."""
 
     text: str = ""
     is_ended: bool = False
-    """The scheduler ends the job: it records that before it signals any process."""
+    """Recorded by the scheduler before it signals any process."""
     cause: tuple[str, str] | None = None
-    """TIME_LIMIT or PREEMPTED, if the scheduler reports either."""
+    """TIME_LIMIT or PREEMPTED, if reported."""
 
 
 def ending(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
-    """Return the state of an ending job and its reason. `signals`: their names, in order.
+    """Return an ending job's state and reason. `signals`: names, in order.
 
-    At its time limit or pre-empted, a job gets the same signals as if cancelled.
+    The time limit and pre-emption send the same signals as a cancellation.
     """
     if list(signals) == [WARNING]:
         return TIME_LIMIT
@@ -51,10 +49,7 @@ def ending(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
 
 
 def fits(left_s: float, needs_s: float) -> bool:
-    """Return whether a run can end before the job's time limit, in `left_s`.
-
-    `needs_s`: the shortest known run, or 0.
-    """
+    """Return whether a run of `needs_s` (the shortest known, or 0) fits into `left_s`."""
     return left_s - CLOSE_S >= needs_s
 
 
@@ -63,27 +58,22 @@ def fits(left_s: float, needs_s: float) -> bool:
 
 @dataclass(frozen=True)
 class SetCounts:
-    """Progress of a set. `told`: sent events."""
-
     state: str
     required: int
     converged: int
     missed: int
     before: tuple[int, int]
-    """Runs that had converged, and had missed the target, before this job."""
+    """Runs that had converged, and missed the target, before this job."""
     told: tuple[str, ...] = ()
 
 
 def has_score(required: int, converged: int, missed: int) -> bool:
-    """Return whether the runs are enough for a score.
-
-    `orchestrator score` decides on its validity by RCP and compliance.
-    """
+    """Return whether the runs suffice for a score, which `orchestrator score` validates."""
     return converged + min(missed, MOST_MISSED) >= required
 
 
 def due(now: SetCounts) -> list[str]:
-    """Return the events to notify people of now, in order."""
+    """Return the due events, in order."""
     events = []
     had_score = has_score(now.required, *now.before)
     if not had_score and has_score(now.required, now.converged, now.missed):

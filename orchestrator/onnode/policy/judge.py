@@ -1,7 +1,7 @@
 """Judging nodes: their checks, and whether image, network and facts are alike.
 
-Rules: docs/preflight.md, docs/network.md, docs/tuning.md. Nodes are compared with the majority, so
-the cost grows linearly with their number.
+Rules: docs/preflight.md, docs/network.md, docs/tuning.md. Nodes are compared with the majority, at
+a linear cost.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .reports import MOST_FACTS, OUTCOMES, Check, NodeReport, check_order, line
 
 Rows = dict[str, dict[str, Check]]
 FactRow = tuple[str, str, str]
-"""(node, or * for all of them; field; value)"""
+"""(node, or * for all; field; value)"""
 
 MOST_TOLD = 8
 _NO_RDMA = "no RDMA device (/sys/class/infiniband)"
 
 
 def usual(values: Iterable[str]) -> str:
-    """Return the most frequent value, the first of several; "" without any."""
+    """Return the first most frequent value, or ""."""
     times = Counter(values)
     return max(times, key=times.__getitem__, default="")
 
@@ -35,21 +35,18 @@ def usual(values: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The judgement on nodes. `warnings`: for the job's record."""
+    """`warnings`: for the job's record."""
 
     rows: dict[str, list[Check]] = field(default_factory=dict)
-    """node -> its final checks."""
+    """node -> final checks."""
     failed: dict[str, str] = field(default_factory=dict)
     """Unfit node -> reason."""
     warnings: list[str] = field(default_factory=list)
 
 
 def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma: bool) -> Judgement:
-    """Return the judgement on nodes, compared with each other.
-
-    `rdma`: a failure of the check `rdma` makes a node unfit. Otherwise it is a warning: a set
-    leaves the network to `agree`, which knows the site's rules.
-    """
+    """Judge nodes, compared with each other. `rdma`: its failure makes a node unfit; otherwise
+    `agree` judges the network by the site's rules."""
     rows = {node: dict(report.checks) for node, report in reports.items()}
     if settings.preflight_run == 1:
         _markers(rows, reports, settings)
@@ -65,7 +62,7 @@ def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma:
     }
     if settings.preflight_run != 1:
         return Judgement(ordered)
-    # The bandwidth test and the outcomes of nodes are judged elsewhere.
+    # Judged elsewhere.
     elsewhere = {*OUTCOMES, "deep", *(() if rdma else ("rdma",))}
     failed = {}
     for node, checks in ordered.items():
@@ -78,7 +75,7 @@ def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma:
 
 
 def failing(name: str, text: str, remedy: str, settings: Settings) -> dict[str, Check]:
-    """Return a failing check, or a warning, as the site has it; {} if it is switched off."""
+    """Return a failing check, or a warning, by the site's rules; {} if switched off."""
     if name in settings.preflight_skip:
         return {}
     verdict = "warn" if name in settings.preflight_warn else "fail"
@@ -99,7 +96,7 @@ def _markers(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) 
 
 
 def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
-    """Fail nodes that could not decide a check (a warning) which others could."""
+    """Fail nodes undecided (a warning) in a check that others decided."""
     decided = [node for node, checks in rows.items() if _verdict(checks, name) in ("pass", "fail")]
     for checks in rows.values() if decided else ():
         if _verdict(checks, name) == "warn":
@@ -108,7 +105,7 @@ def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
 
 
 def _data(rows: Rows, reports: Mapping[str, NodeReport]) -> None:
-    """Warn of nodes whose data differ from those of most."""
+    """Warn about nodes with other data than most."""
     values = {}
     for node, report in reports.items():
         if report.same.get("data"):
@@ -136,7 +133,7 @@ def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
     nodes: dict[str, list[str]] = {}
     for node, checks in rows.items():
         for check in checks:
-            # `agree` reports a fabric without RDMA, and the bandwidth test slow nodes.
+            # `agree` reports missing RDMA, the bandwidth test slow nodes.
             level = "fail" if check.name == "rdma" else "warn"
             if check.verdict == level and check.name != "deep":
                 names.setdefault(check.sentence, set()).add(check.name)
@@ -155,14 +152,13 @@ def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Whether nodes are alike. `problem`: "" if they are."""
+    """Whether nodes are alike; if so, `problem` is ""."""
 
     problem: str = ""
     differing: dict[str, str] = field(default_factory=dict)
-    """node -> its difference from the others."""
+    """node -> difference."""
     warnings: list[str] = field(default_factory=list)
     image: str = ""
-    """The identity of the common image."""
     rdma_expected: bool = False
     rows: list[FactRow] = field(default_factory=list)
 
@@ -172,7 +168,7 @@ def agree(
 ) -> Agreement:
     """Compare image, network and facts, up to the first difference.
 
-    `image`: the set's, or "". With None, before containers start, images are not compared.
+    `image`: the set's, or ""; None before containers start: images are not compared.
     """
     first = Agreement()
     if image is not None:
@@ -191,7 +187,7 @@ def agree(
 def agree_on_image(
     images: Mapping[str, str], nodes: Sequence[str], digest: str, cont: str
 ) -> Agreement:
-    """Compare identities: a tag can name several images. `digest`: the set's image, or ""."""
+    """Compare images by identity, not by tag. `digest`: the set's image, or ""."""
     identities = {node: images.get(node) or "none" for node in nodes}
     best = digest or usual(identities.values())
     others = {node: image for node, image in identities.items() if image != best}
@@ -208,7 +204,7 @@ def agree_on_image(
 def agree_on_network(
     reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings
 ) -> Agreement:
-    """Compare the inter-node network. `rdma_expected`: runs use RDMA."""
+    """Compare the inter-node network. `rdma_expected`: by the runs."""
     if settings.fabric == "none" or len(nodes) < 2:
         return Agreement()
     networks = {
@@ -257,7 +253,6 @@ def agree_on_network(
 
 
 def _by_node(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return node -> its joined texts."""
     grouped: dict[str, list[str]] = {}
     for node, text in texts:
         grouped.setdefault(node, []).append(text)
@@ -273,7 +268,7 @@ def _agreement(
     option: str,
     see: str = "",
 ) -> Agreement:
-    """Return differences as a problem, or as a warning if the site allows them."""
+    """Return differences as a problem, or as a warning if allowed."""
     if not sentences:
         return Agreement()
     more = f"; and {len(sentences) - MOST_TOLD} more{see}" if len(sentences) > MOST_TOLD else ""
@@ -285,7 +280,7 @@ def _agreement(
 
 
 class NetworkDifference(NamedTuple):
-    """A node's network differs. `clause` continues a sentence about the node."""
+    """`clause` continues a sentence about the node."""
 
     node: str
     clause: str
@@ -293,7 +288,7 @@ class NetworkDifference(NamedTuple):
 
 
 def _unlike_most(networks: Mapping[str, str]) -> list[NetworkDifference]:
-    """Return the differences of nodes from the most frequent network."""
+    """Return the nodes' differences from the most frequent network."""
     most = usual(networks.values())
     reference = next(node for node, summary in networks.items() if summary == most)
     ports = _ports(most)
@@ -307,7 +302,7 @@ def _unlike_most(networks: Mapping[str, str]) -> list[NetworkDifference]:
 
 
 def _ports(summary: str) -> dict[str, list[str]]:
-    """Return port -> rate, link layer, GID index; `-` if unknown."""
+    """Return port -> rate, link layer, GID index; `-`: unknown."""
     ports = {}
     for word in summary.split():
         port, *rest = word.split(",")
@@ -322,7 +317,7 @@ def _port_differences(ports: Mapping[str, list[str]], usual_ports: Mapping[str, 
     for port, expected in usual_ports.items():
         properties = zip(("Gb/s", "link layer", "GID index"), ports.get(port, ()), expected)
         for name, value, other in properties:
-            # A port without any GID is reported by its node.
+            # A port without GID is reported by its node.
             if value != other and "-" not in (value, other):
                 alike.setdefault(f"{name} {value} instead of {other}", []).append(port)
     texts = []
@@ -353,18 +348,15 @@ def agree_on_facts(
 def compare_facts(
     reports: Mapping[str, NodeReport], nodes: Sequence[str]
 ) -> tuple[list[FactRow], list[tuple[str, str]]]:
-    """Return the rows of start.tsv, and (node, difference) of nodes unlike most.
-
-    In the rows `*` stands for most nodes.
-    """
+    """Return the rows of start.tsv (`*`: most nodes), and (node, difference)."""
     facts = [reports[node].facts if node in reports else {} for node in nodes]
     if all(some == facts[0] for some in facts):
         return [("*", name, value) for name, value in (facts[0] if facts else {}).items()], []
     rows, differences = [], []
-    # Bounded, so that nodes with all different facts do not cost the square of their number.
+    # Bounded: all different facts would cost the square of the nodes.
     for name in islice(dict.fromkeys(name for some in facts for name in some), MOST_FACTS):
         values = [some.get(name, "-") for some in facts]
-        # The check of images reports a node without the image.
+        # A missing image is reported by its check.
         counted = [value for value in values if value != "-"] if name == "image" else values
         most = usual(counted)
         rows.append(("*", name, most))

@@ -1,8 +1,8 @@
 """Is the holder of a lease gone? Decided from its record, the viewer, and each source's answer.
 
-A holder is gone if its kernel reports so. It is also gone if its lease is `STALE_S` old by the file
-server's clock, and a scheduler that could see its job has no such job. A holder invisible from
-another cluster, user or host is unknown, never gone.
+A holder is gone if its kernel reports so, or if its lease is `STALE_S` old by the file server's
+clock and a scheduler that could see its job does not. A holder invisible from another cluster, user
+or host is unknown.
 """
 
 from __future__ import annotations
@@ -12,26 +12,24 @@ from dataclasses import dataclass
 from ..kernel.records import Holder
 
 STALE_S = 90.0
-"""Age of a silent lease: an NFS client may show times up to a minute old (acregmax)."""
+"""An NFS client may show times up to a minute old (acregmax)."""
 
 ALIVE, GONE, WAIT, UNKNOWN = "alive", "gone", "wait", "unknown"
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A holder as seen from here."""
-
     process: bool | None
-    """By this kernel; None: no answer."""
+    """The kernel's answer; None without."""
     job: bool | None
-    """By the scheduler; None: no answer."""
+    """The scheduler's answer; None without."""
     age_s: float
-    """Time since its last sign of life, by the file server's clock."""
+    """Since its last beat, by the file server's clock."""
 
 
 @dataclass(frozen=True)
 class HolderVerdict:
-    """`word`: ALIVE, GONE, UNKNOWN, or WAIT: gone in `wait_s` without a further sign of life."""
+    """`word`: ALIVE, GONE, UNKNOWN, or WAIT: gone after `wait_s` without a beat."""
 
     word: str
     why: str
@@ -43,15 +41,14 @@ class HolderVerdict:
 
 
 def same_kernel(holder: Holder, viewer: Holder) -> bool:
-    """Return whether both are processes of one kernel and namespace, whose answers are certain."""
+    """Return whether both are processes of one kernel and namespace, where answers are certain."""
     return bool(holder.boot) and (holder.boot, holder.pids) == (viewer.boot, viewer.pids)
 
 
 def unseen(holder: Holder, viewer: Holder) -> str:
-    """Return why the viewer may not see a live holder; "" if it would.
+    """Return why a live holder may be invisible to the viewer, or "".
 
-    Slurm hides the jobs of other users with PrivateData=jobs, and the kernel their processes with
-    hidepid.
+    Slurm hides other users' jobs (PrivateData=jobs), the kernel their processes (hidepid).
     """
     if holder.cluster and holder.cluster != viewer.cluster:
         here = viewer.cluster or "not known to be one"
@@ -75,13 +72,13 @@ def judge(
     left_s = stale_s - seen.age_s
     job = seen.job
     if holder.job and holder.job == viewer.job and holder.restart < viewer.restart:
-        job = False  # Slurm has restarted this job
+        job = False  # restarted by Slurm
     elif hidden := unseen(holder, viewer) if holder.job and not job else "":
         if left_s > 0:
             return HolderVerdict(ALIVE, age)
         return HolderVerdict(UNKNOWN, f"{hidden}; {age}")
     elif holder.job.startswith("local-"):
-        job = False  # after a reboot a host has no such process
+        job = False  # Return the verdict on a holder.
     if job:
         return HolderVerdict(ALIVE, "the scheduler shows its job")
     if holder.job and job is None:

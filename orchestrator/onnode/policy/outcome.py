@@ -15,11 +15,11 @@ from .trouble import in_one, way_of
 
 NOT_ENDED = -1
 ENDED_BY_US = 143
-"""The exit code after the loop's order to stop: 128 + SIGTERM."""
+"""128 + SIGTERM, after the loop's order to stop."""
 CONTAINER_ENDED = 125
-"""The exit code of a run whose container ended (agent/run.py)."""
+"""A run whose container ended (agent/run.py)."""
 QUICK_MS = 60_000
-"""A death within a minute of the start would repeat itself; a later death may be chance."""
+"""A death within a minute would repeat; a later one may be chance."""
 
 Blamed = tuple[tuple[str, str, str], ...]
 """(node, kind, reason)"""
@@ -27,7 +27,7 @@ Blamed = tuple[tuple[str, str, str], ...]
 
 @dataclass(frozen=True)
 class AttemptFacts:
-    """The facts of an attempt after its end. `ranks`: its nodes; `exits`: node -> exit code."""
+    """An attempt after its end. `ranks`: its nodes; `exits`: node -> exit code."""
 
     run: int
     ranks: tuple[str, ...]
@@ -38,48 +38,46 @@ class AttemptFacts:
     """node -> why it was not ready for the run."""
     gate_problem: str = ""
     timed_out: int = 0
-    """The limit in seconds if the run timed out."""
+    """The limit in seconds, if reached."""
     ending: str = ""
     """Why the set is ending, or ""."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """node -> the last error in its log."""
+    """node -> last error in its log."""
     lasted: Mapping[str, int] = field(default_factory=dict)
-    """node -> milliseconds from its start to its end."""
+    """node -> milliseconds of its run."""
     cause: str = ""
-    """Why it died, if known without the logs."""
+    """Why it died, if known without logs."""
     remark: str = ""
-    """A flaw of a run that ended well, such as sockets instead of RDMA."""
+    """A flaw of a good run, such as sockets instead of RDMA."""
     ended: str = ""
-    """Why the loop ended it before its time: it hung, or did not use RDMA."""
+    """Why the loop ended it early: a hang, or missing RDMA."""
     quiet: Mapping[str, int] = field(default_factory=dict)
-    """node -> milliseconds since its last output at its last reply."""
+    """node -> milliseconds since its output at its last reply."""
     doing: Mapping[str, str] = field(default_factory=dict)
-    """node -> activity of its processes in the hang."""
+    """node -> activity in the hang."""
     sockets: Sequence[str] = ()
-    """The nodes without RDMA, if that ended it."""
+    """The nodes without RDMA, if ended for that."""
     broken: Mapping[str, str] = field(default_factory=dict)
-    """node -> how it broke the protocol, so that the loop gave it up."""
+    """node -> how it broke the protocol."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """node -> its own reason for giving up, such as storage that it could not write to."""
+    """node -> its own reason to give up, such as its storage."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`outcome`: success, not_converged, infrastructure or interrupted.
-
-    `rank`: the rank whose log is the result; None without a result.
-    """
+    """`outcome`: success, not_converged, infrastructure or interrupted; `rank`: of the result's
+    log, or None."""
 
     outcome: str
     reason: str
     codes: Mapping[str, int]
     rank: int | None = None
     clean: bool = False
-    """Nothing went wrong: the containers can be used again."""
+    """The containers can be used again."""
     blamed: Blamed = ()
     silent: tuple[str, ...] = ()
     way: str = ""
-    """How it died soon after its start: equal for attempts that died alike."""
+    """How it died soon after its start, equal for equal deaths."""
 
     @property
     def state(self) -> str:
@@ -87,20 +85,16 @@ class Outcome:
 
 
 def result_rank(attempt: AttemptFacts) -> int | None:
-    """Return the rank whose log has the run's end.
-
-    The program's ranks need not be ours: c10d sorts host names.
-    """
+    """Return the rank whose log has the run's end. The program's ranks may differ: c10d sorts
+    host names."""
     ranks = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node)]
     good = [rank for rank in ranks if attempt.stops[attempt.ranks[rank]] == "success"]
     return next(iter(good or ranks), None)
 
 
 def decide(attempt: AttemptFacts) -> Outcome:
-    """Return the outcome of an attempt. Only run_stop with success proves a good run.
-
-    Later problems of a good run are in its reason.
-    """
+    """Return the outcome. Only run_stop with success proves a good run; its later problems are
+    in the reason."""
     if attempt.gate_problem:
         if attempt.ending:
             return Outcome("interrupted", attempt.ending, {})
@@ -123,7 +117,7 @@ def decide(attempt: AttemptFacts) -> Outcome:
 
 
 def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
-    """Return the outcome of an attempt without a result."""
+    """Return the outcome without a result."""
     errors = in_one(attempt.ranks, attempt.errors)
     if attempt.timed_out:
         limit = f"no run_stop within {attempt.timed_out} s (run time-out)"
@@ -135,7 +129,7 @@ def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
     blamed, silent = blame(
         run, attempt.ranks, codes, attempt.errors, attempt.lasted, attempt.failed
     )
-    if attempt.broken:  # the ends of the other nodes are a consequence
+    if attempt.broken:  # other ends are consequences
         broken = attempt.broken.items()
         blamed = tuple((node, "protocol", f"in run {run} {why}") for node, why in broken)
     if len(codes) > 1 and errors.startswith("all "):  # the codes add nothing
@@ -146,7 +140,7 @@ def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
 
 
 def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
-    """Return the outcome of an attempt that the loop ended: its exit codes mean nothing else."""
+    """Return the outcome of an attempt ended by the loop, whose exit codes mean nothing else."""
     run, ranks = attempt.run, attempt.ranks
     if attempt.sockets:
         few = len(attempt.sockets) <= len(ranks) // 2
@@ -165,7 +159,7 @@ def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
 
 
 def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:
-    """Return how the first node to end by itself died, if it died within QUICK_MS."""
+    """Return how the first node to end by itself died, if within QUICK_MS."""
     ended = [node for node in attempt.ranks if codes[node] not in (ENDED_BY_US, NOT_ENDED)]
     first = min(ended, key=lambda node: attempt.lasted.get(node, QUICK_MS), default="")
     if attempt.lasted.get(first, QUICK_MS) >= QUICK_MS:
@@ -183,7 +177,7 @@ def bad_nodes(
     broken: Mapping[str, str] = MappingProxyType({}),
     failed: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return a text about `broken` and `failed` nodes, and those with exit codes but 0."""
+    """Describe `broken` and `failed` nodes, and exit codes but 0."""
     texts = []
     for rank, node in enumerate(ranks):
         if node in broken:
@@ -207,11 +201,11 @@ def blame(
 ) -> tuple[Blamed, tuple[str, ...]]:
     """Return the nodes to blame, and the silent nodes.
 
-    In this order: a container ended under its run; a node fell silent; a few nodes exited by
-    themselves while the loop ended the others; the first to end with 0 and no run_stop (images hide
-    the code). If most nodes failed by themselves, or with equal errors, the program is at fault and
-    no node is. Nor is any if a node gives its own reason: its storage may be away for all, and it
-    is checked again before the next attempt.
+    In this order: an ended container; a silent node; a few nodes that exited by themselves while
+    the loop ended the others; the first to end with 0 and no run_stop (images hide the code). If
+    most failed by themselves, or with equal errors, the program is at fault. A node with its own
+    reason blames nobody: its storage may be away for all, and it is checked before the next
+    attempt.
     """
     few = max(1, len(ranks) // 2)
     broken = [node for node in ranks if codes[node] == CONTAINER_ENDED]

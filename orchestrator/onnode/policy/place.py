@@ -1,7 +1,7 @@
-"""Which node has which rank, which nodes wait, which are excluded.
+"""Ranks, waiting nodes, excluded nodes. Rules: docs/preflight.md, "Spare nodes".
 
-Rules: docs/preflight.md, "Spare nodes". `ClusterState` is folded from the events of a job by
-`apply`. Decisions depend on it alone, so equal events give equal decisions.
+`apply` folds `ClusterState` from a job's events; decisions depend on it alone, so equal events give
+equal decisions.
 """
 
 from __future__ import annotations
@@ -16,49 +16,48 @@ from .reports import NodeReport
 
 @dataclass
 class ClusterState:
-    """The state of an allocation's nodes. When all are ready, ranks are put `in_order`."""
+    """Nodes of an allocation. `in_order` sorts the ranks when all are ready."""
 
     allocated: tuple[str, ...] = ()
     need: int = 0
     ranks: list[str] = field(default_factory=list)
-    """Node of each rank, "" if vacant."""
+    """Node per rank, "" if vacant."""
     waiting: list[str] = field(default_factory=list)
     reports: dict[str, NodeReport] = field(default_factory=dict)
     failed: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """In the present step: node -> (kind, reason)."""
+    """This step: node -> (kind, reason)."""
     excluded: dict[str, str] = field(default_factory=dict)
-    """Node unused for the rest of the job -> reason."""
+    """Unused for the rest of the job: node -> reason."""
     lost: dict[str, str] = field(default_factory=dict)
-    """Node unused while Slurm reports it as lost -> its state."""
+    """Unused while lost to Slurm: node -> state."""
     blamed: dict[str, int] = field(default_factory=dict)
-    """Node unused while others can take its rank, because a run died there -> order of blame."""
+    """Unused while others can take the rank, since a run died there: node -> order of blame."""
     freed: set[str] = field(default_factory=set)
-    """Nodes whose blame made an attempt not count."""
+    """Nodes whose blame cost no attempt."""
     silent: set[str] = field(default_factory=set)
-    """In the present step: no longer answering, and not waited for."""
+    """This step: not answering, not awaited."""
     slow: set[str] = field(default_factory=set)
     ways: list[str] = field(default_factory=list)
-    """How the attempts of this job died, "" for those that lived longer; see Outcome."""
+    """How the attempts died, "" for later deaths; see Outcome."""
     pulling: set[str] = field(default_factory=set)
-    """In the present step: ordered to pull the image."""
+    """This step: ordered to pull."""
     generation: int = 0
     releasing: bool = False
-    """The nodes were ordered to end."""
+    """Ordered to end."""
 
     @property
     def workers(self) -> list[str]:
-        """The nodes with a rank, in rank order."""
         return [node for node in self.ranks if node]
 
     @property
     def by_rank(self) -> list[str]:
-        """All allocated nodes, those with a rank first."""
+        """Allocated nodes, those with a rank first."""
         return list(dict.fromkeys([*self.workers, *self.allocated]))
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The nodes in rank order, and the waiting nodes."""
+    """Nodes in rank order, and waiting nodes."""
 
     ranks: tuple[str, ...]
     waiting: tuple[str, ...] = ()
@@ -66,7 +65,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Pause:
-    """Too few nodes are fit; `reason` names each excluded node and why."""
+    """Too few fit nodes; `reason` names the excluded ones."""
 
     reason: str
 
@@ -75,7 +74,7 @@ class Pause:
 
 
 def apply(cluster: ClusterState, event: Event) -> None:
-    """Fold one event into `cluster`. Unknown and incomplete events change nothing."""
+    """Fold an event; unknown and incomplete events change nothing."""
     if event.source != "node":
         _apply_own(cluster, event)
     elif event.node in cluster.reports:
@@ -86,23 +85,23 @@ def apply(cluster: ClusterState, event: Event) -> None:
 
 
 def _failure(cluster: ClusterState, event: Event) -> tuple[str, str] | None:
-    """Return kind and reason of the failure that a node reports; None for other messages."""
+    """Return kind and reason of a reported failure; None for other messages."""
     if event.word == "failed":
         return event.part(0), event.part(1) or event.part(0)
     if event.word == "gone":
         return "container", event.detail
     if event.word != "left" or cluster.releasing or event.node in cluster.excluded:
         return None
-    if event.detail:  # it missed the loop: whatever keeps the loop away ends the set, or passes
+    if event.detail:  # the loop's absence ends the set, or passes
         return "loop", event.detail
     return "container", "it let go before it was ready"
 
 
 def _apply_own(cluster: ClusterState, event: Event) -> None:
-    """Fold an event of the loop or of Slurm."""
+    """Fold an event of loop or Slurm."""
     word, node = event.word, event.node
     if word == "begin":
-        # The event file of a job that Slurm restarted has two lives.
+        # After Slurm restarts a job, its event file has two lives.
         vars(cluster).update(vars(ClusterState()))
         need = event.data().get("need")
         cluster.allocated = tuple(event.names("allocated"))
@@ -146,7 +145,7 @@ def _apply_own(cluster: ClusterState, event: Event) -> None:
 
 
 def _start_step(cluster: ClusterState, nodes: Sequence[str]) -> None:
-    """Start a new step: reports of the previous one are forgotten."""
+    """Start a step: earlier reports are dropped."""
     cluster.generation += 1
     cluster.failed = {}
     cluster.silent = set()
@@ -160,10 +159,8 @@ def _start_step(cluster: ClusterState, nodes: Sequence[str]) -> None:
 
 
 def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[str]], list[str]]:
-    """Divide nodes into at most `most` groups of `need`, for runs side by side.
-
-    Return the groups and the unassigned nodes. A single group gets all nodes.
-    """
+    """Divide nodes into at most `most` groups of `need`; return groups and unassigned nodes. A
+    single group gets all."""
     count = min(most, len(allocated) // need)
     if count < 2:
         return [list(allocated)], []
@@ -172,7 +169,6 @@ def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[st
 
 
 def healthy(cluster: ClusterState) -> list[str]:
-    """Return the nodes neither excluded, lost nor blamed."""
     unfit = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys()
     return [node for node in cluster.allocated if node not in unfit]
 
@@ -182,10 +178,8 @@ def lost_reason(state: str) -> str:
 
 
 def candidates(cluster: ClusterState) -> list[str] | Pause:
-    """Return the usable nodes, those with a rank first; or Pause.
-
-    Blamed nodes are used again before a set has to stop.
-    """
+    """Return usable nodes, those with a rank first; or Pause. Blamed nodes are used before a set
+    stops."""
     excluded = cluster.excluded.keys() | cluster.lost.keys()
     usable = [node for node in cluster.by_rank if node not in excluded]
     nodes = [node for node in usable if node not in cluster.blamed]
@@ -209,10 +203,10 @@ def _why_excluded(cluster: ClusterState, node: str) -> str:
 
 
 def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
-    """Give every rank an unfailed node of `nodes`; None if these are too few.
+    """Assign the ranks to unfailed `nodes`; None for too few.
 
-    Nodes keep their rank, except blamed nodes if others can take it. Vacant ranks go to healthy
-    nodes, then to slow, then to blamed, the oldest blame first. `first`: no rank is kept.
+    Nodes keep their rank, except blamed ones if replaceable. Vacant ranks go to healthy, then slow,
+    then blamed nodes, oldest blame first. `first`: no rank is kept.
     """
     need = cluster.need
     old = [""] * need if first else (cluster.ranks + [""] * need)[:need]
@@ -229,7 +223,7 @@ def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) 
     if len(queue) < len(vacant):
         return None
     taken, waiting = queue[: len(vacant)], queue[len(vacant) :]
-    for rank in vacant:  # a node used again gets its old rank
+    for rank in vacant:  # a reused node gets its old rank
         if old[rank] in taken:
             ranks[rank] = old[rank]
     others = iter([node for node in taken if node not in ranks])
@@ -237,11 +231,9 @@ def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) 
 
 
 def in_order(cluster: ClusterState) -> list[str]:
-    """Return the nodes in use as torchrun's c10d rendezvous numbers them.
-
-    By full host name as text (n10 before n9), else by node name. So rank 0, MASTER_ADDR and rank 0
-    of the training are the same node.
-    """
+    """Return the nodes in use in the order of torchrun's c10d rendezvous: full host names as
+    text (n10 before n9), else node names. So the training's rank 0 is on our rank 0,
+    MASTER_ADDR."""
 
     def name(node: str) -> str:
         return (cluster.reports[node].host if node in cluster.reports else "") or node
@@ -250,15 +242,12 @@ def in_order(cluster: ClusterState) -> list[str]:
 
 
 def waiting_now(cluster: ClusterState) -> list[str]:
-    """Return the waiting nodes without blame."""
     return [node for node in cluster.waiting if node not in cluster.blamed]
 
 
 def is_free(cluster: ClusterState, node: str) -> bool:
-    """Return whether the attempt that `node` cost does not count.
-
-    Once per spare, while a fresh node can take its rank.
-    """
+    """Return whether the attempt lost by `node` does not count: once per spare that can replace
+    it."""
     unfit = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys() | {node}
     unfit |= set(cluster.ranks)
     has_fresh = any(other not in unfit for other in cluster.allocated)
@@ -267,10 +256,8 @@ def is_free(cluster: ClusterState, node: str) -> bool:
 
 
 def is_repeated(cluster: ClusterState, attempts: int) -> bool:
-    """Return whether all attempts of this job died alike soon after their start.
-
-    They must be `attempts`, those of a run, and at least two.
-    """
+    """Return whether all attempts of this job (`attempts`, those of one run, at least two) died
+    alike soon after their start."""
     ways = cluster.ways
     return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
 
@@ -279,7 +266,7 @@ def is_repeated(cluster: ClusterState, attempts: int) -> bool:
 
 
 def lacking(cluster: ClusterState) -> list[str]:
-    """Return the nodes that still need the image, those with a rank first."""
+    """Return nodes without the image, those with a rank first."""
     lack = {node for node, report in cluster.reports.items() if report.lacks_image}
     if not lack:
         return []
@@ -288,7 +275,7 @@ def lacking(cluster: ClusterState) -> list[str]:
 
 
 def next_to_pull(cluster: ClusterState, at_once: int) -> list[str]:
-    """Return the nodes to start a pull now, if `at_once` may pull at a time."""
+    """Return the next nodes to pull, `at_once` at a time."""
     lack = lacking(cluster)
     free = at_once - sum(node in cluster.pulling for node in lack)
     return [node for node in lack if node not in cluster.pulling][: max(free, 0)]
@@ -298,7 +285,7 @@ def next_to_pull(cluster: ClusterState, at_once: int) -> list[str]:
 
 
 def describe_failures(cluster: ClusterState, nodes: Sequence[str]) -> str:
-    """Return each reason of failure once, with its nodes, in the order of `nodes`."""
+    """Return each failure's reason with its nodes, in the order of `nodes`."""
     rank_of = {node: rank for rank, node in enumerate(cluster.ranks)}
     names: dict[str, list[str]] = {}
     for node in nodes:
@@ -309,10 +296,8 @@ def describe_failures(cluster: ClusterState, nodes: Sequence[str]) -> str:
 
 
 def revert_problems(cluster: ClusterState) -> list[str]:
-    """Return a warning for each reason why host settings were not reverted.
-
-    It names the nodes, and the command that reverts the settings.
-    """
+    """Return a warning per reason why host settings stay changed, with nodes and the reverting
+    command."""
     nodes: dict[str, list[str]] = {}
     for node, report in cluster.reports.items():
         if report.revert_problem:

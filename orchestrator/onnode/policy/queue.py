@@ -1,4 +1,4 @@
-"""The queue of runs that the groups of a job share, folded from its events."""
+"""The runs to do, shared by a job's groups, folded from events."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 from ..kernel.events import Event
 
 IN_A_ROW = 3
-"""A group takes no more runs after this many dead attempts in a row, whatever its runs are."""
+"""Dead attempts in a row after which a group takes no more runs."""
 
 
 @dataclass
 class Queue:
-    """The runs without a result, in order, and the fate of runs taken from it."""
+    """Runs without a result, in order, and the fate of taken runs."""
 
     missing: list[int] = field(default_factory=list)
     most: int = 0
     """Attempts per run in this job."""
     groups: set[int] = field(default_factory=set)
-    """Groups at work."""
+    """At work."""
     in_hand: set[int] = field(default_factory=set)
     tried: Counter[int] = field(default_factory=Counter)
-    """run -> its counted attempts in this job."""
+    """run -> counted attempts of this job."""
     dead: Counter[int] = field(default_factory=Counter)
-    """group -> attempts that died there since its last success."""
+    """group -> dead attempts since its last success."""
     died: set[tuple[int, int]] = field(default_factory=set)
     """(group, run)"""
 
 
 def apply(queue: Queue, event: Event) -> None:
-    """Fold one event into `queue`. Unknown and incomplete events change nothing."""
+    """Fold an event; unknown and incomplete events change nothing."""
     if event.source != "loop" or event.word not in ("runs", "take", "gives", "leaves"):
         return
     about = event.data()
@@ -52,7 +52,7 @@ def apply(queue: Queue, event: Event) -> None:
 
 
 def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
-    """Fold the end of an attempt. `why`: result, died, free (died, not counted) or back."""
+    """Fold an attempt's end. `why`: result, died, free (not counted) or back."""
     queue.in_hand.discard(run)
     if why == "result":
         queue.dead[group] = 0
@@ -60,7 +60,7 @@ def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
     if why in ("died", "free"):
         counts = why == "died"
         queue.died.add((group, run))
-        # Attempts of this job alone: a resumed set tries again.
+        # Of this job alone: a resumed set tries again.
         queue.tried[run] += counts
         queue.dead[group] += counts
     if why == "back" or queue.tried[run] < queue.most:
@@ -80,9 +80,9 @@ def _numbers(about: Mapping[str, Any], name: str) -> list[int]:
 
 
 def next_run(queue: Queue, group: int) -> int:
-    """Return the next run for `group`, or 0.
+    """Return `group`'s next run, or 0.
 
-    Runs that died there come last, and their last attempt is for another group at work.
+    Runs that died there come last; their last attempt is for another group at work.
     """
     runs = queue.missing
     if len(queue.groups) > 1:
@@ -97,5 +97,5 @@ def _is_kept_for_others(queue: Queue, run: int) -> bool:
 
 
 def is_to_stop(queue: Queue, group: int) -> bool:
-    """Return whether IN_A_ROW attempts died in `group`, and another group is at work."""
+    """Return whether IN_A_ROW attempts died in `group` while another works."""
     return queue.dead[group] >= IN_A_ROW and len(queue.groups) > 1

@@ -1,4 +1,4 @@
-"""A node's report since its step started: data, cut to size, whatever its messages are."""
+"""A node's report in the present step: data, cut to size."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ CHECKS = (
     "versions",
     "deep",
 )
-"""In display order; the first that fails is the reason why a node is unfit."""
+"""In display order; the first failure is the reason for an unfit node."""
 OUTCOMES = ("container", "tunables", "verdict")
-"""Rows about a node after its checks; they come last."""
+"""Rows after a node's checks."""
 
 MOST_CHECKS, MOST_FACTS, MOST_ITEMS, MOST_CHARACTERS = 64, 512, 64, 1024
 _ORDER = {name: (0, index) for index, name in enumerate(CHECKS)} | {
@@ -41,7 +41,7 @@ _MS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 @dataclass(frozen=True)
 class Check:
-    """The result of a check. `verdict`: pass, warn, fail or skip; `ms`: its duration."""
+    """`verdict`: pass, warn, fail or skip; `ms`: duration."""
 
     name: str
     verdict: str
@@ -51,12 +51,11 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """Return text and remedy, joined."""
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
 
 def parse_check(detail: str) -> Check | None:
-    """Return the check in a detail; None if its name or verdict is invalid."""
+    """Parse a check; None for an invalid name or verdict."""
     name, verdict, ms, text, remedy = (detail.split(UNIT, 4) + [""] * 4)[:5]
     if not _NAME.fullmatch(name) or verdict not in VERDICTS:
         return None
@@ -64,46 +63,46 @@ def parse_check(detail: str) -> Check | None:
 
 
 def line(text: str, limit: int = MOST_CHARACTERS) -> str:
-    """Return `text` as one line of valid UTF-8, at most `limit` characters."""
+    """Return `text` as one line of valid UTF-8."""
     return clean(text[:limit], limit).replace(UNIT, " ").encode("utf-8", "replace").decode()
 
 
 def check_order(name: str) -> tuple[int, int, str]:
-    """Return the sort key of a check's name: CHECKS, unknown names, OUTCOMES."""
+    """Return a sort key: CHECKS, unknown names, OUTCOMES."""
     part, index = _ORDER.get(name, (1, 0))
     return part, index, name
 
 
 @dataclass
 class NodeReport:
-    """The report of one node. `clock_off_ms` and `unseen` come from the loop."""
+    """`clock_off_ms` and `unseen` come from the loop."""
 
     checks: dict[str, Check] = field(default_factory=dict)
     same: dict[str, str] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     network: str = ""
-    """Its ports; "" before it reported them."""
+    """Its ports, once reported."""
     troubles: list[str] = field(default_factory=list)
     image: str = ""
     lacks_image: bool = False
     host: str = ""
-    """Its full host name inside its runs, as torchrun finds it; "" if not reported."""
+    """Full host name in its runs, as torchrun finds it, or ""."""
     address: str = ""
-    """Its IPv4 address, if the site wants it."""
+    """IPv4, if wanted by the site."""
     clock_off_ms: int = 0
     unseen: bool = False
-    """The batch host does not see the node's marker on shared storage."""
+    """Its marker is invisible to the batch host."""
     revert_problem: str = ""
-    """Why it did not revert its host settings, or ""."""
+    """Why host settings stay changed, or ""."""
     loop_gone: str = ""
-    """Why it ended by itself because the loop seemed dead, or ""."""
+    """Why it ended by itself, the loop seeming dead, or ""."""
     messages: set[str] = field(default_factory=set)
 
     def apply(self, word: str, detail: str) -> None:
-        """Apply a message of the node, or of the loop about it: `clock`, `unseen`, `deep`."""
+        """Apply a message of the node, or of the loop about it (`clock`, `unseen`, `deep`)."""
         if len(self.messages) < MOST_ITEMS:
             self.messages.add(line(word, 20))
-        # The measuring containers send `deep`, too, with other fields.
+        # Measuring containers send `deep` with other fields.
         if word == "check" or (word == "deep" and detail.startswith("deep" + UNIT)):
             self._add_check(parse_check(detail))
         elif word in ("facts", "facts+"):
@@ -138,7 +137,7 @@ class NodeReport:
             self.checks[check.name] = check
 
     def reset(self) -> None:
-        """Forget everything but the bandwidth, which is measured once."""
+        """Forget everything but the bandwidth, measured once."""
         deep = self.checks.get("deep")
         vars(self).update(vars(NodeReport()))
         if deep is not None:

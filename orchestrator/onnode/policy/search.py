@@ -1,8 +1,8 @@
-"""The search for nodes that slow an all-reduce down: rounds to measure, verdicts on all nodes.
+"""The search for nodes that slow an all-reduce down. Rules: docs/deep.md.
 
-Rules: docs/deep.md. A ring is as fast as its slowest member, so a good pair clears both its nodes.
-Pairs are disjoint and measured at the same time. With any number of nodes there are two rounds of
-pairs (up to six nodes: all pairs), and a round in which each uncleared node meets a cleared node.
+A ring is as fast as its slowest member, so a good pair clears both nodes. Disjoint pairs are
+measured together, in two rounds (up to six nodes: all pairs); then each uncleared node meets a
+cleared one.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Any, TypeVar
 from ..kernel.settings import Settings
 
 ENOUGH_PERCENT = 60
-"""Of the reference: below it the fit nodes together are slow."""
+"""Of the reference; fit nodes below it are slow together."""
 LOG_PLACE = "nodes/<node>/deep.log in the set"
 Row = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Round:
-    """Disjoint groups of nodes, measured at the same time by torch or rccl-tests (`way`)."""
+    """Disjoint groups measured together; `way`: torch or rccl-tests."""
 
     name: str
     way: str
     groups: tuple[tuple[str, ...], ...]
     short: bool = False
-    """Half the limit: pairs meet fast, and a hung node costs each round its limit."""
+    """Half the limit: a hung node costs each round its limit."""
 
 
 @dataclass(frozen=True)
 class GroupResult:
-    """One all-reduce. `mbps`: bus bandwidth in MB/s; `wrong`: values in the sum; `why`: failure."""
+    """An all-reduce. `mbps`: bus bandwidth in MB/s; `wrong`: values in the sum; `why`: failure."""
 
     bytes: int = 0
     microseconds: int = 0
@@ -43,13 +43,13 @@ class GroupResult:
 
     @property
     def good_mbps(self) -> int:
-        """The bandwidth; 0 if it failed, also by wrong sums."""
+        """0 if it failed or sums are wrong."""
         return 0 if self.why else self.mbps
 
 
 @dataclass(frozen=True)
 class DeepVerdict:
-    """The result of the bandwidth test. `ms`: its duration."""
+    """`ms`: duration."""
 
     rows: dict[str, Row]
     """node -> verdict (pass, warn, fail or skip), text, remedy."""
@@ -57,7 +57,7 @@ class DeepVerdict:
     """Slow, wrong or silent nodes, in rank order."""
     summary: str
     data: dict[str, Any] | None
-    """The same for programs, bandwidths in MB/s; None if nothing was measured."""
+    """For programs, in MB/s; None without a measurement."""
     ms: int = 0
 
 
@@ -65,67 +65,62 @@ Rounds = Generator[Round, "list[GroupResult]", None]
 
 
 class Search:
-    """Call `ready` or `lost` for each node, `next_round` and `take` until None, then `verdict`.
-
-    `nodes`: in rank order, not empty. A search may end early.
-    """
+    """Call `ready` or `lost` per node, `next_round` and `take` until None, then `verdict`; a
+    search may end early. `nodes`: in rank order, not empty."""
 
     def __init__(self, nodes: list[str], settings: Settings) -> None:
         self.nodes, self.settings = nodes, settings
         self.gpus: dict[str, int] = {}
-        """Node -> GPUs that torch sees."""
+        """Node -> GPUs seen by torch."""
         self.notes: dict[str, str] = {}
-        """Node -> why torch sees none, or fewer than wanted."""
+        """Node -> why torch sees fewer."""
         self._rccl_tests: set[str] = set()
         self.silent: dict[str, str] = {}
-        """Silent node -> reason."""
+        """Node -> reason."""
         self.bad: dict[str, str] = {}
-        """Bad node -> reason."""
+        """Node -> reason."""
         self.way = self.skip = self.halves = ""
         self.wholes: list[tuple[int, GroupResult]] = []
-        """(nodes, all-reduce over all then fit): first `all`, last `rest`."""
+        """(nodes, all-reduce over all fit nodes): `all` first, `rest` last."""
         self.best: dict[str, int] = {}
-        """node -> its best bandwidth in pairs, in MB/s."""
+        """node -> best MB/s in pairs."""
         self.failure: dict[str, str] = {}
         self._rounds: Rounds | None = None
         self._wanted: Round | None = None
 
     def ready(self, node: str, gpus: int, *, rccl_tests: bool = False, note: str = "") -> None:
-        """Set a node's means: GPUs that torch sees, and whether it has rccl-tests."""
         self.gpus[node], self.notes[node] = gpus, note
         if rccl_tests:
             self._rccl_tests.add(node)
 
     def lost(self, node: str, reason: str) -> None:
-        """Set that a node does not answer; the first reason counts."""
+        """Set that a node is silent; the first reason counts."""
         self.silent.setdefault(node, reason)
 
     @property
     def live(self) -> list[str]:
-        """The nodes neither silent nor bad, in rank order."""
+        """Neither silent nor bad, in rank order."""
         return [node for node in self.nodes if node not in self.silent and node not in self.bad]
 
     @property
     def fit(self) -> int:
-        """The bandwidth of all fit nodes together, in MB/s."""
+        """MB/s of all fit nodes together."""
         return self.wholes[-1][1].good_mbps if self.wholes else 0
 
     def next_round(self) -> Round | None:
-        """Return the round to measure, the same until `take`; None at the end of the search."""
+        """Return the round to measure, until `take`; None at the end."""
         if self._rounds is None:
             self._rounds = self._search()
             self._wanted = next(self._rounds, None)
         return self._wanted
 
     def take(self, results: list[GroupResult]) -> None:
-        """Take the results of the round's groups."""
         try:
             self._wanted = self._rounds.send(results) if self._rounds else None
         except StopIteration:
             self._wanted = None
 
     def _search(self) -> Rounds:
-        """Measure all nodes, find the slow, and measure the others again."""
         live = self.live
         if self._cannot(live):
             self.skip = self._cannot(live)
@@ -139,12 +134,12 @@ class Search:
         if len(self.live) < 3:
             return
         yield from self._pairs()
-        # A failure without a bad node gets another try.
+        # Another try for a failure without a bad node.
         if (self.bad or self.silent or not self.fit) and len(self.live) > 1:
             yield from self._together("rest")
         live = self.live
         if self.fit < max(1, self._floor()) and len(live) > 3:
-            # No node is slow, but together they are: is it the link between the halves?
+            # Slow together: is it the link between the halves?
             half = len(live) // 2
             first, second = yield self._round("halves", [live[:half], live[half:]])
             self.halves = (
@@ -152,13 +147,13 @@ class Search:
             )
 
     def _cannot(self, live: list[str]) -> str:
-        """Return why the live nodes cannot be measured, or ""."""
+        """Return why nothing can be measured, or ""."""
         if not live:
             return f"no node can measure ({self.nodes[0]}: {self.silent[self.nodes[0]]})"
         fewest, most = (choice(live, key=lambda node: self.gpus[node]) for choice in (min, max))
         if self.gpus[fewest] == 0:
             return f"{fewest}: {self.notes[fewest] or 'torch sees no GPU'}"
-        # Ranks are counted in GPUs, so all nodes need the same number of them.
+        # Ranks count GPUs, so nodes need equally many.
         if self.gpus[fewest] != self.gpus[most]:
             seen = f"{self.gpus[fewest]} GPUs on {fewest}, {self.gpus[most]} on {most}"
             return f"torch sees {seen}"
@@ -176,7 +171,7 @@ class Search:
         self.wholes.append((len(live), whole))
 
     def _each_alone(self) -> Rounds:
-        """Measure every node's own GPUs and their links, twice if slow."""
+        """Measure every node's own GPUs and links, twice if slow."""
         suspects, level, first = self.live, 0, GroupResult()
         way = "rccl-tests" if self._rccl_tests.issuperset(suspects) else "torch"
         for name in ("alone1", "alone2"):
@@ -195,14 +190,14 @@ class Search:
             if not suspects:
                 break
         self.bad.update((node, slow[node]) for node in suspects)
-        if len(self.nodes) == 1:  # its own bandwidth is that of the whole
+        if len(self.nodes) == 1:  # the whole
             self.way = way
             self.wholes += [(1, first)] if self.live else []
 
     def _meet(
         self, name: str, pairs: list[list[str]]
     ) -> Generator[Round, list[GroupResult], list[int]]:
-        """Measure pairs; return their bandwidths in MB/s, 0 for failures."""
+        """Measure pairs; return MB/s, 0 for failures."""
         results = yield self._round(name, pairs)
         for pair, result in zip(pairs, results):
             for node in pair:
@@ -212,7 +207,7 @@ class Search:
         return [result.good_mbps for result in results]
 
     def _pairs(self) -> Rounds:
-        """Measure disjoint pairs; a fast pair clears both nodes. Up to a third may be slow."""
+        """Measure disjoint pairs; up to a third of the nodes may be slow."""
         measured: list[tuple[int, list[str]]] = []
         count = len(self.live)
         for number in range(2 if count > 6 else count - 1 + count % 2):
@@ -228,13 +223,13 @@ class Search:
         yield from self._confirm(good, level)
 
     def _confirm(self, cleared: set[str], usual: int) -> Rounds:
-        """Pair each uncleared node with a cleared node; if slow again, it is bad."""
+        """Pair each uncleared node with a cleared one; slow again means bad."""
         suspects = [node for node in self.live if node not in cleared]
-        # Without a good pair slow nodes cannot be identified.
+        # Without a good pair slow nodes remain unknown.
         while suspects and (good := [node for node in self.live if node in cleared]):
             meetings = [[node, suspect] for node, suspect in zip(good, suspects)]
             suspects = suspects[len(meetings) :]
-            # A good pair at the same time, so that a slow moment blames no node.
+            # A good pair at the same time: a slow moment blames nobody.
             reference = good[len(meetings) : len(meetings) + 2]
             rates = yield from self._meet(
                 "confirm", meetings + ([reference] if len(reference) == 2 else [])
@@ -245,7 +240,7 @@ class Search:
                     self.bad[node] = self._why_bad(node, level)
 
     def _why_bad(self, node: str, level: int) -> str:
-        """Return why a node is bad. `level`: bandwidth of pairs of good nodes in MB/s."""
+        """`level`: MB/s of good pairs."""
         best = self.best[node]
         if best:
             return f"slow: pairs with it reach {gbps(best)} GB/s at best, others {gbps(level)}"
@@ -253,9 +248,9 @@ class Search:
         return f"no all-reduce with it succeeds: {reason}"
 
     def reference(self) -> tuple[int, str]:
-        """Return the expected bandwidth of all nodes in MB/s, 0 if unknown, and its source.
+        """Return the expected MB/s of all nodes (0: unknown) and its source.
 
-        A node's NICs together carry its share of every ring, which bounds the bus bandwidth.
+        A node's NICs carry its share of every ring, which bounds the bus bandwidth.
         """
         settings = self.settings
         if re.fullmatch(r"\d{1,9}(\.\d+)?", settings.preflight_deep_gbps, re.ASCII):
@@ -269,16 +264,14 @@ class Search:
         return self.reference()[0] * ENOUGH_PERCENT // 100
 
     def skipped(self, reason: str) -> DeepVerdict:
-        """Return the verdict without a measurement."""
         rows = dict.fromkeys(self.nodes, ("skip", reason, ""))
         return DeepVerdict(rows, [], f"bandwidth not measured: {reason}", None)
 
     def verdict(self) -> DeepVerdict:
-        """Return the verdict on every node."""
         if len(self.silent) == len(self.nodes):
-            # Then the image or the engine is at fault.
+            # Image or engine are at fault.
             return self.skipped(self.skip or self.silent[self.nodes[0]])
-        # A site may turn this check into a warning.
+        # By the site.
         fail = "warn" if "deep" in self.settings.preflight_warn else "fail"
         together = self._together_row(fail)
         rows = dict.fromkeys(self.nodes, together)
@@ -313,7 +306,7 @@ class Search:
         return DeepVerdict(rows, slow, summary, data)
 
     def _together_row(self, fail: str) -> Row:
-        """Return the row of the nodes neither silent nor bad."""
+        """Return the row of fit nodes."""
         if not self.wholes:
             return "skip", self.skip or "not measured: no time or no nodes left", ""
         if not self.fit:
@@ -343,15 +336,15 @@ class Search:
 
 
 def matching(nodes: list[str], number: int) -> list[list[str]]:
-    """Return disjoint pairs of `nodes`; no pair is in two rounds (`number` 0, 1, ...)."""
+    """Return disjoint pairs, different in each round (`number` 0, 1, ...)."""
     count = len(nodes)
     if count > 6:
-        if number == 0:  # neighbours, which mostly share a switch
+        if number == 0:  # neighbours mostly share a switch
             return [nodes[i : i + 2] for i in range(0, count - 1, 2)]
-        # One half with the other. With an odd number, a node that rested before takes part.
+        # One half with the other; with an odd number, the node that rested takes part.
         half, first = count // 2, count % 2
         return [[nodes[first + i], nodes[first + i + half]] for i in range(half)]
-    # All pairs, as in a round-robin tournament; with an odd number one node rests.
+    # A round-robin tournament; with an odd number one node rests.
     even = count + count % 2
     places = [
         ((number - i) % (even - 1), (number + i) % (even - 1) if i else even - 1)
@@ -361,20 +354,20 @@ def matching(nodes: list[str], number: int) -> list[list[str]]:
 
 
 MARGIN = 85
-"""Good bandwidth, in per cent of the others'."""
+"""Per cent of the others' bandwidth."""
 SOCKET_MARGIN = 50
-"""The same for plain sockets (`tcp`), measured in older sets."""
+"""For sockets (`tcp`) in older sets."""
 Rate = TypeVar("Rate", int, float)
 
 
 def upper_quartile(rates: Iterable[Rate]) -> Rate:
-    """Return a good rate, if more than a quarter of `rates` are good; 0 without any."""
+    """Return a rate reached by more than a quarter; 0 without any."""
     ordered = sorted(rates)
     return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
 
 
 def too_slow(rate: float, good: float, way: str = "") -> bool:
-    """Return whether `rate` is slow compared with `good`, in the same unit. `way`: of old sets."""
+    """Compare rates in the same unit. `way`: of old sets."""
     return rate * 100 < good * (SOCKET_MARGIN if way == "tcp" else MARGIN)
 
 

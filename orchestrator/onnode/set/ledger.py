@@ -1,9 +1,8 @@
-"""The ledger of a set: ledger.jsonl, one line per declaration or act, each with the hash of the
-previous line.
+"""ledger.jsonl of a set: a line per declaration or act, with the previous line's hash
+(docs/ledger.md).
 
-The controller and the loop append to it, each line by a single write under a lease. An unfinished
-line is covered by the next line (`torn`), and stays. docs/ledger.md describes the lines;
-orchestrator/evidence/ledger.py compares them with the set.
+Controller and loop append lines by single writes under a lease. The next line covers an unfinished
+one (`torn`), which stays. orchestrator/evidence/ledger.py compares ledger and set.
 """
 
 from __future__ import annotations
@@ -25,19 +24,18 @@ from ..kernel.world import THIS, World
 NAME, LOCK = "ledger.jsonl", ".ledger.lock"
 MOST_BYTES = 256 << 20
 PATIENCE_S = 30.0
-"""Others write for milliseconds."""
+"""Writes take milliseconds."""
 
 Said = tuple[str, dict[str, Any]]
-"""A record to append: kind and data."""
+"""Kind and data of a record to append."""
 
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """One line. `line` counts from 1; `kind` is "" if it is no record; `hash` is that of the line
-    as written.
+    """A line. `line` counts from 1; `kind` is "" for no record; `hash`: of the line as written.
 
-    Consecutive lines that are no records share a chain: each hash covers the previous hash and its
-    own line's, with a space between.
+    Consecutive lines without records share a chain: each hash covers the previous hash, a space,
+    and its own line's.
     """
 
     line: int
@@ -49,13 +47,12 @@ class LedgerRecord:
     torn: bool = False
     data: dict[str, Any] = field(default_factory=dict)
     void: bool = False
-    """Written too late, and declared void by a later line."""
+    """Written too late: declared void by a later line."""
 
 
 @lru_cache(maxsize=1024)
 def _entry(line: int, text: bytes) -> LedgerRecord:
-    """Return a line as a record. Cached: every append reads all lines again, and most are
-    unchanged."""
+    """Cached: an append reads all lines again, mostly unchanged."""
     own = hashlib.sha256(text).hexdigest()
     try:
         said = parse(text)
@@ -79,8 +76,8 @@ def _entry(line: int, text: bytes) -> LedgerRecord:
 
 
 def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
-    """Return the lines of a set's ledger, and whether the last one is unfinished. Raises
-    OSError; a missing ledger is empty."""
+    """Return the lines, and whether the last is unfinished; a missing ledger is empty. Raises
+    OSError."""
     try:
         content = files.read_bytes(root / NAME, MOST_BYTES)
     except FileNotFoundError:
@@ -93,7 +90,7 @@ def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
     for one in raw:
         if one.hash in void:
             one = LedgerRecord(one.line, one.hash, void=True)
-        if found and not (one.kind or found[-1].kind):  # the next record covers them all
+        if found and not (one.kind or found[-1].kind):  # the next record covers them
             one = replace(
                 one, hash=hashlib.sha256(f"{found[-1].hash} {one.hash}".encode()).hexdigest()
             )
@@ -106,8 +103,7 @@ def _texts(value: object) -> list[str]:
 
 
 def head(entries: list[LedgerRecord]) -> str:
-    """Return `<number> <hash>` of the last record, which covers all before it; "" for an empty
-    ledger."""
+    """Return `<number> <hash>` of the last record, which covers all others; "" if empty."""
     return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
 
 
@@ -119,11 +115,8 @@ def append(
     once: bool = False,
     world: World = THIS,
 ) -> str:
-    """Append records, on the disk when this returns; return the new head. Raises OSError, and
-    HeldError after PATIENCE_S.
-
-    `once`: skip existing records.
-    """
+    """Append records, flushed to disk; return the new head. `once`: skip existing ones. Raises
+    OSError; HeldError after PATIENCE_S."""
     from .lease import Lease
 
     me = world.holder(cluster=cluster)
@@ -153,7 +146,7 @@ def append(
             whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
             prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
             own.append(prev)
-        # a writer frozen for so long that another took over must not write after an outdated read
+        # a frozen writer must not write after an outdated read
         lease.confirm()
         if world.files.append(root / NAME, text, sync=True) != len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
@@ -163,29 +156,27 @@ def append(
             return f"{number} {prev}"
     finally:
         lease.release()
-    # It froze between the last two steps, and others may have written: these lines do not follow
-    # the last ones.
+    # It froze between the last two steps: these lines may not follow the last ones.
     append(root, ("void", {"lines": own}), job=job, cluster=cluster, world=world)
     return append(root, *said, job=job, cluster=cluster, once=once, world=world)
 
 
 def declaration(record: SetRecord, place: Path, inode: int) -> Said:
-    """Return the first record of a set that is, or will be, in `place`."""
+    """Return the first record of a set in `place`."""
     return "declare", {"set": asdict(record), "place": {"path": str(place), "inode": inode}}
 
 
 def declared(entries: list[LedgerRecord]) -> SetRecord | None:
-    """Return the declared set; None without a usable declaration."""
+    """Return the declared set, or None."""
     first = next((one for one in entries if one.kind == "declare"), None)
     data = first.data.get("set") if first else None
     return checked(SetRecord, data) if isinstance(data, dict) else None
 
 
 def original(root: Path, entries: list[LedgerRecord]) -> str:
-    """Return the original of a copied set; "" for a set in its declared place, a moved set, or a
-    rehearsal.
+    """Return a copied set's original; "" for a set in its place, a moved set, or a rehearsal.
 
-    A copy has another path and inode, and the original still exists, or its storage is not mounted.
+    A copy has another path and inode, and its original exists, or is not mounted.
     """
     found = next((one.data.get("place") for one in entries if one.kind == "declare"), None)
     if not isinstance(found, dict) or not isinstance(found.get("path"), str):
@@ -205,21 +196,16 @@ def original(root: Path, entries: list[LedgerRecord]) -> str:
 
 
 def attempt_started(state: RunRecord) -> Said:
-    """Return the record of a started attempt."""
     about = {"run": state.run, "attempt": state.attempt, "seed": state.seed, "nodes": state.nodes}
     return "attempt", about
 
 
 def attempt_ended(state: RunRecord) -> Said:
-    """Return the record of an ended attempt."""
     return "end", {"run": state.run, "attempt": state.attempt, "state": asdict(state)}
 
 
 def published(path: Path, run: int, attempt: int, rank: int, files: Files) -> Said:
-    """Return the record of a result; `rank` is -1 if it was published before.
-
-    Raises OSError.
-    """
+    """Return a result's record; `rank` -1: published before. Raises OSError."""
     whole = hashlib.sha256()
     with files.open(path) as file:
         while piece := file.read(1 << 20):
@@ -230,6 +216,6 @@ def published(path: Path, run: int, attempt: int, rank: int, files: Files) -> Sa
 
 
 def subject(record: LedgerRecord) -> tuple[str, object, object]:
-    """Return the subject of a record: kind, run and attempt; of a result the run alone."""
+    """Return kind, run and attempt; of a result kind and run."""
     attempt = 0 if record.kind == "result" else record.data.get("attempt")
     return record.kind, record.data.get("run"), attempt

@@ -1,4 +1,4 @@
-"""A new set: its name, its seed, its record. Controller and jobs create every set with this."""
+"""A new set's name, seed and record, for controller and jobs."""
 
 from __future__ import annotations
 
@@ -8,28 +8,23 @@ from ..kernel.records import SetRecord
 from ..kernel.world import THIS, World, stamp
 
 SEED_LIMIT = 1 << 31
-"""NumPy and torch take larger seeds, but code that keeps them in a signed 32-bit integer does
-not."""
+"""Some code keeps seeds in a signed 32-bit integer."""
 SEEDS_PER_RUN = 1000
-"""MAX_ATTEMPTS of settings.sh is at most 999, so attempts 1 to 999 of a run end before the seeds
-of the next run."""
+"""MAX_ATTEMPTS is at most 999, so a run's seeds end before the next run's."""
 
 
 def seed_of(root: int, run: int, attempt: int) -> int:
-    """Return the seed of an attempt (run and attempt count from 1). Two sets differ by their
-    root."""
+    """Return an attempt's seed; run and attempt count from 1."""
     return root + SEEDS_PER_RUN * (run - 1) + attempt
 
 
 def largest_root(nexp: int) -> int:
-    """Return the largest root whose seeds stay below SEED_LIMIT in a set of `nexp` runs (at most
-    9,999: settings.py)."""
+    """Return the largest root for `nexp` runs (at most 9,999: settings.py)."""
     return SEED_LIMIT - seed_of(0, nexp, SEEDS_PER_RUN - 1) - 1
 
 
 def draw_root(nexp: int, world: World = THIS) -> int:
-    """Return a random root from 1 to `largest_root(nexp)`. (The modulus favours no value by more
-    than 2^-33.)"""
+    """Return a random root. (The modulus favours no value by more than 2^-33.)"""
     return int(world.token(), 16) % largest_root(nexp) + 1
 
 
@@ -42,10 +37,7 @@ def new_set_id(system: str, workload: str, world: World = THIS) -> str:
 def new_set(
     set_id: str, nexp: int, *, root_seed: int = 0, world: World = THIS, **about: Any
 ) -> SetRecord:
-    """Return the record of a new set of `nexp` runs.
-
-    `root_seed` 0: draw one. `about`: the other members of SetRecord.
-    """
+    """`root_seed` 0: draw. `about`: other members of SetRecord."""
     return SetRecord(
         set_id=set_id,
         nexp=nexp,

@@ -1,4 +1,4 @@
-"""The folder of a set, found or created by the job that will work on it."""
+"""The set's folder, found or created by its job."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _SAME = (
     "max_attempts",
     "run_timeout_s",
 )
-"""Members of set.json with the same names in settings.sh."""
+"""Members of set.json named as in settings.sh."""
 
 
 def open_folder(
     bundle: Path, settings: Settings, job: TakingJob, environment: Mapping[str, str], world: World
 ) -> Folder:
-    """Find or create the set's folder. Raises FolderError.
+    """Find or create the folder. Raises FolderError.
 
-    The controller names it in ORCH_SET_DIR; a job started by hand makes a new one.
+    The controller names it in ORCH_SET_DIR; jobs started by hand make a new one.
     """
     root = _root(settings, environment, world)
     try:
@@ -55,7 +55,7 @@ def open_folder(
 
 
 def _root(settings: Settings, environment: Mapping[str, str], world: World) -> Path:
-    """Return the set's folder, which need not exist if it is a new one."""
+    """Return the set's folder, which may not exist yet."""
     named = environment.get("ORCH_SET_DIR", "")
     if not named:
         return Path(settings.logdir) / new_set_id(settings.system, settings.workload, world)
@@ -68,7 +68,7 @@ def _root(settings: Settings, environment: Mapping[str, str], world: World) -> P
 
 
 def _make_folders(root: Path, group: str, world: World) -> Layout:
-    """Create the missing folders of a set. Raises OSError, LookupError."""
+    """Raises OSError, LookupError."""
     files, layout = world.files, Layout(root)
     if group and not files.exists(root):
         files.make_folder(root, parents=True)
@@ -80,8 +80,6 @@ def _make_folders(root: Path, group: str, world: World) -> Layout:
 
 @dataclass(frozen=True)
 class _Opener:
-    """The job that opens a set, and its surroundings."""
-
     bundle: Path
     settings: Settings
     job: TakingJob
@@ -89,7 +87,7 @@ class _Opener:
     world: World
 
     def open(self, layout: Layout) -> Folder:
-        """Return the folder. Raises FolderError, HeldError, LookupError, OSError."""
+        """Raises FolderError, HeldError, LookupError, OSError."""
         files = self.world.files
         entries = ledger.read(layout.root, files)[0]
         declared = ledger.declared(entries)
@@ -113,7 +111,7 @@ class _Opener:
         return Folder(layout, record, self.job.job_id, self.world)
 
     def _describe(self, layout: Layout) -> SetRecord:
-        """Return the record of a set made by this job. Raises FolderError for a bad ROOT_SEED."""
+        """Return the record of a set made by this job. Raises FolderError."""
         settings = self.settings
         return new_set(
             layout.root.name,
@@ -132,7 +130,7 @@ class _Opener:
         )
 
     def _root_seed(self) -> int:
-        """Return ROOT_SEED of the environment, 0 to draw one. Raises FolderError."""
+        """Return ROOT_SEED, 0: draw. Raises FolderError."""
         given = self.environment.get("ROOT_SEED", "")
         nexp = self.settings.nexp
         seed, largest = number(given, 10) if given else 0, largest_root(nexp)
@@ -150,7 +148,7 @@ class _Opener:
 
 
 def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
-    """Raise FolderError for a set other than the declared one, or without a seed for each run."""
+    """Raise FolderError for another set than declared, or too few seeds."""
     found = record.nexp, record.root_seed
     if declared is not None and found != (declared.nexp, declared.root_seed):
         raise FolderError(
@@ -170,10 +168,8 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
 
 
 def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
-    """Copy the bundle into the set. Raises OSError.
-
-    Nodes run from this copy, so an edit of the original cannot reach a running set.
-    """
+    """Copy the bundle into the set: editing the original cannot reach a running set. Raises
+    OSError."""
     temporary = layout.root / f"{BUNDLE_COPY}{world.pid}"
     try:
         world.files.copy_tree(bundle, temporary)  # whatever a group can change, it can execute
@@ -186,7 +182,7 @@ def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
 
 
 def _declare(record: SetRecord, job: TakingJob, layout: Layout, world: World) -> None:
-    """Start the ledger. A set made by a job has the bundle as it is. Raises OSError."""
+    """Start the ledger. A job's set has the bundle as it is. Raises OSError."""
     state = world.files.state(layout.root)
     first = [ledger.declaration(record, layout.root, state.inode if state else 0)]
     if record.bundle_sha256:

@@ -1,8 +1,7 @@
-"""Settle the remains of a killed job: attempts marked as running, results without a state, and so
-on.
+"""Settle a killed job's remains: attempts marked as running, results without a state, and so on.
 
-A job can be killed at any step, and small files can be lost or damaged. The next job of the set
-gives every attempt and every run a state supported by its logs, its result and the ledger.
+A job can be killed at any step, and small files can be lost. The next job gives every attempt and
+run a state supported by logs, result and ledger.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ from .new import seed_of
 
 
 def settle(folder: Folder) -> None:
-    """Close attempts that a killed job left as `running`; give every run a state.
-
-    Raises OSError, FolderError.
-    """
+    """Close attempts left as `running`; give every run a state. Raises OSError, FolderError."""
     _settle_jobs(folder)
     sweep(folder.layout, folder.world)
     settling = _Settling(folder)
@@ -32,13 +28,13 @@ def settle(folder: Folder) -> None:
         settling.settle_run(run)
     layout = folder.layout
     for place in (layout.runs, layout.root, layout.root.parent):
-        with suppress(PermissionError):  # the log directory may be another's
-            folder.files.sync_folder(place)  # a result on the disk is found there
+        with suppress(PermissionError):  # perhaps another's log directory
+            folder.files.sync_folder(place)  # a result on the disk is found
     settling.complete_ledger()
 
 
 def _settle_jobs(folder: Folder) -> None:
-    """Close the records of the jobs before this one. Raises OSError."""
+    """Close earlier jobs' records. Raises OSError."""
     files = folder.files
     for name in sorted(files.names(folder.layout.jobs)):
         path = folder.layout.jobs / name
@@ -64,10 +60,8 @@ class _Settling:
     # ---- a run ----
 
     def settle_run(self, run: int) -> None:
-        """Give the run the state of its last attempt, or of its published one.
-
-        Raises OSError, FolderError.
-        """
+        """Give the run the state of its last, or published, attempt. Raises OSError,
+        FolderError."""
         folder = self._folder
         states = [self._settled(run, attempt) for attempt in folder.attempts(run)]
         found = [state for state in states if state is not None]
@@ -76,7 +70,7 @@ class _Settling:
         last = next((state for state in done if self._is_result_of(state)), last)
         if self._files.exists(self._layout.result(run)):
             folder.link(run)
-            if not last.done:  # the states were lost, but not the result
+            if not last.done:  # states lost, result present
                 last = self._rebuilt(run, last)
         elif last.done:
             last = self._published_again(last)
@@ -84,7 +78,7 @@ class _Settling:
             folder.write(last, self._layout.run_state(run), sync=last.state != "queued")
 
     def _rebuilt(self, run: int, last: RunRecord) -> RunRecord:
-        """Return the state of a run with nothing left but its published result."""
+        """Return the state of a run with only its result left."""
         status = last_status(self._layout.result(run), files=self._files, strict=True)
         is_good = status == "success"
         return replace(
@@ -96,7 +90,7 @@ class _Settling:
         )
 
     def _published_again(self, state: RunRecord) -> RunRecord:
-        """Publish the result of a finished run again; without its log the run has no result."""
+        """Publish a finished run's result again, if its log exists."""
         for rank, status in self._stops(state.run, state.attempt).items():
             if status and (status == "success") == (state.outcome == "success"):
                 self._folder.publish(state.run, state.attempt, rank)
@@ -109,7 +103,7 @@ class _Settling:
     # ---- an attempt ----
 
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
-        """Return the final state of an attempt; None for an unstarted one."""
+        """Return an attempt's final state; None for an unstarted one."""
         path = self._layout.attempt_state(run, attempt)
         state = records.read(RunRecord, path, self._files, strict=True)
         if state is None and ("attempt", run, attempt) not in self._known:
@@ -129,10 +123,8 @@ class _Settling:
         return ended
 
     def _by_its_logs(self, state: RunRecord) -> RunRecord:
-        """Return the end of an attempt from its logs alone.
-
-        An attempt with a successful run_stop was a finished run: it is published, not repeated.
-        """
+        """Return an attempt's end by its logs. A successful run_stop makes it a finished run,
+        published and not repeated."""
         run, attempt = state.run, state.attempt
         stops = self._stops(run, attempt)
         good = next((rank for rank, status in stops.items() if status == "success"), None)
@@ -153,16 +145,13 @@ class _Settling:
         )
 
     def _publish_unless_done(self, run: int, attempt: int) -> None:
-        """Publish the log of a final attempt, if any and the run has no result."""
+        """Publish a final attempt's log, if the run has no result."""
         ranks = [rank for rank, status in self._stops(run, attempt).items() if status]
         if ranks and not self._files.exists(self._layout.result(run)):
             self._folder.publish(run, attempt, ranks[0])
 
     def _on_record(self, run: int, attempt: int) -> RunRecord | None:
-        """Return the end of an attempt from the ledger.
-
-        None without a record, or if its logs contradict it.
-        """
+        """Return an attempt's end from the ledger; None if missing or contradicted by its logs."""
         found = self._known.get(("end", run, attempt))
         data = found.data.get("state") if found else None
         state = records.checked(RunRecord, data) if isinstance(data, dict) else None
@@ -173,7 +162,7 @@ class _Settling:
         return state if not state.done or any(self._stops(run, attempt).values()) else None
 
     def _as_left(self, run: int, attempt: int) -> RunRecord:
-        """Return the known facts of an attempt whose own state is lost, or damaged."""
+        """Return the known facts of an attempt without a usable state."""
         nodes = self._ends_of_nodes(run, attempt)
         return RunRecord(
             run=run,
@@ -187,21 +176,21 @@ class _Settling:
         )
 
     def _ends_of_nodes(self, run: int, attempt: int) -> dict[int, NodeRunRecord]:
-        """Return rank -> the node's own record, if it had time to write one."""
+        """Return rank -> the node's own record, if written."""
         ranks = self._folder.ranks(run, attempt, ".json")
         paths = [self._layout.node_state(run, attempt, rank) for rank in ranks]
         told = [records.read(NodeRunRecord, path, self._files, strict=True) for path in paths]
         return {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
 
     def _names(self, run: int, attempt: int) -> list[str]:
-        """Return the nodes of an attempt from the ledger, [] without a record."""
+        """Return an attempt's nodes from the ledger."""
         began = self._known.get(("attempt", run, attempt))
         names = began.data.get("nodes") if began else None
         is_whole = isinstance(names, list) and all(isinstance(name, str) for name in names)
         return list(names) if isinstance(names, list) and is_whole else []
 
     def _last_change_ms(self, state: RunRecord) -> int:
-        """Return the time of the last write to its logs: its nodes may have been dead for a day."""
+        """Return the last write to its logs: its nodes may have been dead for a day."""
         run, attempt = state.run, state.attempt
         ranks = self._folder.ranks(run, attempt, ".log")
         logs = [self._files.state(self._layout.node_log(run, attempt, rank)) for rank in ranks]
@@ -211,7 +200,7 @@ class _Settling:
     # ---- its logs and the result ----
 
     def _stops(self, run: int, attempt: int) -> dict[int, str]:
-        """Return rank -> status of the last run_stop in its log."""
+        """Return rank -> status of its last run_stop."""
         ranks = self._folder.ranks(run, attempt, ".log")
         logs = {rank: self._layout.node_log(run, attempt, rank) for rank in ranks}
         return {
@@ -219,10 +208,8 @@ class _Settling:
         }
 
     def _is_result_of(self, state: RunRecord) -> bool:
-        """Return whether the run's result is a log of this attempt.
-
-        Sizes decide: logs only grow, and nothing else is published.
-        """
+        """Return whether the run's result is a log of this attempt, by size: logs only grow, and
+        nothing else is published."""
         run, attempt = state.run, state.attempt
         try:
             head = self._size(self._layout.cache_log(run, attempt))
@@ -234,14 +221,14 @@ class _Settling:
         return result is not None and any(size + head == result.size for size in sizes)
 
     def _size(self, path: Path) -> int:
-        """Return the size of a file; 0 if it is missing."""
+        """0 if missing."""
         state = self._files.state(path)
         return state.size if state else 0
 
     # ---- the ledger ----
 
     def complete_ledger(self) -> None:
-        """Add the records that a killed job had no time to write. Raises OSError."""
+        """Add records that a killed job did not write. Raises OSError."""
         known, missing = {ledger.subject(one) for one in self._ledger()}, list[ledger.Said]()
         for run in range(1, self._folder.record.nexp + 1):
             for attempt in self._folder.attempts(run):
@@ -258,7 +245,6 @@ class _Settling:
     def _unrecorded(
         self, run: int, attempt: int, known: set[tuple[str, object, object]]
     ) -> list[ledger.Said]:
-        """Return the missing records of an attempt."""
         path = self._layout.attempt_state(run, attempt)
         state = records.read(RunRecord, path, self._files, strict=True)
         if not isinstance(state, RunRecord):

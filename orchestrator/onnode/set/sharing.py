@@ -1,5 +1,4 @@
-"""Write permission in a set: its owner alone, or the site's group
-(docs/howto/several-people.md)."""
+"""Write permission in a set: the owner's, or the site's group's (docs/howto/several-people.md)."""
 
 from __future__ import annotations
 
@@ -9,21 +8,19 @@ from pathlib import Path
 
 
 def umask_for(group: str, before: int) -> int:
-    """Return the umask for files in a set. Whatever a group can change, it can execute."""
+    """Return the umask in a set. Whatever a group can change, it can execute."""
     return before & 0o005 | 0o002 if group else before | 0o022
 
 
 def give(folder: Path, group: str) -> None:
-    """Give a new folder, and everything created in it later, to a group with write permission.
-
-    Raises LookupError for an unknown group, OSError (EPERM) if this user is not a member.
-    """
+    """Give a new folder, with everything created later, to a group. Raises LookupError for an
+    unknown group, OSError (EPERM) for non-members."""
     os.chown(folder, -1, _number(group))
     folder.chmod(folder.stat().st_mode & 0o005 | 0o2770)
 
 
 def show(folder: Path, group: str) -> None:
-    """Give a group read permission for a folder and its content. Raises as `give` does."""
+    """Let a group read a folder and its content. Raises as `give` does."""
     number = _number(group)
     for path in (folder, *folder.rglob("*")):
         os.chown(path, -1, number, follow_symlinks=False)

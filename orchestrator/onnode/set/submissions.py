@@ -1,5 +1,4 @@
-"""Write the submissions of a set: by the controller, or by a job whose controller was killed
-before the answer."""
+"""Submissions of a set, written by the controller, or by a job after its controller was killed."""
 
 from __future__ import annotations
 
@@ -18,11 +17,8 @@ from .lease import HeldError, Lease
 def record(
     layout: Layout, submission: SubmissionRecord, job: str = "", world: World = THIS
 ) -> SubmissionRecord:
-    """Write a submission, the ledger first if it is settled or cancelled; return it as written.
-    `job`: the writer's.
-
-    Raises OSError, HeldError.
-    """
+    """Write a submission, after the ledger if settled or cancelled; return it. `job`: the
+    writer's. Raises OSError, HeldError."""
     path = layout.submission(submission.number)
     world.files.make_folder(path.parent, exist_ok=True)
     if submission.settled:
@@ -34,10 +30,10 @@ def record(
 def _on_ledger(
     layout: Layout, submission: SubmissionRecord, job: str, world: World
 ) -> SubmissionRecord:
-    """Record the outcome of a submission once; return it as recorded, with the head of the ledger.
+    """Record a submission's outcome once; return it as recorded, with the ledger's head.
 
-    If it is recorded already, its writer was killed before it wrote the file, and Slurm may have
-    forgotten the job since.
+    If already recorded, its writer was killed before the file, and Slurm may have forgotten the
+    job.
     """
     said: ledger.Said = ("cancel", {"number": submission.number, "job_id": submission.job_id})
     if not submission.cancelled_ms:
@@ -56,34 +52,29 @@ def _on_ledger(
 
 
 def remove_unfinished(layout: Layout, world: World = THIS) -> None:
-    """Remove the unfinished files of a killed controller. Call with the lock held. Raises
-    OSError."""
+    """Remove a killed controller's unfinished files, with the lock held. Raises OSError."""
     files = world.files
     if not (names := _unfinished(layout, world)) or (lock := files.state(layout.lock)) is None:
         return
     for name in names:
         begun = files.state(layout.submissions / name)
-        # `cancel` writes without the lock. A file of the future is older than a clock that was set
-        # back.
+        # `cancel` writes without the lock. Files of the future predate a clock that was set back.
         if begun is not None and abs(lock.mtime - begun.mtime) > STALE_S:
             files.remove(layout.submissions / name)
 
 
 def _unfinished(layout: Layout, world: World) -> list[str]:
-    """Return the names of the temporary files. Raises OSError."""
+    """Raises OSError."""
     try:
         names = world.files.names(layout.submissions)
-    except FileNotFoundError:  # a job started by hand
+    except FileNotFoundError:  # started by hand
         return []
     return [name for name in names if is_temporary(name)]
 
 
 def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
-    """Settle the newest submission as that of job `job_id`, and remove the lock and files of killed
-    commands.
-
-    Leaves them alone while a controller may be running. Raises OSError.
-    """
+    """Settle the newest submission as this job's, and remove lock and files of killed commands,
+    unless a controller may be running. Raises OSError."""
     nothing_open = _open_one(layout, job_id, world) is None
     if nothing_open and not _unfinished(layout, world) and not world.files.exists(layout.lock):
         return
@@ -101,8 +92,7 @@ def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -
 
 
 def _open_one(layout: Layout, job_id: str, world: World) -> SubmissionRecord | None:
-    """Return the newest submission if it has no outcome and no submission has the job; else
-    None."""
+    """Return the newest submission without an outcome, if none has the job."""
     files = world.files
     numbers = records.numbered(layout.submissions, files=files, strict=True)
     found = [
