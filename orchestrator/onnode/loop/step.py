@@ -16,7 +16,7 @@ from .slurm import step_message
 MAX_COMPLAINTS = 1 << 20
 """Characters kept."""
 BEHIND_S = 0.5
-"""A node's last messages may be this much later than srun's report of its end."""
+"""A node's last messages may be this much later than the report of its end."""
 _LAST_LINES = 5
 
 
