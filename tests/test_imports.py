@@ -422,6 +422,37 @@ def test_slurm_is_named_in_its_own_modules_alone() -> None:
     assert wrong == []
 
 
+SLURM_CODE = re.compile(
+    r"\b(srun|salloc|scontrol|squeue|sinfo|scancel|sacct|sacctmgr|slurmd|SLURMD?_\w+"
+    r"|sbatch \w+\.sh|PENDING|COMPLETING|CANCELLED|TIMEOUT|NODE_FAIL|JobHeld\w+)\b"
+)
+"""Slurm's programs, variables and codes, in the strings of a module."""
+USES_SLURM = {
+    "cli/tune.py": {"srun"},  # --via
+    "evidence/state.py": {"scancel"},  # the meaning of a set's state "cancelled"
+    "model/values.py": {"SLURM_NNODES", "SLURM_NODEID"},  # no document may set them
+    "render/readme.py": {"SLURM_NODEID"},  # explains a bundle's variables
+}
+
+
+def strings(path: Path) -> Iterator[str]:
+    """The texts of a module's string literals, but for docstrings."""
+    statements = {id(node.value) for node in ast.walk(tree(path)) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Constant) and id(node) not in statements:
+            yield node.value if isinstance(node.value, str) else ""
+
+
+def test_the_controller_uses_slurm_through_the_scheduler_package() -> None:
+    uses: dict[str, set[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = str(path.relative_to(PACKAGE))
+        if name.split("/")[0] not in ("scheduler", "onnode", "simulation"):
+            words = {word for text in strings(path) for word in SLURM_CODE.findall(text)}
+            uses |= {name: words} if words else {}
+    assert uses == USES_SLURM
+
+
 # ---- the world ----
 
 # The rest of these modules asks its world alone; docs/architecture.md says why.

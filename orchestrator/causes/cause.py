@@ -1,4 +1,5 @@
-"""A cause: a row of causes.json, or of the tables for Slurm's texts (evidence/waits.py)."""
+"""A cause: a row of causes.json, or of the tables of evidence/own_causes.py and
+scheduler/slurm_reasons.py."""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from orchestrator.evidence.picture import as_json, look
     from orchestrator.runset.cancel import cancel
+    from orchestrator.scheduler.advice import show_job
 
     run_set = own_set(args)
     scheduler = scheduler_of(run_set)
@@ -57,7 +58,7 @@ def run(args: Namespace) -> int:
     if stuck:
         raise SchedulerError(
             f"job {', '.join(stuck)} is still there",
-            hint=f"an operator can end it: scontrol show job {stuck[0]} tells on which nodes",
+            hint=f"an operator can end it: {show_job(stuck[0])} tells on which nodes",
         )
     if args.json:
         print_json("cancel", {"jobs": jobs, **as_json(picture)})

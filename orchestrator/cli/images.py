@@ -167,10 +167,11 @@ class _Request:
 
     def _nodes(self) -> list[NamedNode]:
         from orchestrator.nodes.names import NamedNode, expand_all, parse_nodes
+        from orchestrator.scheduler.slurm_variables import current_allocation
 
         if self.args.nodes:
             return parse_nodes(self.args.nodes)
-        names = expand_all([os.environ.get("SLURM_JOB_NODELIST", "")])
+        names = expand_all([current_allocation().nodelist])
         if not names and self.site is not None:
             names = expand_all(self.site.nodelist)
         if not names:

@@ -161,9 +161,13 @@ def _check(args: Namespace, entry: Entry, request: Request) -> Verdicts:
             transport=Ssh(config_file=args.ssh_config),
             limit=args.parallel,
         )
+    from orchestrator.scheduler.slurm_variables import current_allocation
+
     names = _names(args.nodes)
-    if os.environ.get("SLURM_JOB_ID", "").isdecimal() and "SLURM_JOB_NODELIST" in os.environ:
-        return places.in_allocation(request, _of_allocation(names), os.environ)
+    allocation = current_allocation()
+    if allocation.job and allocation.nodelist:
+        chosen = _of_allocation(names, allocation.nodelist)
+        return places.in_allocation(request, chosen, os.environ)
     return places.allocate(request, entry, names, note)
 
 
@@ -197,10 +201,9 @@ def _hosts(args: Namespace, entry: Entry) -> list[NamedNode]:
     return [NamedNode(name) for name in names]
 
 
-def _of_allocation(names: list[str]) -> list[str]:
+def _of_allocation(names: list[str], nodelist: str) -> list[str]:
     from orchestrator.nodes.names import expand_all
 
-    nodelist = os.environ["SLURM_JOB_NODELIST"]
     allocated = expand_all([nodelist])
     foreign = [name for name in names if name not in allocated]
     if foreign:

@@ -86,6 +86,7 @@ def _diff(args: Namespace, files: dict[str, bytes]) -> int:
 
 def _tell(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Path) -> None:
     from orchestrator.render import manifest_hash
+    from orchestrator.scheduler.advice import start_set
 
     if args.json:
         print_json(
@@ -102,7 +103,7 @@ def _tell(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Pat
         return
     print(f"bundle  {directory} ({len(files)} files)")
     if entry.site.scheduler == "slurm":
-        print(f"start   cd {directory} && sbatch job.sh")
+        print(f"start   cd {directory} && {start_set('slurm')}")
     if entry.site.side_by_side == 1 and (entry.nodes == 1 or entry.container.engine == "none"):
         print(f"start   bash {directory / 'run_with_docker.sh'}")
 

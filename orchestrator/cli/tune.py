@@ -176,14 +176,17 @@ def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
     from orchestrator.nodes.fanout import choose_transport
     from orchestrator.nodes.names import NamedNode, for_commands, parse_nodes
     from orchestrator.nodes.transport import ThisHost
+    from orchestrator.scheduler.slurm_step import STEP
+    from orchestrator.scheduler.slurm_variables import current_allocation
 
     names = args.nodes
-    if not names and args.via in ("auto", "srun") and os.environ.get("SLURM_JOB_ID"):
-        names = os.environ.get("SLURM_JOB_NODELIST", "")
+    allocation = current_allocation()
+    if not names and args.via in ("auto", STEP) and allocation.job:
+        names = allocation.nodelist
     if names:
         nodes = for_commands(parse_nodes(names))
         return nodes, choose_transport(args.via, ssh_config=args.ssh_config)
-    if args.via in ("ssh", "srun"):
+    if args.via in ("ssh", STEP):
         raise UsageError(f"--via {args.via} needs hosts", hint="name them with --nodes node[1-8]")
     name = socket.gethostname().partition(".")[0] or "localhost"
     return [NamedNode(name)], ThisHost()

@@ -1,7 +1,7 @@
 """The image store of a node, through its engine's command line.
 
-Every node has that. The docker SDK (local.py) cannot use srun or `sudo -n docker`, and accepts
-unknown host keys over SSH.
+Every node has that. The docker SDK (local.py) cannot use a step of an allocation or
+`sudo -n docker`, and accepts unknown host keys over SSH.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from orchestrator.nodes.fanout import choose_transport
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.ssh import Ssh
 from orchestrator.nodes.transport import NodeAnswer, NodeCommand, ThisHost, Transport
+from orchestrator.scheduler.slurm_step import without_step_messages
 
 INSPECT_S = 60.0
 LOAD_S = 3600.0
@@ -90,8 +91,7 @@ class NodeEngine:
     def _problem(self, answer: NodeAnswer) -> str:
         if answer.answered and answer.returncode == 127:
             return f"there is no `{self.command[0]}` on PATH"
-        # The engine's message is above srun's last line, which only repeats the exit code.
-        lines = [line for line in answer.complaints if not line.startswith("srun:")]
+        lines = without_step_messages(answer.complaints)
         return lines[-1] if answer.answered and lines else answer.message
 
 
@@ -102,7 +102,7 @@ def engines_of(
     ssh_config: str | None = None,
     load_timeout_s: float = LOAD_S,
 ) -> list[NodeEngine]:
-    """Return the engines at their sockets, over SSH, or through srun in an allocation."""
+    """Return the engines at their sockets, over SSH, or through steps in an allocation."""
     default = choose_transport(ssh_config=ssh_config)
     ssh = Ssh(config_file=ssh_config)
     engines = []

@@ -1,7 +1,8 @@
 """Why a set is pending, slow, paused, hung or failed: one sentence, its evidence, the next command.
 docs/explain.md
 
-The rules are data: causes/causes.json for the output of programs, waits.py for Slurm and the loop.
+The rules are data: causes/causes.json for the output of programs,
+scheduler/slurm_reasons.py for Slurm, own_causes.py for the loop.
 Only the two ends of each log are read.
 """
 
@@ -23,17 +24,19 @@ from orchestrator.causes.tables import GENERIC
 from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.nodes import read_history, suspicions
+from orchestrator.evidence.own_causes import LOOP_CAUSES, UNFIT
 from orchestrator.evidence.picture import SetPicture
 from orchestrator.evidence.progress import TAIL_BYTES, read_end
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import RunSilence, most_urgent
 from orchestrator.evidence.state import QUEUED, STATES
-from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
 from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.reports import line
+from orchestrator.scheduler import advice
+from orchestrator.scheduler.slurm_reasons import REASONS
 
 MOST_EVIDENCE, MOST_TEXT = 5, 300
 _LAST_BYTES = 4096
@@ -41,7 +44,7 @@ UNKNOWN = "unknown"
 _NEXT = {
     "new": RESUME,
     "unknown": "orchestrator status {set}",
-    "pending": "squeue -j {job} --start",
+    "pending": advice.show_start("{job}"),
     "starting": "orchestrator watch {set}",
     "running": "orchestrator watch {set}",
     "ending": "orchestrator watch {set}",
@@ -171,10 +174,10 @@ class _Set:
         """Explain a set whose job is not running: by Slurm's reason, or sbatch's error."""
         picture, asked, queued = self.picture, self.files.submission, self.picture.state in QUEUED
         text = (asked.error or picture.reason) if not queued and asked else picture.job_reason
-        proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if queued and text else []
+        proofs = [Proof(advice.QUEUE_LISTING, 0, line(text, MOST_TEXT))] if queued and text else []
         if not queued and asked:
             proofs = [self.in_file(self.files.layout.submission(asked.number), text.split("\n")[0])]
-        cause = cause_in(text, WAITS)
+        cause = cause_in(text, REASONS)
         if cause is not None:
             return self.by(cause, picture.reason if queued else cause.sentence, proofs)
         if queued and not text:
@@ -403,13 +406,13 @@ class _Set:
             yield in_output
         if (
             picture.state == "lost"
-            and (cause := cause_in(picture.job_state, WAITS))
+            and (cause := cause_in(picture.job_state, REASONS))
             and cause.grade == MACHINE
         ):
             yield (
                 cause,
                 cause.sentence,
-                [Proof("squeue", 0, f"job {picture.job_id}: {picture.job_state}")],
+                [Proof(advice.QUEUE_LISTING, 0, f"job {picture.job_id}: {picture.job_state}")],
                 "",
             )
         began = job.started_ms if job else 0
@@ -428,10 +431,10 @@ class _Set:
             else ("", None),
             (job.reason, self.files.layout.job(job.job_id)) if job else ("", None),
         ):
-            if path is not None and (cause := cause_in(reason, OWN_WORDS)):
+            if path is not None and (cause := cause_in(reason, LOOP_CAUSES)):
                 yield cause, cause.sentence, [self.in_file(path, reason)], ""
         if picture.state == "time_limit":
-            cause = next(cause for cause in WAITS if cause.name == "time_limit")
+            cause = next(cause for cause in REASONS if cause.name == "time_limit")
             yield (
                 cause,
                 cause.sentence,

@@ -18,7 +18,7 @@ from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far, time_left
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import RunSilence, most_urgent, read_silences
-from orchestrator.evidence.state import LIVE, QUEUED, judge, queue_words
+from orchestrator.evidence.state import LIVE, QUEUED, judge
 from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, SetRecord
 from orchestrator.onnode.kernel.world import now_ms
@@ -187,7 +187,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         record=files.record,
         job_id=files.job_id or (job.id if job else ""),
         job_state="no answer" if jobs is None and not files.settled else job.state if job else "",
-        job_reason=queue_words(job) if job and state in QUEUED else "",
+        job_reason=job.wait_reason if job and state in QUEUED else "",
         runs=runs,
         done=sum(run.done for run in runs),
         failed=sum(run.state == "failed" for run in runs),

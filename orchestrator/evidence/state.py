@@ -8,6 +8,7 @@ from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.onnode.kernel.world import THIS, World
+from orchestrator.scheduler.advice import RELEASE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ STATES = {
     "unknown": "whether the submission made a job is not known yet",
     "refused": "the scheduler refused the job, or it never appeared",
     "pending": "in the queue",
-    "held": "in the queue, and held; scontrol release lets it go",
+    "held": f"in the queue, and held; {RELEASE} lets it go",
     "suspended": "Slurm has suspended the job",
     "starting": "containers are starting",
     "running": "runs are going on",
@@ -43,51 +44,8 @@ slurmctld takes a request within MessageTimeout (10 s by default, 100 s at most)
 NEVER = "no job of this name ever appeared"
 QUEUED = frozenset({"pending", "held"})
 """States of a set whose job waits in the scheduler's queue, which has the reason."""
-
-_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held")
-_RELEASE = "it starts after: scontrol release {0} (or `orchestrator cancel`, then `resume`)"
-_AGAIN = "goes on at the first missing run"
-_ODD = {
-    "REQUEUED": ("pending", f"Slurm has put job {{0}} back into the queue; it {_AGAIN}"),
-    "REQUEUE_FED": ("pending", f"job {{0}} goes to another cluster of the federation; it {_AGAIN}"),
-    "REQUEUE_HOLD": (
-        "held",
-        f"Slurm has put job {{0}} back into the queue and holds it; {_RELEASE}",
-    ),
-    "SPECIAL_EXIT": ("held", f"job {{0}} is held after a special exit; {_RELEASE}"),
-    "RESV_DEL_HOLD": ("held", f"the reservation of job {{0}} is gone; {_RELEASE}"),
-    "SUSPENDED": (
-        "suspended",
-        "Slurm has suspended job {0}; it goes on by itself, or after: scontrol resume {0}",
-    ),
-    "STOPPED": (
-        "suspended",
-        "the processes of job {0} are stopped; they go on after: scancel --signal=CONT {0}",
-    ),
-}
-"""States of a job that waits for something other than nodes: the set's state, in words, and the
-way out."""
-_END = {
-    "CANCELLED": ("cancelled", "was cancelled"),
-    "TIMEOUT": ("time_limit", "was ended by its time limit"),
-    "DEADLINE": ("lost", "was ended by its deadline (--deadline: leave it out, or move it)"),
-    "PREEMPTED": ("lost", "was pre-empted by a job of higher priority"),
-    "NODE_FAIL": ("lost", "lost its batch host (resume with --exclude NODE keeps off it)"),
-    "BOOT_FAIL": (
-        "lost",
-        "got nodes that did not boot (resume with --exclude NODE keeps off them)",
-    ),
-    "OUT_OF_MEMORY": (
-        "lost",
-        (
-            "was killed for want of memory on its batch host (--mem=0 in the site's `sbatch` asks for "
-            "all)"
-        ),
-    ),
-    "REVOKED": ("lost", "was taken over by another cluster of the federation"),
-}
-"""Ends of a job by Slurm, without closing its set: the set's state, in words, and what to do
-before `resume`."""
+WAITING_PHASES = frozenset({"pending", "held", "suspended"})
+"""Phases of a job that are states of its set, too."""
 
 
 def appears_within_s(asked: SubmissionRecord, world: World = THIS) -> float:
@@ -116,9 +74,9 @@ def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Jo
 def _in_words(text: str) -> str:
     """Return Slurm's text with its meaning. The table of its reasons is loaded only if needed:
     most sets are settled."""
-    from orchestrator.evidence.waits import words_of
+    from orchestrator.scheduler.slurm_reasons import with_meaning
 
-    return words_of(text)
+    return with_meaning(text)
 
 
 def _unseen(files: SetEvidence, asked: SubmissionRecord) -> str:
@@ -200,15 +158,12 @@ def _judge_working(
                 own.state,
                 f"job {own.job_id} is not shown here: {held}; this is what its files say",
             )
-        state, words = (
-            ("lost", "is gone")
-            if known is None
-            else _END.get(known.state, ("lost", f"is {known.state}"))
-        )
-        return state, f"job {own.job_id} {words} without having closed the set"
-    if known.waiting or known.state in _ODD:
+        text = known.account.text if known else "is gone"
+        state = known.account.cause if known else "lost"
+        return state, f"job {own.job_id} {text} without having closed the set"
+    if known.account.phase in WAITING_PHASES:
         return _judge_queued(known)
-    return ("ending", "") if known.state == "COMPLETING" else (own.state, own.reason)
+    return ("ending", "") if known.account.phase == "ending" else (own.state, own.reason)
 
 
 def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
@@ -231,21 +186,9 @@ def _cluster(files: SetEvidence) -> str:
 
 
 def _judge_queued(known: Job) -> tuple[str, str]:
-    if known.state == "PENDING" and known.reason in _HELD:
-        return "held", f"{_in_words(queue_words(known))}; {_RELEASE.format(known.id)}"
-    if known.state in _ODD:
-        state, words = _ODD[known.state]
-        return state, words.format(known.id) + (f" ({known.reason})" if known.reason else "")
-    if not known.alive:
-        state, words = _END.get(known.state, ("lost", f"is {known.state}"))
-        return state, f"job {known.id} {words} and has written no state"
-    if known.waiting:
-        return "pending", _in_words(queue_words(known))
-    return "starting", "" if known.state == "RUNNING" else known.state
-
-
-def queue_words(known: Job) -> str:
-    """Return why a job waits in Slurm's words, with its state unless that is just PENDING."""
-    if known.state == "PENDING":
-        return known.reason
-    return f"{known.state}: {known.reason}" if known.reason else known.state
+    phase, text, cause = known.account
+    if phase in WAITING_PHASES:
+        return phase, text
+    if phase == "ended":
+        return cause, f"job {known.id} {text} and has written no state"
+    return "starting", text

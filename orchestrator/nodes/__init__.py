@@ -1,1 +1,1 @@
-"""Node names, and commands on many nodes: over srun, SSH or on this host."""
+"""Node names, and commands on many nodes: in an allocation, over SSH or on this host."""

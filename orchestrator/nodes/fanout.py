@@ -6,14 +6,22 @@ for answer in run_on_nodes(nodes, ["uname", "-r"], transport=choose_transport(),
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Event
 from typing import TypeVar
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.names import NamedNode
-from orchestrator.nodes.transport import NodeAnswer, NodeCommand, Srun, ThisHost, Transport
+from orchestrator.nodes.transport import (
+    AllocationStep,
+    NodeAnswer,
+    NodeCommand,
+    ThisHost,
+    Transport,
+)
+from orchestrator.scheduler.advice import GET_ALLOCATION
+from orchestrator.scheduler.slurm_step import STEP
+from orchestrator.scheduler.slurm_variables import current_allocation
 
 LIMIT = 16
 """Default number of nodes at a time."""
@@ -80,21 +88,20 @@ def each(
 def choose_transport(
     via: str = "auto", *, ssh_config: str | None = None, env: Mapping[str, str] | None = None
 ) -> Transport:
-    """Return the transport `via`: local, ssh, srun, or auto.
+    """Return the transport `via`: local, ssh, STEP, or auto.
 
-    auto is srun inside a Slurm allocation, else ssh. Raises UsageError for srun outside.
+    auto is a step inside an allocation, else ssh. Raises UsageError for a step outside.
     """
-    job = (os.environ if env is None else env).get("SLURM_JOB_ID", "")
-    in_allocation = job.isdecimal()
+    job = current_allocation(env).job
     if via == "local":
         return ThisHost()
-    if via == "srun" or (via == "auto" and in_allocation):
-        if not in_allocation:
+    if via == STEP or (via == "auto" and job):
+        if not job:
             raise UsageError(
-                "--via srun works inside a Slurm allocation only",
-                hint="salloc -N2, then this command in its shell",
+                f"--via {STEP} works inside a Slurm allocation only",
+                hint=f"{GET_ALLOCATION}, then this command in its shell",
             )
-        return Srun(job)
+        return AllocationStep(job)
     from orchestrator.nodes.ssh import Ssh
 
     return Ssh(config_file=ssh_config)

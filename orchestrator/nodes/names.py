@@ -197,7 +197,7 @@ def _choices(inside: str, word: str) -> list[str]:
 
 
 def _checked(name: str, word: str) -> str:
-    # srun would read a name that starts with "-" as an option.
+    # A step would read a name that starts with "-" as an option.
     if not _NAME.fullmatch(name) or len(name) > 253:
         raise UsageError(f"{word!r}: {name!r} is not a node's name")
     return name

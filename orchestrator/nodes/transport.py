@@ -1,9 +1,8 @@
-"""Ways to run a command on a node: their protocol, on this host, and with srun (SSH: ssh.py)."""
+"""Ways to run a command on a node: on this host, or as a step of an allocation (SSH: ssh.py)."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -13,12 +12,12 @@ from threading import Event
 from typing import Protocol
 
 from orchestrator.nodes.names import NamedNode
+from orchestrator.scheduler.slurm_step import launch_problem, step_command
 
 GRACE_S = 10.0
 """A transport waits this much longer than the command's time-out."""
 SLICE_S = 0.25
 ENDING_S = 5.0
-_TASK_ENDED = re.compile(r"srun: error: \S+: task \d+: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,47 +127,26 @@ class ThisHost:
 
 
 @dataclass(frozen=True)
-class Srun:
+class AllocationStep:
     """Runs commands as steps of the allocation `job`, next to its other steps."""
 
     job: str
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
-        # srun reads SLURM_* variables of the batch script as options, such as its number of tasks.
+        # The batch script's variables would become options, such as its number of tasks.
         from orchestrator.scheduler.command import without_scheduler_variables
 
-        argv = self.step(node, command.bounded)
+        argv = step_command(self.job, node.name, command.bounded)
         deadline = Deadline(command.timeout_s, stopped)
         env = without_scheduler_variables(self.env)
         answer = _answer_of(node, argv, command.stdin, deadline, env)
-        problem = _step_problem(answer) if answer.answered and answer.returncode else ""
+        if answer.ok or not answer.answered:
+            return answer
+        problem = launch_problem(answer.stderr.decode("utf-8", "replace"))
         if not problem:
             return answer
         return NodeAnswer(node.name, -1, answer.stdout, answer.stderr, answer.seconds, problem)
-
-    def step(self, node: NamedNode, argv: Sequence[str]) -> list[str]:
-        return [
-            "srun",
-            f"--jobid={self.job}",
-            "--overlap",
-            "--nodes=1",
-            "--ntasks=1",
-            f"--nodelist={node.name}",
-            "--immediate=60",
-            "--unbuffered",
-            "--chdir=/",
-            *argv,
-        ]
-
-
-def _step_problem(answer: NodeAnswer) -> str:
-    """Return srun's error if it could not start the step, else "": they share an exit code."""
-    text = answer.stderr.decode("utf-8", "replace")
-    errors = [line for line in text.splitlines() if "srun: error:" in line]
-    if not errors or _TASK_ENDED.search(text):
-        return ""
-    return f"srun: {errors[0].partition('srun: error:')[2].strip()}"
 
 
 def _answer_of(
@@ -210,7 +188,7 @@ def _communicate(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, with TERM first: a killed srun would leave its step running."""
+    """End a process, with TERM first: killed, a step would stay."""
     if process.poll() is not None:
         return
     with suppress(ProcessLookupError):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
     from orchestrator.preflight.bundle import Bundle
+    from orchestrator.scheduler.slurm_nodes import AllocationReply
 
 WAIT_S = 15
 """Idle nodes take seconds; longer means that a job has them."""
@@ -61,8 +62,10 @@ class Request:
 
 
 def in_allocation(request: Request, nodes: Sequence[str], caller: Mapping[str, str]) -> Verdicts:
-    slurm = {name: value for name, value in caller.items() if name.startswith("SLURM")}
-    done = _run(request.argv(nodes), {**request.bundle.env, **slurm}, request.limit_s)
+    from orchestrator.scheduler.slurm_variables import of_allocation
+
+    env = {**request.bundle.env, **of_allocation(caller)}
+    done = _run(request.argv(nodes), env, request.limit_s)
     return judge(nodes, _rows(request, done), {})
 
 
@@ -81,14 +84,12 @@ class Selection:
 
     nodes: list[str]
     untested: dict[str, str]
+    completing: bool
+    """Some become idle in seconds."""
 
     @property
     def idle(self) -> list[str]:
         return [name for name in self.nodes if name not in self.untested]
-
-    @property
-    def completing(self) -> bool:
-        return any(reason.startswith("completing") for reason in self.untested.values())
 
 
 def allocate(
@@ -98,7 +99,7 @@ def allocate(
 
     The others are not tested. Raises SchedulerError if Slurm does not allocate.
     """
-    from orchestrator.scheduler.slurm_nodes import BUSY, GRANTED
+    from orchestrator.scheduler.slurm_nodes import allocation_reply
 
     site = entry.site
     partition = site.partition or "the default partition"
@@ -114,12 +115,17 @@ def allocate(
             return judge(chosen.nodes, [], {}, chosen.untested)
         count = f"{len(idle)} of {len(chosen.nodes)} nodes"
         progress(f"checking {count} in an allocation of {partition}")
-        done = _run(_salloc(request, entry, idle), request.bundle.env, request.limit_s + WAIT_S)
-        if GRANTED.search(done.stderr):
+        done = _run(
+            _allocation_command(request, entry, idle),
+            request.bundle.env,
+            request.limit_s + WAIT_S,
+        )
+        reply = allocation_reply(done.stderr)
+        if reply.granted:
             return judge(chosen.nodes, _rows(request, done), {}, chosen.untested)
         # Another job may have taken a node in the meantime: try once more.
-        if last or not BUSY.search(done.stderr):
-            raise _not_allocated(done)
+        if last or not reply.busy:
+            raise _not_allocated(done, reply)
     raise AssertionError("the last try returns or raises")
 
 
@@ -134,18 +140,19 @@ def _select(site: Site, names: Sequence[str]) -> Selection:
         excluded = set(expand_all(site.exclude))
         nodes = [name for name in nodes if name not in excluded]
     area = f"partition {site.partition}" if site.partition else "the cluster"
-    untested = {}
+    untested, completing = dict[str, str](), False
     for name in nodes:
         state = states.get(name)
         if state is None:
             untested[name] = f"not in {area}"
         elif not state.idle and not (site.reservation and state.reserved):
             untested[name] = state.words
-    return Selection(nodes, untested)
+            completing = completing or state.completing
+    return Selection(nodes, untested, completing)
 
 
-def _salloc(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
-    from orchestrator.scheduler.slurm_nodes import salloc_command, shared_options
+def _allocation_command(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
+    from orchestrator.scheduler.slurm_nodes import allocation_command, shared_options
 
     site = entry.site
     requested = {
@@ -157,7 +164,7 @@ def _salloc(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
         "gres": f"gpu:{entry.gpus_per_node}" if entry.gfx else "",
     }
     options = [f"--{name}={value}" for name, value in requested.items() if value]
-    return salloc_command(
+    return allocation_command(
         nodes,
         [*options, *shared_options(site.sbatch)],
         minutes=2 + int(request.limit_s // 60),
@@ -166,13 +173,11 @@ def _salloc(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
     )
 
 
-def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
-    from orchestrator.scheduler.slurm_nodes import BUSY
-
-    lines = [line.removeprefix("salloc: ") for line in _complaints(done)]
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    reason = _last(errors or lines, done)
-    if BUSY.search(done.stderr):
+def _not_allocated(
+    done: subprocess.CompletedProcess[str], reply: AllocationReply
+) -> SchedulerError:
+    reason = reply.problem or _last([], done)
+    if reply.busy:
         reason = f"the nodes were taken, or not given within {WAIT_S} s ({reason})"
         hint = "ask again, or name the nodes with --nodes"
     else:
@@ -198,6 +203,7 @@ def over_ssh(
     """Check `nodes`, which need no scheduler."""
     from orchestrator.nodes.fanout import each
     from orchestrator.nodes.transport import NodeAnswer, NodeCommand
+    from orchestrator.scheduler.slurm_variables import node_variables, run_variables
 
     if request.deep:
         raise UsageError(
@@ -210,12 +216,13 @@ def over_ssh(
         "ORCH_SET_DIR": bundle.env["ORCH_SET_DIR"],
         "ORCH_JOB_ID": "preflight",
         "ORCH_NODES": " ".join(names),
-        "SLURM_NNODES": str(len(names)),
+        **run_variables(len(names)),
         **_marker(bundle),
     }
 
     def check(node: NamedNode, stopped: Event) -> NodeAnswer:
-        node_env = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
+        rank = names.index(node.name)
+        node_env = {**env, "ORCH_NODE": node.name, **node_variables(rank)}
         argv = ["env", *(f"{name}={value}" for name, value in node_env.items())]
         argv += ["bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib), "check"]
         return transport.run(node, NodeCommand(argv, timeout_s=request.limit_s), stopped)
@@ -326,7 +333,8 @@ def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.Compl
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process. TERM first: salloc releases its nodes, preflight.sh ends its step."""
+    """End a process. TERM first: the allocation releases its nodes, preflight.sh ends its
+    step."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -342,7 +350,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _kill_all(process: subprocess.Popen[str]) -> None:
-    """Kill the group and every process of this script: salloc makes another group."""
+    """Kill the group and every process of this script, which may be in another group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     argv = process.args if isinstance(process.args, list) else []
@@ -361,7 +369,9 @@ def _rows(request: Request, done: subprocess.CompletedProcess[str]) -> list[Row]
     try:
         return parse_table(request.bundle.table.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
-        lines = [line for line in _complaints(done) if not line.startswith("salloc: ")]
+        from orchestrator.scheduler.slurm_nodes import without_allocation_messages
+
+        lines = without_allocation_messages(_complaints(done))
         raise SchedulerError(
             f"preflight.sh could not run: {_last(lines, done)}",
             argv=list(done.args),

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 from orchestrator.evidence.files import Findings
 from orchestrator.nodes.names import expand, expand_all
+from orchestrator.scheduler.slurm_script import options_in, replacing
 
 if TYPE_CHECKING:
     from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.onnode.kernel.records import SetRecord
 
-_EXCLUDE = r"^#SBATCH --exclude=(\S+)$"
-_NODELIST = r"^#SBATCH --nodelist=(\S+)$"
-_MINUTES = r"^#SBATCH --time=([0-9]+)$"
 _USE = r"^use {} ([0-9]+)$"
 
 
@@ -38,42 +36,40 @@ class Allocation:
         return {name: str(value) for name, value in given.items() if value is not None}
 
     def options(self, record: SetRecord, layout: Layout, missing: int) -> tuple[str, ...]:
-        """Return options for sbatch, which win over the #SBATCH lines of job.sh; `missing`:
-        remaining runs.
+        """Return options for the scheduler that win over those of job.sh.
 
-        An option of the command line replaces such a line, so nodes avoided by job.sh are named
-        again.
+        `missing`: remaining runs. An option replaces that of job.sh, so nodes avoided there are
+        named again.
         """
-        script, options = Findings().text(layout.bundle / "job.sh"), list[str]()
-        if self.variables:
-            settings = Findings().text(layout.bundle / "settings.sh")
-            before = int(_listed(_USE.format("SIDE_BY_SIDE"), settings, "1")[0])
-            now = self.side_by_side or before
-            spares = (
-                int(_listed(_USE.format("SPARES"), settings, "0")[0])
-                if self.spares is None
-                else self.spares
-            )
-            options = [f"--nodes={record.nodes * now + spares}"]
-            if minutes := longer(script, -(-record.nexp // before), -(-missing // now)):
-                options.append(f"--time={minutes}")
+        script = options_in(Findings().text(layout.bundle / "job.sh"))
+        nodes, minutes = self._size(record, layout, script.minutes, missing)
+        avoided, remaining = list[str](), list[str]()
         if self.exclude:
-            avoided = expand_all([*_listed(_EXCLUDE, script), ",".join(self.exclude)])
-            options.append(f"--exclude={','.join(avoided)}")
-            wanted = expand_all(_listed(_NODELIST, script))
-            if left := without(wanted, avoided):
-                options += [f"--nodelist={','.join(left)}"] if len(left) < len(wanted) else []
-        return (*options, *self.words)
+            avoided = expand_all([*filter(None, [script.exclude]), ",".join(self.exclude)])
+            wanted = expand_all([*filter(None, [script.nodelist])])
+            left = without(wanted, avoided)
+            remaining = left if len(left) < len(wanted) else []
+        changed = replacing(nodes=nodes, minutes=minutes, exclude=avoided, nodelist=remaining)
+        return (*changed, *self.words)
+
+    def _size(self, record: SetRecord, layout: Layout, limit: int, missing: int) -> tuple[int, int]:
+        """Return the job's nodes and minutes; 0 keeps those of job.sh."""
+        if not self.variables:
+            return 0, 0
+        settings = Findings().text(layout.bundle / "settings.sh")
+        before = _used(settings, "SIDE_BY_SIDE", 1)
+        now = self.side_by_side or before
+        spares = _used(settings, "SPARES", 0) if self.spares is None else self.spares
+        minutes = longer(limit, -(-record.nexp // before), -(-missing // now))
+        return record.nodes * now + spares, minutes
 
 
-def longer(script: str, before: int, now: int) -> int:
-    """Return the minutes that a job needs for `now` consecutive runs, 0 if the limit of job.sh is
-    enough.
+def longer(limit: int, before: int, now: int) -> int:
+    """Return the minutes that a job needs for `now` consecutive runs, 0 if `limit` is enough.
 
     `before`: the runs of that limit, 5 + `before` x (minutes_per_run + 5); a limit from the site
     stays.
     """
-    limit = int(_listed(_MINUTES, script, "0")[0])
     each, rest = divmod(limit - 5, before)
     return 5 + now * each if now > before and each > 5 and not rest else 0
 
@@ -91,6 +87,6 @@ def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
     return left
 
 
-def _listed(pattern: str, script: str, default: str = "") -> list[str]:
-    found = re.search(pattern, script, re.MULTILINE)
-    return [found[1]] if found else [default] if default else []
+def _used(settings: str, name: str, default: int) -> int:
+    match = re.search(_USE.format(name), settings, re.MULTILINE)
+    return int(match[1]) if match else default

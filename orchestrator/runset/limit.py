@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SchedulerError, UsageError
-from orchestrator.scheduler.slurm_nodes import minutes_of, partition_limits
+from orchestrator.scheduler.slurm_nodes import limit_may_differ, minutes_of, partition_limits
 from orchestrator.words import duration
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
-
-_DECIDED_ELSEWHERE = re.compile(r"(--partition|-p|--qos|-q|--clusters|-M)(?![a-z-])")
 
 
 def refuse_too_long(entry: Entry, nexp: int) -> None:
@@ -22,11 +19,7 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
     allow more than its partition, and the site's further sbatch options win over ours.
     """
     site = entry.site
-    if (
-        site.scheduler != "slurm"
-        or site.qos
-        or any(_DECIDED_ELSEWHERE.match(line) for line in site.sbatch)
-    ):
+    if site.scheduler != "slurm" or site.qos or limit_may_differ(site.sbatch):
         return
     asked = minutes_of(site.time_limit) if site.time_limit else entry.job_minutes(nexp)
     try:

@@ -5,15 +5,17 @@
     cancel(job_id, grace_s) -> bool           True when the job is known to be over
     cluster() -> str                          the name of the cluster, as a lease records it; "" if it is unknown
 
-Job states are Slurm's words (`squeue --help`: job state codes); the local scheduler uses the same
-ones.
+The state of a job is the code that Slurm gives it, with the local scheduler too. Its meaning is
+`Job.account`. No other package names Slurm's programs, variables or codes: `advice` has the
+commands for people, `slurm_states` and `slurm_reasons` the codes, `slurm_step` and
+`slurm_variables` the way to nodes of an allocation.
 """
 
 from __future__ import annotations
 
-from orchestrator.scheduler.job import ACTIVE, WAITING, Job, JobRequest, Scheduler
+from orchestrator.scheduler.job import Job, JobRequest, Scheduler
 
-__all__ = ["ACTIVE", "WAITING", "Job", "JobRequest", "Scheduler", "open_scheduler"]
+__all__ = ["Job", "JobRequest", "Scheduler", "open_scheduler"]
 
 
 def open_scheduler(name: str) -> Scheduler:

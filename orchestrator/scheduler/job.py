@@ -7,31 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.onnode.kernel.system import ENDED_STATES
-
-WAITING = frozenset(
-    {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
-)
-"""Queued: nothing of ours runs. Slurm may start (or restart) the job."""
-
-ACTIVE = frozenset(
-    {
-        "CONFIGURING",
-        "RUNNING",
-        "COMPLETING",
-        "RESIZING",
-        "SIGNALING",
-        "STAGE_OUT",
-        "STOPPED",
-        "SUSPENDED",
-    }
-)
-"""The job holds nodes."""
+from orchestrator.scheduler import slurm_states
+from orchestrator.scheduler.slurm_states import Account
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job as the scheduler sees it. Times are Unix milliseconds, 0 if unknown."""
+    """One job as the scheduler sees it. Times are Unix milliseconds, 0 if unknown.
+
+    `state` and `reason` are the scheduler's own terms, to show and to record; decisions use
+    `account`.
+    """
 
     id: str
     name: str
@@ -43,13 +29,24 @@ class Job:
 
     @property
     def alive(self) -> bool:
-        """Return whether it may still run. An unknown state counts as alive: nothing is
-        submitted in addition."""
-        return self.state not in ENDED_STATES
+        """Return whether it may still run: in an unknown state too, so that nothing is submitted
+        in addition."""
+        return not slurm_states.has_ended(self.state)
 
     @property
     def waiting(self) -> bool:
-        return self.state in WAITING
+        """Return whether it is in the queue and holds no nodes."""
+        return slurm_states.is_queued(self.state)
+
+    @property
+    def account(self) -> Account:
+        """Its phase, why it waits or has ended, and the cause of the end, in plain terms."""
+        return slurm_states.account(self.id, self.state, self.reason)
+
+    @property
+    def wait_reason(self) -> str:
+        """Why it waits, in the scheduler's own terms."""
+        return slurm_states.wait_reason(self.state, self.reason)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from orchestrator.errors import SchedulerError
 from orchestrator.scheduler.command import Answer, ask, refused, unknown
 from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
 
-GRANTED = re.compile(r"^salloc: Granted job allocation \d+", re.MULTILINE)
+_PREFIX = "salloc: "
+_GRANTED = re.compile(rf"^{_PREFIX}Granted job allocation \d+", re.MULTILINE)
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
-BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
+_BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
 """salloc's messages for nodes that were taken, or vanished, since sinfo showed them idle. A
 request that is still queued when --immediate ends gets "Connection timed out"."""
 
@@ -43,6 +44,10 @@ _SHARED_OPTIONS = frozenset(
 """Options of sbatch with the same meaning for salloc that matter for a short allocation."""
 
 
+_DECIDES_LIMIT = re.compile(r"(--partition|-p|--qos|-q|--clusters|-M)(?![a-z-])")
+"""Options of sbatch with which the limit of the site's partition is not decisive."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """A node as Slurm sees it: `state` in its words (idle, mixed, drained, down*, ...), `reason`
@@ -55,6 +60,11 @@ class NodeState:
     @property
     def idle(self) -> bool:
         return self.state == "idle"
+
+    @property
+    def completing(self) -> bool:
+        """Return whether its last job is being cleaned up: it will be idle in seconds."""
+        return self.state.startswith("completing")
 
     @property
     def reserved(self) -> bool:
@@ -169,7 +179,7 @@ def minutes_of(text: str) -> int | None:
     return (int(days or 0) * 24 + hours) * 60 + minutes + (seconds > 0)
 
 
-def salloc_command(
+def allocation_command(
     nodes: Sequence[str], options: Sequence[str], *, minutes: int, wait_s: int, argv: Sequence[str]
 ) -> list[str]:
     """Return an salloc of exactly these nodes, within `wait_s` or not at all, that runs `argv`
@@ -188,6 +198,34 @@ def salloc_command(
         "--",
         *argv,
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationReply:
+    """Messages of a short allocation. `problem` is its own error, "" without one."""
+
+    granted: bool
+    busy: bool
+    """Another job took a node meanwhile, or nothing was granted in time."""
+    problem: str
+
+
+def allocation_reply(stderr: str) -> AllocationReply:
+    """Return the meaning of salloc's messages in `stderr`."""
+    lines = [line.strip().removeprefix(_PREFIX) for line in stderr.splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    problem = (errors or lines or [""])[-1]
+    return AllocationReply(bool(_GRANTED.search(stderr)), bool(_BUSY.search(stderr)), problem)
+
+
+def without_allocation_messages(lines: Sequence[str]) -> list[str]:
+    """Return the lines of the command that ran in a short allocation."""
+    return [line for line in lines if not line.startswith(_PREFIX)]
+
+
+def limit_may_differ(options: Sequence[str]) -> bool:
+    """Return whether further options of sbatch may allow more than the site's partition."""
+    return any(_DECIDES_LIMIT.match(option) for option in options)
 
 
 def shared_options(lines: Sequence[str]) -> list[str]:

@@ -106,19 +106,3 @@ def reservations(user: str, own_accounts: list[str]) -> list[str]:
         if mine and about.get("State") == "ACTIVE" and (name := about.get("ReservationName")):
             found.append(name)
     return found
-
-
-def srun_command(options: list[str], *, wait_s: int, argv: list[str]) -> list[str]:
-    """Return an srun of `argv` on one node, within `wait_s` or not at all, for at most two
-    minutes."""
-    return [
-        "srun",
-        "--job-name=orch-init",
-        "--nodes=1",
-        "--ntasks=1",
-        f"--immediate={wait_s}",
-        "--time=2",
-        "--quiet",
-        *options,
-        *argv,
-    ]

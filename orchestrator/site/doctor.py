@@ -12,6 +12,7 @@ from orchestrator.errors import DescriptorError, SchedulerError, SetError, Usage
 from orchestrator.onnode.policy.verdict import Row, Verdicts
 from orchestrator.preflight import places
 from orchestrator.preflight.bundle import temporary_bundle
+from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import partitions
 
@@ -94,7 +95,7 @@ def _scheduler(site: Site) -> Row:
     try:
         found = {one.name: one for one in partitions()}
     except SchedulerError as error:
-        return _row("slurm", "fail", error.message, error.hint or "scontrol ping")
+        return _row("slurm", "fail", error.message, error.hint or advice.PING)
     for name in (site.partition or "").split(",") if site.partition else ():
         if name not in found:
             meant = did_you_mean(name, found)
@@ -105,9 +106,7 @@ def _scheduler(site: Site) -> Row:
                 f"`partition`: {', '.join(found)}",
             )
         if not found[name].is_up:
-            return _row(
-                "slurm", "fail", f"partition {name} is down", f"scontrol show partition {name}"
-            )
+            return _row("slurm", "fail", f"partition {name} is down", advice.show_partition(name))
     if not site.partition and not any(one.is_default for one in found.values()):
         return _row(
             "slurm",

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError, UsageError, did_you_mean
 from orchestrator.resources import user_path
-from orchestrator.scheduler import slurm_site
+from orchestrator.scheduler import advice, slurm_site
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.look import NodeLook, look
@@ -62,8 +62,8 @@ def find(wishes: Wishes, ask: Ask, tell: Callable[[str], None]) -> SiteFound:
     partitions = _slurm(wishes)
     found.put("name", wishes.name or "my-cluster")
     found.put("scheduler", "local" if partitions is None else "slurm")
-    srun = None if partitions is None else _partition(found, partitions, wishes, ask)
-    seen = _log_dir(found, wishes, ask, tell, srun)
+    options = None if partitions is None else _partition(found, partitions, wishes, ask)
+    seen = _log_dir(found, wishes, ask, tell, options)
     if seen.told:
         found.node = seen.node
         _engine(found, seen)
@@ -103,7 +103,7 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
 def _partition(
     found: SiteFound, partitions: list[Partition], wishes: Wishes, ask: Ask
 ) -> list[str]:
-    """Set the values for sbatch. Return the same options for srun."""
+    """Set the values for jobs. Return them as options of Slurm."""
     one = _chosen(partitions, wishes, ask)
     others = [f"{other.name}: {other.words}" for other in partitions if other.name != one.name]
     found.put("partition", one.name, f"{one.name}: {one.words}.", *_some("There are also", others))
@@ -128,7 +128,8 @@ def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
     by_name = {one.name: one for one in partitions}
     if not by_name:
         raise UsageError(
-            "Slurm shows no partition", hint="sinfo --all; or go without it: --scheduler local"
+            "Slurm shows no partition",
+            hint=f"{advice.ALL_PARTITIONS}; or go without it: --scheduler local",
         )
     # Partitions with GPUs before others, then the default: a set needs GPUs.
     best = max(partitions, key=lambda one: (one.is_up, one.gpus > 0, one.is_default, one.nodes))
@@ -139,7 +140,7 @@ def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
         raise UsageError(
             f"there is no partition {name}{did_you_mean(name, by_name)}; there are: "
             f"{', '.join(by_name)}",
-            hint="sinfo shows them",
+            hint=f"{advice.LIST_PARTITIONS} shows them",
         )
     return by_name[name]
 
@@ -167,7 +168,11 @@ def _two(partition: str) -> str:
 
 
 def _log_dir(
-    found: SiteFound, wishes: Wishes, ask: Ask, tell: Callable[[str], None], srun: list[str] | None
+    found: SiteFound,
+    wishes: Wishes,
+    ask: Ask,
+    tell: Callable[[str], None],
+    options: list[str] | None,
 ) -> NodeLook:
     """Set the first folder that a node can write to. Return that node's report."""
     places = [Path.cwd() / "results", Path.home() / "mlperf-results"]
@@ -176,7 +181,7 @@ def _log_dir(
             0, user_path(ask("folder for the sets, on storage that all nodes see", str(places[0])))
         )
     tries = [user_path(wishes.log_dir)] if wishes.log_dir else list(dict.fromkeys(places))
-    peer, problems = _two(found.values["partition"]) if srun is not None else "", []
+    peer, problems = _two(found.values["partition"]) if options is not None else "", []
     for folder in tries:
         if not folder.is_absolute():
             raise UsageError(
@@ -184,10 +189,10 @@ def _log_dir(
                 hint=f"--log-dir {folder.absolute()}",
             )
         made = not folder.exists()
-        tell(f"looking at {'a node' if srun is not None else 'this host'} from {folder}")
+        tell(f"looking at {'a node' if options is not None else 'this host'} from {folder}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            seen = look(folder, srun=srun, peer=peer)
+            seen = look(folder, options=options, peer=peer)
         except (OSError, SetError) as error:
             problems.append(
                 f"{folder}: {error.strerror if isinstance(error, OSError) else error.message}"

@@ -15,7 +15,7 @@ from orchestrator.model import Site
 from orchestrator.preflight.bundle import Bundle, hosts_only, temporary_bundle
 from orchestrator.preflight.places import INVISIBLE, SEE
 from orchestrator.scheduler.command import ask
-from orchestrator.scheduler.slurm_site import srun_command
+from orchestrator.scheduler.slurm_step import job_command
 
 WAIT_S = 15
 LOOK_S = 90.0
@@ -37,8 +37,8 @@ class NodeLook:
         return str(self.told.get("node", ""))
 
 
-def look(log_dir: Path, *, srun: Sequence[str] | None, peer: str = "") -> NodeLook:
-    """Inspect a node: one allocated by srun with these options, or this host (None).
+def look(log_dir: Path, *, options: Sequence[str] | None, peer: str = "") -> NodeLook:
+    """Inspect a node: one allocated with these options of Slurm, or this host (None).
 
     `peer` is another node, for the way between them. Raises SetError if `log_dir` is not writable
     here.
@@ -46,8 +46,8 @@ def look(log_dir: Path, *, srun: Sequence[str] | None, peer: str = "") -> NodeLo
     site = Site(name="init", log_dir=str(log_dir), container={"engine": "none"}, scheduler="local")  # type: ignore[arg-type]
     with temporary_bundle(hosts_only(site), log_dir) as bundle:
         argv = ["bash", "-c", SEE, "init", bundle.python, str(bundle.lib), "look"]
-        if srun is not None:
-            argv = srun_command([*srun, f"--chdir={os.sep}"], wait_s=WAIT_S, argv=argv)
+        if options is not None:
+            argv = job_command([*options, f"--chdir={os.sep}"], wait_s=WAIT_S, argv=argv)
         # A bare address cannot be the node's own name.
         env = {**bundle.env, "ORCH_JOB_ID": "init", "MASTER_ADDR": peer or FAR, "LC_ALL": "C"}
         try:

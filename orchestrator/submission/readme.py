@@ -9,6 +9,7 @@ from orchestrator.mllog.window import launch_order
 from orchestrator.report.figures import minutes, moment, plain
 from orchestrator.report.markdown import code, table, text
 from orchestrator.report.reading import number
+from orchestrator.scheduler.advice import start_set
 
 if TYPE_CHECKING:
     from orchestrator.submission.chosen import Chosen
@@ -48,7 +49,7 @@ def _run(chosen: Chosen, scripts: Sequence[str]) -> str:
             "The scripts of these runs are not part of the folder that this package was made from."
         )
     image = f" in the image {code(described.get('image'))}" if described.get("image") else ""
-    start = "sbatch job.sh" if described.get("scheduler") == "slurm" else "bash run_with_docker.sh"
+    start = start_set(described.get("scheduler", ""))
     config = next((name for name in scripts if name.startswith("config_")), "")
     return (
         f"## How to run\n\nThe scripts ran{image} on {text(described.get('nodes', '?'))} nodes:\n\n"

@@ -18,12 +18,13 @@ from orchestrator.causes.first import Ended, cause_of, first_cause
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import CAUSES
 from orchestrator.evidence.explain import UNKNOWN, explain
+from orchestrator.evidence.own_causes import LOOP_CAUSES, UNFIT
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
-from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
 from orchestrator.onnode.kernel.log_ends import COUNT_BYTES, HEAD_BYTES, TAIL_BYTES, read_log_ends
 from orchestrator.onnode.policy.trouble import telling_line
 from orchestrator.scheduler import Job
+from orchestrator.scheduler.slurm_reasons import REASONS
 
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -40,7 +41,7 @@ def test_the_corpus(tmp_path: Path, name: str) -> None:
 
 def test_every_label_is_a_cause() -> None:
     labels = {case.label for name in FILES for case in failures.cases(name)}
-    names = {cause.name for cause in (*CAUSES, *WAITS, *OWN_WORDS)} | {UNKNOWN, "cancelled"}
+    names = {cause.name for cause in (*CAUSES, *REASONS, *LOOP_CAUSES)} | {UNKNOWN, "cancelled"}
     assert labels <= names
     assert sum(len(failures.cases(name)) for name in FILES) >= 590
 
@@ -140,8 +141,8 @@ def test_the_table_of_causes_is_documented() -> None:
     )
     tables = (
         *CAUSES,
-        *(one for one in WAITS if one.name not in {cause.name for cause in CAUSES}),
-        *OWN_WORDS,
+        *(one for one in REASONS if one.name not in {cause.name for cause in CAUSES}),
+        *LOOP_CAUSES,
         UNFIT,
     )
     assert rows == [

@@ -1,23 +1,20 @@
-"""Why Slurm delays, refuses or has ended a job, as data: its reasons (squeue's %r), sbatch's errors
-and its job states.
+"""Slurm's reasons for a job that waits, was refused or has ended, with their meaning, as data.
 
-From Slurm's pages "Job Reason Codes" and "Job State Codes", and the texts of slurm_errno.c; at the
-end the loop's own reasons.
+The reasons are squeue's (%r), the refusals those of sbatch. Sources: Slurm's pages "Job Reason
+Codes" and "Job State Codes", and the texts of slurm_errno.c.
 """
 
 from __future__ import annotations
 
-from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
+from orchestrator.causes.cause import MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.causes.lines import cause_in
+from orchestrator.scheduler import advice
 
-START = "squeue -j {job} --start"
-SHOW = "scontrol show job {job}"
-RELEASE = "scontrol release {job}"
-LIMITS = "sacctmgr show assoc where user=$USER format=account,qos,maxjobs,grptres,maxtres"
-QOS = "sacctmgr show qos format=name,maxjobspu,maxtrespu,grptres,maxwall"
-PARTITION = "sinfo -o '%P %a %l %D %t'"
+START = advice.show_start("{job}")
+SHOW = advice.show_job("{job}")
+RELEASE = advice.release("{job}")
 
-WAITS: tuple[Cause, ...] = (
+REASONS: tuple[Cause, ...] = (
     Cause("held_by_user", PROGRAM, RELEASE,
           "it is held by its user",
           "release it",
@@ -32,32 +29,32 @@ WAITS: tuple[Cause, ...] = (
           "requeued in held state | requeued held | launch_failed_requeued_held | requeue_hold | "
           "maxrequeue | "
           "special_exit"),
-    Cause("account_invalid", PROGRAM, "sacctmgr show assoc where user=$USER format=account,partition,qos",
+    Cause("account_invalid", PROGRAM, advice.ACCOUNTS,
           "the account is none that may be used here",
           "correct `account` in the site file",
           "invalidaccount | accountnotallowed | invalid account | account/partition combination | "
           "notallowed*account"),
-    Cause("qos_invalid", PROGRAM, QOS,
+    Cause("qos_invalid", PROGRAM, advice.QOS,
           "the QOS is none that may be used here",
           "correct `qos` in the site file",
           "invalidqos | qosnotallowed | invalid qos | qosusagethreshold"),
-    Cause("qos_limit", SYMPTOM, QOS,
+    Cause("qos_limit", SYMPTOM, advice.QOS,
           "a limit of its QOS is reached",
           "it starts when other jobs end, or ask for less",
           "qosmax | qosgrp | qosmin | qosresourcelimit | qosjoblimit | qostimelimit | violates "
           "accounting/qos policy | "
           "maxsubmitjobs | per-user limit | peraccount"),
-    Cause("association_limit", SYMPTOM, LIMITS,
+    Cause("association_limit", SYMPTOM, advice.LIMITS,
           "a limit of its account or user is reached",
           "it starts when other jobs end, or ask for less",
           "assocgrp | assocmax | associationjoblimit | associationresourcelimit | "
           "associationtimelimit | accountingpolicy"),
-    Cause("partition_down", PROGRAM, PARTITION,
+    Cause("partition_down", PROGRAM, advice.PARTITIONS,
           "the partition takes no jobs to run now",
           "wait, or name another `partition` in the site file",
           "partitiondown | partitioninactive | partition is down | partition*drained | required "
           "partition not available"),
-    Cause("partition_limit", PROGRAM, PARTITION,
+    Cause("partition_limit", PROGRAM, advice.PARTITIONS,
           "it asks for more nodes or time than the partition allows",
           "correct `time_limit`, nodes or `partition`",
           "partitionnodelimit | partitiontimelimit | requested time limit is invalid | exceeds "
@@ -66,21 +63,21 @@ WAITS: tuple[Cause, ...] = (
           "requested partition configuration not available | partitionconfig | requested nodes not "
           "in this partition | "
           "invalid time-min specification"),
-    Cause("partition_invalid", PROGRAM, PARTITION,
+    Cause("partition_invalid", PROGRAM, advice.PARTITIONS,
           "there is no such partition",
           "correct `partition` in the site file",
           "invalid partition | no partition specified"),
-    Cause("wait_licenses", SYMPTOM, "scontrol show licenses",
+    Cause("wait_licenses", SYMPTOM, advice.LICENSES,
           "it waits for licenses",
           "it starts when they are free",
           "licenses"),
-    Cause("reservation_invalid", PROGRAM, "scontrol show reservation",
+    Cause("reservation_invalid", PROGRAM, advice.RESERVATIONS,
           "the reservation is none that may be used, or has not begun",
           "correct `reservation` in the site file",
           "reservationdeleted | reservation is invalid | ^reservation | resv_del_hold | "
           "reservation*not available | "
           "requested reservation"),
-    Cause("nodes_unavailable", SYMPTOM, "sinfo -R",
+    Cause("nodes_unavailable", SYMPTOM, advice.BAD_NODES,
           "nodes that it needs are down, drained or reserved",
           "leave them out, or wait until they are back",
           "reqnodenotavail | nodes required for job are down | nodedown | unavailablenodes | "
@@ -132,18 +129,18 @@ WAITS: tuple[Cause, ...] = (
           "write the bundle anew; its lines must end as on Linux (dos2unix)",
           "dos line breaks | batch script is empty | not have a #! line | does not look like a "
           "batch script"),
-    Cause("submission_denied", PROGRAM, PARTITION,
+    Cause("submission_denied", PROGRAM, advice.PARTITIONS,
           "this user may not submit there",
           "ask who runs the cluster",
           "access/permission denied | user's group not permitted | user not permitted | not "
           "permitted to use this partition"),
-    Cause("controller_trouble", PROGRAM, "scontrol ping",
+    Cause("controller_trouble", PROGRAM, advice.PING,
           "the Slurm controller cannot keep the job (its disk, its plugins)",
           "ask who runs the cluster",
           "i/o error writing script | plugin*not found*fail | slurmdbd*down | systemfailure | "
           "slurm internal error | "
           "unable to connect to database | incompatible versions of client and server"),
-    Cause("submissions_off", SYMPTOM, "scontrol ping",
+    Cause("submissions_off", SYMPTOM, advice.PING,
           "the cluster takes no new jobs now",
           "ask who runs the cluster until when",
           "submissions disabled"),
@@ -159,7 +156,7 @@ WAITS: tuple[Cause, ...] = (
           "Slurm's credentials were refused on a node",
           "are the clocks of the nodes the same, and does munge run on each?",
           "protocol authentication error | munge | credential"),
-    Cause("scheduler_away", SYMPTOM, "scontrol ping",
+    Cause("scheduler_away", SYMPTOM, advice.PING,
           "the Slurm controller does not answer",
           "ask again later",
           "unable to contact slurm controller | socket timed out | rate limit exceeded | zero "
@@ -176,48 +173,8 @@ WAITS: tuple[Cause, ...] = (
           "priority"),
 )  # fmt: skip
 
-OWN_WORDS: tuple[Cause, ...] = (
-    Cause("run_timeout", SYMPTOM, "orchestrator logs {set} --run {run}",
-          "a run did not end within its time-out",
-          "it hung, or `run_timeout_s` is too short for it",
-          "no run_stop within"),
-    Cause("node_silent", SYMPTOM, RESUME,
-          "a node went silent",
-          "look at the node; resume takes another one",
-          "went silent | no word for | it did not answer before run"),
-    Cause("node_babbles", SYMPTOM, LEAVE_OUT,
-          "a node sends what it should not",
-          "look at what runs there: `python:` of the site, or a program that writes to the agent's "
-          "output",
-          "was given up: it | it sends too much"),
-    Cause("container_ended", SYMPTOM, RESUME,
-          "the container of a node ended under its run",
-          "look at the engine's log on the node",
-          "its container ended"),
-    Cause("caches_kept", PROGRAM, RESUME,
-          "a node cannot drop its caches",
-          "run as root, give the site a sudo prefix, or set clear_caches: false",
-          "or set clear_caches: false"),
-    Cause("setting_lost", PROGRAM, RESUME,
-          "a host setting does not hold",
-          "`orchestrator tune verify` tells who changes it",
-          " wanted * found "),
-    Cause("state_unwritable", MACHINE, RESUME,
-          "the set's folder cannot be written",
-          "make room on the shared storage, or mount it again",
-          "cannot write to "),
-)  # fmt: skip
-"""The loop's own reasons for the end of an attempt or a job."""
 
-
-UNFIT = Cause(
-    "node_unfit", PROGRAM, LEAVE_OUT, "a node failed a check", "mend it, or leave the node out", ""
-)
-"""One of our checks failed there, and has the details."""
-
-
-def words_of(text: str) -> str:
-    """Return Slurm's `text` after its meaning: `jobs with a higher priority come first
-    (Priority)`."""
-    cause = cause_in(text, WAITS) if text else None
-    return f"{cause.sentence} ({text})" if cause else text
+def with_meaning(reason: str) -> str:
+    """Return a reason after its meaning: `jobs with a higher priority come first (Priority)`."""
+    cause = cause_in(reason, REASONS) if reason else None
+    return f"{cause.sentence} ({reason})" if cause else reason

@@ -1,0 +1,56 @@
+"""Commands that a person types to ask or correct the scheduler, as text for hints and documents.
+
+A job may be a placeholder: `show_job("{job}")` gives a template.
+"""
+
+from __future__ import annotations
+
+QUEUE_LISTING = "squeue"
+"""The name under which a quoted line of the job queue is shown."""
+ACCOUNTS = "sacctmgr show assoc where user=$USER format=account,partition,qos"
+LIMITS = "sacctmgr show assoc where user=$USER format=account,qos,maxjobs,grptres,maxtres"
+QOS = "sacctmgr show qos format=name,maxjobspu,maxtrespu,grptres,maxwall"
+PARTITIONS = "sinfo -o '%P %a %l %D %t'"
+ALL_PARTITIONS = "sinfo --all"
+LIST_PARTITIONS = "sinfo"
+BAD_NODES = "sinfo -R"
+LICENSES = "scontrol show licenses"
+RESERVATIONS = "scontrol show reservation"
+PING = "scontrol ping"
+RELEASE = "scontrol release"
+GET_ALLOCATION = "salloc -N2"
+
+
+def start_set(scheduler: str) -> str:
+    """Return the command that starts the job of a bundle, in the bundle's folder."""
+    return "sbatch job.sh" if scheduler == "slurm" else "bash run_with_docker.sh"
+
+
+def show_start(job: str) -> str:
+    """Return the command that shows the expected start of a queued job."""
+    return f"squeue -j {job} --start"
+
+
+def show_job(job: str) -> str:
+    """Return the command that shows a job with its nodes."""
+    return f"scontrol show job {job}"
+
+
+def show_partition(partition: str) -> str:
+    """Return the command that shows a partition."""
+    return f"scontrol show partition {partition}"
+
+
+def release(job: str) -> str:
+    """Return the command that lets a held job start."""
+    return f"{RELEASE} {job}"
+
+
+def resume(job: str) -> str:
+    """Return the command that continues a suspended job."""
+    return f"scontrol resume {job}"
+
+
+def continue_stopped(job: str) -> str:
+    """Return the command that continues the stopped processes of a job."""
+    return f"scancel --signal=CONT {job}"

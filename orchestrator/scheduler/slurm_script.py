@@ -1,0 +1,42 @@
+"""The options in a job script (lines that start with #SBATCH), and those that replace them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOptions:
+    """Options of a job script: nodes in Slurm's short form; `minutes` is 0 for another limit."""
+
+    exclude: str = ""
+    nodelist: str = ""
+    minutes: int = 0
+
+
+def options_in(script: str) -> ScriptOptions:
+    """Return the options in the text of a job script."""
+    return ScriptOptions(
+        exclude=_option(script, "exclude", r"\S+"),
+        nodelist=_option(script, "nodelist", r"\S+"),
+        minutes=int(_option(script, "time", "[0-9]+") or 0),
+    )
+
+
+def _option(script: str, name: str, value: str) -> str:
+    match = re.search(rf"^#SBATCH --{name}=({value})$", script, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def replacing(
+    *, nodes: int = 0, minutes: int = 0, exclude: list[str], nodelist: list[str]
+) -> list[str]:
+    """Return options for the command line, which win over the script's; 0 and [] keep those."""
+    values = {
+        "nodes": str(nodes or ""),
+        "time": str(minutes or ""),
+        "exclude": ",".join(exclude),
+        "nodelist": ",".join(nodelist),
+    }
+    return [f"--{name}={value}" for name, value in values.items() if value]

@@ -1,0 +1,59 @@
+"""Commands on a node through Slurm's srun, and its messages among those of the command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+STEP = "srun"
+"""The way to a node inside an allocation, as --via names it."""
+_ERROR = "srun: error:"
+_TASK_ENDED = re.compile(rf"{_ERROR} \S+: task \d+: ")
+
+
+def step_command(job: str, node: str, argv: Sequence[str]) -> list[str]:
+    """Return the step that runs `argv` on a node of the allocation `job`, next to other steps."""
+    return [
+        STEP,
+        f"--jobid={job}",
+        "--overlap",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--nodelist={node}",
+        "--immediate=60",
+        "--unbuffered",
+        "--chdir=/",
+        *argv,
+    ]
+
+
+def job_command(options: Sequence[str], *, wait_s: int, argv: Sequence[str]) -> list[str]:
+    """Return a job of its own that runs `argv` on any node: within `wait_s` or not at all, and
+    for at most two minutes."""
+    return [
+        STEP,
+        "--job-name=orch-init",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--immediate={wait_s}",
+        "--time=2",
+        "--quiet",
+        *options,
+        *argv,
+    ]
+
+
+def launch_problem(stderr: str) -> str:
+    """Return the error of a step that could not start; "" if the command itself failed.
+
+    Both end with the same exit code.
+    """
+    errors = [line for line in stderr.splitlines() if _ERROR in line]
+    if not errors or _TASK_ENDED.search(stderr):
+        return ""
+    return f"{STEP}: {errors[0].partition(_ERROR)[2].strip()}"
+
+
+def without_step_messages(lines: Iterable[str]) -> list[str]:
+    """Return the lines of the command itself: srun adds a last one that repeats its exit code."""
+    return [line for line in lines if not line.startswith(f"{STEP}:")]

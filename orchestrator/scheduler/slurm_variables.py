@@ -1,0 +1,38 @@
+"""Slurm's variables in the environment: the current allocation, and a node's place in a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class CurrentAllocation(NamedTuple):
+    """The allocation in whose shell a command runs; empty outside."""
+
+    job: str = ""
+    nodelist: str = ""
+    """Its nodes in Slurm's short form, such as node[1-8]."""
+
+
+def current_allocation(env: Mapping[str, str] | None = None) -> CurrentAllocation:
+    """Return the allocation that `env` (default: the process's) belongs to."""
+    variables = os.environ if env is None else env
+    job = variables.get("SLURM_JOB_ID", "")
+    nodelist = variables.get("SLURM_JOB_NODELIST", "")
+    return CurrentAllocation(job if job.isdecimal() else "", nodelist)
+
+
+def of_allocation(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of `env` that describe its allocation."""
+    return {name: value for name, value in env.items() if name.startswith("SLURM")}
+
+
+def run_variables(nodes: int) -> dict[str, str]:
+    """Return a run's variables that all its nodes share."""
+    return {"SLURM_NNODES": str(nodes)}
+
+
+def node_variables(rank: int) -> dict[str, str]:
+    """Return a run's variables for the node of `rank`."""
+    return {"SLURM_NODEID": str(rank)}
