@@ -7,7 +7,11 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from argparse import _ArgumentGroup
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    Arguments = ArgumentParser | _ArgumentGroup
 
 SITE_HELP = (
     "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then "
@@ -18,8 +22,37 @@ MOST_SPARES = 1000
 MOST_SIDE_BY_SIDE = 999
 
 
+def add_flag(parser: Arguments, names: str, help: str) -> None:
+    """Add an option without a value. `names`: such as "-f --follow"."""
+    parser.add_argument(*names.split(), action="store_true", help=help)
+
+
+def add_option(parser: Arguments, names: str, metavar: str, help: str, **more: Any) -> None:
+    """Add an option with a value, None without it."""
+    parser.add_argument(*names.split(), metavar=metavar, help=help, **more)
+
+
+def add_text(parser: Arguments, names: str, metavar: str, help: str) -> None:
+    """Add an option with a text, "" without it."""
+    add_option(parser, names, metavar, help, default="")
+
+
+def add_number(
+    parser: Arguments, names: str, metavar: str, help: str, default: int | None = None
+) -> None:
+    """Add an option with a whole number above 0."""
+    add_option(parser, names, metavar, help, default=default, type=positive)
+
+
+def add_choice(
+    parser: Arguments, names: str, choices: Iterable[str], help: str, default: str | None = ""
+) -> None:
+    """Add an option with one of the `choices`."""
+    parser.add_argument(*names.split(), choices=choices, help=help, default=default)
+
+
 def add_site(parser: ArgumentParser) -> None:
-    parser.add_argument("--site", metavar="FILE", help=SITE_HELP)
+    add_option(parser, "--site", "FILE", SITE_HELP)
 
 
 def add_set(parser: ArgumentParser) -> None:
@@ -36,12 +69,10 @@ def add_set(parser: ArgumentParser) -> None:
 
 def add_others(parser: ArgumentParser) -> None:
     """Add --others, for commands that execute files of a set, or end its job."""
-    parser.add_argument(
+    add_flag(
+        parser,
         "--others",
-        action="store_true",
-        help=(
-            "SET may be another user's, or hold files of theirs: what is in its bundle runs as you"
-        ),
+        "SET may be another user's, or hold files of theirs: what is in its bundle runs as you",
     )
 
 
@@ -52,28 +83,28 @@ RULESET_HELP = (
 
 def add_rules(parser: ArgumentParser) -> None:
     """Add the options that select the rules for logs."""
-    parser.add_argument(
+    add_text(
+        parser,
         "--ruleset",
-        metavar="ROUND",
-        default="",
-        help=f"{RULESET_HELP} (default: what the set says, else by the date of the runs)",
+        "ROUND",
+        f"{RULESET_HELP} (default: what the set says, else by the date of the runs)",
     )
-    parser.add_argument(
+    add_text(
+        parser,
         "--workload",
-        metavar="NAME|FILE",
-        default="",
-        help="logs of a workload that is no MLPerf benchmark: the document with its target and number of runs "
+        "NAME|FILE",
+        "logs of a workload that is no MLPerf benchmark: the document with its target and number of runs "
         "(default: what the set says)",
     )
 
 
 def add_engine(parser: ArgumentParser) -> None:
     text = "local engine (default: the site's podman, else $DOCKER_HOST, else /var/run/docker.sock)"
-    parser.add_argument("--engine", metavar="ADDRESS", default="", help=text)
+    add_text(parser, "--engine", "ADDRESS", text)
 
 
 def add_json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add_flag(parser, "--json", "print JSON instead of text")
 
 
 def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
@@ -85,9 +116,7 @@ def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
     parser.add_argument(
         "workload", metavar="WORKLOAD", nargs=many, default="", help="a workload of that system"
     )
-    parser.add_argument(
-        "--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)"
-    )
+    add_option(parser, "--round", "R", "round, such as 6.0 (default: the newest the system has)")
     add_systems_dir(parser)
 
 
@@ -111,12 +140,7 @@ def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = N
     """Add the options of a new set. `spares`: another type of --spares."""
     add_system(parser)
     add_site(parser)
-    parser.add_argument(
-        "--nexp",
-        metavar="N",
-        type=positive,
-        help="number of runs (default: what the rules require)",
-    )
+    add_number(parser, "--nexp", "N", "number of runs (default: what the rules require)")
     parser.add_argument(
         "--env",
         metavar="NAME=VALUE",
@@ -131,25 +155,27 @@ def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = N
 def add_allocation(
     parser: ArgumentParser, spares_type: Callable[[str], object] | None = None
 ) -> None:
-    parser.add_argument(
+    add_option(
+        parser,
         "--spares",
-        metavar="K",
-        type=spares_type or spares,
-        help="nodes to ask for beyond those of the system; one takes "
+        "K",
+        "nodes to ask for beyond those of the system; one takes "
         "the place of a node that fails (default: the site's `spares`)",
+        type=spares_type or spares,
     )
-    parser.add_argument(
+    add_option(
+        parser,
         "--side-by-side",
-        metavar="K",
-        type=side_by_side,
-        help="runs that go on at once, each on nodes of its own: asks for K times the nodes of the system "
+        "K",
+        "runs that go on at once, each on nodes of its own: asks for K times the nodes of the system "
         "(default: the site's `side_by_side`)",
+        type=side_by_side,
     )
-    parser.add_argument(
+    add_text(
+        parser,
         "--exclude",
-        metavar="NODES|@FILE",
-        default="",
-        help="nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or more a line, "
+        "NODES|@FILE",
+        "nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or more a line, "
         "as `orchestrator preflight` writes it",
     )
 
@@ -168,15 +194,13 @@ def add_allocation(
 
 def add_job(parser: ArgumentParser) -> None:
     """Add the options for the start of a job, as finding.job_words() takes them."""
-    parser.add_argument(
+    add_text(
+        parser,
         "--dependency",
-        metavar="LIST",
-        default="",
-        help="as for sbatch, such as afterany:4711: start after other jobs",
+        "LIST",
+        "as for sbatch, such as afterany:4711: start after other jobs",
     )
-    parser.add_argument(
-        "--begin", metavar="TIME", default="", help="as for sbatch, such as 22:00 or now+2hours"
-    )
+    add_text(parser, "--begin", "TIME", "as for sbatch, such as 22:00 or now+2hours")
 
 
 def sbatch_option(text: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_others, add_set, seconds
+from orchestrator.cli.arguments import add_json, add_option, add_others, add_set, seconds
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import own_set, scheduler_of
 from orchestrator.cli.output import print_json
@@ -28,15 +28,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
     add_others(parser)
-    parser.add_argument(
+    add_option(
+        parser,
         "--grace",
-        metavar="S",
+        "S",
+        f"seconds the job gets to close the set, then it is ended by force (default: {GRACE_S:g})",
         type=seconds,
         default=GRACE_S,
-        help=(
-            "seconds the job gets to close the set, then it is ended by force (default: "
-            f"{GRACE_S:g})"
-        ),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from orchestrator.cli.arguments import add_engine, add_json, add_site, add_system
+from orchestrator.cli.arguments import add_engine, add_json, add_option, add_site, add_system
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named
 from orchestrator.cli.output import note, print_json
@@ -21,9 +21,7 @@ from orchestrator.resources import user_path
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_system(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", help="new folder (default: ./code-SYSTEM-WORKLOAD)"
-    )
+    add_option(parser, "-o --output", "DIR", "new folder (default: ./code-SYSTEM-WORKLOAD)")
     add_engine(parser)
     add_site(parser)
     add_json(parser)

@@ -13,7 +13,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from orchestrator.cli.arguments import add_json, positive
+from orchestrator.cli.arguments import add_json, add_number, add_option
 from orchestrator.cli.command import Command
 from orchestrator.cli.run import watch_and_score
 from orchestrator.cli.submit import submit_entry
@@ -24,15 +24,14 @@ SYSTEM, WORKLOAD = "local_2x2x8", "builtin"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    add_option(
+        parser,
         "--dir",
-        metavar="DIR",
+        "DIR",
+        "where its sets go (default: ./demo-results)",
         default="demo-results",
-        help="where its sets go (default: ./demo-results)",
     )
-    parser.add_argument(
-        "--nexp", metavar="N", type=positive, default=10, help="number of runs (default: 10)"
-    )
+    add_number(parser, "--nexp", "N", "number of runs (default: 10)", 10)
     add_json(parser)
 
 

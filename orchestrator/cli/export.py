@@ -19,7 +19,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_rules, add_site
+from orchestrator.cli.arguments import add_choice, add_json, add_rules, add_site, add_text
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, OrchestratorError, SetError, UsageError
@@ -37,19 +37,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="*",
         help="sets or folders of logs (default: all complete sets of the site)",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE|ADDRESS",
-        default="",
-        help=(
-            "file to write (default for csv: standard output), or the address of MLflow "
-            "(default: $MLFLOW_TRACKING_URI)"
-        ),
+    add_text(
+        parser,
+        "-o --output",
+        "FILE|ADDRESS",
+        "file to write (default for csv: standard output), or the address of MLflow "
+        "(default: $MLFLOW_TRACKING_URI)",
     )
-    parser.add_argument(
-        "--format", choices=FORMATS, default="", help="default: by the ending of FILE, else csv"
-    )
+    add_choice(parser, "--format", FORMATS, "default: by the ending of FILE, else csv")
     add_rules(parser)
     add_site(parser)
     add_json(parser)

@@ -28,7 +28,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_engine, add_json, add_site, add_system, positive, words
+from orchestrator.cli.arguments import (
+    add_engine,
+    add_flag,
+    add_json,
+    add_number,
+    add_option,
+    add_site,
+    add_system,
+    add_text,
+    words,
+)
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
@@ -57,53 +67,37 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="what to do",
     )
     add_system(parser, optional=True)
-    parser.add_argument(
-        "--image", metavar="REF", help="the image by name, instead of SYSTEM and WORKLOAD"
-    )
+    add_option(parser, "--image", "REF", "the image by name, instead of SYSTEM and WORKLOAD")
     add_site(parser)
-    parser.add_argument(
+    add_option(
+        parser,
         "--nodes",
-        metavar="LIST",
-        help="node1,node2 or node[1-8] or NAME=unix:///engine.sock "
+        "LIST",
+        "node1,node2 or node[1-8] or NAME=unix:///engine.sock "
         "(default: the allocation's nodes, else the site's nodelist)",
     )
-    parser.add_argument(
-        "--tar",
-        metavar="DIR",
-        help="where tars are kept (default: images/ beside the site's log_dir)",
+    add_option(
+        parser, "--tar", "DIR", "where tars are kept (default: images/ beside the site's log_dir)"
     )
-    parser.add_argument(
-        "--expect", metavar="ID", default="", help="the image id that is wanted on every node"
-    )
-    parser.add_argument(
-        "--limit", metavar="N", type=positive, default=8, help="nodes at a time (default: 8)"
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=positive,
-        default=3600,
-        help="longest time for loading on one node (default: 3600)",
+    add_text(parser, "--expect", "ID", "the image id that is wanted on every node")
+    add_number(parser, "--limit", "N", "nodes at a time (default: 8)", 8)
+    add_number(
+        parser, "--timeout", "SECONDS", "longest time for loading on one node (default: 3600)", 3600
     )
     add_engine(parser)
-    parser.add_argument(
+    add_option(
+        parser,
         "--engine-command",
-        metavar="COMMAND",
+        "COMMAND",
+        "how nodes call their engine, such as "
+        "'sudo -n docker' (default: the site's container.command, else its engine)",
         type=words,
         default=[],
-        help="how nodes call their engine, such as "
-        "'sudo -n docker' (default: the site's container.command, else its engine)",
     )
-    parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
-    parser.add_argument(
-        "--always", action="store_true", help="pull: also when the local engine has the image"
-    )
-    parser.add_argument(
-        "--login", metavar="USER", help="pull: log in to the registry; needs --password-stdin"
-    )
-    parser.add_argument(
-        "--password-stdin", action="store_true", help="pull: read the password from standard input"
-    )
+    add_option(parser, "--ssh-config", "FILE", "instead of ~/.ssh/config")
+    add_flag(parser, "--always", "pull: also when the local engine has the image")
+    add_option(parser, "--login", "USER", "pull: log in to the registry; needs --password-stdin")
+    add_flag(parser, "--password-stdin", "pull: read the password from standard input")
     add_json(parser)
 
 

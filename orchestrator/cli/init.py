@@ -18,7 +18,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from orchestrator.cli.arguments import add_json
+from orchestrator.cli.arguments import add_choice, add_flag, add_json, add_option, add_text
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, UsageError
@@ -26,38 +26,16 @@ from orchestrator.resources import user_path
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        type=Path,
-        default=Path("site.yaml"),
-        help="default: ./site.yaml",
+    add_option(
+        parser, "-o --output", "FILE", "default: ./site.yaml", type=Path, default=Path("site.yaml")
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
-    parser.add_argument("-y", "--yes", action="store_true", help="ask nothing; take what is found")
-    parser.add_argument(
-        "--scheduler",
-        choices=("slurm", "local"),
-        default="",
-        help="default: slurm where it answers",
-    )
-    parser.add_argument(
-        "--partition",
-        metavar="NAME",
-        default="",
-        help="default: one with GPUs, or Slurm's default one",
-    )
-    parser.add_argument("--account", metavar="NAME", default="", help="default: Slurm's for you")
-    parser.add_argument(
-        "--log-dir",
-        metavar="DIR",
-        default="",
-        help="folder for the sets, on storage that all nodes see",
-    )
-    parser.add_argument(
-        "--name", metavar="NAME", default="", help="what the site is called (default: my-cluster)"
-    )
+    add_flag(parser, "--force", "replace a file that is there")
+    add_flag(parser, "-y --yes", "ask nothing; take what is found")
+    add_choice(parser, "--scheduler", ("slurm", "local"), "default: slurm where it answers")
+    add_text(parser, "--partition", "NAME", "default: one with GPUs, or Slurm's default one")
+    add_text(parser, "--account", "NAME", "default: Slurm's for you")
+    add_text(parser, "--log-dir", "DIR", "folder for the sets, on storage that all nodes see")
+    add_text(parser, "--name", "NAME", "what the site is called (default: my-cluster)")
     add_json(parser)
 
 

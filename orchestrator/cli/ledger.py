@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from orchestrator.cli.arguments import add_json, add_set
+from orchestrator.cli.arguments import add_json, add_set, add_text
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import folders
 from orchestrator.cli.output import print_json
@@ -25,12 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("verify",), help="what to do")
     add_set(parser)
     add_json(parser)
-    parser.add_argument(
-        "--head",
-        metavar="HEAD",
-        default="",
-        help="a head that was kept elsewhere: `<number> <hash>`",
-    )
+    add_text(parser, "--head", "HEAD", "a head that was kept elsewhere: `<number> <hash>`")
 
 
 def run(args: Namespace) -> int:

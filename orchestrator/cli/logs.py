@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_set, positive
+from orchestrator.cli.arguments import add_flag, add_number, add_set, add_text
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, scheduler_of
 from orchestrator.cli.output import Shown, note
@@ -31,30 +31,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
-    parser.add_argument(
-        "--run",
-        metavar="I",
-        type=positive,
-        help="run (default: the one being worked on, or the last)",
-    )
-    parser.add_argument(
-        "--attempt", metavar="K", type=positive, help="attempt of the run (default: the last)"
-    )
-    parser.add_argument(
-        "--node",
-        metavar="RANK|NAME",
-        default="",
-        help="node (default: the one that logs, mostly rank 0)",
-    )
-    parser.add_argument(
-        "-f",
-        "--follow",
-        action="store_true",
-        help="show what is added, until the run or the set ends",
-    )
-    parser.add_argument(
-        "--job", action="store_true", help="the job's own output instead of a run's"
-    )
+    add_number(parser, "--run", "I", "run (default: the one being worked on, or the last)")
+    add_number(parser, "--attempt", "K", "attempt of the run (default: the last)")
+    add_text(parser, "--node", "RANK|NAME", "node (default: the one that logs, mostly rank 0)")
+    add_flag(parser, "-f --follow", "show what is added, until the run or the set ends")
+    add_flag(parser, "--job", "the job's own output instead of a run's")
 
 
 def run(args: Namespace) -> int:

@@ -14,7 +14,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from orchestrator.cli.arguments import add_json, add_site
+from orchestrator.cli.arguments import add_json, add_option, add_site
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import print_json
 from orchestrator.cli.status import draw_all, site_sets
@@ -23,7 +23,7 @@ from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_site(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="default: print them")
+    add_option(parser, "-o --output", "FILE", "default: print them", type=Path)
     add_json(parser)
 
 

@@ -15,7 +15,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_systems_dir
+from orchestrator.cli.arguments import (
+    add_choice,
+    add_flag,
+    add_json,
+    add_option,
+    add_systems_dir,
+    add_text,
+)
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode
@@ -32,65 +39,44 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "sets", metavar="SET", nargs="+", help="a set, or a folder of logs (then with --system)"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="DIR",
+    add_option(
+        parser,
+        "-o --output",
+        "DIR",
+        "the submitter's folder; must not exist or be empty",
         required=True,
-        help="the submitter's folder; must not exist or be empty",
     )
-    parser.add_argument(
-        "--submitter", metavar="NAME", required=True, help="the organisation that hands in"
-    )
-    parser.add_argument(
+    add_option(parser, "--submitter", "NAME", "the organisation that hands in", required=True)
+    add_choice(
+        parser,
         "--division",
-        choices=("closed", "open"),
-        default="closed",
-        help="division of the submission (default: closed)",
+        ("closed", "open"),
+        "division of the submission (default: closed)",
+        "closed",
     )
-    parser.add_argument(
-        "--status",
-        choices=STATUSES,
-        default="onprem",
-        help="availability of the system (default: onprem)",
+    add_choice(
+        parser, "--status", STATUSES, "availability of the system (default: onprem)", "onprem"
     )
-    parser.add_argument(
-        "--framework", metavar="TEXT", default="", help='such as "PyTorch 2.10.0 + ROCm 7.2.2"'
-    )
-    parser.add_argument(
-        "--system",
-        metavar="NAME",
-        default="",
-        help="the system's name in the tree (default: the set's)",
-    )
-    parser.add_argument(
-        "--implementation", metavar="NAME", default="", help="default: the system's name"
-    )
-    parser.add_argument(
+    add_text(parser, "--framework", "TEXT", 'such as "PyTorch 2.10.0 + ROCm 7.2.2"')
+    add_text(parser, "--system", "NAME", "the system's name in the tree (default: the set's)")
+    add_text(parser, "--implementation", "NAME", "default: the system's name")
+    add_text(
+        parser,
         "--system-json",
-        metavar="FILE",
-        default="",
-        help="members of the system description that win over what is known",
+        "FILE",
+        "members of the system description that win over what is known",
     )
-    parser.add_argument(
-        "--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0"
-    )
-    parser.add_argument(
+    add_text(parser, "--ruleset", "ROUND", "round whose rules count, such as 6.0.0")
+    add_flag(
+        parser,
         "--allow-differences",
-        action="store_true",
-        help=(
-            "hand in logs that tell other values than the environment, the descriptor or "
-            "--submitter: notes, not refusals"
-        ),
+        "hand in logs that tell other values than the environment, the descriptor or "
+        "--submitter: notes, not refusals",
     )
-    parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
+    add_option(parser, "--site", "FILE", "site file, to find sets by name")
     add_systems_dir(parser)
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="run the official package checker first; needs mlperf-logging",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add_flag(parser, "--verify", "run the official package checker first; needs mlperf-logging")
+    add_json(parser)
 
 
 def run(args: Namespace) -> int:

@@ -26,7 +26,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from orchestrator.cli.arguments import add_json, add_site, add_system, positive
+from orchestrator.cli.arguments import (
+    add_choice,
+    add_flag,
+    add_json,
+    add_number,
+    add_option,
+    add_site,
+    add_system,
+    add_text,
+)
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_named, need_site, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
@@ -48,37 +57,30 @@ EXAMPLE = "orchestrator preflight MI325X_08x08x32 flux1"
 def add_arguments(parser: ArgumentParser) -> None:
     add_system(parser, optional=True)
     add_site(parser)
-    parser.add_argument(
+    add_text(
+        parser,
         "--nodes",
-        metavar="NAMES",
-        default="",
-        help="nodes, such as node[1-4,7]; for SSH also "
+        "NAMES",
+        "nodes, such as node[1-4,7]; for SSH also "
         "NAME=ssh://[user@]host[:port] "
         "(default: the allocation's, else the partition's idle nodes)",
     )
-    parser.add_argument(
+    add_choice(
+        parser,
         "--via",
-        choices=("slurm", "ssh", "local"),
-        help="how to reach them (default: as the site's scheduler)",
+        ("slurm", "ssh", "local"),
+        "how to reach them (default: as the site's scheduler)",
+        None,
     )
-    parser.add_argument(
-        "--deep",
-        action="store_true",
-        help="measure the bandwidth between the nodes too: minutes, not seconds",
-    )
-    parser.add_argument(
+    add_flag(parser, "--deep", "measure the bandwidth between the nodes too: minutes, not seconds")
+    add_option(
+        parser,
         "--exclude-file",
-        metavar="FILE",
-        help="write the failed nodes into it, one a line, for --exclude @FILE and sbatch --exclude",
+        "FILE",
+        "write the failed nodes into it, one a line, for --exclude @FILE and sbatch --exclude",
     )
-    parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
-    parser.add_argument(
-        "--parallel",
-        metavar="N",
-        type=positive,
-        default=32,
-        help="hosts at a time over SSH (default: 32)",
-    )
+    add_option(parser, "--ssh-config", "FILE", "instead of ~/.ssh/config")
+    add_number(parser, "--parallel", "N", "hosts at a time over SSH (default: 32)", 32)
     add_json(parser)
 
 

@@ -21,7 +21,15 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_engine, add_json, add_site, add_systems_dir
+from orchestrator.cli.arguments import (
+    add_engine,
+    add_flag,
+    add_json,
+    add_option,
+    add_site,
+    add_systems_dir,
+    add_text,
+)
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
 from orchestrator.cli.output import Shown, note, print_json, print_table
@@ -45,15 +53,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_site(parser)
     add_systems_dir(parser)
-    parser.add_argument(
-        "--round", metavar="R", help="round, such as 6.0 (default: the newest with published steps)"
+    add_option(
+        parser, "--round", "R", "round, such as 6.0 (default: the newest with published steps)"
     )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="change nothing: what is there, and are the sizes right",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="change nothing: print the commands")
+    add_flag(parser, "--check", "change nothing: what is there, and are the sizes right")
+    add_flag(parser, "--dry-run", "change nothing: print the commands")
     parser.add_argument(
         "--with",
         dest="extra",
@@ -62,19 +66,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="also run this optional step (flux1: reclaim); may be repeated",
     )
-    parser.add_argument(
-        "--hf-token-file", metavar="FILE", help="file with the token, readable by you alone"
-    )
-    parser.add_argument(
-        "--force-space", action="store_true", help="go on although the space is too small"
-    )
-    parser.add_argument(
-        "--image", metavar="REF", default="", help="image of the steps (default: the workload's)"
-    )
+    add_option(parser, "--hf-token-file", "FILE", "file with the token, readable by you alone")
+    add_flag(parser, "--force-space", "go on although the space is too small")
+    add_text(parser, "--image", "REF", "image of the steps (default: the workload's)")
     add_engine(parser)
-    parser.add_argument(
-        "--verbose", action="store_true", help="show the steps' output on standard error"
-    )
+    add_flag(parser, "--verbose", "show the steps' output on standard error")
     add_json(parser)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json
+from orchestrator.cli.arguments import add_flag, add_json, add_option, add_text
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import print_json, print_table
 from orchestrator.errors import ExitCode, UsageError, did_you_mean
@@ -33,25 +33,17 @@ OTHERS = TextTable(
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    add_text(
+        parser,
         "--system",
-        metavar="NAME",
-        default="",
-        help="a system of this catalogue, a published name, or a GPU such as MI355X",
+        "NAME",
+        "a system of this catalogue, a published name, or a GPU such as MI355X",
     )
-    parser.add_argument(
-        "--benchmark", metavar="NAME", default="", help="such as llama2_70b_lora, llama31_8b, flux1"
-    )
-    parser.add_argument("--round", metavar="R", default="", help="5.0, 5.1 or 6.0")
-    parser.add_argument("--minutes", metavar="N", type=_minutes, help="compare this time with them")
-    parser.add_argument(
-        "--sources", action="store_true", help="also print where each figure comes from, and notes"
-    )
-    parser.add_argument(
-        "--others",
-        action="store_true",
-        help="the times of other makers' GPUs that AMD's articles compare with",
-    )
+    add_text(parser, "--benchmark", "NAME", "such as llama2_70b_lora, llama31_8b, flux1")
+    add_text(parser, "--round", "R", "5.0, 5.1 or 6.0")
+    add_option(parser, "--minutes", "N", "compare this time with them", type=_minutes)
+    add_flag(parser, "--sources", "also print where each figure comes from, and notes")
+    add_flag(parser, "--others", "the times of other makers' GPUs that AMD's articles compare with")
     add_json(parser)
 
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_entry, add_json, positive, spares
+from orchestrator.cli.arguments import add_entry, add_json, add_number, add_option, spares
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, site_log_dir
 from orchestrator.cli.output import note
@@ -50,23 +50,22 @@ PATIENCE_S = 20.0
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser, spares_range)
-    parser.add_argument(
+    add_option(
+        parser,
         "--time",
-        metavar="TIME",
+        "TIME",
+        "the job's time limit, as for sbatch (default: the site's)",
         type=time_limit,
-        help="the job's time limit, as for sbatch (default: the site's)",
     )
-    parser.add_argument(
-        "--cluster",
-        metavar="N",
-        type=positive,
-        help="nodes of the cluster (default: as many as the job asks for)",
+    add_number(
+        parser, "--cluster", "N", "nodes of the cluster (default: as many as the job asks for)"
     )
-    parser.add_argument(
+    add_option(
+        parser,
         "--run-time",
-        metavar="TIME",
+        "TIME",
+        "how long a usual run takes, such as 95min (default: as published, else estimated)",
         type=time_span,
-        help="how long a usual run takes, such as 95min (default: as published, else estimated)",
     )
     parser.add_argument(
         "--fault",
@@ -78,59 +77,50 @@ def add_arguments(parser: ArgumentParser) -> None:
             "may be repeated"
         ),
     )
-    parser.add_argument(
-        "--faults", metavar="FILE", help="file with one such sentence per line; # begins a comment"
+    add_option(
+        parser, "--faults", "FILE", "file with one such sentence per line; # begins a comment"
     )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="seed of all that is random (default: 1)",
-    )
-    parser.add_argument(
+    add_number(parser, "--seed", "N", "seed of all that is random (default: 1)", 1)
+    add_option(
+        parser,
         "--resume-after",
-        metavar="TIME",
+        "TIME",
+        "how long after the end of a job with missing runs the set is resumed, such as 2h "
+        "(default: 30m)",
         type=time_span,
         default=1800.0,
-        help=(
-            "how long after the end of a job with missing runs the set is resumed, such as 2h "
-            "(default: 30m)"
-        ),
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="DIR",
-        help="keep the set's folder as DIR, for status, nodes, explain, score, report",
+    add_option(
+        parser,
+        "-o --output",
+        "DIR",
+        "keep the set's folder as DIR, for status, nodes, explain, score, report",
     )
     rates = parser.add_argument_group("nodes that fail at random")
-    rates.add_argument(
+    add_option(
+        rates,
         "--node-mtbf",
-        metavar="TIME",
+        "TIME",
+        "mean time between failures of a node, such as 2000h: play many sets; --spares takes "
+        "a range then, such as 0..3",
         type=time_span,
-        help=(
-            "mean time between failures of a node, such as 2000h: play many sets; --spares takes "
-            "a range then, such as 0..3"
-        ),
     )
-    rates.add_argument(
-        "--trials",
-        metavar="N",
-        type=positive,
-        help=f"number of sets for each number of spares (default: {TRIALS})",
+    add_number(
+        rates, "--trials", "N", f"number of sets for each number of spares (default: {TRIALS})"
     )
-    rates.add_argument(
+    add_option(
+        rates,
         "--node-repair",
-        metavar="TIME",
+        "TIME",
+        "how long a node that failed is away (default: 4h)",
         type=time_span,
-        help="how long a node that failed is away (default: 4h)",
     )
-    rates.add_argument(
+    add_option(
+        rates,
         "--within",
-        metavar="TIME",
+        "TIME",
+        "also: how many sets finish within this time, such as 24h",
         type=time_span,
-        help="also: how many sets finish within this time, such as 24h",
     )
     add_json(parser)
 

@@ -16,7 +16,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_entry, add_json
+from orchestrator.cli.arguments import add_entry, add_flag, add_json, add_option
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, log_dir_of, need_site
 from orchestrator.cli.output import print_json
@@ -29,20 +29,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", help="folder of the bundle; - prints job.sh"
-    )
-    parser.add_argument(
+    add_option(parser, "-o --output", "DIR", "folder of the bundle; - prints job.sh")
+    add_option(
+        parser,
         "--diff",
-        metavar="SET",
-        help=(
-            "show what differs from the bundle of this set or folder; exit code 1 when something "
-            "does"
-        ),
+        "SET",
+        "show what differs from the bundle of this set or folder; exit code 1 when something does",
     )
-    parser.add_argument(
-        "--force", action="store_true", help="replace a bundle even if it was edited by hand"
-    )
+    add_flag(parser, "--force", "replace a bundle even if it was edited by hand")
     add_json(parser)
 
 

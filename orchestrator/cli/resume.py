@@ -14,7 +14,14 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_allocation, add_job, add_json, add_others, add_set
+from orchestrator.cli.arguments import (
+    add_allocation,
+    add_flag,
+    add_job,
+    add_json,
+    add_others,
+    add_set,
+)
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import (
     excluded,
@@ -36,10 +43,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_allocation(parser)
     add_job(parser)
     add_others(parser)
-    parser.add_argument(
+    add_flag(
+        parser,
         "--edited",
-        action="store_true",
-        help="the set's bundle was edited since it was declared, and is meant as it is now",
+        "the set's bundle was edited since it was declared, and is meant as it is now",
     )
 
 

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_entry, add_job, add_json
+from orchestrator.cli.arguments import add_entry, add_flag, add_job, add_json
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_words, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
@@ -42,14 +42,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_job(parser)
     add_json(parser)
     asked = parser.add_mutually_exclusive_group()
-    asked.add_argument(
-        "--dry-run", action="store_true", help="write nothing, submit nothing; print the command"
-    )
-    asked.add_argument(
-        "--test-only",
-        action="store_true",
-        help="submit nothing; ask Slurm when and where the job could start",
-    )
+    add_flag(asked, "--dry-run", "write nothing, submit nothing; print the command")
+    add_flag(asked, "--test-only", "submit nothing; ask Slurm when and where the job could start")
 
 
 def run(args: Namespace) -> int:

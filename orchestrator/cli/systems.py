@@ -19,7 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.arguments import SITE_HELP, add_systems_dir, assignment, positive
+from orchestrator.cli.arguments import (
+    SITE_HELP,
+    add_flag,
+    add_number,
+    add_option,
+    add_systems_dir,
+    assignment,
+    positive,
+)
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, tell_warnings
 from orchestrator.cli.output import note, print_facts, print_json, print_table
@@ -54,8 +62,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     show.add_argument(
         "name", metavar="NAME", help="a name of `orchestrator systems`, or a YAML file"
     )
-    show.add_argument("--workload", metavar="W", help="compose the system with this workload")
-    show.add_argument("--round", metavar="R", help="default: the newest the system has")
+    add_option(show, "--workload", "W", "compose the system with this workload")
+    add_option(show, "--round", "R", "default: the newest the system has")
     show.add_argument(
         "--env",
         metavar="NAME=VALUE",
@@ -64,7 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=assignment,
         help="a variable of the runs; may be repeated",
     )
-    show.add_argument("--why", action="store_true", help="where each value comes from")
+    add_flag(show, "--why", "where each value comes from")
     diff = _action(actions, "diff", "what differs between two systems or two rounds")
     diff.add_argument("left", metavar="A", help="SYSTEM[:WORKLOAD[:ROUND]]")
     diff.add_argument("right", metavar="B", help="SYSTEM[:WORKLOAD[:ROUND]]")
@@ -123,37 +131,28 @@ def _add_common(
     parser.add_argument(
         "--json", action="store_true", default=json, help="print JSON instead of text"
     )
-    parser.add_argument("--site", metavar="FILE", default=site, help=SITE_HELP)
+    add_option(parser, "--site", "FILE", SITE_HELP, default=site)
     add_systems_dir(parser, dirs)
 
 
 def _add_new(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="such as MI325X_02x08x32")
-    parser.add_argument("--accelerator", metavar="GPU", required=True, help="a name such as MI325X")
-    parser.add_argument(
-        "--nodes", metavar="N", type=positive, required=True, help="number of nodes"
-    )
-    parser.add_argument("--gpus-per-node", metavar="N", type=positive, default=8, help="default: 8")
-    parser.add_argument(
+    add_option(parser, "--accelerator", "GPU", "a name such as MI325X", required=True)
+    add_option(parser, "--nodes", "N", "number of nodes", type=positive, required=True)
+    add_number(parser, "--gpus-per-node", "N", "default: 8", 8)
+    add_option(
+        parser,
         "--fabric",
-        metavar="NAME",
-        help="default: none for one node, else that of the nearest system of the same GPU",
+        "NAME",
+        "default: none for one node, else that of the nearest system of the same GPU",
     )
-    parser.add_argument("--workload", metavar="W", required=True, help="what it is to run")
-    parser.add_argument("--round", metavar="R", help="round of the workload (default: its newest)")
-    parser.add_argument(
-        "--micro-batch", metavar="N", type=positive, required=True, help="samples per GPU and step"
+    add_option(parser, "--workload", "W", "what it is to run", required=True)
+    add_option(parser, "--round", "R", "round of the workload (default: its newest)")
+    add_option(
+        parser, "--micro-batch", "N", "samples per GPU and step", type=positive, required=True
     )
-    parser.add_argument(
-        "--accumulation",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="gradient accumulation (default: 1)",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", type=Path, help="write DIR/NAME.yaml (default: print it)"
-    )
+    add_number(parser, "--accumulation", "N", "gradient accumulation (default: 1)", 1)
+    add_option(parser, "-o --output", "DIR", "write DIR/NAME.yaml (default: print it)", type=Path)
 
 
 def run(args: Namespace) -> int:

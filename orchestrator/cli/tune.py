@@ -24,7 +24,18 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import MOST, add_json, add_site, positive, seconds
+from orchestrator.cli.arguments import (
+    MOST,
+    add_choice,
+    add_flag,
+    add_json,
+    add_number,
+    add_option,
+    add_site,
+    add_text,
+    positive,
+    seconds,
+)
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import note, print_json, print_table
@@ -67,30 +78,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "set", metavar="SET", nargs="?", default="", help="for facts: a set (default: the newest)"
     )
-    parser.add_argument(
-        "--nodes",
-        metavar="NAMES",
-        default="",
-        help="hosts, such as node[1-8] or a,b=ssh://root@10.0.0.7:2222",
-    )
-    parser.add_argument(
+    add_text(parser, "--nodes", "NAMES", "hosts, such as node[1-8] or a,b=ssh://root@10.0.0.7:2222")
+    add_choice(
+        parser,
         "--via",
-        choices=("auto", "local", "ssh", "srun"),
-        default="auto",
-        help="how to reach them (default: srun inside an allocation, else SSH)",
+        ("auto", "local", "ssh", "srun"),
+        "how to reach them (default: srun inside an allocation, else SSH)",
+        "auto",
     )
-    parser.add_argument(
-        "--profile", metavar="NAME|FILE", help="tuning profile (default: by workload and round)"
-    )
-    parser.add_argument(
-        "--workload", metavar="W", default="", help="the workload whose profile is meant"
-    )
-    parser.add_argument("--round", metavar="R", default="", help="and its round")
-    parser.add_argument(
-        "--owner",
-        metavar="NAME",
-        default="tune",
-        help="in whose name they are held (default: tune)",
+    add_option(parser, "--profile", "NAME|FILE", "tuning profile (default: by workload and round)")
+    add_text(parser, "--workload", "W", "the workload whose profile is meant")
+    add_text(parser, "--round", "R", "and its round")
+    add_option(
+        parser, "--owner", "NAME", "in whose name they are held (default: tune)", default="tune"
     )
     parser.add_argument(
         "--for",
@@ -100,30 +100,19 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=0,
         help="apply: the host reverts everything after this time (default: until revert)",
     )
-    parser.add_argument(
-        "--all-owners",
-        action="store_true",
-        help="revert: whoever holds the settings, also a running job",
-    )
-    parser.add_argument("--sudo", action="store_true", help="become root with sudo -n")
-    parser.add_argument(
-        "--ask-sudo-password",
-        action="store_true",
-        help="become root with sudo and a password, asked for here",
-    )
-    parser.add_argument(
+    add_flag(parser, "--all-owners", "revert: whoever holds the settings, also a running job")
+    add_flag(parser, "--sudo", "become root with sudo -n")
+    add_flag(parser, "--ask-sudo-password", "become root with sudo and a password, asked for here")
+    add_option(
+        parser,
         "--sudo-password-fd",
-        metavar="N",
+        "N",
+        "the same, the password is read from descriptor N",
         type=_descriptor,
-        help="the same, the password is read from descriptor N",
     )
-    parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
-    parser.add_argument(
-        "--parallel", metavar="N", type=positive, default=32, help="hosts at a time (default: 32)"
-    )
-    parser.add_argument(
-        "--timeout", metavar="S", type=seconds, default=60.0, help="per host (default: 60)"
-    )
+    add_option(parser, "--ssh-config", "FILE", "instead of ~/.ssh/config")
+    add_number(parser, "--parallel", "N", "hosts at a time (default: 32)", 32)
+    add_option(parser, "--timeout", "S", "per host (default: 60)", type=seconds, default=60.0)
     add_site(parser)
     add_json(parser)
 

@@ -24,7 +24,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from orchestrator.cli.arguments import add_json, add_set, seconds
+from orchestrator.cli.arguments import add_flag, add_json, add_option, add_set, seconds
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
 from orchestrator.cli.output import is_terminal, note, print_facts, print_json, print_table, screen
@@ -46,17 +46,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
     add_interval(parser)
-    parser.add_argument(
-        "--all", action="store_true", help="every set that goes on, not a single one"
-    )
+    add_flag(parser, "--all", "every set that goes on, not a single one")
 
 
 def add_interval(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    add_option(
+        parser,
         "--interval",
-        metavar="S",
+        "S",
+        "seconds between looks at the set's files (default: from the length of the runs)",
         type=seconds,
-        help="seconds between looks at the set's files (default: from the length of the runs)",
     )
 
 
