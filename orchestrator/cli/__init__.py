@@ -315,10 +315,10 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
 
 
 def _defect(args: list[str], error: Exception) -> int:
-    from orchestrator.cli.defect import told
+    from orchestrator.cli.defect import explained
     from orchestrator.errors import ExitCode
 
-    message, hint = told(args, error)
+    message, hint = explained(args, error)
     return _fail(args, message, hint, int(ExitCode.INTERNAL))
 
 

@@ -193,7 +193,7 @@ def add_allocation(
 
 
 def add_job(parser: ArgumentParser) -> None:
-    """Add the options for the start of a job, as finding.job_words() takes them."""
+    """Add the options for the start of a job, as finding.job_options() takes them."""
     add_text(
         parser,
         "--dependency",
@@ -225,17 +225,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def words(text: str) -> list[str]:
+def split_command(text: str) -> list[str]:
     """Split a command in one argument, quoted as for a shell."""
     from shlex import split
 
     try:
-        found = split(text)
+        argv = split(text)
     except ValueError as error:
         raise ArgumentTypeError(f"{text!r} is no command: {error}") from None
-    if not found:
+    if not argv:
         raise ArgumentTypeError(f"{text!r} is no command")
-    return found
+    return argv
 
 
 def seconds(text: str) -> float:

@@ -61,11 +61,11 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json("cancel", {"jobs": jobs, **as_json(picture)})
     else:
-        print(_told(picture, list(jobs)))
+        print(_summary(picture, list(jobs)))
     return ExitCode.OK
 
 
-def _told(picture: SetPicture, jobs: list[str]) -> str:
+def _summary(picture: SetPicture, jobs: list[str]) -> str:
     nexp = picture.record.nexp if picture.record else 0
     lines = [f"job {', '.join(jobs)} is gone; {picture.done} of {nexp} runs are done"]
     left = [str(run.run) for run in picture.runs if run.state == "running"]

@@ -15,18 +15,18 @@ LONGEST = 200_000
 """The most characters of a traceback in the file."""
 
 
-def told(args: list[str], error: Exception) -> tuple[str, str]:
+def explained(args: list[str], error: Exception) -> tuple[str, str]:
     """Write the file and return the message and the hint."""
-    what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     try:
         path = _write(args, error)
     except OSError as problem:
         return (
-            f"a defect of ours: {what}",
+            f"a defect of ours: {text}",
             f"its traceback could not be kept ({problem.strerror or problem})",
         )
     return (
-        f"a defect of ours: {what}",
+        f"a defect of ours: {text}",
         f"send {path} to those who maintain this program; it says where it happened",
     )
 

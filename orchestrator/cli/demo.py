@@ -79,8 +79,8 @@ def own_command() -> str:
         if called.name.startswith("orchestrator")
         else Path(sys.executable).with_name("orchestrator")
     )
-    found = shutil.which("orchestrator")
-    if found and beside.exists() and os.path.samefile(found, beside):
+    program = shutil.which("orchestrator")
+    if program and beside.exists() and os.path.samefile(program, beside):
         return "orchestrator"
     return (
         shlex.quote(str(beside.absolute()))

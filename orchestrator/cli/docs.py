@@ -46,10 +46,10 @@ def run(args: Namespace) -> int:
 def _pages() -> dict[str, Path]:
     """Return every page by its path below docs/ without `.md`, guides first."""
     top = data_dir("docs")
-    found = {path.relative_to(top).with_suffix("").as_posix(): path for path in top.rglob("*.md")}
+    pages = {path.relative_to(top).with_suffix("").as_posix(): path for path in top.rglob("*.md")}
     order = ("tutorial", "howto", "", "reference", "explanation")
     return dict(
-        sorted(found.items(), key=lambda item: (order.index(item[0].rpartition("/")[0]), item[0]))
+        sorted(pages.items(), key=lambda item: (order.index(item[0].rpartition("/")[0]), item[0]))
     )
 
 
@@ -62,11 +62,11 @@ def _find(topic: str, pages: dict[str, Path]) -> str:
         for name in pages
         if name.startswith(wanted) or name.rpartition("/")[2].startswith(wanted)
     ]
-    for found in (named, begun):
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise UsageError(f"{topic} is not one page", hint="one of: " + ", ".join(found))
+    for matches in (named, begun):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise UsageError(f"{topic} is not one page", hint="one of: " + ", ".join(matches))
     near = did_you_mean(wanted, [*pages, *(name.rpartition("/")[2] for name in pages)])
     raise UsageError(f"there is no page {topic}{near}", hint="orchestrator docs lists all of them")
 

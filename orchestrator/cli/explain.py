@@ -34,17 +34,17 @@ def run(args: Namespace) -> int:
     run_set = chosen_set(args)
     root = run_set.layout.root
     [picture] = look([root], [scheduler_of(run_set)])
-    found = explain(SetEvidence(root), picture)
+    explanation = explain(SetEvidence(root), picture)
     if args.json:
-        print_json("explain", {"set": str(root), **found.to_json()})
+        print_json("explain", {"set": str(root), **explanation.to_json()})
         return ExitCode.OK
-    print(f"{picture.set_id} is {picture.state}: {found.sentence}")
-    for proof in found.evidence:
+    print(f"{picture.set_id} is {picture.state}: {explanation.sentence}")
+    for proof in explanation.evidence:
         print(f"  {proof}")
-    if found.remedy:
-        print(f"what helps: {found.remedy}")
-    if found.next:
-        print(f"next: {found.next}")
+    if explanation.remedy:
+        print(f"what helps: {explanation.remedy}")
+    if explanation.next:
+        print(f"next: {explanation.next}")
     return ExitCode.OK
 
 

@@ -56,9 +56,10 @@ def run(args: Namespace) -> int:
         os.environ.get("MLFLOW_TRACKING_URI", "") if chosen == "mlflow" else "-"
     )
     if output in ("", "-") and chosen != "csv":
-        what = "the address of MLflow" if chosen == "mlflow" else "a file"
+        target = "the address of MLflow" if chosen == "mlflow" else "a file"
         raise UsageError(
-            f"--format {chosen} needs {what}", hint=f"orchestrator export --format {chosen} -o ..."
+            f"--format {chosen} needs {target}",
+            hint=f"orchestrator export --format {chosen} -o ...",
         )
     if output == "-" and args.json:
         raise UsageError(
@@ -68,14 +69,14 @@ def run(args: Namespace) -> int:
     reports, left_out = _read(args)
     written = _write(chosen, output, reports)
     if args.json:
-        told = {
+        members = {
             "format": chosen,
             "output": output,
             "sets": len(reports),
             "runs": written,
             "left_out": left_out,
         }
-        print_json("export", told)
+        print_json("export", members)
     elif output != "-":
         print(f"{len(reports)} sets, {written} runs\nwritten: {output}")
     return ExitCode.OK
@@ -88,17 +89,17 @@ def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
     from orchestrator.report.reading import read_report
     from orchestrator.report.working import working
 
-    own = own_rules(args.workload, args.ruleset, args.site)
+    rules = own_rules(args.workload, args.ruleset, args.site)
     chosen, left_out = (folders(args.sets, args.site), []) if args.sets else _complete(args)
     reports = []
     with working(f"reading {len(chosen)} sets"):
         for folder in chosen:
             try:
-                reports.append(read_report(folder, ruleset=args.ruleset, own=own))
+                reports.append(read_report(folder, ruleset=args.ruleset, own=rules))
             except OrchestratorError as error:
                 left_out.append({"set": Path(folder).name, "why": error.message})
-    for one in left_out:
-        note(f"left out: {one['set']}: {one['why']}")
+    for skipped in left_out:
+        note(f"left out: {skipped['set']}: {skipped['why']}")
     if not reports:
         raise SetError(
             "there is no set to export",
@@ -113,11 +114,11 @@ def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
     from orchestrator.cli.status import site_sets
     from orchestrator.evidence.sets import SetEvidence, set_folders
 
-    found, others = [], []
+    complete, others = [], []
     for folder in reversed(set_folders(site_sets(args))):
         files = SetEvidence(folder)
         if files.settled and files.record and files.job and files.job.state == "complete":
-            found.append(str(folder))
+            complete.append(str(folder))
         elif files.is_one:
             state = (
                 "damaged"
@@ -127,7 +128,7 @@ def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
                 else "not finished"
             )
             others.append({"set": folder.name, "why": state})
-    return found, others
+    return complete, others
 
 
 def _write(chosen: str, output: str, reports: list[Report]) -> int:

@@ -77,9 +77,9 @@ def log_dir_of(path: Path) -> Path:
     """
     from orchestrator.model.source import read
 
-    found = read(path).data.get("log_dir")
-    if isinstance(found, str) and found.startswith("/") and found.isprintable():
-        return Path(found)
+    log_dir = read(path).data.get("log_dir")
+    if isinstance(log_dir, str) and log_dir.startswith("/") and log_dir.isprintable():
+        return Path(log_dir)
     from orchestrator.model import load_site
 
     return site_log_dir(load_site(path))
@@ -175,7 +175,7 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
     _, document = Catalogue(load_site(known).systems_dirs if known else []).workload(workload)
     if ruleset not in ("", OWN):
         raise UsageError(f"--workload goes with --ruleset {OWN}, not with round {ruleset}")
-    if all(one.ruleset != OWN for one in document.rounds.values()):
+    if all(part.ruleset != OWN for part in document.rounds.values()):
         raise UsageError(
             f"--workload {workload}: {document.benchmark} is scored by MLPerf's rules, no round of "
             f"it says `ruleset: {OWN}`",
@@ -255,7 +255,7 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
     return replace(entry, site=site.model_copy(update=changed)) if changed else entry
 
 
-def job_words(args: Namespace, scheduler: str) -> tuple[str, ...]:
+def job_options(args: Namespace, scheduler: str) -> tuple[str, ...]:
     """Return --dependency and --begin as options for sbatch. Raises UsageError for another
     scheduler."""
     given = {"--dependency": args.dependency, "--begin": args.begin}

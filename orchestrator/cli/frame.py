@@ -62,84 +62,91 @@ def curve(values: Sequence[float], screen: Screen, width: int, also: float | Non
     low, high = min(scale), max(scale)
     top = len(blocks) - 1
     return "".join(
-        blocks[round((one - low) / (high - low) * top) if high > low else top // 2] for one in shown
+        blocks[round((value - low) / (high - low) * top) if high > low else top // 2]
+        for value in shown
     )
 
 
 def one_set(
-    one: SetPicture, screen: Screen, height: int, below: Sequence[str] | None = None
+    picture: SetPicture, screen: Screen, height: int, below: Sequence[str] | None = None
 ) -> list[str]:
     """Return at most `height` lines: the facts of a set, and `below` under them, or its runs."""
     width = screen.width or 80
-    head = [cropped(screen.paint(cell(one.set_id), "1"), width)]
-    head += facts(_facts(one, screen), screen)
+    head = [cropped(screen.paint(cell(picture.set_id), "1"), width)]
+    head += facts(_facts(picture, screen), screen)
     if below is None:
-        below = RUNS.lines([run_row(run) for run in _shown(one, height - len(head) - 2)], screen)
+        below = RUNS.lines(
+            [run_row(run) for run in _shown(picture, height - len(head) - 2)], screen
+        )
     lines = [*head, "", *below]
     return [cropped(line, width) for line in lines[:height]]
 
 
-def _shown(one: SetPicture, most: int) -> Sequence[RunPicture]:
+def _shown(picture: SetPicture, most: int) -> Sequence[RunPicture]:
     """Return the runs that fit: up to the one after the active runs."""
-    if len(one.runs) <= most:
-        return one.runs
+    if len(picture.runs) <= most:
+        return picture.runs
     last = next(
-        (k for k, run in enumerate(one.runs) if not run.done and run.state != "running"),
-        len(one.runs) - 1,
+        (k for k, run in enumerate(picture.runs) if not run.done and run.state != "running"),
+        len(picture.runs) - 1,
     )
-    begin = max(0, min(last + 1, len(one.runs)) - max(most, 1))
-    return one.runs[begin : begin + max(most, 1)]
+    begin = max(0, min(last + 1, len(picture.runs)) - max(most, 1))
+    return picture.runs[begin : begin + max(most, 1)]
 
 
-def _facts(one: SetPicture, screen: Screen) -> list[tuple[str, str]]:
+def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
     from orchestrator.evidence.state import STATES
     from orchestrator.nodes.names import fold
 
-    record, nexp = one.record, len(one.runs)
-    pairs = [("rehearsal", "no training ran; all times are simulated")] if one.rehearsed else []
-    pairs += [("state", f"{screen.sign(one.state)}: {one.reason or STATES[one.state]}")]
+    record, nexp = picture.record, len(picture.runs)
+    pairs = [("rehearsal", "no training ran; all times are simulated")] if picture.rehearsed else []
+    pairs += [("state", f"{screen.sign(picture.state)}: {picture.reason or STATES[picture.state]}")]
     if nexp:
-        failed = f", {one.failed} failed" if one.failed else ""
-        pairs.append(("runs", f"{bar(one.done / nexp, screen)} {one.done} of {nexp} done{failed}"))
-    if one.pulling:
-        pairs.append(("image", one.pulling))
-    for run in one.going:
-        pairs += _run_facts(one, run, screen)
-    best = published(one)
-    if one.score_so_far is not None or best:
+        failed = f", {picture.failed} failed" if picture.failed else ""
+        pairs.append(
+            ("runs", f"{bar(picture.done / nexp, screen)} {picture.done} of {nexp} done{failed}")
+        )
+    if picture.pulling:
+        pairs.append(("image", picture.pulling))
+    for run in picture.going:
+        pairs += _run_facts(picture, run, screen)
+    best = published(picture)
+    if picture.score_so_far is not None or best:
         beat = "".join(
             f"; to beat {each.minutes:.2f} min ({each.submitter}, round {each.round})"
             for each in best[:1]
         )
-        pairs.append(("score", f"{train_time(one.score_so_far)} so far{beat}"))
-    if one.started_ms:
-        left = left_text(one)
-        pairs.append(("time", f"{duration(one.elapsed_s)} so far" + (f"; {left}" if left else "")))
+        pairs.append(("score", f"{train_time(picture.score_so_far)} so far{beat}"))
+    if picture.started_ms:
+        left = left_text(picture)
+        pairs.append(
+            ("time", f"{duration(picture.elapsed_s)} so far" + (f"; {left}" if left else ""))
+        )
     if record is not None:
-        nodes = list(dict.fromkeys(node for run in one.going for node in run.nodes))
+        nodes = list(dict.fromkeys(node for run in picture.going for node in run.nodes))
         names = f": {fold(nodes)}" if nodes else ""
-        spares = f"; {len(one.spares)} spare: {fold(one.spares)}" if one.spares else ""
+        spares = f"; {len(picture.spares)} spare: {fold(picture.spares)}" if picture.spares else ""
         pairs.append(
             (
                 "nodes",
-                f"{record.nodes} x {record.gpus_per_node} GPUs{names}{spares}; job {job_text(one)}",
+                f"{record.nodes} x {record.gpus_per_node} GPUs{names}{spares}; job {job_text(picture)}",
             )
         )
-    if one.set_aside:
-        more = f" (and {len(one.set_aside) - 1} before)" if len(one.set_aside) > 1 else ""
-        pairs.append(("set aside", aside_text(one.set_aside[-1]) + more))
-    told = [*one.warnings, *map(str, one.findings)]
-    if told:
-        more = f" (and {len(told) - 1} more: w)" if len(told) > 1 else ""
-        pairs.append(("warning", cropped(cell(told[0]), 60) + more))
+    if picture.set_aside:
+        more = f" (and {len(picture.set_aside) - 1} before)" if len(picture.set_aside) > 1 else ""
+        pairs.append(("set aside", aside_text(picture.set_aside[-1]) + more))
+    warnings = [*picture.warnings, *map(str, picture.findings)]
+    if warnings:
+        more = f" (and {len(warnings) - 1} more: w)" if len(warnings) > 1 else ""
+        pairs.append(("warning", cropped(cell(warnings[0]), 60) + more))
     return pairs
 
 
-def _run_facts(one: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[str, str]]:
+def _run_facts(picture: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[str, str]]:
     """Return the facts of an active run: progress, evaluations against the target, speed,
     silence."""
-    alone, spent = len(one.going) == 1, run.seconds or 0.0
-    usual = one.usual_s or (60 * best[0].minutes if (best := published(one)) else None)
+    alone, spent = len(picture.going) == 1, run.seconds or 0.0
+    usual = picture.usual_s or (60 * best[0].minutes if (best := published(picture)) else None)
     again = f", attempt {run.attempt}" if run.attempt > 1 else ""
     far = (
         f"{bar(spent / usual, screen)} {duration(spent)} of about {duration(usual)}"
@@ -150,43 +157,46 @@ def _run_facts(one: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[s
     mark = " !" if run.silence is not None and run.silence.cause else ""
     age = f"; last line {duration(silent)} ago{mark}" if silent is not None else ""
     pairs = [(f"run {run.run}", f"{far}{again}{age}")]
-    target = one.record.target if one.record else None
+    target = picture.record.target if picture.record else None
     room = 20 if alone else 10
-    said = []
+    texts = []
     if run.evaluation:
         aim = "" if target is None else f", target {target:g}"
-        said.append(
+        texts.append(
             f"{curve(run.evaluations, screen, room, target)} {run.evaluation.value:.4g}{aim}"
         )
     if run.rates:
-        said.append(f"{curve(run.rates, screen, room)} {run.rates[-1]:.4g} samples/s")
-    return [*pairs, *([("", "   ".join(said))] if said else [])]
+        texts.append(f"{curve(run.rates, screen, room)} {run.rates[-1]:.4g} samples/s")
+    return [*pairs, *([("", "   ".join(texts))] if texts else [])]
 
 
 def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[str]:
     """Return at most `height` lines: a table of sets, and the progress of the active runs."""
     width = screen.width or 80
-    lines = SETS.lines([set_row(one) for one in sets], screen)
-    going = [(one, run) for one in sets for run in one.going]
+    lines = SETS.lines([set_row(picture) for picture in sets], screen)
+    going = [(picture, run) for picture in sets for run in picture.going]
     if going:
         lines += [
             "",
-            *facts([(f"…{one.set_id[-4:]}", _far(one, run, screen)) for one, run in going], screen),
+            *facts(
+                [(f"…{picture.set_id[-4:]}", _far(picture, run, screen)) for picture, run in going],
+                screen,
+            ),
         ]
     if len(lines) > height:
         lines = [*lines[: height - 1], f"and {len(lines) - height + 1} more lines"]
     return [cropped(line, width) for line in lines]
 
 
-def _far(one: SetPicture, run: RunPicture, screen: Screen) -> str:
-    left = left_s(one)
-    until = f", {left_text(one)}" if left is not None else ""
+def _far(picture: SetPicture, run: RunPicture, screen: Screen) -> str:
+    left = left_s(picture)
+    until = f", {left_text(picture)}" if left is not None else ""
     points = (
-        f" {curve(run.evaluations, screen, 16, one.record.target if one.record else None)}"
+        f" {curve(run.evaluations, screen, 16, picture.record.target if picture.record else None)}"
         if run.evaluations
         else ""
     )
     return (
-        f"{bar(one.done / max(1, len(one.runs)), screen, 10)} {now_text(one)}, "
-        f"{evaluation_text(one)}{points}{until}"
+        f"{bar(picture.done / max(1, len(picture.runs)), screen, 10)} {now_text(picture)}, "
+        f"{evaluation_text(picture)}{points}{until}"
     )

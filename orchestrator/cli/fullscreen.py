@@ -29,8 +29,8 @@ class FullScreen:
 
     @property
     def size(self) -> tuple[int, int]:
-        found = shutil.get_terminal_size()
-        return found.columns, found.lines
+        terminal = shutil.get_terminal_size()
+        return terminal.columns, terminal.lines
 
     def show(self, lines: Sequence[str]) -> None:
         """Draw `lines`, each no wider than the screen, cut off at its height."""
@@ -39,7 +39,7 @@ class FullScreen:
         bare(sys.stdout).write(f"\x1b[H{body}\x1b[K\x1b[J")
         sys.stdout.flush()
 
-    def wait(self, seconds: float, told: Callable[[str], None]) -> None:
+    def wait(self, seconds: float, on_key: Callable[[str], None]) -> None:
         """Wait `seconds`; call `told` with each pressed key, and with "" after a change of the
         window's size."""
         end, size = time.monotonic() + seconds, self.size
@@ -47,7 +47,7 @@ class FullScreen:
             key = self._key(min(left, SLICE_S))
             if key or self.size != size:
                 size = self.size
-                told(key)
+                on_key(key)
 
     def _key(self, seconds: float) -> str:
         if not self._keys:

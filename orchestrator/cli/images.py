@@ -37,7 +37,7 @@ from orchestrator.cli.arguments import (
     add_site,
     add_system,
     add_text,
-    words,
+    split_command,
 )
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
@@ -91,7 +91,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "COMMAND",
         "how nodes call their engine, such as "
         "'sudo -n docker' (default: the site's container.command, else its engine)",
-        type=words,
+        type=split_command,
         default=[],
     )
     add_option(parser, "--ssh-config", "FILE", "instead of ~/.ssh/config")

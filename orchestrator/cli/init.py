@@ -51,18 +51,18 @@ def run(args: Namespace) -> int:
         )
     asking = not args.yes and not args.json and sys.stdin.isatty() and sys.stdout.isatty()
     wishes = Wishes(args.scheduler, args.partition, args.account, args.log_dir, args.name)
-    found = find(wishes, _ask if asking else lambda _, default: default, note)
-    write_site(path, found)
+    draft = find(wishes, _ask if asking else lambda _, default: default, note)
+    write_site(path, draft)
     if args.json:
-        told = {
+        members = {
             "site": str(path.absolute()),
-            "node": found.node,
-            "values": found.values,
-            "notes": found.notes,
+            "node": draft.node,
+            "values": draft.values,
+            "notes": draft.notes,
         }
-        print_json("init", told)
+        print_json("init", members)
         return ExitCode.OK
-    for text in found.notes:
+    for text in draft.notes:
         note(f"note: {text}")
     print(path)
     note(f"next: orchestrator doctor --site {path}")

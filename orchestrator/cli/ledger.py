@@ -37,18 +37,20 @@ def run(args: Namespace) -> int:
     [folder] = folders([args.set] if args.set else [], args.site)
     verdict = verify(Path(folder))
     problems = list(verdict.problems)
-    if args.head and args.head not in [ledger.head([one]) for one in ledger.read(Path(folder))[0]]:
+    if args.head and args.head not in [
+        ledger.head([item]) for item in ledger.read(Path(folder))[0]
+    ]:
         problems.append(
             Mismatch(0, ledger.NAME, f"no record is {args.head}: what was there then was changed")
         )
     if args.json:
-        found = {"problems": [one.to_json() for one in problems], "valid": not problems}
-        print_json("ledger", {"set": folder, **verdict.to_json(), **found})
+        outcome = {"problems": [item.to_json() for item in problems], "valid": not problems}
+        print_json("ledger", {"set": folder, **verdict.to_json(), **outcome})
     else:
-        for one in problems:
-            print(one)
-        for one in verdict.clock:
-            print(f"note: clock: {one}")
+        for item in problems:
+            print(item)
+        for item in verdict.clock:
+            print(f"note: clock: {item}")
         if verdict.torn:
             print("note: the last line was never finished; the next record covers it")
         if verdict.copy_of:

@@ -37,14 +37,14 @@ def run(args: Namespace) -> int:
         for folder in set_folders(site_sets(args))
         if (files := SetEvidence(folder)).record or files.findings
     ]
-    found = families(zip(sets, draw_all(sets), strict=True), time.time())
+    metrics = families(zip(sets, draw_all(sets), strict=True), time.time())
     if args.json:
-        print_json("metrics", {"metrics": [family.as_json() for family in found]})
+        print_json("metrics", {"metrics": [family.as_json() for family in metrics]})
     elif args.output is None:
-        print(exposition(found), end="")
+        print(exposition(metrics), end="")
     else:
         try:
-            write_bytes(args.output, exposition(found).encode(), sync=False)
+            write_bytes(args.output, exposition(metrics).encode(), sync=False)
             args.output.chmod(0o644)  # the collector is another user
         except OSError as error:
             kind = SetError if is_full(error) else UsageError

@@ -31,11 +31,11 @@ def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> 
 
     Text is not escaped, except for control characters.
     """
-    told = {"schema": SCHEMA, "kind": kind, **members}
-    text = json.dumps(told, indent=indent, ensure_ascii=False, default=str)
+    document = {"schema": SCHEMA, "kind": kind, **members}
+    text = json.dumps(document, indent=indent, ensure_ascii=False, default=str)
     if text.isascii() and "\x7f" not in text:
         return text
-    return re.sub(f"[{UNSHOWN}]", lambda one: json.dumps(one[0])[1:-1], text)
+    return re.sub(f"[{UNSHOWN}]", lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def one_or_more(kind: str, documents: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:

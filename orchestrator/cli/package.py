@@ -90,14 +90,14 @@ def run(args: Namespace) -> int:
     if args.verify:
         installed_version()
     package = make_package(folders(args.sets, args.site), _options(args))
-    word = None
+    verdict = None
     if args.verify:
         with working("the official package checker reads a copy"):
-            word = verify(package.files, package.ruleset, package.benchmarks)
-    if word is None or word.passed:
+            verdict = verify(package.files, package.ruleset, package.benchmarks)
+    if verdict is None or verdict.passed:
         write_package(package, output)
-    _tell(args, package, word)
-    return ExitCode.OK if word is None or word.passed else ExitCode.NO_SCORE
+    _tell(args, package, verdict)
+    return ExitCode.OK if verdict is None or verdict.passed else ExitCode.NO_SCORE
 
 
 def _options(args: Namespace) -> Options:
@@ -125,40 +125,40 @@ def _systems_dirs(site: str | None) -> list[Path]:
     from orchestrator.cli.finding import find_site
     from orchestrator.model import load_site
 
-    found = find_site(site)
-    return [Path(one) for one in load_site(found).systems_dirs] if found else []
+    file = find_site(site)
+    return [Path(folder) for folder in load_site(file).systems_dirs] if file else []
 
 
-def _tell(args: Namespace, package: Package, word: Word | None) -> None:
-    written = word is None or word.passed
+def _tell(args: Namespace, package: Package, verdict: Word | None) -> None:
+    written = verdict is None or verdict.passed
     if args.json:
         checker = (
             {
-                "passed": word.passed,
-                "errors": word.errors,
-                "warnings": word.warnings,
-                "version": word.version,
+                "passed": verdict.passed,
+                "errors": verdict.errors,
+                "warnings": verdict.warnings,
+                "version": verdict.version,
             }
-            if word
+            if verdict
             else None
         )
-        told = {
+        members = {
             "directory": args.output if written else None,
             "round": package.ruleset,
             "files": sorted(package.files),
             "warnings": package.warnings,
             "checker": checker,
         }
-        print_json("package", told)
+        print_json("package", members)
         return
     for warning in package.warnings:
         print(f"note: {clean(warning)}", file=sys.stderr)
-    if word:
+    if verdict:
         print(
-            f"mlperf-logging {word.version}, package checker, round {package.ruleset}: "
-            f"{'no errors' if word.passed else 'ERRORS'}"
+            f"mlperf-logging {verdict.version}, package checker, round {package.ruleset}: "
+            f"{'no errors' if verdict.passed else 'ERRORS'}"
         )
-        for error in word.errors:
+        for error in verdict.errors:
             print(f"  {clean(error)}")
     if written:
         total = sum(map(len, package.files.values()))

@@ -47,14 +47,18 @@ def spares_table(limit: str) -> TextTable:
     return TextTable(*columns, right=columns, states=())
 
 
-def spares_row(one: SparesResult, within_s: float | None) -> list[str]:
+def spares_row(result: SparesResult, within_s: float | None) -> list[str]:
     """Return a row for one number of spares: finishing times, and shares of the sets."""
-    failures = sum(trial.failures for trial in one.trials) / len(one.trials)
-    times = [one.quantile(share) for share in (0.5, 0.9, 0.99)]
-    shares = [one.unattended, one.complete, *([] if within_s is None else [one.within(within_s)])]
+    failures = sum(trial.failures for trial in result.trials) / len(result.trials)
+    times = [result.quantile(share) for share in (0.5, 0.9, 0.99)]
+    shares = [
+        result.unattended,
+        result.complete,
+        *([] if within_s is None else [result.within(within_s)]),
+    ]
     return [
-        str(one.spares),
-        str(one.nodes),
+        str(result.spares),
+        str(result.nodes),
         f"{failures:.2f}",
         *(duration(time) if time < float("inf") else "never" for time in times),
         *(f"{100 * share:.1f} %" for share in shares),
@@ -67,28 +71,28 @@ def moment_row(moment: Moment) -> list[str]:
     return [f"{minutes // 60}:{minutes % 60:02}:{second:02}", moment.kind, moment.text]
 
 
-def set_row(one: SetPicture) -> list[str]:
-    nexp = one.record.nexp if one.record else 0
-    runs = f"{one.done}/{nexp}" + (f" ({one.failed} failed)" if one.failed else "")
-    left = left_s(one)
+def set_row(picture: SetPicture) -> list[str]:
+    nexp = picture.record.nexp if picture.record else 0
+    runs = f"{picture.done}/{nexp}" + (f" ({picture.failed} failed)" if picture.failed else "")
+    left = left_s(picture)
     return [
-        one.set_id,
-        one.state,
+        picture.set_id,
+        picture.state,
         runs,
-        str(one.attempts),
-        now_text(one),
-        evaluation_text(one),
-        duration(one.elapsed_s) if one.started_ms else "-",
+        str(picture.attempts),
+        now_text(picture),
+        evaluation_text(picture),
+        duration(picture.elapsed_s) if picture.started_ms else "-",
         "-" if left is None else duration(left),
-        train_time(one.score_so_far),
-        job_text(one),
-        one.reason,
+        train_time(picture.score_so_far),
+        job_text(picture),
+        picture.reason,
     ]
 
 
-def published(one: SetPicture) -> list[PublishedResult]:
+def published(picture: SetPicture) -> list[PublishedResult]:
     """Return the published results of the set's system, benchmark and round."""
-    record = one.record
+    record = picture.record
     if record is None or not (record.benchmark and record.system):
         return []
     from orchestrator.published import find
@@ -96,18 +100,18 @@ def published(one: SetPicture) -> list[PublishedResult]:
     return find(benchmark=record.benchmark, round=record.round, system=record.system)
 
 
-def left_s(one: SetPicture) -> float | None:
+def left_s(picture: SetPicture) -> float | None:
     """Return the seconds until the set ends; before its first result from the published time of
     the same system."""
-    left = one.left_s()
-    if left is None and one.state == "running" and (known := published(one)):
-        left = one.left_s(60 * known[0].minutes)
+    left = picture.left_s()
+    if left is None and picture.state == "running" and (known := published(picture)):
+        left = picture.left_s(60 * known[0].minutes)
     return left
 
 
-def left_text(one: SetPicture, now_s: float | None = None) -> str:
+def left_text(picture: SetPicture, now_s: float | None = None) -> str:
     """Return `about 9h07m, until Sun 14:20`; "" if unknown."""
-    left = left_s(one)
+    left = left_s(picture)
     if left is None:
         return ""
     now = time.time() if now_s is None else now_s
@@ -117,34 +121,38 @@ def left_text(one: SetPicture, now_s: float | None = None) -> str:
     )
 
 
-def now_text(one: SetPicture) -> str:
+def now_text(picture: SetPicture) -> str:
     """Return `run 3 of 10`, with the attempt from the second on; `runs 3, 4 of 10` for runs side
     by side."""
-    if not one.current or one.record is None:
+    if not picture.current or picture.record is None:
         return "-"
-    if len(one.going) > 1:
+    if len(picture.going) > 1:
         runs = (
             f"{run.run} (attempt {run.attempt})" if run.attempt > 1 else str(run.run)
-            for run in one.going
+            for run in picture.going
         )
-        return f"runs {', '.join(runs)} of {one.record.nexp}"
-    again = f", attempt {one.attempt}" if one.attempt > 1 else ""
-    return f"run {one.current} of {one.record.nexp}{again}"
+        return f"runs {', '.join(runs)} of {picture.record.nexp}"
+    again = f", attempt {picture.attempt}" if picture.attempt > 1 else ""
+    return f"run {picture.current} of {picture.record.nexp}{again}"
 
 
-def evaluation_text(one: SetPicture) -> str:
+def evaluation_text(picture: SetPicture) -> str:
     """Return the last evaluation of each active run, against the target."""
-    found = [run.evaluation for run in one.going] if len(one.going) > 1 else [one.evaluation]
-    if not any(found) or one.record is None:
+    evaluations = (
+        [run.evaluation for run in picture.going]
+        if len(picture.going) > 1
+        else [picture.evaluation]
+    )
+    if not any(evaluations) or picture.record is None:
         return "-"
-    target = "" if one.record.target is None else f" (target {one.record.target:g})"
-    return ", ".join(f"{each.value:.4g}" if each else "-" for each in found) + target
+    target = "" if picture.record.target is None else f" (target {picture.record.target:g})"
+    return ", ".join(f"{each.value:.4g}" if each else "-" for each in evaluations) + target
 
 
-def job_text(one: SetPicture) -> str:
-    if not one.job_id:
+def job_text(picture: SetPicture) -> str:
+    if not picture.job_id:
         return "-"
-    return f"{one.job_id} ({one.job_state})" if one.job_state else one.job_id
+    return f"{picture.job_id} ({picture.job_state})" if picture.job_state else picture.job_id
 
 
 def startup_text(seconds: float | None, cold: bool | None) -> str:
@@ -167,18 +175,24 @@ def run_row(run: RunPicture) -> list[str]:
     ]
 
 
-def headline(one: SetPicture) -> str:
+def headline(picture: SetPicture) -> str:
     """Return one set in one line."""
-    nexp = one.record.nexp if one.record else 0
-    parts = [*(["rehearsal"] if one.rehearsed else []), one.state, f"{one.done}/{nexp} done"]
-    parts += [f"{one.failed} failed"] if one.failed else []
-    parts += [one.pulling] if one.pulling else []
-    parts += [now_text(one)] if one.current else []
-    parts += [f"eval {evaluation_text(one)}"] if evaluation_text(one) != "-" else []
+    nexp = picture.record.nexp if picture.record else 0
+    parts = [
+        *(["rehearsal"] if picture.rehearsed else []),
+        picture.state,
+        f"{picture.done}/{nexp} done",
+    ]
+    parts += [f"{picture.failed} failed"] if picture.failed else []
+    parts += [picture.pulling] if picture.pulling else []
+    parts += [now_text(picture)] if picture.current else []
+    parts += [f"eval {evaluation_text(picture)}"] if evaluation_text(picture) != "-" else []
     parts += (
-        [f"score so far {train_time(one.score_so_far)}"] if one.score_so_far is not None else []
+        [f"score so far {train_time(picture.score_so_far)}"]
+        if picture.score_so_far is not None
+        else []
     )
-    return "  ".join(parts) + (f"  ({one.reason})" if one.reason else "")
+    return "  ".join(parts) + (f"  ({picture.reason})" if picture.reason else "")
 
 
 def aside_text(aside: SetAside) -> str:
@@ -186,14 +200,17 @@ def aside_text(aside: SetAside) -> str:
     return f"{aside.node} ({aside.when}): {aside.reason or 'no reason on record'}"
 
 
-def describe(one: SetPicture) -> list[tuple[str, str]]:
+def describe(picture: SetPicture) -> list[tuple[str, str]]:
     """Return name and value pairs of a set, for its detail view."""
     from orchestrator.evidence.state import STATES
     from orchestrator.nodes.names import fold
 
-    record = one.record
-    pairs = [("rehearsal", "no training ran; all times are simulated")] if one.rehearsed else []
-    pairs += [("set", str(one.root)), ("state", f"{one.state}: {one.reason or STATES[one.state]}")]
+    record = picture.record
+    pairs = [("rehearsal", "no training ran; all times are simulated")] if picture.rehearsed else []
+    pairs += [
+        ("set", str(picture.root)),
+        ("state", f"{picture.state}: {picture.reason or STATES[picture.state]}"),
+    ]
     if record is not None:
         bound = "<=" if record.target_is_upper_bound else ">="
         target = "" if record.target is None else f", {record.metric} {bound} {record.target:g}"
@@ -201,37 +218,37 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
             ("runs", f"{record.system} {record.workload} (round {record.round}{target})"),
             ("nodes", f"{record.nodes} x {record.gpus_per_node} GPUs, engine {record.engine}"),
         ]
-    pairs.append(("job", job_text(one)))
-    if one.pulling:
-        pairs.append(("image", one.pulling))
-    alone = len(one.going) < 2
-    for run in one.going:
+    pairs.append(("job", job_text(picture)))
+    if picture.pulling:
+        pairs.append(("image", picture.pulling))
+    alone = len(picture.going) < 2
+    for run in picture.going:
         each = replace(
-            one, going=(run,), current=run.run, attempt=run.attempt, evaluation=run.evaluation
+            picture, going=(run,), current=run.run, attempt=run.attempt, evaluation=run.evaluation
         )
         where = "" if alone else f" on {fold(run.nodes)}"
         pairs.append(("now", f"{now_text(each)}{where}, evaluation {evaluation_text(each)}"))
-    if one.started_ms:
-        pairs.append(("elapsed", duration(one.elapsed_s)))
-    if left := left_text(one):
+    if picture.started_ms:
+        pairs.append(("elapsed", duration(picture.elapsed_s)))
+    if left := left_text(picture):
         pairs.append(("left", left))
-    if one.score_so_far is not None:
+    if picture.score_so_far is not None:
         pairs.append(
             (
                 "score",
                 (
-                    f"{train_time(one.score_so_far)} so far: mean of the good runs without fastest and "
+                    f"{train_time(picture.score_so_far)} so far: mean of the good runs without fastest and "
                     "slowest"
                 ),
             )
         )
     pairs += [
         ("to beat", f"{each.minutes:.2f} min ({each.submitter}, round {each.round})")
-        for each in published(one)
+        for each in published(picture)
     ]
-    if one.spares:
-        pairs.append(("spares", f"{fold(one.spares)} ({len(one.spares)} waiting)"))
-    pairs += [("set aside", aside_text(aside)) for aside in one.set_aside]
-    pairs += [("warning", warning) for warning in one.warnings]
-    pairs += [("damaged", str(finding)) for finding in one.findings]
+    if picture.spares:
+        pairs.append(("spares", f"{fold(picture.spares)} ({len(picture.spares)} waiting)"))
+    pairs += [("set aside", aside_text(aside)) for aside in picture.set_aside]
+    pairs += [("warning", warning) for warning in picture.warnings]
+    pairs += [("damaged", str(finding)) for finding in picture.findings]
     return pairs

@@ -56,26 +56,28 @@ def run(args: Namespace) -> int:
     if not results:
         raise _nothing(args)
     if args.json:
-        told = [one.to_json() for one in results]
+        members_list = [result.to_json() for result in results]
         if args.minutes is not None:
-            for members, one in zip(told, results, strict=True):
-                members["difference_percent"] = round(difference(args.minutes, one), 2)
-        print_json("published", {"results": told})
+            for members, result in zip(members_list, results, strict=True):
+                members["difference_percent"] = round(difference(args.minutes, result), 2)
+        print_json("published", {"results": members_list})
         return ExitCode.OK
     if args.minutes is not None:
-        for one in results:
-            print(f"{one.round}  {one.submitter} {one.name}: {compare(args.minutes, one)}")
+        for result in results:
+            print(
+                f"{result.round}  {result.submitter} {result.name}: {compare(args.minutes, result)}"
+            )
         return ExitCode.OK
-    print_table(RESULTS, [_row(one) for one in results])
-    if any(one.basis == "computed" for one in results):
+    print_table(RESULTS, [_row(result) for result in results])
+    if any(result.basis == "computed" for result in results):
         print(
             "* computed from the published logs: mean of the middle runs, times the factor of the "
             "RCP check"
         )
-    for one in results if args.sources else ():
+    for result in results if args.sources else ():
         print(
-            f"{one.round} {one.submitter} {one.name}: "
-            f"{one.source}{'; ' + one.note if one.note else ''}"
+            f"{result.round} {result.submitter} {result.name}: "
+            f"{result.source}{'; ' + result.note if result.note else ''}"
         )
     return ExitCode.OK
 
@@ -87,42 +89,42 @@ def _others(args: Namespace) -> int:
 
     if args.system or args.minutes is not None:
         raise UsageError("--others goes with --benchmark and --round alone")
-    found = others(benchmark=args.benchmark, round=args.round)
-    if not found:
+    results = others(benchmark=args.benchmark, round=args.round)
+    if not results:
         raise UsageError(
             "no time of another maker's GPU is quoted for that",
             hint="orchestrator published --others",
         )
     if args.json:
-        print_json("published-others", {"results": [asdict(one) for one in found]})
+        print_json("published-others", {"results": [asdict(result) for result in results]})
         return ExitCode.OK
     rows = [
         (
-            one.round,
-            one.benchmark,
-            f"{one.minutes:.2f}",
-            one.gpus,
-            one.accelerator,
-            one.entry or "-",
-            one.source,
+            result.round,
+            result.benchmark,
+            f"{result.minutes:.2f}",
+            result.gpus,
+            result.accelerator,
+            result.entry or "-",
+            result.source,
         )
-        for one in found
+        for result in results
     ]
     print_table(OTHERS, rows)
     return ExitCode.OK
 
 
-def _row(one: PublishedResult) -> list[str]:
-    star = "*" if one.basis == "computed" else " "
+def _row(result: PublishedResult) -> list[str]:
+    star = "*" if result.basis == "computed" else " "
     return [
-        one.round,
-        one.benchmark,
-        f"{one.minutes:.2f}{star}",
-        str(one.gpus),
-        one.accelerator,
-        one.submitter,
-        one.name,
-        one.system or "-",
+        result.round,
+        result.benchmark,
+        f"{result.minutes:.2f}{star}",
+        str(result.gpus),
+        result.accelerator,
+        result.submitter,
+        result.name,
+        result.system or "-",
     ]
 
 
@@ -137,7 +139,8 @@ def _nothing(args: Namespace) -> UsageError:
             hint="orchestrator published lists all",
         )
     benchmarks, rounds = (
-        ", ".join(sorted({getattr(one, key) for one in load()})) for key in ("benchmark", "round")
+        ", ".join(sorted({getattr(result, key) for result in load()}))
+        for key in ("benchmark", "round")
     )
     return UsageError(
         f"nothing is published for that; benchmarks: {benchmarks}; rounds: {rounds}",

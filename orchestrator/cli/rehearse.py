@@ -166,7 +166,7 @@ def run(args: Namespace) -> int:
     if args.node_mtbf is not None:
         return _many(args, entry, numbers or (entry.site.spares,))
     output = _output(args, entry)
-    return _one(args, _plan(args, entry), output)
+    return _play_once(args, _plan(args, entry), output)
 
 
 def _refuse_mixed(args: Namespace) -> None:
@@ -271,7 +271,7 @@ def _output(args: Namespace, entry: Entry) -> Path | None:
 # ---- one set ----
 
 
-def _one(args: Namespace, plan: RehearsalPlan, output: Path | None) -> int:
+def _play_once(args: Namespace, plan: RehearsalPlan, output: Path | None) -> int:
     from orchestrator.simulation.rehearsal import rehearse
 
     with _temporary() as folder:
@@ -331,7 +331,7 @@ def _print(rehearsal: Rehearsal, output: Path | None) -> None:
     picture = _picture(rehearsal, output)
     print_facts(describe(picture))
     print()
-    print_table(RUNS, [run_row(one) for one in picture.runs])
+    print_table(RUNS, [run_row(run_picture) for run_picture in picture.runs])
     if text := _score_text(rehearsal, output):
         print()
         draw([text])
@@ -399,14 +399,14 @@ def moved(value: Any, place: str, name: str) -> Any:
     if isinstance(value, Path):
         return Path(str(value).replace(place, name))
     if isinstance(value, (list, tuple)):
-        parts = [moved(one, place, name) for one in value]
+        parts = [moved(item, place, name) for item in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, dict):
-        return {key: moved(one, place, name) for key, one in value.items()}
+        return {key: moved(item, place, name) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return replace(
             value,
-            **{one.name: moved(getattr(value, one.name), place, name) for one in fields(value)},
+            **{item.name: moved(getattr(value, item.name), place, name) for item in fields(value)},
         )
     return value
 
@@ -486,7 +486,7 @@ def _many(args: Namespace, entry: Entry, numbers: Sequence[int]) -> int:
     entries = [
         replace(entry, site=entry.site.model_copy(update={"spares": number})) for number in numbers
     ]
-    plans = [_plan(args, one) for one in entries]
+    plans = [_plan(args, entry) for entry in entries]
     failures = Failures(args.node_mtbf, REPAIR_S if args.node_repair is None else args.node_repair)
     trials = args.trials or TRIALS
     with _temporary() as folder:
@@ -525,8 +525,8 @@ def _print_many(
     trials = len(results[0].trials)
     shares = [
         share
-        for one in results
-        for share in (one.unattended, one.complete, one.within(args.within or 0.0))
+        for result in results
+        for share in (result.unattended, result.complete, result.within(args.within or 0.0))
     ]
     sure = 100 * max(half_width(share, trials) for share in shares)
     print_remark(

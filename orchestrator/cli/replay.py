@@ -31,22 +31,24 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     root = chosen_set(args).layout.root
-    found = {
+    replays = {
         path.stem.removeprefix("events-"): _replayed(path)
         for path in sorted(root.glob("events-*.tsv"))
     }
-    differences = [(job, one) for job, replayed in found.items() for one in replayed.differences]
+    differences = [
+        (job, outcome) for job, replayed in replays.items() for outcome in replayed.differences
+    ]
     if args.json:
         jobs = {
             job: {
-                "decisions": one.decisions,
-                "differences": [str(difference) for difference in one.differences],
+                "decisions": outcome.decisions,
+                "differences": [str(difference) for difference in outcome.differences],
             }
-            for job, one in found.items()
+            for job, outcome in replays.items()
         }
         print_json("replay", {"set": str(root), "jobs": jobs})
     else:
-        for job, replayed in found.items():
+        for job, replayed in replays.items():
             counted = (
                 f"{replayed.decisions} decisions, {len(replayed.differences)} of them come out "
                 "otherwise"
@@ -54,7 +56,7 @@ def run(args: Namespace) -> int:
             print(clean(f"job {job}: {counted}"))
         for job, difference in differences:
             print(clean(f"  job {job}: {difference}"))
-        if not found:
+        if not replays:
             print(f"no job of {root.name} has an event file")
     return ExitCode.NO_SCORE if differences else ExitCode.OK
 

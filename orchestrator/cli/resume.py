@@ -25,7 +25,7 @@ from orchestrator.cli.arguments import (
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import (
     excluded,
-    job_words,
+    job_options,
     own_set,
     refuse_without_scheduler,
     scheduler_of,
@@ -56,8 +56,8 @@ def run(args: Namespace) -> int:
 
     run_set = own_set(args)
     scheduler = run_set.record.scheduler
-    words = (*args.sbatch, *job_words(args, scheduler))
-    allocation = Allocation(args.spares, tuple(excluded(args)), args.side_by_side, words)
+    options = (*args.sbatch, *job_options(args, scheduler))
+    allocation = Allocation(args.spares, tuple(excluded(args)), args.side_by_side, options)
     for option in ["--exclude"] * bool(allocation.exclude) + ["--sbatch"] * bool(args.sbatch):
         refuse_without_scheduler(scheduler, option)
     missing = missing_runs(run_set)
@@ -88,15 +88,19 @@ def _tell_set_aside(run_set: RunSet, exclude: tuple[str, ...]) -> None:
     from orchestrator.evidence.events import read_told
     from orchestrator.evidence.sets import SetEvidence
 
-    told = read_told(SetEvidence(run_set.layout.root)).aside
-    aside = {one.node: one for one in told if one.node not in exclude}
-    for one in aside.values():
+    excluded_nodes = read_told(SetEvidence(run_set.layout.root)).aside
+    aside = {
+        exclusion.node: exclusion for exclusion in excluded_nodes if exclusion.node not in exclude
+    }
+    for exclusion in aside.values():
         avoid = (
-            f"; --exclude {one.node} keeps a job off it"
+            f"; --exclude {exclusion.node} keeps a job off it"
             if run_set.record.scheduler == "slurm"
             else ""
         )
-        note(f"note: {one.node} was set aside in an earlier job ({one.when}): {one.reason}{avoid}")
+        note(
+            f"note: {exclusion.node} was set aside in an earlier job ({exclusion.when}): {exclusion.reason}{avoid}"
+        )
 
 
 COMMAND = Command(

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_entry, add_flag, add_job, add_json
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import job_words, load_asked, refuse_without_scheduler, scheduler_of
+from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
@@ -69,12 +69,12 @@ def run(args: Namespace) -> int:
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     """Create the set described by the arguments of add_entry() and add_job(), and submit it."""
     entry = load_asked(args)
-    words = job_words(args, entry.site.scheduler)
-    return submit_entry(entry, args.nexp, words=words, as_json=args.json)
+    options = job_options(args, entry.site.scheduler)
+    return submit_entry(entry, args.nexp, options=options, as_json=args.json)
 
 
 def submit_entry(
-    entry: Entry, nexp: int | None = None, *, words: tuple[str, ...] = (), as_json: bool = False
+    entry: Entry, nexp: int | None = None, *, options: tuple[str, ...] = (), as_json: bool = False
 ) -> tuple[RunSet, SubmissionRecord]:
     """Submit a set of `nexp` runs; its folder is printed before the scheduler is asked
     (runset/start.py)."""
@@ -88,7 +88,7 @@ def submit_entry(
             )
         print(f"set  {run_set.layout.root}", file=sys.stderr if as_json else sys.stdout, flush=True)
 
-    return start(entry, nexp, words=words, found=show)
+    return start(entry, nexp, options=options, on_set=show)
 
 
 def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
@@ -100,18 +100,22 @@ def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
     from orchestrator.runset.submit import request_for
 
     entry = load_asked(args)
-    words = job_words(args, entry.site.scheduler)
+    options = job_options(args, entry.site.scheduler)
     new = compose(entry, args.nexp)
     run_set = RunSet(Layout(new.log_dir / new.record.set_id), new.record)
-    return run_set, request_for(run_set, allocation=Allocation(words=words)), new.files
+    return run_set, request_for(run_set, allocation=Allocation(further=options)), new.files
 
 
 def _show(args: Namespace) -> int:
     run_set, request, _ = _request(args)
     argv = scheduler_of(run_set).command(request)
     if args.json:
-        told = {"set": str(run_set.layout.root), "argv": argv, "environment": sorted(request.env)}
-        print_json("submit-dry-run", told)
+        members = {
+            "set": str(run_set.layout.root),
+            "argv": argv,
+            "environment": sorted(request.env),
+        }
+        print_json("submit-dry-run", members)
         return ExitCode.OK
     ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
     print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
@@ -130,11 +134,11 @@ def _test(args: Namespace) -> int:
     with TemporaryDirectory() as folder:
         script = Path(folder) / "job.sh"
         script.write_bytes(files["job.sh"])
-        said = Slurm().test(replace(request, script=script, workdir=Path(folder)))
+        estimate = Slurm().test(replace(request, script=script, workdir=Path(folder)))
     if args.json:
-        print_json("submit-test-only", {"set_id": run_set.name, "said": said})
+        print_json("submit-test-only", {"set_id": run_set.name, "said": estimate})
     else:
-        print(said)
+        print(estimate)
     return ExitCode.OK
 
 

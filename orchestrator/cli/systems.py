@@ -197,7 +197,7 @@ def _list(args: Namespace) -> ExitCode:
     everything = listing.shipped() if not _folders(args) else None
     if everything is None:
         everything = [listing.line(system) for system in _catalogue(args).systems()]
-    systems = [one for one in everything if _wanted(one, args)]
+    systems = [row for row in everything if _wanted(row, args)]
     if args.json:
         print_json("systems", {"systems": systems})
         return ExitCode.OK
@@ -206,12 +206,12 @@ def _list(args: Namespace) -> ExitCode:
         return ExitCode.OK
     rows = [
         (
-            one["name"],
-            one["accelerator"],
-            f"{one['nodes']} x {one['gpus_per_node']}",
-            _workloads_text(one),
+            row["name"],
+            row["accelerator"],
+            f"{row['nodes']} x {row['gpus_per_node']}",
+            _workloads_text(row),
         )
-        for one in systems
+        for row in systems
     ]
     print_table(LIST, rows)
     return ExitCode.OK
@@ -261,10 +261,12 @@ def _show(args: Namespace) -> ExitCode:
 def _show_system(args: Namespace) -> ExitCode:
     _, system = _catalogue(args).system(args.name)
     rounds = [
-        (workload, *one) for workload, rounds in system.workloads.items() for one in rounds.items()
+        (workload, *round_item)
+        for workload, rounds in system.workloads.items()
+        for round_item in rounds.items()
     ]
     if args.json:
-        entries = [_round_json(system, *one) for one in rounds]
+        entries = [_round_json(system, *round_item) for round_item in rounds]
         from orchestrator.model.listing import line
 
         print_json("system", {**line(system), "entries": entries})
@@ -293,7 +295,8 @@ def _published(system: System, workload: str, name: str) -> PublishedResult | No
     from orchestrator.published import find
 
     return next(
-        (one for one in find(benchmark=workload, round=name) if one.system == system.name), None
+        (result for result in find(benchmark=workload, round=name) if result.system == system.name),
+        None,
     )
 
 
@@ -302,14 +305,14 @@ def _result_text(system: System, workload: str, name: str, part: SystemRound) ->
         return "not known"
     if not part.submitted:
         return "configuration only" if part.submitter else "-"
-    found = _published(system, workload, name)
-    if found is None:
+    result = _published(system, workload, name)
+    if result is None:
         return "yes, minutes not known"
-    return f"{found.minutes:.2f} min{', from the logs' if found.basis == 'computed' else ''}"
+    return f"{result.minutes:.2f} min{', from the logs' if result.basis == 'computed' else ''}"
 
 
 def _round_json(system: System, workload: str, name: str, part: SystemRound) -> dict[str, Any]:
-    found = _published(system, workload, name)
+    result = _published(system, workload, name)
     return {
         "workload": workload,
         "round": name,
@@ -317,8 +320,8 @@ def _round_json(system: System, workload: str, name: str, part: SystemRound) -> 
         "global_batch": part.global_batch,
         "submitter": part.submitter,
         "submitted": part.submitted,
-        "minutes": found.minutes if found else None,
-        "basis": found.basis if found else None,
+        "minutes": result.minutes if result else None,
+        "basis": result.basis if result else None,
         "env_from": part.env_from,
         "source": part.source,
         "note": part.note,
@@ -369,14 +372,16 @@ def _print_why(entry: Entry) -> None:
         *((name, str(value), entry.origins[name]) for name, value in entry.whole_env.items()),
         *((name, "(removed)", origin) for name, origin in entry.removed.items()),
     ]
-    homes = dict.fromkeys((one.layer, one.file, one.source) for *_, one in rows if one.line)
+    homes = dict.fromkeys(
+        (origin.layer, origin.file, origin.source) for *_, origin in rows if origin.line
+    )
     numbers = {home: f"[{number}]" for number, home in enumerate(homes, 1)}
 
-    def place(one: Origin) -> str:
+    def place(origin: Origin) -> str:
         return (
-            f"{Path(one.file).stem}:{one.line} {numbers[one.layer, one.file, one.source]}"
-            if one.line
-            else one.layer
+            f"{Path(origin.file).stem}:{origin.line} {numbers[origin.layer, origin.file, origin.source]}"
+            if origin.line
+            else origin.layer
         )
 
     print_table(WHY, [(name, value, place(origin)) for name, value, origin in rows])
@@ -402,7 +407,7 @@ def entry_json(entry: Entry) -> dict[str, Any]:
     result |= {
         "mounts": [asdict(mount) for mount in entry.mounts],
         "container": asdict(entry.container),
-        "data_tree": [one.model_dump() for one in entry.data_tree],
+        "data_tree": [step.model_dump() for step in entry.data_tree],
         "warnings": list(entry.warnings),
     }
     result["env"] = [
@@ -431,15 +436,22 @@ def _diff(args: Namespace) -> ExitCode:
     )
     left = _entry(args, left_system, left_workload or workload, left_round)
     right = _entry(args, right_system, right_workload or workload, right_round)
-    found = differences(left, right)
+    changes = differences(left, right)
     names = tuple(f"{entry.system}:{entry.workload}:{entry.round}" for entry in (left, right))
     if args.json:
-        told = {"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]}
-        print_json("systems-diff", told)
-    elif found:
+        members = {
+            "left": names[0],
+            "right": names[1],
+            "differences": [asdict(change) for change in changes],
+        }
+        print_json("systems-diff", members)
+    elif changes:
         print_table(
             TextTable("NAME", "WHAT", *names),
-            [(one.name, one.kind, one.left or "-", one.right or "-") for one in found],
+            [
+                (change.name, change.kind, change.left or "-", change.right or "-")
+                for change in changes
+            ],
         )
     else:
         print(f"{names[0]} and {names[1]} do not differ")
@@ -471,7 +483,7 @@ def _validate(args: Namespace) -> ExitCode:
 
     problems, fine = [], []
     catalogue = _catalogue(args, *(Path(name) for name in args.files if Path(name).is_dir()))
-    for file in (one for name in args.files for one in _files_of(Path(name))):
+    for file in (path for name in args.files for path in _files_of(Path(name))):
         try:
             fine.append((str(file), *validate_file(catalogue, file)))
         except DescriptorError as error:
@@ -501,16 +513,16 @@ def _files_of(path: Path) -> list[Path]:
     folder without any."""
     if not path.is_dir():
         return [path]
-    found = [
-        one
+    files = [
+        file
         for place in (".", "shared", "workloads")
-        for one in sorted((path / place).glob("*.yaml"))
+        for file in sorted((path / place).glob("*.yaml"))
     ]
-    if not found:
+    if not files:
         raise UsageError(
             f"{path}: there is no document in this folder, in shared/ or in workloads/ (*.yaml)"
         )
-    return found
+    return files
 
 
 def _print_fine(fine: Sequence[tuple[str, str, list[str]]]) -> None:

@@ -115,9 +115,9 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
 
     before, aside = "", 0
     for picture in pictures:
-        for one in picture.set_aside[aside:]:
+        for exclusion in picture.set_aside[aside:]:
             print(
-                f"{time.strftime('%H:%M:%S')}  set aside {cell(aside_text(one))}",
+                f"{time.strftime('%H:%M:%S')}  set aside {cell(aside_text(exclusion))}",
                 file=out,
                 flush=True,
             )
@@ -186,9 +186,9 @@ class View:
         self.full.show([*lines, cropped(screen().paint(self.keys, "2"), width)])
 
     def pause(self, seconds: float) -> None:
-        self.full.wait(seconds, self._told)
+        self.full.wait(seconds, self._on_key)
 
-    def _told(self, key: str) -> None:
+    def _on_key(self, key: str) -> None:
         if key in ("q", "\x04"):
             raise KeyboardInterrupt
         if key in VIEWS:
@@ -230,8 +230,8 @@ def _below(run_set: RunSet, picture: SetPicture, view: View) -> list[str] | None
     if view.chosen == "w":
         from orchestrator.words import folded
 
-        told = [*picture.warnings, *map(str, picture.findings)] or ["nothing was warned of"]
-        return [line for text in told for line in folded(text, view.full.size[0])]
+        warnings = [*picture.warnings, *map(str, picture.findings)] or ["nothing was warned of"]
+        return [line for text in warnings for line in folded(text, view.full.size[0])]
     return None
 
 
@@ -258,7 +258,7 @@ def _sum_up(picture: SetPicture, whole: bool) -> None:
         return
     print_facts(describe(picture))
     print()
-    print_table(RUNS, [run_row(one) for one in picture.runs])
+    print_table(RUNS, [run_row(run_picture) for run_picture in picture.runs])
 
 
 # ---- several sets ----
@@ -284,7 +284,9 @@ def _all(args: Namespace) -> int:
         return ExitCode.INTERRUPTED
     if not last:
         note("no set goes on; orchestrator status lists all")
-    return ExitCode.OK if all(one.state == "complete" for one in last) else ExitCode.SET_STATE
+    return (
+        ExitCode.OK if all(picture.state == "complete" for picture in last) else ExitCode.SET_STATE
+    )
 
 
 def _live_all(
@@ -300,12 +302,12 @@ def _live_all(
             view = View(
                 full, lambda view: many_sets(last, screen(), view.full.size[1] - 1), "q detach"
             )
-            for found in looks(view.pause):
-                last[:] = found
+            for pictures in looks(view.pause):
+                last[:] = pictures
                 view.show()
     finally:
         if last:
-            print_table(SETS, [set_row(one) for one in last])
+            print_table(SETS, [set_row(picture) for picture in last])
     return last
 
 

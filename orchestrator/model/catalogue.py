@@ -33,11 +33,11 @@ class Catalogue:
     """
 
     def __init__(self, dirs: Sequence[Path | str] = ()) -> None:
-        self.dirs = [Path(one) for one in dirs]
-        for one in self.dirs:
-            if not one.is_dir():
+        self.dirs = [Path(folder) for folder in dirs]
+        for folder in self.dirs:
+            if not folder.is_dir():
                 raise UsageError(
-                    f"there is no folder {one}",
+                    f"there is no folder {folder}",
                     hint=(
                         "--systems-dir, and systems_dirs in the site file, name folders with "
                         "system descriptors"
@@ -54,7 +54,7 @@ class Catalogue:
     @cached_property
     def _workload_files(self) -> dict[str, Path]:
         return _files(
-            [*(one / "workloads" for one in self.dirs), data_dir("workloads"), *self._beside]
+            [*(folder / "workloads" for folder in self.dirs), data_dir("workloads"), *self._beside]
         )
 
     def system_names(self) -> list[str]:
@@ -160,8 +160,8 @@ class Catalogue:
             )
             return
         known = list(self.workload(name)[1].rounds)
-        for one, part in rounds.items():
-            for key, wanted in (((one,), one), ((one, "stack"), part.stack)):
+        for round_name, part in rounds.items():
+            for key, wanted in (((round_name,), round_name), ((round_name, "stack"), part.stack)):
                 if wanted is not None and wanted not in known:
                     document.add(
                         ("workloads", name, *key),
@@ -170,31 +170,33 @@ class Catalogue:
 
 
 def _files(folders: list[Path]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
-            found.setdefault(path.stem, path)
-    return found
+            files.setdefault(path.stem, path)
+    return files
 
 
-def _find(name: str, files: dict[str, Path], what: str, hint: str) -> Path:
+def _find(name: str, files: dict[str, Path], kind: str, hint: str) -> Path:
     if name in files:
         return files[name]
     if "/" in name or name.endswith((".yaml", ".yml")):
         return Path(name)
     begun = (
-        sorted(one for one in files if name and one.startswith(name)) if what == "system" else []
+        sorted(candidate for candidate in files if name and candidate.startswith(name))
+        if kind == "system"
+        else []
     )
     if len(begun) == 1:
         return files[begun[0]]
     if begun:
-        shown = "".join(f"\n    {one}" for one in begun[:8]) + (
+        shown = "".join(f"\n    {candidate}" for candidate in begun[:8]) + (
             "\n    ..." if len(begun) > 8 else ""
         )
         raise UsageError(
             f"`{name}` is the beginning of {len(begun)} systems:{shown}", hint="type more of it"
         )
-    raise UsageError(f"there is no {what} {name!r}{did_you_mean(name, list(files))}", hint=hint)
+    raise UsageError(f"there is no {kind} {name!r}{did_you_mean(name, list(files))}", hint=hint)
 
 
 def _check_file_name(document: Document, path: Path) -> None:

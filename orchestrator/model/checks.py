@@ -26,27 +26,27 @@ def check_system(document: Document, system: System) -> None:
     """Report every contradiction inside `system` in its document."""
     _check_name(document, system)
     for workload, rounds in system.workloads.items():
-        for name, one in rounds.items():
-            _check_batch(document, ("workloads", workload, name), system, one)
+        for name, part in rounds.items():
+            _check_batch(document, ("workloads", workload, name), system, part)
 
 
 def check_workload(document: Document, workload: Workload) -> None:
     """Report contradictions between the rounds of `workload` and the rest of it."""
-    own = [name for name, one in workload.rounds.items() if one.ruleset == OWN]
-    if own and workload.runs_required < FEWEST_RUNS:
+    own_rounds = [name for name, part in workload.rounds.items() if part.ruleset == OWN]
+    if own_rounds and workload.runs_required < FEWEST_RUNS:
         document.add(
             ("runs_required",),
-            f"{workload.runs_required}, but round {own[0]} is scored by the olympic mean of its "
+            f"{workload.runs_required}, but round {own_rounds[0]} is scored by the olympic mean of its "
             f"runs (ruleset: {OWN}), "
             f"which leaves out the fastest and the slowest; accepted: at least {FEWEST_RUNS}",
         )
 
 
 def _check_name(document: Document, system: System) -> None:
-    found = _SHAPE.fullmatch(system.name)
-    if not found:
+    match = _SHAPE.fullmatch(system.name)
+    if not match:
         return
-    accelerator, nodes, gpus = found[1], int(found[2]), int(found[3])
+    accelerator, nodes, gpus = match[1], int(match[2]), int(match[3])
     if nodes != system.nodes:
         document.add(
             ("nodes",),
@@ -70,16 +70,16 @@ def _check_name(document: Document, system: System) -> None:
 
 def launch_problem(
     system: System,
-    one: SystemRound,
+    part: SystemRound,
     workload: Workload,
     round_name: str,
     code: Collection[str] = (),
 ) -> str:
     """Return why the command of the round cannot start so many nodes, or "". `code`: workloads
     with code of the site."""
-    stack = one.stack or round_name
+    stack = part.stack or round_name
     rules = workload.rounds.get(stack)
-    most = None if rules is None else one.launch_over(rules).most_nodes
+    most = None if rules is None else part.launch_over(rules).most_nodes
     if rules is None or most is None or system.nodes <= most or workload.name in code:
         return ""
     return (
@@ -91,36 +91,36 @@ def launch_problem(
     )
 
 
-def label_warning(system: System, one: SystemRound, workload: str, round_name: str) -> str:
+def label_warning(system: System, part: SystemRound, workload: str, round_name: str) -> str:
     """Return a warning if the third field of the name is not the micro batch, or "".
 
     The field is a label and is never read for a value: in some published names it differs.
     """
-    found = _SHAPE.fullmatch(system.name)
-    if not found or not found[4] or one.micro_batch is None or int(found[4]) == one.micro_batch:
+    match = _SHAPE.fullmatch(system.name)
+    if not match or not match[4] or part.micro_batch is None or int(match[4]) == part.micro_batch:
         return ""
     return (
-        f"the name {system.name} ends in {found[4]}, but {workload} {round_name} runs micro batch "
-        f"{one.micro_batch}; the name is only a label, the descriptor's value holds"
+        f"the name {system.name} ends in {match[4]}, but {workload} {round_name} runs micro batch "
+        f"{part.micro_batch}; the name is only a label, the descriptor's value holds"
     )
 
 
-def _check_batch(document: Document, key: Key, system: System, one: SystemRound) -> None:
+def _check_batch(document: Document, key: Key, system: System, part: SystemRound) -> None:
     ranks = system.nodes * system.gpus_per_node
-    parallel = one.tensor_parallel * one.pipeline_parallel * one.context_parallel
+    parallel = part.tensor_parallel * part.pipeline_parallel * part.context_parallel
     if ranks % parallel:
         document.add(
             key,
             f"{ranks} ranks cannot be divided by tensor x pipeline x context parallel = {parallel}",
         )
         return
-    if one.micro_batch is None or one.global_batch is None:
+    if part.micro_batch is None or part.global_batch is None:
         return
-    accumulation = one.accumulation or 1
-    wanted = one.micro_batch * accumulation * ranks // parallel
-    if wanted != one.global_batch:
+    accumulation = part.accumulation or 1
+    wanted = part.micro_batch * accumulation * ranks // parallel
+    if wanted != part.global_batch:
         document.add(
             (*key, "global_batch"),
-            f"{one.global_batch}, but micro batch {one.micro_batch} x {ranks} ranks x accumulation "
+            f"{part.global_batch}, but micro batch {part.micro_batch} x {ranks} ranks x accumulation "
             f"{accumulation} / parallel {parallel} = {wanted}",
         )

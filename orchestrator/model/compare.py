@@ -53,5 +53,5 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, tuple):
-        return ", ".join("=".join(one) if isinstance(one, tuple) else str(one) for one in value)
+        return ", ".join("=".join(item) if isinstance(item, tuple) else str(item) for item in value)
     return str(value)

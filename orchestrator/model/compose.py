@@ -105,9 +105,9 @@ def _choose(
 def _check_rounds(document: Document, workload: Workload, wanted: set[str], key: Key) -> None:
     # Only a workload given as a file can lack a round: those of the catalogue were checked with the
     # system.
-    for one in sorted(wanted - set(workload.rounds)):
+    for missing in sorted(wanted - set(workload.rounds)):
         has = ", ".join(sorted(workload.rounds))
-        document.add(("workloads", *key), f"{workload.name} has no round {one}; it has: {has}")
+        document.add(("workloads", *key), f"{workload.name} has no round {missing}; it has: {has}")
     document.check()
 
 
@@ -307,13 +307,13 @@ class _Composition:
         folders = self._data_folders([mount.variable for mount in mounts])
         return tuple(
             Mount(
-                one.variable,
-                one.subpath or "",
-                _below(folders.get(one.variable), one.subpath),
-                one.container,
-                one.read_only,
+                mount.variable,
+                mount.subpath or "",
+                _below(folders.get(mount.variable), mount.subpath),
+                mount.container,
+                mount.read_only,
             )
-            for one in mounts
+            for mount in mounts
         )
 
     def _data_folders(self, variables: list[str]) -> dict[str, str]:
@@ -373,7 +373,7 @@ class _Composition:
         ]
         if self.site_document is not None:
             documents.append(self.site_document)
-        return tuple(dict.fromkeys(str(one.path) for one in documents))
+        return tuple(dict.fromkeys(str(document.path) for document in documents))
 
 
 def _below(folder: str | None, subpath: str | None) -> str | None:

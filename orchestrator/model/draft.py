@@ -49,7 +49,7 @@ class _Layer:
     stopgap."""
 
     env: Mapping[str, object]
-    words: str
+    note: str
     stopgap: bool = False
 
 
@@ -76,15 +76,15 @@ def draft_system(
     """
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a name; accepted: letters, digits, '.', '_' and '-'")
-    _, found = catalogue.workload(workload)
-    chosen = round_name or newest(found.rounds)
-    if chosen not in found.rounds:
-        has = ", ".join(sorted(found.rounds, key=round_order))
+    _, workload_document = catalogue.workload(workload)
+    chosen = round_name or newest(workload_document.rounds)
+    if chosen not in workload_document.rounds:
+        has = ", ".join(sorted(workload_document.rounds, key=round_order))
         raise UsageError(f"{workload} has no round {chosen}; it has: {has}")
     _known(catalogue, "accelerator", accelerator)
     fabric_name, fabric_from = _fabric(catalogue, accelerator, nodes, workload, fabric)
     batch = nodes * gpus * micro_batch * accumulation
-    rules = found.rounds[chosen]
+    rules = workload_document.rounds[chosen]
     schedule = _schedule(catalogue, accelerator, workload, chosen, rules, batch)
     others = _nearest(
         catalogue,
@@ -111,10 +111,10 @@ def draft_system(
         accumulation=accumulation,
         global_batch=batch,
         minutes=rules.minutes_per_run,
-        note=json.dumps("; ".join(layer.words for layer in (schedule, others) if layer.words)),
+        note=json.dumps("; ".join(layer.note for layer in (schedule, others) if layer.note)),
         env="\n".join(_lines(schedule, others)) + "\n",
     )
-    return Draft(text, (schedule.words,) if schedule.stopgap else ())
+    return Draft(text, (schedule.note,) if schedule.stopgap else ())
 
 
 def _known(catalogue: Catalogue, kind: str, name: str) -> None:
@@ -172,23 +172,27 @@ def _schedule(
     names = list(dict.fromkeys(name for env in rules.reference.values() for name in env))
     if not names:
         return _Layer({}, "")
-    what = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    names_text = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
     for system, part in _parts(_of_gpu(catalogue, accelerator), workload, round_name):
         if part.global_batch == batch and part.env_from != "assumed":
             entry = load_entry(system.name, workload, round=round_name, systems_dirs=catalogue.dirs)
             values = {name: str(entry.env[name]) for name in names if name in entry.env}
-            return _Layer(values, f"{what} as {system.name} has them for global batch {batch}")
+            return _Layer(
+                values, f"{names_text} as {system.name} has them for global batch {batch}"
+            )
     if env := rules.reference.get(str(batch)):
         return _Layer(
-            _plain(env), f"{what} of the reference convergence point of global batch {batch}"
+            _plain(env), f"{names_text} of the reference convergence point of global batch {batch}"
         )
-    near = min(rules.reference, key=lambda one: (abs(int(one) - batch), int(one)))
-    points = ", ".join(sorted(rules.reference, key=int))
-    words = (
-        f"there is no reference convergence point for global batch {batch} (there are: {points}): "
-        f"{what} are those of {near}; choose your own"
+    near = min(
+        rules.reference, key=lambda batch_name: (abs(int(batch_name) - batch), int(batch_name))
     )
-    return _Layer(_plain(rules.reference[near]), words, stopgap=True)
+    points = ", ".join(sorted(rules.reference, key=int))
+    note = (
+        f"there is no reference convergence point for global batch {batch} (there are: {points}): "
+        f"{names_text} are those of {near}; choose your own"
+    )
+    return _Layer(_plain(rules.reference[near]), note, stopgap=True)
 
 
 def _nearest(
@@ -212,7 +216,11 @@ def _nearest(
         )
     best, _ = min(
         candidates,
-        key=lambda one: (abs(one[0].nodes - nodes), one[1].submitter != "AMD", *_rank(one[0])),
+        key=lambda candidate: (
+            abs(candidate[0].nodes - nodes),
+            candidate[1].submitter != "AMD",
+            *_rank(candidate[0]),
+        ),
     )
     raw = catalogue.system(best.name)[0].data["workloads"][workload][round_name].get("env", {})
     left = {name for env in rules.reference.values() for name in env}
@@ -236,14 +244,18 @@ def _parts(
     systems: Iterable[System], workload: str, round_name: str
 ) -> list[tuple[System, SystemRound]]:
     """Return each system's part of the round: those with results first, AMD's before others."""
-    found = [
+    parts = [
         (system, system.workloads[workload][round_name])
         for system in systems
         if round_name in system.workloads.get(workload, {})
     ]
     return sorted(
-        found,
-        key=lambda one: (one[1].submitted is not True, one[1].submitter != "AMD", *_rank(one[0])),
+        parts,
+        key=lambda candidate: (
+            candidate[1].submitted is not True,
+            candidate[1].submitter != "AMD",
+            *_rank(candidate[0]),
+        ),
     )
 
 
@@ -262,7 +274,7 @@ def _plain(env: Mapping[str, object]) -> dict[str, object]:
 def _lines(*layers: _Layer) -> Iterator[str]:
     written = [layer for layer in layers if layer.env]
     for layer in written:
-        yield f"        # {layer.words}"
+        yield f"        # {layer.note}"
         yield from (
             f"        {name}: {json.dumps(value, ensure_ascii=False)}"
             for name, value in layer.env.items()

@@ -32,9 +32,9 @@ class NamedWarning(str):
     name: str
 
     def __new__(cls, name: str, text: str) -> NamedWarning:
-        told = super().__new__(cls, text)
-        told.name = name
-        return told
+        member = super().__new__(cls, text)
+        member.name = name
+        return member
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class Entry(Facts):
         versions), gfx. {} for another image."""
         needs = self.documents.stack.requires
         firmware = needs.nic_firmware.get(self.documents.fabric.kind) if self.nodes > 1 else None
-        told = {
+        declared = {
             "driver": needs.driver,
             "rocm": needs.rocm,
             "nic_firmware": firmware,
@@ -269,7 +269,7 @@ class Entry(Facts):
         return (
             {}
             if self.documents.mine.image
-            else {name: value for name, value in told.items() if value}
+            else {name: value for name, value in declared.items() if value}
         )
 
     @property
@@ -296,8 +296,8 @@ class Entry(Facts):
     @property
     def data_tree(self) -> tuple[DataPart, ...]:
         """Return files and folders that must exist."""
-        own = self.documents.stack.data_tree
-        return tuple(own if own is not None else self.documents.workload.data_tree)
+        part_tree = self.documents.stack.data_tree
+        return tuple(part_tree if part_tree is not None else self.documents.workload.data_tree)
 
     @property
     def logged(self) -> tuple[Logged, ...]:
@@ -310,7 +310,7 @@ class Entry(Facts):
         return tuple(self._logged(key, part) for key, part in parts.items() if part is not None)
 
     def _logged(self, key: str, part: LoggedPart) -> Logged:
-        form = _BRACED.sub(lambda found: fact_of(self, found[1]), part.form)
+        form = _BRACED.sub(lambda match: fact_of(self, match[1]), part.form)
         value = fact_of(self, part.ref) if part.ref else ""
         return Logged(
             key, part.env or "", part.ref or "", form.replace("{}", value) if value else "", form

@@ -60,9 +60,9 @@ _RUN_OWNED = (
 _RUN_FLAGS = ("--privileged", "--read-only", "--oom-kill-disable", "--no-healthcheck", "--no-hosts")
 
 
-def refuse(what: str) -> PydanticCustomError:
+def refuse(reason: str) -> PydanticCustomError:
     """Return the error for a rejected value; braces in `what` are text."""
-    return PydanticCustomError("refused", "{what}", {"what": what})
+    return PydanticCustomError("refused", "{what}", {"what": reason})
 
 
 def parse_each(raw: dict[str, Any], parse: Callable[[str, Any], tuple[Any, str]]) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def _true_false_unknown(raw: object) -> object:
 def _joined(raw: object) -> object:
     return (
         ",".join(raw)
-        if isinstance(raw, list) and raw and all(isinstance(one, str) for one in raw)
+        if isinstance(raw, list) and raw and all(isinstance(line, str) for line in raw)
         else raw
     )
 
@@ -237,11 +237,11 @@ def _sbatch(text: str) -> str:
     _line(text)
     if text.startswith("#"):
         raise refuse(f"{text!r}: write the option alone, without #SBATCH")
-    found = _SBATCH_OPTION.match(text)
-    if not found:
+    match = _SBATCH_OPTION.match(text)
+    if not match:
         raise refuse(f'{text!r} is not an sbatch option; accepted: lines such as "--mem=0"')
-    if found[1] in _SBATCH_OWNED:
-        raise refuse(f"{found[1]} is set by orchestrator itself and cannot be changed here")
+    if match[1] in _SBATCH_OWNED:
+        raise refuse(f"{match[1]} is set by orchestrator itself and cannot be changed here")
     return text
 
 

@@ -22,9 +22,9 @@ def validate(document: Document, model: type[P]) -> P | None:
     try:
         return model.model_validate(document.data)
     except ValidationError as error:
-        for one in error.errors(include_url=False):
-            key, what = _explain(model, one)
-            document.add(key, what)
+        for detail in error.errors(include_url=False):
+            key, text = _explain(model, detail)
+            document.add(key, text)
         return None
 
 
@@ -136,9 +136,9 @@ def _annotation_at(model: type[DocumentPart], location: Key) -> type[BaseModel] 
 
 
 def _step(annotation: Any, part: str | int) -> Any:
-    for one in _choices(annotation):
-        if get_origin(one) in (dict, list):
-            return get_args(one)[-1]
+    for choice in _choices(annotation):
+        if get_origin(choice) in (dict, list):
+            return get_args(choice)[-1]
     model = _model_in(annotation)
     field = model.model_fields.get(str(part)) if model else None
     marks = [mark.model for mark in field.metadata if isinstance(mark, NameOr)] if field else []
@@ -156,7 +156,7 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    for one in _choices(annotation):
-        if isinstance(one, type) and not get_args(one) and issubclass(one, BaseModel):
-            return one
+    for choice in _choices(annotation):
+        if isinstance(choice, type) and not get_args(choice) and issubclass(choice, BaseModel):
+            return choice
     return None

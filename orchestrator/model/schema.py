@@ -55,15 +55,15 @@ def descriptions(model: type[DocumentPart]) -> dict[str, str]:
 def _texts(module: Any) -> dict[str, dict[str, str]]:
     """Return class -> key -> text. Read from the source on demand: it would slow every command
     that reads a document."""
-    found: dict[str, dict[str, str]] = {}
-    for one in ast.parse(inspect.getsource(module)).body:
-        if isinstance(one, ast.ClassDef):
-            found[one.name] = {
+    texts: dict[str, dict[str, str]] = {}
+    for statement in ast.parse(inspect.getsource(module)).body:
+        if isinstance(statement, ast.ClassDef):
+            texts[statement.name] = {
                 key.target.id: " ".join(text.value.value.split())
-                for key, text in zip(one.body, one.body[1:], strict=False)
+                for key, text in zip(statement.body, statement.body[1:], strict=False)
                 if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
                 if isinstance(text, ast.Expr)
                 and isinstance(text.value, ast.Constant)
                 and isinstance(text.value.value, str)
             }
-    return found
+    return texts

@@ -55,8 +55,8 @@ def sets_folder(site: Site, error: type[OrchestratorError] = UsageError) -> Path
 def check_data_variables(document: Document, site: Site, workload: Workload) -> None:
     """Report every folder of `data` that no mount of `workload` uses, in any round."""
     known = {mount.variable for mount in workload.mounts}
-    for one in workload.rounds.values():
-        known |= {mount.variable for mount in one.mounts or []}
+    for part in workload.rounds.values():
+        known |= {mount.variable for mount in part.mounts or []}
     for variable in site.data.get(workload.name, {}):
         if variable not in known:
             meant = did_you_mean(variable, known)

@@ -72,9 +72,9 @@ class Document:
             key = key[:-1]
         return self.lines.get(key, 1)
 
-    def add(self, key: Key, what: str) -> None:
+    def add(self, key: Key, text: str) -> None:
         """Report a problem at `key`."""
-        self.problems.append(Problem(shown(self.path), self.line(key), key_text(key), what))
+        self.problems.append(Problem(shown(self.path), self.line(key), key_text(key), text))
 
     def check(self, hint: str = "") -> None:
         """Raise DescriptorError with every problem so far, in the order of their lines."""
@@ -125,7 +125,11 @@ def read(path: Path) -> Document:
 def folders_in(document: Document) -> list[Path]:
     """Return the `systems_dirs` of an unchecked site document, as far as they are paths."""
     given = document.data.get("systems_dirs")
-    return [Path(one) for one in given if isinstance(one, str)] if isinstance(given, list) else []
+    return (
+        [Path(folder) for folder in given if isinstance(folder, str)]
+        if isinstance(given, list)
+        else []
+    )
 
 
 def _not_a_mapping(data: object) -> str:
@@ -202,10 +206,10 @@ def _code(character: object) -> str:
 def _syntax(error: Any, text: str, line: int) -> str:
     lines = text.splitlines()
     near = lines[max(line - 1, 0) : line + 1]
-    if any("\t" in one[: len(one) - len(one.lstrip())] for one in near):
+    if any("\t" in line[: len(line) - len(line.lstrip())] for line in near):
         return "a tab stands in the indentation; YAML wants blanks there"
-    what = " ".join(part for part in (error.context, error.problem) if part)
-    return f"this is not valid YAML: {what}"
+    reason = " ".join(part for part in (error.context, error.problem) if part)
+    return f"this is not valid YAML: {reason}"
 
 
 class _Refused(Exception):

@@ -55,15 +55,15 @@ def _as_path(path: Path) -> str:
 def _check_system(catalogue: Catalogue, path: Path) -> list[str]:
     _, system = catalogue.system(_as_path(path))
     warnings = [
-        words
+        warning
         for workload, rounds in system.workloads.items()
         for name, part in rounds.items()
-        for words in (
+        for warning in (
             label_warning(system, part, workload, name),
             launch_problem(system, part, catalogue.workload(workload)[1], name),
         )
     ]
-    return [one for one in warnings if one]
+    return [warning for warning in warnings if warning]
 
 
 def _check_site(catalogue: Catalogue, document: Document) -> None:

@@ -146,7 +146,7 @@ def _select(site: Site, names: Sequence[str]) -> Selection:
         if state is None:
             untested[name] = f"not in {area}"
         elif not state.idle and not (site.reservation and state.reserved):
-            untested[name] = state.words
+            untested[name] = state.description
             completing = completing or state.completing
     return Selection(nodes, untested, completing)
 

@@ -229,7 +229,7 @@ def _workload(entry: Entry) -> bytes:
         "schema": 1,
         "workload": entry.workload,
         "runs_required": entry.runs_required,
-        "logged": [asdict(one) for one in entry.logged],
+        "logged": [asdict(check) for check in entry.logged],
     }
     return (json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode()
 

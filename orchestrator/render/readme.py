@@ -51,7 +51,7 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
         else entry.code_path or "code/ of this folder"
     )
     return {
-        "container": _words(argv),
+        "container": _shell_line(argv),
         "code_dir": code,
         "command": " ".join(_run_word(entry, word) for word in entry.command),
     }
@@ -73,5 +73,5 @@ def _run_word(entry: Entry, word: str) -> str:
     return shlex.quote(word) if shown == word else f'"{shown}"'
 
 
-def _words(argv: list[str] | tuple[str, ...]) -> str:
+def _shell_line(argv: list[str] | tuple[str, ...]) -> str:
     return " ".join(word if _FROM_CALLER.match(word) else shlex.quote(word) for word in argv)

@@ -21,13 +21,13 @@ _USE = r"^use {} ([0-9]+)$"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`spares` and `side_by_side` None and no `exclude` keep the values of job.sh; `words` are
+    """`spares` and `side_by_side` None and no `exclude` keep the values of job.sh; `further` are
     further options for sbatch."""
 
     spares: int | None = None
     exclude: tuple[str, ...] = ()
     side_by_side: int | None = None
-    words: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
 
     @property
     def variables(self) -> dict[str, str]:
@@ -50,7 +50,7 @@ class Allocation:
             left = without(wanted, avoided)
             remaining = left if len(left) < len(wanted) else []
         changed = replacing(nodes=nodes, minutes=minutes, exclude=avoided, nodelist=remaining)
-        return (*changed, *self.words)
+        return (*changed, *self.further)
 
     def _size(self, record: SetRecord, layout: Layout, limit: int, missing: int) -> tuple[int, int]:
         """Return the job's nodes and minutes; 0 keeps those of job.sh."""

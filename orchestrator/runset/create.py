@@ -131,17 +131,19 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
     for root in set_folders(log_dir):
         if not root.name.startswith(f"{record.system}-{record.workload}-"):
             continue
-        found = SetEvidence(root)
-        mine = found.record
+        evidence = SetEvidence(root)
+        mine = evidence.record
         if mine is None or any(getattr(mine, name) != getattr(record, name) for name in _SAME):
             continue
-        asked = found.submissions
+        asked = evidence.submissions
         untried = (
-            not found.jobs and not found.tried and all(one.state == "refused" for one in asked)
+            not evidence.jobs
+            and not evidence.tried
+            and all(submission.state == "refused" for submission in asked)
         )
         being_made = not asked and record.created_ms - mine.created_ms < BEING_MADE_MS
-        if untried and not being_made and not found.layout.lock.exists():
-            return RunSet(found.layout, mine)
+        if untried and not being_made and not evidence.layout.lock.exists():
+            return RunSet(evidence.layout, mine)
     return None
 
 

@@ -49,13 +49,13 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
     if name and ("/" in name or path.is_dir()):
         raise _no_set_at(path, log_dir)
     if log_dir is None:
-        said = (
+        reason = (
             f"`{name}` can only be a path to a set's folder"
             if name
             else "which set is meant has to be said"
         )
         raise UsageError(
-            f"there is no site file, so {said}",
+            f"there is no site file, so {reason}",
             hint="give the set's folder, or --site FILE (or ORCHESTRATOR_SITE, or ./site.yaml)",
         )
     listed = _listed(log_dir, owner)
@@ -81,15 +81,17 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
 
 def _listed(log_dir: Path, owner: int | None = None) -> list[Path]:
     check_log_dir(log_dir)
-    found = [folder for folder in set_folders(log_dir) if is_set(folder)]
+    folders = [folder for folder in set_folders(log_dir) if is_set(folder)]
     return (
-        found if owner is None else [folder for folder in found if folder.lstat().st_uid == owner]
+        folders
+        if owner is None
+        else [folder for folder in folders if folder.lstat().st_uid == owner]
     )
 
 
 def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
     if path.is_dir():
-        what = "it has no set.json"
+        reason = "it has no set.json"
         inside = [folder.name for folder in set_folders(path) if is_set(folder)]
         if inside:
             return UsageError(
@@ -97,8 +99,8 @@ def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
                 hint=f"name one, such as {path / inside[0]}",
             )
     else:
-        what = "there is no such folder"
-    return UsageError(f"{path} is no set: {what}", hint=_where_sets_are(log_dir))
+        reason = "there is no such folder"
+    return UsageError(f"{path} is no set: {reason}", hint=_where_sets_are(log_dir))
 
 
 def _no_set_called(name: str, log_dir: Path) -> UsageError:

@@ -47,14 +47,14 @@ def start(
     entry: Entry,
     nexp: int | None = None,
     *,
-    words: tuple[str, ...] = (),
-    found: Callable[[RunSet, bool], object] = lambda *_: None,
+    options: tuple[str, ...] = (),
+    on_set: Callable[[RunSet, bool], object] = lambda *_: None,
     world: World = THIS,
 ) -> tuple[RunSet, SubmissionRecord]:
     """Submit a set of `nexp` runs of `entry` below the site's log directory.
 
-    An unsubmitted set of the same bundle is taken instead of a new one. `found` gets the set, and
-    whether it existed already, before the scheduler is asked. `words` are further options for
+    An unsubmitted set of the same bundle is taken instead of a new one. `on_set` gets the set, and
+    whether it existed already, before the scheduler is asked. `options` are further options for
     sbatch. An error of the scheduler names the set that stays.
     """
     # Before Slurm is asked about limits, which can take a while.
@@ -65,10 +65,12 @@ def start(
     if run_set is None:
         group = entry.site.shared_group or ""
         run_set = RunSet(create(new.record, new.files, new.log_dir, group, world), new.record)
-    found(run_set, was_there)
+    on_set(run_set, was_there)
     scheduler, root = open_scheduler(run_set.record.scheduler), run_set.layout.root
     try:
-        return run_set, submit(run_set, scheduler, allocation=Allocation(words=words), world=world)
+        return run_set, submit(
+            run_set, scheduler, allocation=Allocation(further=options), world=world
+        )
     except SchedulerError as error:
         if str(root) not in error.hint:
             stays = f"the set stays: orchestrator resume {root}"

@@ -214,19 +214,19 @@ def _ask(
     try:
         job_id = _submit(scheduler, request, world)
     except SchedulerUnknown as error:
-        found = _look_for(run_set, scheduler, record, (0.0, *LOOK_AGAIN_S), world)
-        if found is None:
+        job = _look_for(run_set, scheduler, record, (0.0, *LOOK_AGAIN_S), world)
+        if job is None:
             _record(run_set, replace(record, state="unknown", error=error.message), world)
             raise _unknown(run_set, error, error.message) from error
-        job_id = found.id
+        job_id = job.id
     except SchedulerError as error:
         # A plug-in or a wrapper of the site can fail after the job was made: check its answer
         # before believing it.
-        found = _look_for(run_set, scheduler, record, (0.0,), world)
-        if found is None:
+        job = _look_for(run_set, scheduler, record, (0.0,), world)
+        if job is None:
             _record(run_set, replace(record, state="refused", error=error.message), world)
             raise
-        job_id = found.id
+        job_id = job.id
     try:
         return _record(run_set, replace(record, state="submitted", job_id=job_id), world)
     except SetError as error:
@@ -390,8 +390,8 @@ def _look_for(
 def missing_runs(run_set: RunSet) -> list[int]:
     """Return the runs without a final result."""
     evidence = SetEvidence(run_set.layout.root)
-    found = ((run, evidence.run(run)) for run in range(1, run_set.record.nexp + 1))
-    return [run for run, record in found if record is None or not record.done]
+    records = ((run, evidence.run(run)) for run in range(1, run_set.record.nexp + 1))
+    return [run for run, record in records if record is None or not record.done]
 
 
 def _refuse_finished(run_set: RunSet, world: World) -> None:

@@ -17,7 +17,8 @@ KEPT_SLURM = frozenset({"SLURM_CONF"})
 request: a shell inside an allocation has SLURM_JOB_ID and friends, and sbatch takes options from
 SBATCH_*."""
 
-MOST_LINES, MOST_WORDS = 3, 600
+MOST_LINES = 3
+MOST_CHARACTERS = 600
 """The kept part of a command's output: the first of its last lines often names the problem, the
 last sums up."""
 
@@ -44,20 +45,20 @@ class Answer:
     stderr: str
 
     @property
-    def words(self) -> str:
+    def complaint(self) -> str:
         """Return its complaint, on one line."""
         return (
-            last_words(self.stderr or self.stdout) or f"exit code {self.returncode} and no message"
+            last_lines(self.stderr or self.stdout) or f"exit code {self.returncode} and no message"
         )
 
 
-def last_words(said: str) -> str:
+def last_lines(output: str) -> str:
     """Return the last lines of a command's output as one, without control characters."""
     lines = (
-        "".join(one if one.isprintable() else " " for one in line).strip()
-        for line in said.splitlines()
+        "".join(char if char.isprintable() else " " for char in line).strip()
+        for line in output.splitlines()
     )
-    return "; ".join(list(dict.fromkeys(filter(None, lines)))[-MOST_LINES:])[-MOST_WORDS:]
+    return "; ".join(list(dict.fromkeys(filter(None, lines)))[-MOST_LINES:])[-MOST_CHARACTERS:]
 
 
 def without_scheduler_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -109,35 +110,35 @@ def ask(
     except PermissionError as error:
         raise SchedulerError(f"`{argv[0]}` cannot be run: {error.strerror}", argv=argv) from error
     except subprocess.TimeoutExpired as error:
-        said = [
+        streams = [
             part.decode("utf-8", "replace") if isinstance(part, bytes) else ""
             for part in (error.stderr, error.stdout)
         ]
-        words = last_words(said[0])
+        complaint = last_lines(streams[0])
         raise SchedulerUnknown(
             f"`{shlex.join(argv[:1])}` did not answer within {timeout_s:g} s"
-            + (f"; it said: {words}" if words else ""),
+            + (f"; it said: {complaint}" if complaint else ""),
             argv=argv,
-            stderr=said[0],
-            stdout=said[1],
+            stderr=streams[0],
+            stdout=streams[1],
             hint="the state is unknown, which is no error of the set: ask again later",
         ) from error
     return Answer(argv, done.returncode, done.stdout, done.stderr)
 
 
-def refused(answer: Answer, what: str, *, hint: str = "") -> SchedulerError:
+def refused(answer: Answer, action: str, *, hint: str = "") -> SchedulerError:
     """Return the error for a command that failed."""
-    return _failure(SchedulerError, answer, what, hint)
+    return _failure(SchedulerError, answer, action, hint)
 
 
-def unknown(answer: Answer, what: str, *, hint: str = "ask again later") -> SchedulerUnknown:
+def unknown(answer: Answer, action: str, *, hint: str = "ask again later") -> SchedulerUnknown:
     """Return the error for an inconclusive answer."""
-    return _failure(SchedulerUnknown, answer, what, hint)
+    return _failure(SchedulerUnknown, answer, action, hint)
 
 
-def _failure(kind: type[E], answer: Answer, what: str, hint: str) -> E:
+def _failure(kind: type[E], answer: Answer, action: str, hint: str) -> E:
     return kind(
-        f"{what}: {answer.words}",
+        f"{action}: {answer.complaint}",
         argv=answer.argv,
         returncode=answer.returncode,
         stdout=answer.stdout,

@@ -76,11 +76,11 @@ class Local:
         over /proc."""
         # An id needs no environment, which is empty for a moment while the launcher becomes the
         # script.
-        found = {job_id: _running(job_id) for job_id in ids if _pid(job_id) is not None}
+        jobs = {job_id: _running(job_id) for job_id in ids if _pid(job_id) is not None}
         wanted = frozenset(names)
         if wanted:
-            found |= {job.id: job for job in _leaders() if job.name in wanted}
-        return found
+            jobs |= {job.id: job for job in _leaders() if job.name in wanted}
+        return jobs
 
     def cancel(self, job_id: str, grace_s: float) -> bool:
         """Send TERM to the job's first process, which closes the set; after `grace_s` seconds
@@ -107,11 +107,11 @@ def _pid(job_id: str) -> int | None:
 
 def _start(pid: int) -> str:
     """Return the start time of a process; "" for a dead one, which is reaped if it is our child."""
-    found = process_start(pid)
-    if not found:
+    start = process_start(pid)
+    if not start:
         with suppress(OSError):
             os.waitpid(pid, os.WNOHANG)
-    return found
+    return start
 
 
 def _environments() -> Iterator[tuple[int, dict[str, str]]]:
@@ -163,10 +163,10 @@ def members(job_id: str) -> list[int]:
 
 def _kill_members(job_id: str) -> bool:
     """Send KILL to all members; False without any."""
-    found = members(job_id)
-    for pid in found:
+    pids = members(job_id)
+    for pid in pids:
         _send(pid, signal.SIGKILL)
-    return bool(found)
+    return bool(pids)
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -101,7 +101,7 @@ class Slurm:
         )
         if answer.returncode != 0:
             raise _not_taken(answer)
-        return answer.words
+        return answer.complaint
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
         """Return all jobs in Slurm's memory with one of the names or ids, by id: one squeue,
@@ -113,8 +113,8 @@ class Slurm:
         wanted_names, wanted_ids = frozenset(names), frozenset(ids)
         if not wanted_names and not wanted_ids:
             return {}
-        found = self._queue(wanted_names, wanted_ids)
-        return {job.id: job for job in found if job.name in wanted_names or job.id in wanted_ids}
+        queue = self._queue(wanted_names, wanted_ids)
+        return {job.id: job for job in queue if job.name in wanted_names or job.id in wanted_ids}
 
     def _queue(self, names: frozenset[str], ids: frozenset[str]) -> list[Job]:
         argv = ["squeue", "--noheader", "--all", "--states=all", f"--format={FORMAT}"]
@@ -146,7 +146,7 @@ class Slurm:
         Return whether the job is over. Raises SchedulerError/SchedulerUnknown if scancel or squeue
         fails.
         """
-        job = self._one(job_id)
+        job = self._job(job_id)
         if job is None or not job.alive:
             return True
         if not job.waiting:
@@ -174,14 +174,14 @@ class Slurm:
         hint = "only its owner or an operator may cancel a job"
         raise refused(answer, "Slurm refused to cancel the job", hint=hint)
 
-    def _one(self, job_id: str) -> Job | None:
+    def _job(self, job_id: str) -> Job | None:
         return self.jobs(ids=[job_id]).get(job_id)
 
     def _over(self, job_id: str, limit_s: float) -> bool:
         deadline, pause_s = self._world.now() + limit_s, 0.25
         while True:
             try:
-                job = self._one(job_id)
+                job = self._job(job_id)
             except SchedulerUnknown:
                 job = Job(
                     job_id, "", "UNKNOWN"
@@ -200,9 +200,9 @@ def _with_cluster(request: JobRequest) -> dict[str, str]:
 
 def _not_taken(answer: Answer) -> SchedulerError:
     """Return the error for a failed sbatch: not now, refused, or unknown."""
-    if BUSY.search(answer.words):
+    if BUSY.search(answer.complaint):
         return SchedulerBusy(
-            f"Slurm takes no job now: {answer.words}", argv=answer.argv, returncode=answer.returncode,
+            f"Slurm takes no job now: {answer.complaint}", argv=answer.argv, returncode=answer.returncode,
             stdout=answer.stdout, stderr=answer.stderr, hint="nothing was submitted; submit again later",
         )  # fmt: skip
     if NO_ANSWER.search(answer.stderr) or answer.returncode < 0:
@@ -229,12 +229,12 @@ def _cluster_name(path: str, conf: str, ask: Callable[..., Answer]) -> str:
         answer = ask(["scontrol", "show", "config"], timeout_s=QUERY_S)
     except SchedulerError:
         return ""
-    found = (
+    match = (
         re.search(r"^ClusterName\s*=\s*(\S+)", answer.stdout, re.MULTILINE)
         if answer.returncode == 0
         else None
     )
-    return found[1] if found else ""
+    return match[1] if match else ""
 
 
 def _pattern(output: str) -> str:

@@ -73,7 +73,7 @@ class NodeState:
         return self.state in ("reserved", "idle$", "maint")
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Return `drained: bad fan`; the marks behind a state become words."""
         marks = {
             "*": " (does not answer)",
@@ -111,8 +111,8 @@ def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, N
             if NO_CLUSTER.search(answer.stderr)
             else "check --nodes and the site's partition",
         )
-    found = _states(answer, only_default=not partition and not names)
-    if not found and not names:
+    states = _states(answer, only_default=not partition and not names)
+    if not states and not names:
         raise SchedulerError(
             f"partition {partition} has no nodes"
             if partition
@@ -120,11 +120,11 @@ def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, N
             argv=argv,
             hint="give the site file its `partition`, or name nodes with --nodes",
         )
-    return found
+    return states
 
 
 def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
-    found: dict[str, NodeState] = {}
+    states: dict[str, NodeState] = {}
     for line in answer.stdout.splitlines():
         cells = line.split(FIELD)
         if len(cells) != 4:
@@ -132,10 +132,10 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
         name, state, partition, reason = (cell.strip() for cell in cells)
         # A node is listed once for each of its partitions; the star marks the default one.
         if not only_default or partition.endswith("*"):
-            found[name] = NodeState(
+            states[name] = NodeState(
                 name, state.lower(), "" if reason in ("none", "(null)") else reason
             )
-    return found
+    return states
 
 
 def partition_limits(partitions: str | None) -> dict[str, int | None]:
@@ -149,15 +149,15 @@ def partition_limits(partitions: str | None) -> dict[str, int | None]:
     answer = ask(argv, timeout_s=QUERY_S)
     if answer.returncode != 0:
         raise refused(answer, "sinfo")
-    found: dict[str, int | None] = {}
+    limits: dict[str, int | None] = {}
     for line in answer.stdout.splitlines():
         name, _, limit = (cell.strip() for cell in line.partition(FIELD))
         if partitions or name.endswith("*"):
             try:
-                found[name.removesuffix("*")] = minutes_of(limit)
+                limits[name.removesuffix("*")] = minutes_of(limit)
             except ValueError as error:
                 raise unknown(answer, "sinfo's answer cannot be read") from error
-    return found
+    return limits
 
 
 def minutes_of(text: str) -> int | None:

@@ -26,7 +26,7 @@ class Partition:
     gpus: int
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         gpus = f"{self.gpus} GPUs each by GRES" if self.gpus else "no GPUs by GRES"
         return f"{self.nodes} node{'s' * (self.nodes != 1)}, {gpus}, jobs up to {self.limit}"
 
@@ -48,7 +48,7 @@ def partitions() -> list[Partition]:
 
 
 def _partitions(answer: Answer) -> list[Partition]:
-    found: dict[str, Partition] = {}
+    partitions: dict[str, Partition] = {}
     for line in answer.stdout.splitlines():
         cells = [cell.strip() for cell in line.split(FIELD)]
         if len(cells) != 5 or not cells[3].isdecimal():
@@ -57,38 +57,38 @@ def _partitions(answer: Answer) -> list[Partition]:
             cells[0].removesuffix("*"),
             max((int(count) for count in _GPUS.findall(cells[4])), default=0),
         )
-        one = Partition(
+        partition = Partition(
             name, cells[0].endswith("*"), cells[1] == "up", cells[2], int(cells[3]), gpus
         )
         # One line for each kind of node.
-        before = found.get(name)
-        found[name] = (
-            replace(before, nodes=before.nodes + one.nodes, gpus=max(before.gpus, gpus))
+        before = partitions.get(name)
+        partitions[name] = (
+            replace(before, nodes=before.nodes + partition.nodes, gpus=max(before.gpus, gpus))
             if before
-            else one
+            else partition
         )
-    return list(found.values())
+    return list(partitions.values())
 
 
 def accounts(user: str) -> list[str]:
     """Return the accounts of a user, the default first; [] without accounting, or without an
     answer."""
     try:
-        own = ask(_sacctmgr("associations", f"user={user}", "Account"), timeout_s=QUERY_S)
+        associations = ask(_sacctmgr("associations", f"user={user}", "Account"), timeout_s=QUERY_S)
         default = ask(_sacctmgr("user", user, "DefaultAccount"), timeout_s=QUERY_S)
     except SchedulerError:
         return []
     names = [
         line.strip()
-        for one in (default, own)
-        if one.returncode == 0
-        for line in one.stdout.splitlines()
+        for answer in (default, associations)
+        if answer.returncode == 0
+        for line in answer.stdout.splitlines()
     ]
     return list(dict.fromkeys(filter(None, names)))
 
 
-def _sacctmgr(what: str, whose: str, column: str) -> list[str]:
-    return ["sacctmgr", "--noheader", "--parsable2", "show", what, whose, f"format={column}"]
+def _sacctmgr(entity: str, whose: str, column: str) -> list[str]:
+    return ["sacctmgr", "--noheader", "--parsable2", "show", entity, whose, f"format={column}"]
 
 
 def reservations(user: str, own_accounts: list[str]) -> list[str]:
@@ -97,12 +97,12 @@ def reservations(user: str, own_accounts: list[str]) -> list[str]:
         answer = ask(["scontrol", "--oneliner", "show", "reservation"], timeout_s=QUERY_S)
     except SchedulerError:
         return []
-    found = []
+    names = []
     for line in answer.stdout.splitlines() if answer.returncode == 0 else ():
         about = dict(word.split("=", 1) for word in line.split() if "=" in word)
         mine = user in about.get("Users", "").split(",") or set(own_accounts) & set(
             about.get("Accounts", "").split(",")
         )
         if mine and about.get("State") == "ACTIVE" and (name := about.get("ReservationName")):
-            found.append(name)
-    return found
+            names.append(name)
+    return names

@@ -79,9 +79,9 @@ def examine(
         )
     elif slurm.verdict != "fail":
         yield from (
-            one
-            for one in _node(entry, log_dir, tell)
-            if not (hosts_only and one.check in _OF_SYSTEM)
+            row
+            for row in _node(entry, log_dir, tell)
+            if not (hosts_only and row.check in _OF_SYSTEM)
         )
 
 
@@ -93,33 +93,33 @@ def _scheduler(site: Site) -> Row:
     if site.scheduler == "local":
         return _row("slurm", "skip", "scheduler: local; this host is the node")
     try:
-        found = {one.name: one for one in partitions()}
+        known = {partition.name: partition for partition in partitions()}
     except SchedulerError as error:
         return _row("slurm", "fail", error.message, error.hint or advice.PING)
     for name in (site.partition or "").split(",") if site.partition else ():
-        if name not in found:
-            meant = did_you_mean(name, found)
+        if name not in known:
+            meant = did_you_mean(name, known)
             return _row(
                 "slurm",
                 "fail",
                 f"there is no partition {name}{meant}",
-                f"`partition`: {', '.join(found)}",
+                f"`partition`: {', '.join(known)}",
             )
-        if not found[name].is_up:
+        if not known[name].is_up:
             return _row("slurm", "fail", f"partition {name} is down", advice.show_partition(name))
-    if not site.partition and not any(one.is_default for one in found.values()):
+    if not site.partition and not any(partition.is_default for partition in known.values()):
         return _row(
             "slurm",
             "fail",
             "Slurm has no default partition",
-            f"give the site one of {', '.join(found)}",
+            f"give the site one of {', '.join(known)}",
         )
-    words = "; ".join(
-        f"{one.name}: {one.words}"
-        for one in found.values()
-        if one.name in _names(site, list(found))
+    text = "; ".join(
+        f"{partition.name}: {partition.description}"
+        for partition in known.values()
+        if partition.name in _names(site, list(known))
     )
-    return _row("slurm", "pass", f"answers; {words}")
+    return _row("slurm", "pass", f"answers; {text}")
 
 
 def _names(site: Site, known: list[str]) -> list[str]:
@@ -150,7 +150,11 @@ def _node(entry: Entry, log_dir: Path, tell: Callable[[str], None]) -> Iterator[
                 verdicts = places.on_this_host(request)
             else:
                 idle = next(
-                    (name for name, one in node_states(entry.site.partition).items() if one.idle),
+                    (
+                        name
+                        for name, state in node_states(entry.site.partition).items()
+                        if state.idle
+                    ),
                     "",
                 )
                 if not idle:
@@ -167,18 +171,18 @@ def _node(entry: Entry, log_dir: Path, tell: Callable[[str], None]) -> Iterator[
     except SchedulerError as error:
         yield _row("node", "fail", error.message, error.hint)
     else:
-        yield from _told(verdicts)
+        yield from _verdict_rows(verdicts)
 
 
-def _told(verdicts: Verdicts) -> Iterator[Row]:
-    for one in verdicts.nodes:
-        yield from one.rows
-        if one.untested:
+def _verdict_rows(verdicts: Verdicts) -> Iterator[Row]:
+    for node in verdicts.nodes:
+        yield from node.rows
+        if node.untested:
             yield _row(
                 "node",
                 "fail",
-                f"{one.node} was not tested: {one.untested}",
+                f"{node.node} was not tested: {node.untested}",
                 "orchestrator preflight",
-                one.node,
+                node.node,
             )
     yield from verdicts.together

@@ -21,7 +21,7 @@ MOST_NAMED = 8
 
 
 @dataclass
-class SiteFound:
+class SiteDraft:
     """The content of the site file, and remarks for its user."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class SiteFound:
         self.remark(key, *remarks)
 
     def remark(self, key: str, *remarks: str) -> None:
-        self.remarks.setdefault(key, []).extend(one for one in remarks if one)
+        self.remarks.setdefault(key, []).extend(text for text in remarks if text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +51,29 @@ class Wishes:
     name: str = ""
 
 
-def find(wishes: Wishes, ask: Ask, tell: Callable[[str], None]) -> SiteFound:
+def find(wishes: Wishes, ask: Ask, tell: Callable[[str], None]) -> SiteDraft:
     """Collect the content of a site file.
 
     Raises SchedulerUnknown if Slurm does not answer, UsageError for impossible wishes, SetError if
     no folder for the sets is writable.
     """
-    found = SiteFound()
-    found.put("kind", "site")
+    draft = SiteDraft()
+    draft.put("kind", "site")
     partitions = _slurm(wishes)
-    found.put("name", wishes.name or "my-cluster")
-    found.put("scheduler", "local" if partitions is None else "slurm")
-    options = None if partitions is None else _partition(found, partitions, wishes, ask)
-    seen = _log_dir(found, wishes, ask, tell, options)
-    if seen.told:
-        found.node = seen.node
-        _engine(found, seen)
-        _network(found, seen)
-        _gpus(found, seen)
+    draft.put("name", wishes.name or "my-cluster")
+    draft.put("scheduler", "local" if partitions is None else "slurm")
+    options = None if partitions is None else _partition(draft, partitions, wishes, ask)
+    seen = _log_dir(draft, wishes, ask, tell, options)
+    if seen.report:
+        draft.node = seen.node
+        _engine(draft, seen)
+        _network(draft, seen)
+        _gpus(draft, seen)
     else:
-        found.notes.append(
+        draft.notes.append(
             f"no node was looked at: {seen.problem}; its engine, GPUs and network are not known"
         )
-    return found
+    return draft
 
 
 def _slurm(wishes: Wishes) -> list[Partition] | None:
@@ -101,38 +101,57 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
 
 
 def _partition(
-    found: SiteFound, partitions: list[Partition], wishes: Wishes, ask: Ask
+    draft: SiteDraft, partitions: list[Partition], wishes: Wishes, ask: Ask
 ) -> list[str]:
     """Set the values for jobs. Return them as options of Slurm."""
-    one = _chosen(partitions, wishes, ask)
-    others = [f"{other.name}: {other.words}" for other in partitions if other.name != one.name]
-    found.put("partition", one.name, f"{one.name}: {one.words}.", *_some("There are also", others))
-    if one.limit.lower() not in ("infinite", "unlimited"):
-        found.remark("time_limit", f"Partition {one.name} allows {one.limit} at most.")
-    if not one.gpus:
-        found.put("gpu_request", "none", f"Slurm shows no GPUs (GRES) in partition {one.name}.")
-    options = [f"--partition={one.name}"]
-    own = slurm_site.accounts(getpass.getuser())
-    account = wishes.account or (_asked(ask, "account", own) if len(own) > 1 else "")
+    partition = _chosen(partitions, wishes, ask)
+    others = [
+        f"{other.name}: {other.description}" for other in partitions if other.name != partition.name
+    ]
+    draft.put(
+        "partition",
+        partition.name,
+        f"{partition.name}: {partition.description}.",
+        *_some("There are also", others),
+    )
+    if partition.limit.lower() not in ("infinite", "unlimited"):
+        draft.remark("time_limit", f"Partition {partition.name} allows {partition.limit} at most.")
+    if not partition.gpus:
+        draft.put(
+            "gpu_request", "none", f"Slurm shows no GPUs (GRES) in partition {partition.name}."
+        )
+    options = [f"--partition={partition.name}"]
+    accounts = slurm_site.accounts(getpass.getuser())
+    account = wishes.account or (_asked(ask, "account", accounts) if len(accounts) > 1 else "")
     if account:
-        found.put("account", account, *_some("Yours are", own))
+        draft.put("account", account, *_some("Yours are", accounts))
         options.append(f"--account={account}")
-    elif own:
-        found.remark("account", f"Yours: {', '.join(own[:MOST_NAMED])}; the first is the default.")
-    if held := slurm_site.reservations(getpass.getuser(), own):
-        found.remark("reservation", f"Active for you: {', '.join(held[:MOST_NAMED])}.")
+    elif accounts:
+        draft.remark(
+            "account", f"Yours: {', '.join(accounts[:MOST_NAMED])}; the first is the default."
+        )
+    if held := slurm_site.reservations(getpass.getuser(), accounts):
+        draft.remark("reservation", f"Active for you: {', '.join(held[:MOST_NAMED])}.")
     return options
 
 
 def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
-    by_name = {one.name: one for one in partitions}
+    by_name = {partition.name: partition for partition in partitions}
     if not by_name:
         raise UsageError(
             "Slurm shows no partition",
             hint=f"{advice.ALL_PARTITIONS}; or go without it: --scheduler local",
         )
     # Partitions with GPUs before others, then the default: a set needs GPUs.
-    best = max(partitions, key=lambda one: (one.is_up, one.gpus > 0, one.is_default, one.nodes))
+    best = max(
+        partitions,
+        key=lambda partition: (
+            partition.is_up,
+            partition.gpus > 0,
+            partition.is_default,
+            partition.nodes,
+        ),
+    )
     name = wishes.partition or (
         _asked(ask, "partition", [best.name, *by_name]) if len(by_name) > 1 else best.name
     )
@@ -145,14 +164,14 @@ def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
     return by_name[name]
 
 
-def _asked(ask: Ask, what: str, names: Sequence[str]) -> str:
+def _asked(ask: Ask, key: str, names: Sequence[str]) -> str:
     """Ask for one of `names`; the first is the default."""
-    return ask(f"{what} ({', '.join(dict.fromkeys(names))})", names[0])
+    return ask(f"{key} ({', '.join(dict.fromkeys(names))})", names[0])
 
 
-def _some(words: str, names: Sequence[str]) -> list[str]:
+def _some(title: str, names: Sequence[str]) -> list[str]:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return [f"{words} {'; '.join(names[:MOST_NAMED])}{more}."] if names else []
+    return [f"{title} {'; '.join(names[:MOST_NAMED])}{more}."] if names else []
 
 
 def _two(partition: str) -> str:
@@ -168,7 +187,7 @@ def _two(partition: str) -> str:
 
 
 def _log_dir(
-    found: SiteFound,
+    draft: SiteDraft,
     wishes: Wishes,
     ask: Ask,
     tell: Callable[[str], None],
@@ -181,7 +200,7 @@ def _log_dir(
             0, user_path(ask("folder for the sets, on storage that all nodes see", str(places[0])))
         )
     tries = [user_path(wishes.log_dir)] if wishes.log_dir else list(dict.fromkeys(places))
-    peer, problems = _two(found.values["partition"]) if options is not None else "", []
+    peer, problems = _two(draft.values["partition"]) if options is not None else "", []
     for folder in tries:
         if not folder.is_absolute():
             raise UsageError(
@@ -199,8 +218,8 @@ def _log_dir(
             )
             continue
         if seen.sees_log_dir is not False:
-            tried = f"{seen.node} wrote to it." if seen.told else "No node has tried it yet."
-            found.put("log_dir", str(folder), tried)
+            tried = f"{seen.node} wrote to it." if seen.report else "No node has tried it yet."
+            draft.put("log_dir", str(folder), tried)
             return seen
         problems.append(seen.problem)
         if made:
@@ -214,59 +233,60 @@ def _log_dir(
 # ---- what the node told ----
 
 
-def _engine(found: SiteFound, seen: NodeLook) -> None:
-    engines = [one for one in seen.told["engines"] if one["command"]]
+def _engine(draft: SiteDraft, seen: NodeLook) -> None:
+    engines = [engine for engine in seen.report["engines"] if engine["command"]]
     if engines:
         name, command = engines[0]["name"], engines[0]["command"]
-        found.put("container.engine", name, f"`{' '.join(command)}` answers on {seen.node}.")
+        draft.put("container.engine", name, f"`{' '.join(command)}` answers on {seen.node}.")
         if command != [name]:
-            found.put("container.command", command)
+            draft.put("container.command", command)
     else:
-        said = "; ".join(
-            f"{one['name']}: {one['said'] or 'no answer'}" for one in seen.told["engines"]
+        replies = "; ".join(
+            f"{engine['name']}: {engine['said'] or 'no answer'}"
+            for engine in seen.report["engines"]
         )
-        found.put("container.engine", "none", f"No engine answers on {seen.node} ({said}).")
-        found.notes.append(f"no container engine answers on {seen.node}: {said}")
-    if not seen.told["root"]:
-        if seen.told["sudo"]:
-            found.put("sudo", ["sudo", "-n"], f"It works on {seen.node}.")
+        draft.put("container.engine", "none", f"No engine answers on {seen.node} ({replies}).")
+        draft.notes.append(f"no container engine answers on {seen.node}: {replies}")
+    if not seen.report["root"]:
+        if seen.report["sudo"]:
+            draft.put("sudo", ["sudo", "-n"], f"It works on {seen.node}.")
         else:
             why = f"{seen.node}: this user is not root, and sudo asks for a password."
-            found.put("tunables", "off", why)
-            found.put("clear_caches", False, why)
-            found.notes.append(
+            draft.put("tunables", "off", why)
+            draft.put("clear_caches", False, why)
+            draft.notes.append(
                 f"{why[:-1]}; nothing is tuned, and caches are not dropped (sudo, tunables, "
                 "clear_caches)"
             )
     else:
-        found.remark("sudo", f"Jobs run as root on {seen.node}.")
+        draft.remark("sudo", f"Jobs run as root on {seen.node}.")
 
 
-def _network(found: SiteFound, seen: NodeLook) -> None:
-    told = seen.told["network"]
-    if told["used"]:
-        rates = sorted({one["gbps"] for one in told["devices"] if one["use"] == "used"})
-        found.put(
+def _network(draft: SiteDraft, seen: NodeLook) -> None:
+    network = seen.report["network"]
+    if network["used"]:
+        rates = sorted({device["gbps"] for device in network["devices"] if device["use"] == "used"})
+        draft.put(
             "network.ib_hca",
-            told["used"],
+            network["used"],
             f"Up at {' and '.join(map(str, rates))} Gb/s on {seen.node}.",
         )
-        if told["gid_index"] is not None:
-            found.put("network.gid_index", told["gid_index"])
-        found.notes += [f"network of {seen.node}: {text}" for text in told["troubles"]]
+        if network["gid_index"] is not None:
+            draft.put("network.gid_index", network["gid_index"])
+        draft.notes += [f"network of {seen.node}: {text}" for text in network["troubles"]]
     else:
-        found.remark("network.ib_hca", f"{seen.node} has no RDMA device.")
-    if told["interface"] and told["interface"] != "lo":
-        found.put(
-            "network.socket_ifname", told["interface"], f"The way to other nodes on {seen.node}."
+        draft.remark("network.ib_hca", f"{seen.node} has no RDMA device.")
+    if network["interface"] and network["interface"] != "lo":
+        draft.put(
+            "network.socket_ifname", network["interface"], f"The way to other nodes on {seen.node}."
         )
 
 
-def _gpus(found: SiteFound, seen: NodeLook) -> None:
-    count, models = seen.told["gpus"], seen.told["gpu_models"]
-    words = (
+def _gpus(draft: SiteDraft, seen: NodeLook) -> None:
+    count, models = seen.report["gpus"], seen.report["gpu_models"]
+    gpus = (
         f"{count} GPUs{' of ' + ' and '.join(models) if models else ''}" if count else "no AMD GPU"
     )
-    found.remark("name", f"{seen.node} has {words}.")
+    draft.remark("name", f"{seen.node} has {gpus}.")
     if not count:
-        found.notes.append(f"{seen.node} has no AMD GPU")
+        draft.notes.append(f"{seen.node} has no AMD GPU")

@@ -28,13 +28,13 @@ FAR = "192.0.2.1"
 class NodeLook:
     """The report of a node. `problem`: why it is missing; `sees_log_dir` is None if unknown."""
 
-    told: dict[str, Any]
+    report: dict[str, Any]
     problem: str = ""
     sees_log_dir: bool | None = None
 
     @property
     def node(self) -> str:
-        return str(self.told.get("node", ""))
+        return str(self.report.get("node", ""))
 
 
 def look(log_dir: Path, *, options: Sequence[str] | None, peer: str = "") -> NodeLook:
@@ -54,24 +54,24 @@ def look(log_dir: Path, *, options: Sequence[str] | None, peer: str = "") -> Nod
             done = ask(argv, timeout_s=LOOK_S + WAIT_S, env=env)
         except SchedulerError as error:
             return NodeLook({}, error.message)
-        return _look(bundle, done.returncode, done.stdout, done.words)
+        return _look(bundle, done.returncode, done.stdout, done.complaint)
 
 
-def _look(bundle: Bundle, status: int, said: str, words: str) -> NodeLook:
+def _look(bundle: Bundle, status: int, stdout: str, complaint: str) -> NodeLook:
     if status == INVISIBLE:
         return NodeLook({}, f"the node does not see {bundle.folder.parent}", sees_log_dir=False)
-    for line in reversed(said.splitlines()):
+    for line in reversed(stdout.splitlines()):
         with suppress(ValueError, RecursionError):
-            told = json.loads(line)
+            report = json.loads(line)
             if (
-                isinstance(told, dict)
-                and told.get("schema") == 1
-                and isinstance(told.get("network"), dict)
+                isinstance(report, dict)
+                and report.get("schema") == 1
+                and isinstance(report.get("network"), dict)
             ):
-                left = told.get("log_dir") is True and (bundle.folder / "look.json").is_file()
+                left = report.get("log_dir") is True and (bundle.folder / "look.json").is_file()
                 return NodeLook(
-                    told,
+                    report,
                     "" if left else f"the node cannot write to {bundle.folder.parent}",
                     sees_log_dir=left,
                 )
-    return NodeLook({}, words if status else "the node said nothing that can be read")
+    return NodeLook({}, complaint if status else "the node said nothing that can be read")

@@ -9,11 +9,11 @@ from orchestrator.errors import SetError, UsageError, is_full
 from orchestrator.model.schema import json_schema
 from orchestrator.model.sites import load_site
 from orchestrator.onnode.kernel.records import write_bytes
-from orchestrator.site.find import SiteFound
+from orchestrator.site.find import SiteDraft
 from orchestrator.site.text import site_text
 
 
-def write_site(path: Path, found: SiteFound) -> None:
+def write_site(path: Path, draft: SiteDraft) -> None:
     """Write `found` to `path`, and STEM.schema.json next to it.
 
     Raises UsageError, DescriptorError, or SetError on a full disk; nothing is changed then.
@@ -21,7 +21,7 @@ def write_site(path: Path, found: SiteFound) -> None:
     if not path.name or path.is_dir():
         raise UsageError(f"{path} is a folder", hint="name the file with -o FILE")
     schema = path.with_name(f"{path.stem}.schema.json")
-    text = site_text(found.values, found.remarks, name=path.name, schema=schema.name)
+    text = site_text(draft.values, draft.remarks, name=path.name, schema=schema.name)
     trial = path.with_name(f".{path.name}.trial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from sites import write_site
 from until import now_ms
 
 from orchestrator.errors import ExitCode, SchedulerUnknown
-from orchestrator.scheduler.command import ask, last_words
+from orchestrator.scheduler.command import ask, last_lines
 
 Fake = Callable[[str, str], Path]
 TOP = Path(__file__).resolve().parents[2]
@@ -115,9 +115,9 @@ def test_what_a_command_said_before_it_hung_is_told(fake: Fake) -> None:
 
 
 def test_words_are_bounded_and_printable() -> None:
-    assert last_words("a\n\x1b[31mred\n\nb\nb\nc\n") == "[31mred; b; c"
-    assert len(last_words("x" * 5000)) == 600
-    assert last_words(" \n") == ""
+    assert last_lines("a\n\x1b[31mred\n\nb\nb\nc\n") == "[31mred; b; c"
+    assert len(last_lines("x" * 5000)) == 600
+    assert last_lines(" \n") == ""
 
 
 # ---- one set for one wish ----
