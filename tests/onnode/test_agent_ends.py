@@ -14,6 +14,7 @@ from agent_parts import Agent, Bench, bench
 from processes import processes_of, see_them_go
 from until import until
 
+from orchestrator.onnode.agent import leftovers
 from orchestrator.onnode.agent.leftovers import remove_folder
 from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
 
@@ -201,6 +202,24 @@ def test_check_says_and_ends_without_input(one: Bench) -> None:
         and "network" in words
     )
     gone(one, agent)
+
+
+def test_a_folder_is_removed_although_a_process_still_writes_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "channel"
+    (folder / "results").mkdir(parents=True)
+    rmdir, late = os.rmdir, iter(range(3))
+
+    def write_first(path: str, **at: int) -> None:
+        if next(late, None) is not None:
+            (folder / "late").touch()
+        rmdir(path, **at)
+
+    monkeypatch.setattr(leftovers.os, "rmdir", write_first)
+    monkeypatch.setattr(leftovers.time, "sleep", lambda _: None)
+    remove_folder(str(folder))
+    assert not folder.exists()
 
 
 def test_two_that_remove_the_same_folder_do_not_disturb_each_other(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ reported: it can be another job, or somebody else's work.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -21,6 +22,8 @@ from ..kernel.system import ENDED_STATES, ask, entries, first_line, job_state, p
 from .node import EngineState, Node, Rows, listed, removal
 
 _DAY_S = 86400
+_AGAIN_S = 0.02, 0.1, 0.5, 1.0
+"""Pauses, if a folder is not empty: the last processes of an ended container still write there."""
 
 # ---- the folder of a node -----------------------------------------------------------------------
 
@@ -81,16 +84,28 @@ def remove_folder(path: str, *, held: bool = False) -> None:
     try:
         if not held and holder(f"/proc/self/fd/{fd}/.")[1]:
             return
-        for _, folders, files, inside in os.fwalk(".", topdown=False, dir_fd=fd):
-            for name in (*files, *folders):
-                with suppress(FileNotFoundError):
-                    is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=inside).st_mode)
-                    (os.rmdir if is_folder else os.unlink)(name, dir_fd=inside)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(fd), os.lstat(path)):
-                os.rmdir(path)
+        for pause_s in _AGAIN_S:
+            try:
+                return _remove_tree(path, fd)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                time.sleep(pause_s)
+        _remove_tree(path, fd)
     finally:
         os.close(fd)
+
+
+def _remove_tree(path: str, fd: int) -> None:
+    """Remove the folder `path`, open as `fd`. Raises OSError."""
+    for _, folders, files, inside in os.fwalk(".", topdown=False, dir_fd=fd):
+        for name in (*files, *folders):
+            with suppress(FileNotFoundError):
+                is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=inside).st_mode)
+                (os.rmdir if is_folder else os.unlink)(name, dir_fd=inside)
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(fd), os.lstat(path)):
+            os.rmdir(path)
 
 
 def _abandoned(node: Node) -> tuple[list[str], list[str]]:
