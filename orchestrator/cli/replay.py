@@ -43,6 +43,7 @@ def run(args: Namespace) -> int:
             job: {
                 "decisions": outcome.decisions,
                 "differences": [str(difference) for difference in outcome.differences],
+                "reworded": outcome.reworded,
             }
             for job, outcome in replays.items()
         }
@@ -53,6 +54,8 @@ def run(args: Namespace) -> int:
                 f"{replayed.decisions} decisions, {len(replayed.differences)} of them come out "
                 "otherwise"
             )
+            if replayed.reworded:
+                counted += f", {replayed.reworded} in other words (of another version)"
             print(clean(f"job {job}: {counted}"))
         for job, difference in differences:
             print(clean(f"  job {job}: {difference}"))

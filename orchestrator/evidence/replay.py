@@ -46,6 +46,8 @@ class Replay:
 
     decisions: int
     differences: list[Difference]
+    reworded: int = 0
+    """Decisions that differ in their words alone: those of another version."""
 
 
 @dataclass
@@ -82,7 +84,9 @@ def replay(events: Iterable[Event]) -> Replay:
                 AttributeError,
             ):  # a damaged line, or another version's
                 decided, now = "what cannot be read", None
-            if decided != now:
+            if decided != now and _wordless(decided) == _wordless(now):
+                found.reworded += 1
+            elif decided != now:
                 found.differences.append(Difference(event, decided, now))
         place.apply(state.cluster, event)
         queue.apply(state.runs, event)
@@ -130,6 +134,14 @@ def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
         "blamed": [list(one) for one in now["blamed"]],
         "silent": list(now["silent"]),
     }
+
+
+def _wordless(outcome: Any) -> Any:
+    """Return an outcome without the words for people; any other decision as it is."""
+    if not isinstance(outcome, dict) or "blamed" not in outcome:
+        return outcome
+    blamed = [list(blame)[:2] for blame in outcome["blamed"]]
+    return {**outcome, "reason": "", "blamed": blamed}
 
 
 def _judged(state: _State, event: Event) -> tuple[Any, Any]:

@@ -252,8 +252,11 @@ def replay_violations(root: Path) -> Iterator[str]:
     from orchestrator.evidence.replay import replay
 
     for path in sorted(root.glob("events-*.tsv")):
-        for difference in replay(_events(path)).differences:
+        again = replay(_events(path))
+        for difference in again.differences:
             yield f"{path.name}: {difference}"
+        if again.reworded:
+            yield f"{path.name}: {again.reworded} decisions in other words"
 
 
 def ledger_violations(root: Path) -> Iterator[str]:

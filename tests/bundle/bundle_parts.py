@@ -169,7 +169,11 @@ class Bundles:
         return [
             f"{path.name}: {difference}"
             for path in self.folder.rglob("events-*.tsv")
-            for difference in replay(read_events(path)).differences
+            for again in [replay(read_events(path))]
+            for difference in [
+                *again.differences,
+                *[f"{again.reworded} reworded"][: again.reworded],
+            ]
         ]
 
 

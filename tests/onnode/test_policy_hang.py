@@ -173,7 +173,7 @@ def test_what_became_of_a_run_that_hung() -> None:
         )
     )
     assert (found.outcome, found.clean) == ("infrastructure", False)
-    assert found.reason == "hung: so; node c (rank 2) stands out: in read (x.py)"
+    assert found.reason == "node c (rank 2) stands out: in read (x.py); hung: so"
     assert found.blamed == (("c", "hung", "run 2 hung there: in read (x.py)"),)
     alike = decide(
         AttemptFacts(2, FOUR, killed, ended="hung: so", doing=dict.fromkeys(FOUR, WAITS))

@@ -57,9 +57,9 @@ def test_a_node_dies(sets: Sets) -> None:
     died = one.attempt(2, 1)
     # The other node was ended with it.
     assert died["exit_codes"] == {"n1": 143, "n2": 9}
-    assert died["reason"] == "no run_stop; node n1 (rank 0) exited 143, node n2 (rank 1) exited 9"
+    assert died["reason"] == "node n2 (rank 1) exited 9, the other was stopped"
     assert b"run_start" in one.log(2, 1)
-    assert "run 2 attempt 1 failed: no run_stop" in world.out
+    assert "run 2 attempt 1 failed: node n2 (rank 1) exited 9" in world.out
     assert one.results() == [1, 2, 3] and one.run(2)["attempt"] == 2
 
 

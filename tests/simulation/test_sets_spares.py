@@ -56,7 +56,10 @@ def test_a_node_that_ends_early_with_0_is_blamed_after_the_grace(sets: Sets) -> 
     assert world.play() == 0
     one = world.set
     assert one.outcomes(1) == ["infrastructure", "success"]
-    assert one.attempt(1, 1)["reason"] == f"no run_stop; node n1 (rank 0) exited 143; n2: {ERROR}"
+    assert (
+        one.attempt(1, 1)["reason"]
+        == f"node n2 (rank 1) ended without a result, the other was stopped; n2: {ERROR}"
+    )
     assert one.excluded() == [("n2", 1)]
     assert "ended there first, without run_stop: RuntimeError" in one.job["set_aside"][0]["reason"]
     assert one.run(1)["nodes"] == ["n1", "n3"]

@@ -41,6 +41,8 @@ class Attempt:
         self._reports = AttemptReports(run, number, self._ranks)
         self._gate = self._reports.gate
         self._watch = HangWatch(group, self._reports)
+        self._started = job.world.now()
+        """Start of the run, by World.now."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -165,7 +167,7 @@ class Attempt:
     def _until_over(self) -> Flow:
         """Await the run; the first failure stops it everywhere. Value: whether it timed out."""
         job, step, reports = self._job, self._group.step, self._reports
-        started = until = asked = job.world.now()
+        started = self._started = until = asked = job.world.now()
         deadline, grace = started + job.settings.run_timeout_s, 0.0
         silence_s, ask_s = float(job.settings.node_silence_s), ping_interval_s(job.settings)
         step.reset_silence(self._ranks)
@@ -277,7 +279,14 @@ class Attempt:
                 node: group.step.broken[node] for node in self._ranks if node in group.step.broken
             },
             failed=self._gate.failed,
+            silent_ms=self._silent_ms(),
         )
+
+    def _silent_ms(self) -> dict[str, int]:
+        """Return silent node -> milliseconds from the start of the run to its last message."""
+        silent = [node for node in self._ranks if node in self._group.cluster.silent]
+        heard = {node: self._group.step.last_message(node) - self._started for node in silent}
+        return {node: max(0, int(1000 * seconds)) for node, seconds in heard.items()}
 
     def _cut_off(self) -> dict[str, str]:
         """Return the nodes that missed this loop, with their reasons."""

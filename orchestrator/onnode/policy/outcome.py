@@ -5,6 +5,7 @@ Rules: docs/set-folder.md, docs/preflight.md.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ CONTAINER_ENDED = 125
 """A run whose container ended (agent/run.py)."""
 QUICK_MS = 60_000
 """A death within a minute would repeat; a later one may be chance."""
+
+MOST_ENDS = 3
+"""Ends of nodes, and nodes of an end, in a reason."""
 
 Blamed = tuple[tuple[str, str, str], ...]
 """(node, kind, reason)"""
@@ -61,6 +65,8 @@ class AttemptFacts:
     """node -> how it broke the protocol."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """node -> its own reason to give up, such as its storage."""
+    silent_ms: Mapping[str, int] = field(default_factory=dict)
+    """Silent node -> milliseconds from the start of the run to its last message."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,9 @@ def decide(attempt: AttemptFacts) -> Outcome:
         gate = tuple((node, "gate", reason) for node, reason in attempt.gate.items())
         return Outcome("infrastructure", attempt.gate_problem, {}, blamed=gate)
     codes = {node: attempt.exits.get(node, NOT_ENDED) for node in attempt.ranks}
-    bad = bad_nodes(attempt.ranks, codes, attempt.broken, attempt.failed)
+    ends = bad_ends(attempt, codes)
+    stopped = sum(code == ENDED_BY_US for node, code in codes.items() if node not in ends)
+    bad = describe_ends(attempt.ranks, ends, stopped)
     rank = result_rank(attempt)
     status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
     if status == "success":
@@ -113,12 +121,14 @@ def decide(attempt: AttemptFacts) -> Outcome:
     if status:
         reason = _joined(f"run_stop says {status}", bad, attempt.ended, attempt.remark)
         return Outcome("not_converged", reason, codes, rank, clean=not bad)
-    return _died(attempt, codes, bad)
+    return _died(attempt, codes, ends, bad)
 
 
-def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
-    """Return the outcome without a result."""
-    errors = in_one(attempt.ranks, attempt.errors)
+def _died(
+    attempt: AttemptFacts, codes: Mapping[str, int], ends: Mapping[str, str], bad: str
+) -> Outcome:
+    """Return the outcome without a result. Its reason begins with the culprits."""
+    errors = in_one(list(dict.fromkeys((*ends, *attempt.ranks))), attempt.errors)
     if attempt.timed_out:
         limit = f"no run_stop within {attempt.timed_out} s (run time-out)"
         reason = _joined(attempt.cause, limit, bad, errors)
@@ -134,7 +144,9 @@ def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
         blamed = tuple((node, "protocol", f"in run {run} {why}") for node, why in broken)
     if len(codes) > 1 and errors.startswith("all "):  # the codes add nothing
         bad = ""
-    reason = _joined(attempt.cause, "no run_stop", bad, errors)
+    if not bad and not errors:
+        bad = "no run_stop"
+    reason = _joined(attempt.cause, bad, errors)
     way = _way(attempt, codes)
     return Outcome("infrastructure", reason, codes, blamed=blamed, silent=silent, way=way)
 
@@ -153,7 +165,7 @@ def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
         reason = _joined(attempt.ended, in_one(ranks, attempt.doing), errors)
         return Outcome("infrastructure", reason, codes)
     odd = f"node {node} (rank {ranks.index(node)}) stands out: {activity}"
-    reason = _joined(attempt.ended, odd, errors)
+    reason = _joined(odd, attempt.ended, errors)
     hung = (node, "hung", f"run {run} hung there: {activity}")
     return Outcome("infrastructure", reason, codes, blamed=(hung,))
 
@@ -171,24 +183,63 @@ def _joined(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def bad_nodes(
-    ranks: Sequence[str],
-    codes: Mapping[str, int],
-    broken: Mapping[str, str] = MappingProxyType({}),
-    failed: Mapping[str, str] = MappingProxyType({}),
-) -> str:
-    """Describe `broken` and `failed` nodes, and exit codes but 0."""
-    texts = []
-    for rank, node in enumerate(ranks):
-        if node in broken:
-            texts.append(f"node {node} (rank {rank}) was given up: {broken[node]}")
-        elif node in failed:
-            texts.append(f"node {node} (rank {rank}) failed: {failed[node]}")
-        elif codes[node] == NOT_ENDED:
-            texts.append(f"node {node} (rank {rank}) had not ended")
-        elif codes[node]:
-            texts.append(f"node {node} (rank {rank}) exited {codes[node]}")
+def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
+    """Return node -> its bad end, the culprits first, in the order of their ends.
+
+    Nodes ended by the loop are left out, unless nobody else ended badly.
+    """
+    ends: list[tuple[int, float, str, str]] = []
+    for node in attempt.ranks:
+        code, end_ms = codes[node], float(attempt.lasted.get(node, math.inf))
+        if node in attempt.broken:
+            ends.append((0, end_ms, node, f"was given up: {attempt.broken[node]}"))
+        elif node in attempt.failed:
+            ends.append((0, end_ms, node, f"failed: {attempt.failed[node]}"))
+        elif code == NOT_ENDED:
+            silent_ms = attempt.silent_ms.get(node)
+            text = "did not end" if silent_ms is None else f"went silent {_moment(silent_ms)}"
+            ends.append((1, end_ms if silent_ms is None else silent_ms, node, text))
+        elif code not in (0, ENDED_BY_US):
+            ends.append((1, end_ms, node, f"exited {code}"))
+    if ends:
+        return {node: text for _, _, node, text in sorted(ends, key=lambda end: end[:2])}
+    quiet = [node for node in attempt.ranks if codes[node] == 0]
+    if any(codes.values()) and quiet and result_rank(attempt) is None:
+        # Images hide exit codes: the others waited for these, and were stopped.
+        quiet.sort(key=lambda node: attempt.lasted.get(node, math.inf))
+        return dict.fromkeys(quiet, "ended without a result")
+    if attempt.timed_out:
+        return {}
+    return {node: f"exited {code}" for node, code in codes.items() if code}
+
+
+def _moment(ms: float) -> str:
+    """Return a time since the start of a run in words. Nodes send messages every 30 s or so."""
+    minutes = ms / 60_000
+    return "in the first minute" if minutes < 1 else f"{minutes:.0f} min into the run"
+
+
+def describe_ends(ranks: Sequence[str], ends: Mapping[str, str], stopped: int = 0) -> str:
+    """Return nodes with equal ends together, in the order of `ends`, and the number of `stopped`."""
+    alike: dict[str, list[str]] = {}
+    for node, text in ends.items():
+        alike.setdefault(text, []).append(node)
+    texts = [f"{_nodes(ranks, nodes)} {text}" for text, nodes in alike.items()]
+    more = len(texts) - MOST_ENDS
+    if more > 0:
+        texts[MOST_ENDS:] = [f"{more} more ended otherwise"]
+    if ends and stopped:
+        others = "the other" if len(ends) + stopped == len(ranks) else "another"
+        texts.append(f"{others} {stopped} were stopped" if stopped > 1 else f"{others} was stopped")
     return ", ".join(texts)
+
+
+def _nodes(ranks: Sequence[str], nodes: Sequence[str]) -> str:
+    if len(nodes) == len(ranks) > 1:
+        return f"all {len(nodes)} nodes"
+    named = [f"{node} (rank {ranks.index(node)})" for node in nodes[:MOST_ENDS]]
+    more = f" and {len(nodes) - MOST_ENDS} more" if len(nodes) > MOST_ENDS else ""
+    return f"node{'s' * (len(nodes) > 1)} {', '.join(named)}{more}"
 
 
 def blame(
