@@ -69,25 +69,25 @@ def _usage() -> str:
         "usage: orchestrator COMMAND [ARGUMENT ...]",
         "",
         (
-            "Take an AMD Instinct cluster from a bare allocation to a scored set of MLPerf Training "
-            "runs."
+            "Take an AMD Instinct cluster from a bare allocation "
+            "to a scored set of MLPerf Training runs."
         ),
         "",
         "commands:",
         *(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()),
         "",
         (
-            "`orchestrator help COMMAND` tells more, with an example; `orchestrator docs` has the "
-            "documents."
+            "`orchestrator help COMMAND` tells more, with an example; "
+            "`orchestrator docs` has the documents."
         ),
         "`orchestrator --version` prints the version.",
         (
-            "Exit codes: 0 done or valid score, 1 no valid score, 2 unusable input, 3 the scheduler "
-            "refused,"
+            "Exit codes: 0 done or valid score, 1 no valid score, 2 unusable input, "
+            "3 the scheduler refused,"
         ),
         (
-            "4 the scheduler or a node did not answer, 5 wrong state of the set, 70 a defect of ours, "
-            "130 interrupted."
+            "4 the scheduler or a node did not answer, 5 wrong state of the set, "
+            "70 a defect of ours, 130 interrupted."
         ),
     ]
     return "\n".join(lines)
@@ -224,7 +224,8 @@ def _open_closed() -> None:
             if null != descriptor:
                 os.dup2(null, descriptor)
                 os.close(null)
-            stream = open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            mode = "w" if descriptor else "r"
+            stream = open(descriptor, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
 
 

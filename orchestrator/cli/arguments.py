@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
     from collections.abc import Callable, Iterable
@@ -93,8 +93,8 @@ def add_rules(parser: ArgumentParser) -> None:
         parser,
         "--workload",
         "NAME|FILE",
-        "logs of a workload that is no MLPerf benchmark: the document with its target and number of runs "
-        "(default: what the set says)",
+        "logs of a workload that is no MLPerf benchmark: the document with its target and "
+        "number of runs (default: what the set says)",
     )
 
 
@@ -167,18 +167,17 @@ def add_allocation(
         parser,
         "--side-by-side",
         "K",
-        "runs that go on at once, each on nodes of its own: asks for K times the nodes of the system "
-        "(default: the site's `side_by_side`)",
+        "runs that go on at once, each on nodes of its own: asks for K times the nodes "
+        "of the system (default: the site's `side_by_side`)",
         type=side_by_side,
     )
     add_text(
         parser,
         "--exclude",
         "NODES|@FILE",
-        "nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or more a line, "
-        "as `orchestrator preflight` writes it",
+        "nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or "
+        "more a line, as `orchestrator preflight` writes it",
     )
-
     parser.add_argument(
         "--sbatch",
         metavar="OPTION",

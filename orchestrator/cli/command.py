@@ -1,10 +1,11 @@
-"""What a command says about itself, at the end of its module: COMMAND = Command(...)."""
+"""A command's description, at the end of its module: COMMAND = Command(...)."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orchestrator.errors import ExitCode
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Mapping
@@ -13,11 +14,10 @@ if TYPE_CHECKING:
 class Command:
     """A command of `orchestrator`.
 
-    name the word on the command line summary its line in `orchestrator --help`; equals the one in
-    the index of cli/__init__.py (a test compares) help the text above the arguments in its own
-    --help, ending with an example; the module's docstring arguments adds its arguments to a parser
-    run does it and returns an ExitCode; raises OrchestratorError for what a user can cause codes
-    exit codes that mean something of its own, as its --help lists them
+    `summary` is its line in `orchestrator --help`, equal to that in the index of cli/__init__.py.
+    `help` is the module's docstring, which ends with an example. `arguments` adds arguments to a
+    parser. `run` returns an ExitCode, and raises OrchestratorError for errors of users. `codes` are
+    the exit codes with a meaning of their own, as --help lists them.
     """
 
     def __init__(

@@ -33,26 +33,25 @@ def explained(args: list[str], error: Exception) -> tuple[str, str]:
 
 def _write(args: list[str], error: Exception) -> Path:
     name = f"defect-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(2).hex()}.txt"
-    text = "\n".join(
-        [
-            (
-                f"orchestrator {__version__}, Python {sys.version.split()[0]}, "
-                f"{' '.join(os.uname()[::2])}"
-            ),
-            # The value of NAME=VALUE can be a secret; its name is enough.
-            (
-                "orchestrator "
-                f"{' '.join(word.partition('=')[0] + '=...' if '=' in word else word for word in args)}"
-            ),
-            "",
-            "".join(traceback.format_exception(error))[-LONGEST:],
-        ]
-    )
+    system = " ".join(os.uname()[::2])
+    lines = [
+        f"orchestrator {__version__}, Python {sys.version.split()[0]}, {system}",
+        f"orchestrator {' '.join(map(_without_value, args))}",
+        "",
+        "".join(traceback.format_exception(error))[-LONGEST:],
+    ]
+    text = "\n".join(lines)
     path = _folder() / name
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     return path
+
+
+def _without_value(argument: str) -> str:
+    """Return NAME=... for NAME=VALUE: the value can be a secret."""
+    name, equals, _ = argument.partition("=")
+    return f"{name}=..." if equals else argument
 
 
 def _folder() -> Path:

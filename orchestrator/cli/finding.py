@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.cli.output import note
 from orchestrator.errors import UsageError
 from orchestrator.resources import user_path
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
     from orchestrator.mllog.own import OwnRules

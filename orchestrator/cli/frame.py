@@ -126,12 +126,8 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
         nodes = list(dict.fromkeys(node for run in picture.going for node in run.nodes))
         names = f": {fold(nodes)}" if nodes else ""
         spares = f"; {len(picture.spares)} spare: {fold(picture.spares)}" if picture.spares else ""
-        pairs.append(
-            (
-                "nodes",
-                f"{record.nodes} x {record.gpus_per_node} GPUs{names}{spares}; job {job_text(picture)}",
-            )
-        )
+        size = f"{record.nodes} x {record.gpus_per_node} GPUs"
+        pairs.append(("nodes", f"{size}{names}{spares}; job {job_text(picture)}"))
     if picture.set_aside:
         more = f" (and {len(picture.set_aside) - 1} before)" if len(picture.set_aside) > 1 else ""
         pairs.append(("set aside", aside_text(picture.set_aside[-1]) + more))

@@ -40,7 +40,7 @@ class FullScreen:
         sys.stdout.flush()
 
     def wait(self, seconds: float, on_key: Callable[[str], None]) -> None:
-        """Wait `seconds`; call `told` with each pressed key, and with "" after a change of the
+        """Wait `seconds`; call `on_key` with each pressed key, and with "" after a change of the
         window's size."""
         end, size = time.monotonic() + seconds, self.size
         while (left := end - time.monotonic()) > 0:

@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from orchestrator.site.find import Wishes, find
-    from orchestrator.site.write import write_site
+    from orchestrator.site.site_file import write_site
 
     path = user_path(str(args.output))
     if path.exists() and not args.force:

@@ -9,10 +9,10 @@ import os
 import re
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from orchestrator.words import PIPE, UNSHOWN, Screen, bare, cell, clean, facts, folded
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any

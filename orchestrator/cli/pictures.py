@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from orchestrator.simulation.trials import SparesResult
 
 SETS = TextTable(
-    "SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "LEFT", "SCORE SO FAR", "JOB", "REASON",
+    "SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL",
+    "ELAPSED", "LEFT", "SCORE SO FAR", "JOB", "REASON",
     right=("RUNS", "ATTEMPTS", "ELAPSED", "LEFT", "SCORE SO FAR"),
     below=("REASON",),
     leave=("ATTEMPTS", "JOB", "LAST EVAL", "ELAPSED", "NOW", "SCORE SO FAR", "LEFT"),
@@ -233,15 +234,9 @@ def describe(picture: SetPicture) -> list[tuple[str, str]]:
     if left := left_text(picture):
         pairs.append(("left", left))
     if picture.score_so_far is not None:
-        pairs.append(
-            (
-                "score",
-                (
-                    f"{train_time(picture.score_so_far)} so far: mean of the good runs without fastest and "
-                    "slowest"
-                ),
-            )
-        )
+        score = train_time(picture.score_so_far)
+        meaning = "mean of the good runs without fastest and slowest"
+        pairs.append(("score", f"{score} so far: {meaning}"))
     pairs += [
         ("to beat", f"{each.minutes:.2f} min ({each.submitter}, round {each.round})")
         for each in published(picture)

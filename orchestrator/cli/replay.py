@@ -9,6 +9,7 @@ example:
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
@@ -17,7 +18,6 @@ from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.words import clean
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -98,9 +98,8 @@ def _tell_set_aside(run_set: RunSet, exclude: tuple[str, ...]) -> None:
             if run_set.record.scheduler == "slurm"
             else ""
         )
-        note(
-            f"note: {exclusion.node} was set aside in an earlier job ({exclusion.when}): {exclusion.reason}{avoid}"
-        )
+        job = f"an earlier job ({exclusion.when})"
+        note(f"note: {exclusion.node} was set aside in {job}: {exclusion.reason}{avoid}")
 
 
 COMMAND = Command(

@@ -378,11 +378,10 @@ def _print_why(entry: Entry) -> None:
     numbers = {home: f"[{number}]" for number, home in enumerate(homes, 1)}
 
     def place(origin: Origin) -> str:
-        return (
-            f"{Path(origin.file).stem}:{origin.line} {numbers[origin.layer, origin.file, origin.source]}"
-            if origin.line
-            else origin.layer
-        )
+        if not origin.line:
+            return origin.layer
+        number = numbers[origin.layer, origin.file, origin.source]
+        return f"{Path(origin.file).stem}:{origin.line} {number}"
 
     print_table(WHY, [(name, value, place(origin)) for name, value, origin in rows])
     print()

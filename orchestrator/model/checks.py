@@ -36,8 +36,8 @@ def check_workload(document: Document, workload: Workload) -> None:
     if own_rounds and workload.runs_required < FEWEST_RUNS:
         document.add(
             ("runs_required",),
-            f"{workload.runs_required}, but round {own_rounds[0]} is scored by the olympic mean of its "
-            f"runs (ruleset: {OWN}), "
+            f"{workload.runs_required}, but round {own_rounds[0]} is scored by the olympic mean "
+            f"of its runs (ruleset: {OWN}), "
             f"which leaves out the fastest and the slowest; accepted: at least {FEWEST_RUNS}",
         )
 
@@ -121,6 +121,6 @@ def _check_batch(document: Document, key: Key, system: System, part: SystemRound
     if wanted != part.global_batch:
         document.add(
             (*key, "global_batch"),
-            f"{part.global_batch}, but micro batch {part.micro_batch} x {ranks} ranks x accumulation "
-            f"{accumulation} / parallel {parallel} = {wanted}",
+            f"{part.global_batch}, but micro batch {part.micro_batch} x {ranks} ranks "
+            f"x accumulation {accumulation} / parallel {parallel} = {wanted}",
         )

@@ -200,7 +200,9 @@ def _build(document: Document, text: str) -> None:
 
 
 def _code(character: object) -> str:
-    return f"U+{ord(character) if isinstance(character, str) and len(character) == 1 else int(str(character)):04X}"
+    """Return `U+0007` for a character, or for the number that yaml has in its place."""
+    is_character = isinstance(character, str) and len(character) == 1
+    return f"U+{ord(str(character)) if is_character else int(str(character)):04X}"
 
 
 def _syntax(error: Any, text: str, line: int) -> str:

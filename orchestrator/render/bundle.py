@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
 from orchestrator.errors import RenderError
-from orchestrator.render.network import network_values
-from orchestrator.render.origins import ORIGINS, origins_table
 from orchestrator.render.readme import shown_values
+from orchestrator.render.sources import ORIGINS, network_values, origins_table
 from orchestrator.resources import data_dir, generated_file
 from orchestrator.tuning.profile import SCRIPT, profile_for, profile_script
 

@@ -31,13 +31,14 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
         return
     longest = max(known)
     names = " and ".join(limits)
+    time = duration(60 * asked, 3)
+    if site.time_limit:
+        need = f"the site's time_limit asks for {time}"
+    else:
+        each = entry.minutes_per_run + 5
+        need = f"{nexp} runs of {entry.workload} need {time} (5 min and {each} for each)"
     raise UsageError(
-        f"partition {names} allows a job {duration(60 * longest, 3)} at most, and "
-        + (
-            f"the site's time_limit asks for {duration(60 * asked, 3)}"
-            if site.time_limit
-            else f"{nexp} runs of {entry.workload} need {duration(60 * asked, 3)} (5 min and {entry.minutes_per_run + 5} for each)"
-        ),
+        f"partition {names} allows a job {duration(60 * longest, 3)} at most, and {need}",
         hint=_way_out(entry, site, nexp, longest),
     )
 

@@ -416,6 +416,7 @@ def _already(run_set: RunSet, job: Job) -> SetError:
 
 
 def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerUnknown:
+    root = run_set.layout.root
     return SchedulerUnknown(
         f"{message}\n  It is unknown whether set {run_set.name} has a job now. Nothing will be "
         "submitted twice.",
@@ -423,8 +424,8 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
         returncode=error.returncode,
         stdout=error.stdout,
         stderr=error.stderr,
-        hint=f"orchestrator status {run_set.layout.root}; when the scheduler answers again and shows no job: "
-        f"orchestrator resume {run_set.layout.root}",
+        hint=f"orchestrator status {root}; when the scheduler answers again and shows no job: "
+        f"orchestrator resume {root}",
     )
 
 

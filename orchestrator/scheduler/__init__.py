@@ -1,9 +1,11 @@
-"""What the controller asks of a scheduler: four methods, with one query for any number of jobs.
+"""A scheduler as the controller uses it: four methods, with one query for any number of jobs.
 
-    submit(JobRequest) -> job id              SchedulerError: refused. SchedulerUnknown: there may be a job now
-    jobs(names=..., ids=...) -> {id: Job}     SchedulerUnknown: no answer; nothing follows from it
-    cancel(job_id, grace_s) -> bool           True when the job is known to be over
-    cluster() -> str                          the name of the cluster, as a lease records it; "" if it is unknown
+    submit(JobRequest) -> job id           SchedulerError: refused. SchedulerUnknown: there may be
+                                           a job now
+    jobs(names=..., ids=...) -> {id: Job}  SchedulerUnknown: no answer; nothing follows from it
+    cancel(job_id, grace_s) -> bool        True when the job is known to be over
+    cluster() -> str                       the name of the cluster, as a lease records it;
+                                           "" if it is unknown
 
 The state of a job is the code that Slurm gives it, with the local scheduler too. Its meaning is
 `Job.account`. No other package names Slurm's programs, variables or codes: `advice` has the

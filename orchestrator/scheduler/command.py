@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from orchestrator.errors import SchedulerError, SchedulerUnknown
+from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
 
 KEPT_SLURM = frozenset({"SLURM_CONF"})
 """The client's cluster. Every other SLURM_*/SBATCH_* variable of the caller would change our
@@ -129,6 +129,11 @@ def ask(
 def refused(answer: Answer, action: str, *, hint: str = "") -> SchedulerError:
     """Return the error for a command that failed."""
     return _failure(SchedulerError, answer, action, hint)
+
+
+def busy(answer: Answer, action: str, *, hint: str = "") -> SchedulerBusy:
+    """Return the error for a scheduler that takes nothing now."""
+    return _failure(SchedulerBusy, answer, action, hint)
 
 
 def unknown(answer: Answer, action: str, *, hint: str = "ask again later") -> SchedulerUnknown:

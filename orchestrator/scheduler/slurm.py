@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import lru_cache
 
-from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
+from orchestrator.errors import SchedulerError, SchedulerUnknown
 from orchestrator.onnode.kernel.world import THIS, World
-from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, refused, unknown
+from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, busy, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest
 
 QUERY_S = 20.0
@@ -39,8 +39,9 @@ NAMES_LIMIT = 100_000
 MAX_ARG_STRLEN)."""
 
 NO_ANSWER = re.compile(
-    r"timed out|unable to contact|connection (?:refused|reset)|transport endpoint|zero bytes were transmitted"
-    r"|temporarily unable|communication (?:connection )?failure|try again|i/o error|message (?:send|receive) failure"
+    r"timed out|unable to contact|connection (?:refused|reset)|transport endpoint"
+    r"|zero bytes were transmitted|temporarily unable|communication (?:connection )?failure"
+    r"|try again|i/o error|message (?:send|receive) failure"
     r"|slurm_?ctld|protocol authentication|munge|signal|rate limit",
     re.IGNORECASE,
 )
@@ -48,7 +49,8 @@ NO_ANSWER = re.compile(
 The request may have arrived all the same, so they mean unknown."""
 
 BUSY = re.compile(
-    r"resource temporarily unavailable|slurm job queue full|temporarily disabled|rate limit exceeded",
+    r"resource temporarily unavailable|slurm job queue full|temporarily disabled"
+    r"|rate limit exceeded",
     re.IGNORECASE,
 )
 """The controller's answer that it took nothing now (EAGAIN, MaxJobCount, rl_enable; sbatch.c,
@@ -201,10 +203,8 @@ def _with_cluster(request: JobRequest) -> dict[str, str]:
 def _not_taken(answer: Answer) -> SchedulerError:
     """Return the error for a failed sbatch: not now, refused, or unknown."""
     if BUSY.search(answer.complaint):
-        return SchedulerBusy(
-            f"Slurm takes no job now: {answer.complaint}", argv=answer.argv, returncode=answer.returncode,
-            stdout=answer.stdout, stderr=answer.stderr, hint="nothing was submitted; submit again later",
-        )  # fmt: skip
+        hint = "nothing was submitted; submit again later"
+        return busy(answer, "Slurm takes no job now", hint=hint)
     if NO_ANSWER.search(answer.stderr) or answer.returncode < 0:
         return unknown(answer, "sbatch failed on the way to the Slurm controller")
     if NO_CLUSTER.search(answer.stderr):

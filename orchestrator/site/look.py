@@ -43,7 +43,8 @@ def look(log_dir: Path, *, options: Sequence[str] | None, peer: str = "") -> Nod
     `peer` is another node, for the way between them. Raises SetError if `log_dir` is not writable
     here.
     """
-    site = Site(name="init", log_dir=str(log_dir), container={"engine": "none"}, scheduler="local")  # type: ignore[arg-type]
+    container = {"engine": "none"}
+    site = Site(name="init", log_dir=str(log_dir), container=container, scheduler="local")  # type: ignore[arg-type]
     with temporary_bundle(hosts_only(site), log_dir) as bundle:
         argv = ["bash", "-c", SEE, "init", bundle.python, str(bundle.lib), "look"]
         if options is not None:

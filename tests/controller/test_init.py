@@ -21,7 +21,7 @@ from orchestrator.model import load_site
 from orchestrator.model.schema import DOCUMENTS, descriptions, json_schema
 from orchestrator.model.sites import site_of
 from orchestrator.model.source import read
-from orchestrator.site.text import site_text
+from orchestrator.site.site_file import site_text
 
 Fake = Callable[[str, str], Path]
 TOP = Path(__file__).resolve().parents[2]

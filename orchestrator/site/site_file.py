@@ -1,15 +1,23 @@
-"""A site file as text: detected values as keys, all other keys as comments with default and
-description."""
+"""A site file: detected values as keys, all other keys as comments with default and description.
+
+It is written complete or not at all, and only a valid one.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from orchestrator.errors import SetError, UsageError, is_full
 from orchestrator.model.part import DocumentPart
-from orchestrator.model.schema import descriptions
+from orchestrator.model.schema import descriptions, json_schema
 from orchestrator.model.site_documents import Site
+from orchestrator.model.sites import load_site
+from orchestrator.onnode.kernel.records import write_bytes
+from orchestrator.site.find import SiteDraft
 
 MODELINE = "# yaml-language-server: $schema={schema}"
 """The schema for editors (the YAML language server of Red Hat, in VS Code, Vim, Emacs)."""
@@ -23,6 +31,33 @@ Values = Mapping[str, Any]
 """Key of the site document -> value; of a section -> a mapping."""
 Remarks = Mapping[str, Sequence[str]]
 """Key (`network.ib_hca`) -> sentences about its value."""
+
+
+def write_site(path: Path, draft: SiteDraft) -> None:
+    """Write `draft` to `path`, and STEM.schema.json next to it.
+
+    Raises UsageError, DescriptorError, or SetError on a full disk; nothing is changed then.
+    """
+    if not path.name or path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="name the file with -o FILE")
+    schema = path.with_name(f"{path.stem}.schema.json")
+    text = site_text(draft.values, draft.remarks, name=path.name, schema=schema.name)
+    trial = path.with_name(f".{path.name}.trial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_bytes(trial, text.encode(), sync=False)
+            load_site(trial)
+        finally:
+            trial.unlink(missing_ok=True)
+        write_bytes(schema, (json.dumps(json_schema("site"), indent=1) + "\n").encode())
+        write_bytes(path, text.encode())
+    except OSError as error:
+        kind = SetError if is_full(error) else UsageError
+        raise kind(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="name another place with -o FILE",
+        ) from error
 
 
 def site_text(values: Values, remarks: Remarks, *, name: str, schema: str) -> str:
