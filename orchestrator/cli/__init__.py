@@ -136,10 +136,8 @@ def _run(args: list[str]) -> int:
         near = get_close_matches(name[:100], COMMANDS, n=1)
         meant = f" Did you mean `{near[0]}`?" if near else ""
         shown = name[:100] if name.isprintable() else ascii(name[:100])
-        message, hint = (
-            f"there is no command `{shown}`.{meant}",
-            "orchestrator --help lists the commands",
-        )
+        message = f"there is no command `{shown}`.{meant}"
+        hint = "orchestrator --help lists the commands"
         _say(f"orchestrator: {message}\n  hint: {hint}")
         _print_error(args, message, hint, 2)
         return 2

@@ -55,11 +55,13 @@ def bar(share: float, screen: Screen, width: int = 20) -> str:
 def curve(values: Sequence[float], screen: Screen, width: int, also: float | None = None) -> str:
     """Return the last values as a small curve; `also` is a level within its height, such as the
     target."""
-    blocks, shown = BLOCKS[screen.signs], list(values)[-width:]
+    blocks = BLOCKS[screen.signs]
+    shown = list(values)[-width:]
     if not shown:
         return ""
     scale = shown if also is None else [*shown, also]
-    low, high = min(scale), max(scale)
+    low = min(scale)
+    high = max(scale)
     top = len(blocks) - 1
     return "".join(
         blocks[round((value - low) / (high - low) * top) if high > low else top // 2]
@@ -98,7 +100,8 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
     from orchestrator.evidence.state import STATES
     from orchestrator.nodes.names import fold
 
-    record, nexp = picture.record, len(picture.runs)
+    record = picture.record
+    nexp = len(picture.runs)
     pairs = [("rehearsal", "no training ran; all times are simulated")] if picture.rehearsed else []
     pairs += [("state", f"{screen.sign(picture.state)}: {picture.reason or STATES[picture.state]}")]
     if nexp:
@@ -141,7 +144,8 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
 def _run_facts(picture: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[str, str]]:
     """Return the facts of an active run: progress, evaluations against the target, speed,
     silence."""
-    alone, spent = len(picture.going) == 1, run.seconds or 0.0
+    alone = len(picture.going) == 1
+    spent = run.seconds or 0.0
     usual = picture.usual_s or (60 * best[0].minutes if (best := published(picture)) else None)
     again = f", attempt {run.attempt}" if run.attempt > 1 else ""
     far = (

@@ -42,7 +42,8 @@ class FullScreen:
     def wait(self, seconds: float, on_key: Callable[[str], None]) -> None:
         """Wait `seconds`; call `on_key` with each pressed key, and with "" after a change of the
         window's size."""
-        end, size = time.monotonic() + seconds, self.size
+        end = time.monotonic() + seconds
+        size = self.size
         while (left := end - time.monotonic()) > 0:
             key = self._key(min(left, SLICE_S))
             if key or self.size != size:

@@ -86,7 +86,8 @@ def _writer() -> Callable[[bytes], object]:
 def _follow(run_set: RunSet, args: Namespace) -> int:
     from orchestrator.evidence import logs
 
-    shown, write = None, _writer()
+    shown = None
+    write = _writer()
     try:
         for path, chunk in logs.follow(
             run_set,

@@ -154,10 +154,9 @@ def _tell(args: Namespace, package: Package, verdict: Word | None) -> None:
     for warning in package.warnings:
         print(f"note: {clean(warning)}", file=sys.stderr)
     if verdict:
-        print(
-            f"mlperf-logging {verdict.version}, package checker, round {package.ruleset}: "
-            f"{'no errors' if verdict.passed else 'ERRORS'}"
-        )
+        outcome = "no errors" if verdict.passed else "ERRORS"
+        title = f"mlperf-logging {verdict.version}, package checker, round {package.ruleset}"
+        print(f"{title}: {outcome}")
         for error in verdict.errors:
             print(f"  {clean(error)}")
     if written:

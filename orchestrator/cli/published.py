@@ -75,10 +75,8 @@ def run(args: Namespace) -> int:
             "RCP check"
         )
     for result in results if args.sources else ():
-        print(
-            f"{result.round} {result.submitter} {result.name}: "
-            f"{result.source}{'; ' + result.note if result.note else ''}"
-        )
+        source = "; ".join(filter(None, (result.source, result.note)))
+        print(f"{result.round} {result.submitter} {result.name}: {source}")
     return ExitCode.OK
 
 

@@ -220,7 +220,8 @@ def _faults(args: Namespace, entry: Entry) -> Iterator[Fault]:
     from orchestrator.simulation.faults import parse, refuse_unknown
     from orchestrator.simulation.rehearsal import cluster_nodes
 
-    nodes, runs = cluster_nodes(entry, args.cluster), args.nexp or entry.runs_required
+    nodes = cluster_nodes(entry, args.cluster)
+    runs = args.nexp or entry.runs_required
     for text in args.fault:
         yield parse(text, nodes)
     for number, text in _lines(args.faults) if args.faults else ():
@@ -354,7 +355,8 @@ def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
     from orchestrator.scheduler.slurm_nodes import minutes_of
     from orchestrator.simulation.faults import span
 
-    entry, site = plan.entry, plan.entry.site
+    entry = plan.entry
+    site = plan.entry.site
     default = entry.job_minutes(-(-plan.nexp // site.side_by_side))
     minutes = minutes_of(site.time_limit) if site.time_limit else default
     pairs = [
@@ -376,7 +378,8 @@ def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
 def _cluster(plan: RehearsalPlan) -> str:
     from orchestrator.nodes.names import fold
 
-    entry, site = plan.entry, plan.entry.site
+    entry = plan.entry
+    site = plan.entry.site
     at_once = f", {site.side_by_side} runs side by side" if site.side_by_side > 1 else ""
     return f"{fold(plan.nodes)}; a run takes {entry.nodes}{at_once}; {site.spares or 'no'} spare"
 
@@ -445,7 +448,8 @@ def _print_json(rehearsal: Rehearsal, output: Path | None) -> None:
     from orchestrator.cli.output import print_json
     from orchestrator.evidence.picture import as_json
 
-    plan, score = rehearsal.plan, _score(rehearsal, output)
+    plan = rehearsal.plan
+    score = _score(rehearsal, output)
     print_json(
         "rehearsal",
         {

@@ -466,7 +466,8 @@ def _split(text: str) -> tuple[str, str | None, str | None]:
 
 
 def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
-    ours, theirs = catalogue.system(left)[1].workloads, catalogue.system(right)[1].workloads
+    ours = catalogue.system(left)[1].workloads
+    theirs = catalogue.system(right)[1].workloads
     common = [name for name in ours if name in theirs]
     if len(common) == 1:
         return common[0]

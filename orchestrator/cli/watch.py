@@ -113,7 +113,8 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
     from orchestrator.cli.pictures import aside_text, headline, left_text
     from orchestrator.words import cell
 
-    before, aside = "", 0
+    before = ""
+    aside = 0
     for picture in pictures:
         for exclusion in picture.set_aside[aside:]:
             print(
@@ -175,7 +176,10 @@ class View:
     """The screen, the last picture, and the view selected by keys."""
 
     def __init__(self, full: FullScreen, draw: Callable[[View], list[str]], keys: str) -> None:
-        self.full, self.draw, self.keys, self.chosen = full, draw, keys, ""
+        self.full = full
+        self.draw = draw
+        self.keys = keys
+        self.chosen = ""
 
     def show(self) -> None:
         from orchestrator.cli.frame import cropped

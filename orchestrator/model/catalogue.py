@@ -126,7 +126,8 @@ class Catalogue:
                     document = read(path)
                     model = checked(document, validate(document, _SHARED[kind]))
                     for name, fact in getattr(model, kind).items():
-                        facts[name], homes[name] = fact, (document, (kind, name))
+                        facts[name] = fact
+                        homes[name] = (document, (kind, name))
             self._shared_cache[kind] = (facts, homes)
         return facts, homes
 

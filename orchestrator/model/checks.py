@@ -46,7 +46,9 @@ def _check_name(document: Document, system: System) -> None:
     match = _SHAPE.fullmatch(system.name)
     if not match:
         return
-    accelerator, nodes, gpus = match[1], int(match[2]), int(match[3])
+    accelerator = match[1]
+    nodes = int(match[2])
+    gpus = int(match[3])
     if nodes != system.nodes:
         document.add(
             ("nodes",),

@@ -40,7 +40,8 @@ def differences(left: Entry, right: Entry) -> list[EntryDifference]:
         ("container", name, getattr(left.container, name), getattr(right.container, name))
         for name in _CONTAINER
     ]
-    ours, theirs = left.whole_env, right.whole_env
+    ours = left.whole_env
+    theirs = right.whole_env
     pairs += [("env", name, ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})]
     return [
         EntryDifference(kind, name, _text(mine), _text(other))

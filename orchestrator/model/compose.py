@@ -50,7 +50,8 @@ def load_entry(
     documents. `systems_dirs` are searched before the site's `systems_dirs`, and these before the
     package. Raises UsageError for unknown names, DescriptorError with every problem of a document.
     """
-    site_document, folders = None, [*systems_dirs]
+    site_document = None
+    folders = [*systems_dirs]
     if isinstance(site, (str, Path)):
         site_document = read(Path(site))
         folders += folders_in(site_document)
@@ -177,7 +178,8 @@ class _Composition:
         )
 
     def _compose_env(self) -> None:
-        chosen, shared = self.chosen, self.chosen.stack
+        chosen = self.chosen
+        shared = self.chosen.stack
         here = ("workloads", chosen.workload.name, chosen.round, "env")
         if not chosen.mine.whole_env:
             self._layer(
@@ -270,10 +272,8 @@ class _Composition:
         fact = fact_of(Facts(self.chosen), value.name)
         if not fact:
             chosen = self.chosen
-            document, where = (
-                chosen.system_document,
-                ("workloads", chosen.workload.name, chosen.round, value.name),
-            )
+            document = chosen.system_document
+            where = ("workloads", chosen.workload.name, chosen.round, value.name)
             document.add(
                 where,
                 f"this key is required, because the environment of {chosen.workload.name} refers "
@@ -283,7 +283,8 @@ class _Composition:
         return values.Text(fact)
 
     def _check_network(self) -> None:
-        kind, nodes = self.chosen.fabric.kind, self.chosen.system.nodes
+        kind = self.chosen.fabric.kind
+        nodes = self.chosen.system.nodes
         if kind == "none" and nodes > 1 and self.chosen.accelerator.gfx:
             self._warn(
                 "fabric", f"{self.chosen.system.name} has {nodes} nodes but its fabric is none"
@@ -336,13 +337,15 @@ class _Composition:
             **self.chosen.stack.container.model_dump(exclude_none=True),
             **self.chosen.mine.container.model_dump(exclude_none=True),
         }
-        part, site = ContainerPart.model_validate(merged), self.site.container
+        part = ContainerPart.model_validate(merged)
+        site = self.site.container
         wanted = self.chosen.system.nodes > 1 and self.site.network.rdma != "off"
         rdma = self.chosen.fabric.devices if wanted else []
         devices = dict.fromkeys(
             [*self.chosen.accelerator.devices, *rdma, *(part.devices or []), *site.devices]
         )
-        caps, ulimits = dict.fromkeys(part.caps or []), dict(part.ulimits or {})
+        caps = dict.fromkeys(part.caps or [])
+        ulimits = dict(part.ulimits or {})
         if rdma:
             # Memory that a NIC reads and writes must be locked; without this registration fails or
             # RCCL uses TCP.

@@ -148,7 +148,9 @@ class Fact(Generic[T]):
     def __init__(
         self, read: Callable[[EntryDocuments], T], *, shown: bool = True, compared: bool = False
     ) -> None:
-        self.read, self.shown, self.compared = read, shown, compared
+        self.read = read
+        self.shown = shown
+        self.compared = compared
 
     @overload
     def __get__(self, entry: None, owner: type) -> Self: ...

@@ -103,12 +103,10 @@ def _wrong_value(kind: str, context: dict[str, Any], given: Any, message: str) -
             f"{given!r} is not accepted; accepted: "
             f"{', '.join(accepted)}{did_you_mean(str(given), accepted)}"
         )
-    if kind in ("greater_than_equal", "less_than_equal"):
-        return (
-            f"{_short(given)} is too {'small' if 'ge' in context else 'large'}; "
-            f"accepted: at {'least' if 'ge' in context else 'most'} "
-            f"{context.get('ge', context.get('le'))}"
-        )
+    if kind == "greater_than_equal":
+        return f"{_short(given)} is too small; accepted: at least {context['ge']}"
+    if kind == "less_than_equal":
+        return f"{_short(given)} is too large; accepted: at most {context['le']}"
     if kind == "too_short":
         return "must not be empty"
     return message

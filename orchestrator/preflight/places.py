@@ -140,7 +140,8 @@ def _select(site: Site, names: Sequence[str]) -> Selection:
         excluded = set(expand_all(site.exclude))
         nodes = [name for name in nodes if name not in excluded]
     area = f"partition {site.partition}" if site.partition else "the cluster"
-    untested, completing = dict[str, str](), False
+    untested = dict[str, str]()
+    completing = False
     for name in nodes:
         state = states.get(name)
         if state is None:

@@ -125,7 +125,8 @@ def _render(environment: Environment, template: str, values: Mapping[str, Any]) 
 
 
 def _values(entry: Entry, nexp: int) -> dict[str, Any]:
-    site, container = entry.site, entry.container
+    site = entry.site
+    container = entry.container
     return {
         "entry": entry,
         "site": site,

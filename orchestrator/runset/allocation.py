@@ -43,7 +43,8 @@ class Allocation:
         """
         script = options_in(Findings().text(layout.bundle / "job.sh"))
         nodes, minutes = self._size(record, layout, script.minutes, missing)
-        avoided, remaining = list[str](), list[str]()
+        avoided = list[str]()
+        remaining = list[str]()
         if self.exclude:
             avoided = expand_all([*filter(None, [script.exclude]), ",".join(self.exclude)])
             wanted = expand_all([*filter(None, [script.nodelist])])

@@ -90,7 +90,8 @@ def create(
     SetError if it cannot be written; nothing is left then.
     """
     final = log_dir / record.set_id
-    files, temporary = world.files, log_dir / f".{record.set_id}.tmp.{world.pid}"
+    files = world.files
+    temporary = log_dir / f".{record.set_id}.tmp.{world.pid}"
     umask = world.umask(0o022)
     try:
         world.umask(umask_for("", umask))
@@ -148,7 +149,8 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
 
 
 def _make(folder: Path, record: SetRecord, place: Path, world: World) -> None:
-    layout, files = Layout(folder), world.files
+    layout = Layout(folder)
+    files = world.files
     for directory in (layout.submissions, layout.jobs, layout.results):
         files.make_folder(directory)
     write(record, layout.set_file, files=files)

@@ -66,7 +66,8 @@ def start(
         group = entry.site.shared_group or ""
         run_set = RunSet(create(new.record, new.files, new.log_dir, group, world), new.record)
     on_set(run_set, was_there)
-    scheduler, root = open_scheduler(run_set.record.scheduler), run_set.layout.root
+    scheduler = open_scheduler(run_set.record.scheduler)
+    root = run_set.layout.root
     try:
         return run_set, submit(
             run_set, scheduler, allocation=Allocation(further=options), world=world

@@ -82,7 +82,8 @@ def request_for(
 ) -> JobRequest:
     """Return the job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Writes
     nothing."""
-    layout, slurm = run_set.layout, run_set.record.scheduler == "slurm"
+    layout = run_set.layout
+    slurm = run_set.record.scheduler == "slurm"
     env = job_environment(os.environ if caller is None else caller, run_set)
     missing = len(missing_runs(run_set)) if allocation.variables else 0
     return JobRequest(
@@ -180,7 +181,8 @@ def _kept(layout: Layout) -> dict[str, str]:
 def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
     """Raise SetError for a bundle that differs from the declared one; with `edited`, record it
     as accepted."""
-    layout, sha256 = run_set.layout, run_set.record.bundle_sha256
+    layout = run_set.layout
+    sha256 = run_set.record.bundle_sha256
     if not sha256:
         return
     try:
@@ -341,7 +343,8 @@ def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
     A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process that is
     becoming another program has no name for a moment.
     """
-    local, here = run_set.record.scheduler == "local", world.host
+    local = run_set.record.scheduler == "local"
+    here = world.host
     ours = {record.job_id for record in submissions(run_set.layout) if record.job_id}
     unfinished = [job for job in _recorded_jobs(run_set.layout) if not job.final]
     for job in unfinished:

@@ -54,11 +54,13 @@ class Answer:
 
 def last_lines(output: str) -> str:
     """Return the last lines of a command's output as one, without control characters."""
-    lines = (
-        "".join(char if char.isprintable() else " " for char in line).strip()
-        for line in output.splitlines()
-    )
-    return "; ".join(list(dict.fromkeys(filter(None, lines)))[-MOST_LINES:])[-MOST_CHARACTERS:]
+    lines = [_printable(line).strip() for line in output.splitlines()]
+    different = list(dict.fromkeys(filter(None, lines)))
+    return "; ".join(different[-MOST_LINES:])[-MOST_CHARACTERS:]
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def without_scheduler_variables(env: Mapping[str, str]) -> dict[str, str]:

@@ -181,7 +181,8 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 def _until(done: Callable[[], bool], limit_s: float) -> bool:
-    deadline, pause_s = time.monotonic() + limit_s, 0.02
+    deadline = time.monotonic() + limit_s
+    pause_s = 0.02
     while not done():
         if time.monotonic() > deadline:
             return False

@@ -67,7 +67,8 @@ class Slurm:
 
     def __init__(self, world: World = THIS, ask: Callable[..., Answer] = ask) -> None:
         """`ask` runs one of Slurm's commands: see command.ask."""
-        self._world, self._ask = world, ask
+        self._world = world
+        self._ask = ask
 
     def command(self, request: JobRequest) -> list[str]:
         """Return the sbatch call for `request`."""
@@ -112,7 +113,8 @@ class Slurm:
         A job leaves Slurm's memory MinJobAge (300 s) after its end. Raises SchedulerUnknown without
         a readable answer.
         """
-        wanted_names, wanted_ids = frozenset(names), frozenset(ids)
+        wanted_names = frozenset(names)
+        wanted_ids = frozenset(ids)
         if not wanted_names and not wanted_ids:
             return {}
         queue = self._queue(wanted_names, wanted_ids)
@@ -180,7 +182,8 @@ class Slurm:
         return self.jobs(ids=[job_id]).get(job_id)
 
     def _over(self, job_id: str, limit_s: float) -> bool:
-        deadline, pause_s = self._world.now() + limit_s, 0.25
+        deadline = self._world.now() + limit_s
+        pause_s = 0.25
         while True:
             try:
                 job = self._job(job_id)

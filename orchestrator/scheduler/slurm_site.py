@@ -53,10 +53,8 @@ def _partitions(answer: Answer) -> list[Partition]:
         cells = [cell.strip() for cell in line.split(FIELD)]
         if len(cells) != 5 or not cells[3].isdecimal():
             raise unknown(answer, "sinfo's answer cannot be read")
-        name, gpus = (
-            cells[0].removesuffix("*"),
-            max((int(count) for count in _GPUS.findall(cells[4])), default=0),
-        )
+        name = cells[0].removesuffix("*")
+        gpus = max((int(count) for count in _GPUS.findall(cells[4])), default=0)
         partition = Partition(
             name, cells[0].endswith("*"), cells[1] == "up", cells[2], int(cells[3]), gpus
         )

@@ -208,14 +208,16 @@ def _log_dir(
                 hint=f"--log-dir {folder.absolute()}",
             )
         made = not folder.exists()
-        tell(f"looking at {'a node' if options is not None else 'this host'} from {folder}")
+        place = "this host" if options is None else "a node"
+        tell(f"looking at {place} from {folder}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             seen = look(folder, options=options, peer=peer)
-        except (OSError, SetError) as error:
-            problems.append(
-                f"{folder}: {error.strerror if isinstance(error, OSError) else error.message}"
-            )
+        except OSError as error:
+            problems.append(f"{folder}: {error.strerror}")
+            continue
+        except SetError as error:
+            problems.append(f"{folder}: {error.message}")
             continue
         if seen.sees_log_dir is not False:
             tried = f"{seen.node} wrote to it." if seen.report else "No node has tried it yet."
@@ -236,7 +238,8 @@ def _log_dir(
 def _engine(draft: SiteDraft, seen: NodeLook) -> None:
     engines = [engine for engine in seen.report["engines"] if engine["command"]]
     if engines:
-        name, command = engines[0]["name"], engines[0]["command"]
+        name = engines[0]["name"]
+        command = engines[0]["command"]
         draft.put("container.engine", name, f"`{' '.join(command)}` answers on {seen.node}.")
         if command != [name]:
             draft.put("container.command", command)
@@ -283,7 +286,8 @@ def _network(draft: SiteDraft, seen: NodeLook) -> None:
 
 
 def _gpus(draft: SiteDraft, seen: NodeLook) -> None:
-    count, models = seen.report["gpus"], seen.report["gpu_models"]
+    count = seen.report["gpus"]
+    models = seen.report["gpu_models"]
     gpus = (
         f"{count} GPUs{' of ' + ' and '.join(models) if models else ''}" if count else "no AMD GPU"
     )

@@ -77,9 +77,11 @@ def _lines(
     model: type[DocumentPart], values: Values, remarks: Remarks, section: str
 ) -> Iterator[str]:
     """Yield the lines of one mapping; those of a section are indented."""
-    texts, indent = descriptions(model), "  " * bool(section)
+    texts = descriptions(model)
+    indent = "  " * bool(section)
     for key, field in model.model_fields.items():
-        path, given = f"{section}{key}", values.get(key)
+        path = f"{section}{key}"
+        given = values.get(key)
         yield from [""] * (not section)
         for text in (texts.get(key, ""), *remarks.get(path, ())):
             yield from (
