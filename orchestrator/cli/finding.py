@@ -214,11 +214,11 @@ def load_asked(args: Namespace) -> Entry:
     """Return the entry described by the arguments of add_entry(); its warnings go to standard
     error."""
     entry = load_named(args, need_site(args.site), dict(args.env))
-    tell_warnings(entry)
+    print_warnings(entry)
     return with_allocation(entry, args)
 
 
-def tell_warnings(entry: Entry) -> None:
+def print_warnings(entry: Entry) -> None:
     """Print the warnings of an entry on standard error, each with its name for the site's
     `acknowledged`."""
     for warning in entry.warnings:

@@ -96,7 +96,7 @@ def run(args: Namespace) -> int:
             verdict = verify(package.files, package.ruleset, package.benchmarks)
     if verdict is None or verdict.passed:
         write_package(package, output)
-    _tell(args, package, verdict)
+    _print_outcome(args, package, verdict)
     return ExitCode.OK if verdict is None or verdict.passed else ExitCode.NO_SCORE
 
 
@@ -129,7 +129,7 @@ def _systems_dirs(site: str | None) -> list[Path]:
     return [Path(folder) for folder in load_site(file).systems_dirs] if file else []
 
 
-def _tell(args: Namespace, package: Package, verdict: Word | None) -> None:
+def _print_outcome(args: Namespace, package: Package, verdict: Word | None) -> None:
     written = verdict is None or verdict.passed
     if args.json:
         checker = (

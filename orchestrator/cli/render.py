@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
         return ExitCode.OK
     directory = Path(args.output)
     write_bundle(files, directory, replace_edited=args.force)
-    _tell(args, entry, files, directory)
+    _print_outcome(args, entry, files, directory)
     return ExitCode.OK
 
 
@@ -78,7 +78,7 @@ def _diff(args: Namespace, files: dict[str, bytes]) -> int:
     return ExitCode.NO_SCORE if lines else ExitCode.OK
 
 
-def _tell(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Path) -> None:
+def _print_outcome(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Path) -> None:
     from orchestrator.render import manifest_hash
     from orchestrator.scheduler.advice import start_set
 

@@ -62,7 +62,7 @@ def run(args: Namespace) -> int:
         refuse_without_scheduler(scheduler, option)
     missing = missing_runs(run_set)
     submission = submit(run_set, scheduler_of(run_set), allocation=allocation, edited=args.edited)
-    _tell_set_aside(run_set, allocation.exclude)
+    _note_excluded(run_set, allocation.exclude)
     if args.json:
         print_json(
             "resume",
@@ -82,7 +82,7 @@ def run(args: Namespace) -> int:
     return ExitCode.OK
 
 
-def _tell_set_aside(run_set: RunSet, exclude: tuple[str, ...]) -> None:
+def _note_excluded(run_set: RunSet, exclude: tuple[str, ...]) -> None:
     """Name the nodes that earlier jobs of the set excluded: the scheduler may give them to this
     job, too."""
     from orchestrator.evidence.events import read_told

@@ -29,7 +29,7 @@ from orchestrator.cli.arguments import (
     positive,
 )
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import find_site, tell_warnings
+from orchestrator.cli.finding import find_site, print_warnings
 from orchestrator.cli.output import note, print_facts, print_json, print_table
 from orchestrator.errors import DescriptorError, ExitCode, UsageError
 from orchestrator.resources import data_dir, generated_file
@@ -254,7 +254,7 @@ def _show(args: Namespace) -> ExitCode:
         )
         print()
         print_table(VARIABLES, [(name, str(value)) for name, value in entry.whole_env.items()])
-    tell_warnings(entry)
+    print_warnings(entry)
     return ExitCode.OK
 
 

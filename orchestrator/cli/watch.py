@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
         if args.json:
             changes = Changes(as_json=True)
             for picture in _looks(run_set, args.interval)(time.sleep):
-                changes.tell(picture)
+                changes.show(picture)
         else:
             picture = watch(run_set, args.interval, summary=True)
     except KeyboardInterrupt:
@@ -142,7 +142,7 @@ class Changes:
         self._as_json = as_json
         self._before: dict[str, Any] = {}
 
-    def tell(self, picture: SetPicture) -> None:
+    def show(self, picture: SetPicture) -> None:
         from orchestrator.cli.pictures import headline
         from orchestrator.evidence.picture import as_json
         from orchestrator.words import cell
@@ -280,7 +280,7 @@ def _all(args: Namespace) -> int:
             changes = Changes(args.json)
             for last in looks(time.sleep):
                 for picture in last:
-                    changes.tell(picture)
+                    changes.show(picture)
         else:
             last = _live_all(looks)
     except KeyboardInterrupt:

@@ -1,8 +1,4 @@
-"""The image store of a node, through its engine's command line.
-
-Every node has that. The docker SDK (local.py) cannot use a step of an allocation or
-`sudo -n docker`, and accepts unknown host keys over SSH.
-"""
+"""The image store of a node, through its engine's command line."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _OF_SYSTEM = (
 def examine(
     find_site: Callable[[], Path],
     load: Callable[[Path], Entry],
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
     *,
     hosts_only: bool,
 ) -> Iterator[Row]:
@@ -80,7 +80,7 @@ def examine(
     elif slurm.verdict != "fail":
         yield from (
             row
-            for row in _node(entry, log_dir, tell)
+            for row in _node(entry, log_dir, progress)
             if not (hosts_only and row.check in _OF_SYSTEM)
         )
 
@@ -141,7 +141,7 @@ def _code(entry: Entry) -> Iterator[Row]:
         yield _row("code", "skip", "the image's own")
 
 
-def _node(entry: Entry, log_dir: Path, tell: Callable[[str], None]) -> Iterator[Row]:
+def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Iterator[Row]:
     """Yield the preflight results of one node."""
     try:
         with temporary_bundle(entry, log_dir) as bundle:
@@ -165,7 +165,7 @@ def _node(entry: Entry, log_dir: Path, tell: Callable[[str], None]) -> Iterator[
                         "orchestrator doctor, later",
                     )
                     return
-                verdicts = places.allocate(request, entry, [idle], tell)
+                verdicts = places.allocate(request, entry, [idle], progress)
     except SetError as error:
         yield _row("log_dir", "fail", error.message, error.hint)
     except SchedulerError as error:

@@ -51,7 +51,7 @@ class Wishes:
     name: str = ""
 
 
-def find(wishes: Wishes, ask: Ask, tell: Callable[[str], None]) -> SiteDraft:
+def find(wishes: Wishes, ask: Ask, progress: Callable[[str], None]) -> SiteDraft:
     """Collect the content of a site file.
 
     Raises SchedulerUnknown if Slurm does not answer, UsageError for impossible wishes, SetError if
@@ -63,7 +63,7 @@ def find(wishes: Wishes, ask: Ask, tell: Callable[[str], None]) -> SiteDraft:
     draft.put("name", wishes.name or "my-cluster")
     draft.put("scheduler", "local" if partitions is None else "slurm")
     options = None if partitions is None else _partition(draft, partitions, wishes, ask)
-    seen = _log_dir(draft, wishes, ask, tell, options)
+    seen = _log_dir(draft, wishes, ask, progress, options)
     if seen.report:
         draft.node = seen.node
         _engine(draft, seen)
@@ -190,7 +190,7 @@ def _log_dir(
     draft: SiteDraft,
     wishes: Wishes,
     ask: Ask,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
     options: list[str] | None,
 ) -> NodeLook:
     """Set the first folder that a node can write to. Return that node's report."""
@@ -209,7 +209,7 @@ def _log_dir(
             )
         made = not folder.exists()
         place = "this host" if options is None else "a node"
-        tell(f"looking at {place} from {folder}")
+        progress(f"looking at {place} from {folder}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             seen = look(folder, options=options, peer=peer)

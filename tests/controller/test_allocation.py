@@ -54,7 +54,7 @@ def test_a_bundle_asks_for_spares_and_avoids_nodes(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["--spares", "-1"], "not a whole number from 0 to 1000"),
         (["--spares", "1001"], "not a whole number from 0 to 1000"),
@@ -64,9 +64,11 @@ def test_a_bundle_asks_for_spares_and_avoids_nodes(
         (["--exclude", "node[3-12]"], "every node of the nodelist"),
     ],
 )
-def test_what_cannot_be_meant(cli: Commands, slurm_site: Path, words: list[str], said: str) -> None:
-    cli("render", "MI325X_08x08x32", "flux1", "--site", slurm_site, "-o", "-", *words)
-    assert cli.code == 2 and said in cli.err
+def test_what_cannot_be_meant(
+    cli: Commands, slurm_site: Path, arguments: list[str], message: str
+) -> None:
+    cli("render", "MI325X_08x08x32", "flux1", "--site", slurm_site, "-o", "-", *arguments)
+    assert cli.code == 2 and message in cli.err
 
 
 def test_a_file_names_its_wrong_line(tmp_path: Path) -> None:

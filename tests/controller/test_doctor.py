@@ -15,42 +15,46 @@ from orchestrator.errors import ExitCode
 Fake = Callable[[str, str], Path]
 
 
-def rows(cli: Commands, *words: str | Path) -> dict[str, dict[str, Any]]:
-    cli("doctor", *words, "--json")
-    told = outputs.checked(cli.out)
-    assert told["fit"] == (cli.code == ExitCode.OK)
-    return {row["check"]: row for row in told["checks"]}
+def rows(cli: Commands, *arguments: str | Path) -> dict[str, dict[str, Any]]:
+    cli("doctor", *arguments, "--json")
+    answer = outputs.checked(cli.out)
+    assert answer["fit"] == (cli.code == ExitCode.OK)
+    return {row["check"]: row for row in answer["checks"]}
 
 
 def test_a_fit_site(cli: Commands, site: Path) -> None:
-    told = rows(cli, "--site", site)
+    answer = rows(cli, "--site", site)
     assert cli.code == ExitCode.OK
-    assert (told["site"]["verdict"], told["slurm"]["verdict"], told["log_dir"]["verdict"]) == (
+    assert (
+        answer["site"]["verdict"],
+        answer["slurm"]["verdict"],
+        answer["log_dir"]["verdict"],
+    ) == (
         "pass",
         "skip",
         "pass",
     )
-    assert {"version", "engine", "clock", "free_space", "system"} <= set(told)
-    assert "gpu_count" not in told
-    told = rows(cli, "local_2x2x8", "builtin", "--site", site)
-    assert "system" not in told and {"gpu_count", "rdma", "image", "data", "code"} <= set(told)
+    assert {"version", "engine", "clock", "free_space", "system"} <= set(answer)
+    assert "gpu_count" not in answer
+    answer = rows(cli, "local_2x2x8", "builtin", "--site", site)
+    assert "system" not in answer and {"gpu_count", "rdma", "image", "data", "code"} <= set(answer)
 
 
 def test_no_site_file(cli: Commands) -> None:
-    told = rows(cli)
+    answer = rows(cli)
     assert cli.code == ExitCode.NO_SCORE
-    assert told["site"]["verdict"] == "fail" and told["site"]["remedy"] == "orchestrator init"
+    assert answer["site"]["verdict"] == "fail" and answer["site"]["remedy"] == "orchestrator init"
 
 
 def test_what_is_wrong_with_the_file_is_told(cli: Commands, tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("kind: site\nlog_dir: here\nscheduler: slrum\n")
-    told = rows(cli, "--site", path)
+    answer = rows(cli, "--site", path)
     assert (
-        "'here' is not an absolute path" in told["site"]["text"]
-        and 'did you mean "slurm"' in told["site"]["text"]
+        "'here' is not an absolute path" in answer["site"]["text"]
+        and 'did you mean "slurm"' in answer["site"]["text"]
     )
-    assert told["site"]["remedy"] == f"mend it; orchestrator systems validate {path}"
+    assert answer["site"]["remedy"] == f"mend it; orchestrator systems validate {path}"
 
 
 def test_a_system_that_there_is_not_is_no_finding(cli: Commands, site: Path) -> None:
@@ -63,20 +67,20 @@ def test_a_log_directory_that_is_missing(cli: Commands, site: Path) -> None:
         line.split()[1] for line in site.read_text().splitlines() if line.startswith("log_dir")
     )
     site.write_text(site.read_text().replace(log_dir, f"{log_dir}/deeper"))
-    told = rows(cli, "--site", site)
-    assert told["log_dir"]["verdict"] == "fail" and told["log_dir"]["remedy"].startswith(
+    answer = rows(cli, "--site", site)
+    assert answer["log_dir"]["verdict"] == "fail" and answer["log_dir"]["remedy"].startswith(
         f"mkdir -p {log_dir}/deeper"
     )
 
 
 def test_code_that_is_missing(cli: Commands, site: Path) -> None:
     site.write_text(f"{site.read_text()}code: {{builtin: /no/code}}\n")
-    told = rows(cli, "local_2x2x8", "builtin", "--site", site)
-    assert (told["code"]["verdict"], told["code"]["text"]) == ("fail", "/no/code is not here")
+    answer = rows(cli, "local_2x2x8", "builtin", "--site", site)
+    assert (answer["code"]["verdict"], answer["code"]["text"]) == ("fail", "/no/code is not here")
 
 
 @pytest.mark.parametrize(
-    ("body", "partition", "said"),
+    ("body", "partition", "message"),
     [
         (
             "echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1",
@@ -93,19 +97,19 @@ def test_code_that_is_missing(cli: Commands, site: Path) -> None:
     ],
 )
 def test_slurms_own_words(
-    fake: Fake, cli: Commands, tmp_path: Path, body: str, partition: str, said: str
+    fake: Fake, cli: Commands, tmp_path: Path, body: str, partition: str, message: str
 ) -> None:
     fake("sinfo", body)
     path = tmp_path / "slurm.yaml"
     path.write_text(f"kind: site\npartition: {partition}\nlog_dir: {tmp_path}\n")
-    told = rows(cli, "--site", path)
+    answer = rows(cli, "--site", path)
     assert cli.code == ExitCode.NO_SCORE
     assert (
-        told["slurm"]["verdict"] == "fail"
-        and said in told["slurm"]["text"]
-        and told["slurm"]["remedy"]
+        answer["slurm"]["verdict"] == "fail"
+        and message in answer["slurm"]["text"]
+        and answer["slurm"]["remedy"]
     )
-    assert "engine" not in told
+    assert "engine" not in answer
 
 
 def test_a_node_is_checked_through_slurm(fake: Fake, cli: Commands, tmp_path: Path) -> None:
@@ -120,10 +124,10 @@ def test_a_node_is_checked_through_slurm(fake: Fake, cli: Commands, tmp_path: Pa
     )
     path = tmp_path / "slurm.yaml"
     path.write_text(f"kind: site\npartition: gpu\nlog_dir: {tmp_path}\n")
-    told = rows(cli, "--site", path)
-    assert told["slurm"]["text"] == "answers; gpu: 2 nodes, 8 GPUs each by GRES, jobs up to 30"
+    answer = rows(cli, "--site", path)
+    assert answer["slurm"]["text"] == "answers; gpu: 2 nodes, 8 GPUs each by GRES, jobs up to 30"
     assert "--nodelist=n2 " in calls.read_text()
     assert (
-        told["node"]["verdict"] == "fail"
-        and "Requested partition configuration" in told["node"]["text"]
+        answer["node"]["verdict"] == "fail"
+        and "Requested partition configuration" in answer["node"]["text"]
     )

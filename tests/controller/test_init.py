@@ -70,7 +70,7 @@ def test_what_slurm_and_a_node_tell_is_in_the_file(
         None,
     )
     text = Path("site.yaml").read_text()
-    for told in (
+    for answer in (
         "gpu: 8 nodes, 8 GPUs each by GRES, jobs up to 2-00:00:00.",
         "cpu: 4 nodes, no GPUs by GRES, jobs up to infinite",
         "Partition gpu allows 2-00:00:00 at most.",
@@ -79,7 +79,7 @@ def test_what_slurm_and_a_node_tell_is_in_the_file(
         "`podman` answers on n1.",
         "n1 wrote to it.",
     ):
-        assert told in text, told
+        assert answer in text, answer
     assert list(sets.iterdir()) == []
     assert cli("systems", "validate", "site.yaml").code == ExitCode.OK
 
@@ -90,8 +90,8 @@ def test_srun_asks_for_what_sbatch_will(cluster: Fake, cli: Commands, tmp_path: 
         cli("init", "--yes", "--log-dir", tmp_path / "sets", "--account", "other").code
         == ExitCode.OK
     ), cli.err
-    [words] = calls.read_text().splitlines()
-    assert words.startswith(
+    [arguments] = calls.read_text().splitlines()
+    assert arguments.startswith(
         "--job-name=orch-init --nodes=1 --ntasks=1 --immediate=15 --time=2 --quiet --partition=gpu --account=other "
     )
     assert load_site("site.yaml").account == "other"
@@ -133,17 +133,20 @@ def test_without_slurm_it_is_this_host(
     only = tmp_path / "only"
     only.mkdir()
     for name in ("bash", "python3", "env", "ip", "getent"):
-        if found := subprocess.run(
+        if result := subprocess.run(
             ["bash", "-c", f"command -v {name}"], capture_output=True, text=True
         ).stdout.strip():
-            (only / name).symlink_to(found)
+            (only / name).symlink_to(result)
     monkeypatch.setenv("PATH", str(only))
-    told = cli.json("init")
+    answer = cli.json("init")
     assert (
-        told["values"]["scheduler"] == "local" and told["node"] == os.uname().nodename.split(".")[0]
+        answer["values"]["scheduler"] == "local"
+        and answer["node"] == os.uname().nodename.split(".")[0]
     )
-    assert told["values"]["container"] == {"engine": "none"} and "partition" not in told["values"]
-    assert load_site(told["site"]).container.engine == "none"
+    assert (
+        answer["values"]["container"] == {"engine": "none"} and "partition" not in answer["values"]
+    )
+    assert load_site(answer["site"]).container.engine == "none"
 
 
 def test_slurm_that_does_not_answer_is_not_taken_for_none(fake: Fake, cli: Commands) -> None:
@@ -192,15 +195,17 @@ def test_a_node_that_nobody_gives_leaves_a_file_that_says_so(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["--partition", "gpx"], 'did you mean "gpu"?'),
         (["--log-dir", "here"], "not an absolute path"),
     ],
 )
-def test_wishes_that_cannot_be(cluster: Fake, cli: Commands, words: list[str], said: str) -> None:
-    assert cli("init", "--yes", *words).code == ExitCode.BAD_INPUT
-    assert said in cli.err and os.listdir() == []
+def test_wishes_that_cannot_be(
+    cluster: Fake, cli: Commands, arguments: list[str], message: str
+) -> None:
+    assert cli("init", "--yes", *arguments).code == ExitCode.BAD_INPUT
+    assert message in cli.err and os.listdir() == []
 
 
 def test_it_asks_on_a_terminal(cluster: Fake, tmp_path: Path) -> None:
@@ -215,20 +220,20 @@ def test_it_asks_on_a_terminal(cluster: Fake, tmp_path: Path) -> None:
     )
     os.close(slave)
     os.write(master, f"cpu\nother\n{tmp_path}/asked\n".encode())
-    said = b""
+    message = b""
     while True:
         try:
             if not (piece := os.read(master, 4096)):
                 break
         except OSError:  # its other side is closed
             break
-        said += piece
+        message += piece
     os.close(master)
-    assert asking.wait(LIMIT_S) == 0, said
+    assert asking.wait(LIMIT_S) == 0, message
     site = load_site("site.yaml")
     assert (site.partition, site.account, site.log_dir) == ("cpu", "other", f"{tmp_path}/asked")
     assert site.gpu_request == "none"
-    assert "partition (gpu, cpu) [gpu]:" in said.decode()
+    assert "partition (gpu, cpu) [gpu]:" in message.decode()
 
 
 # ---- one source for schema, page and file ----

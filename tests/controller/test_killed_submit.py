@@ -33,9 +33,9 @@ Fake = Callable[[str, str], Path]
 
 def killed(*argv: str | Path) -> None:
     """Run a command that is killed on the way."""
-    words = [sys.executable, "-m", "orchestrator", *map(str, argv)]
+    arguments = [sys.executable, "-m", "orchestrator", *map(str, argv)]
     done = subprocess.run(
-        words, env=os.environ | {"PYTHONPATH": str(TOP)}, capture_output=True, text=True
+        arguments, env=os.environ | {"PYTHONPATH": str(TOP)}, capture_output=True, text=True
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
 
@@ -67,8 +67,8 @@ def queue(*rows: str) -> str:
 
 
 def test_status_finds_its_job_by_name(root: Path, cli: Commands, fake: Fake) -> None:
-    told = cli.json("status", root)
-    assert (told["state"], told["job_id"], told["job_state"]) == ("pending", "7", "PENDING")
+    answer = cli.json("status", root)
+    assert (answer["state"], answer["job_id"], answer["job_state"]) == ("pending", "7", "PENDING")
     assert cli("resume", root).code == 5 and "job 7 (PENDING)" in cli.err  # which settles it
     assert [(one.state, one.job_id) for one in submissions(open_set(root).layout)] == [
         ("submitted", "7")
@@ -78,10 +78,10 @@ def test_status_finds_its_job_by_name(root: Path, cli: Commands, fake: Fake) -> 
 
 def test_without_a_job_status_says_what_is_known(root: Path, cli: Commands, fake: Fake) -> None:
     fake("squeue", queue())
-    told = cli.json("status", root)
+    answer = cli.json("status", root)
     assert (
-        told["state"] == "unknown"
-        and "the submission was interrupted; there is no job of it yet" in told["reason"]
+        answer["state"] == "unknown"
+        and "the submission was interrupted; there is no job of it yet" in answer["reason"]
     )
     fake("squeue", "exit 1")
     assert "the scheduler does not answer now" in cli.json("status", root)["reason"]
@@ -90,13 +90,13 @@ def test_without_a_job_status_says_what_is_known(root: Path, cli: Commands, fake
     asked = read(SubmissionRecord, path)
     assert isinstance(asked, SubmissionRecord)
     write(replace(asked, requested_ms=int(now_ms() - 1000 * (GRACE_S + 1))), path)
-    told = cli.json("status", root)
+    answer = cli.json("status", root)
     assert (
-        told["state"] == "refused"
-        and "no job of this name ever appeared; resume submits it again" in told["reason"]
+        answer["state"] == "refused"
+        and "no job of this name ever appeared; resume submits it again" in answer["reason"]
     )
-    told = cli("explain", root)
-    assert "never appeared" in told.out + told.err
+    answer = cli("explain", root)
+    assert "never appeared" in answer.out + answer.err
     fake("sbatch", "echo 8")
     assert cli("resume", root).code == 0, cli.err  # and it is as status said
     assert [one.state for one in submissions(open_set(root).layout)] == ["refused", "submitted"]
@@ -116,9 +116,9 @@ main(sys.argv[1:])
 @pytest.fixture
 def complete(site: Path, tmp_path: Path) -> Path:
     """A complete set whose `submit` was killed when the job was made, and which then had a job of its own."""
-    words = ["submit", *map(str, one_node(tmp_path, site))]
+    arguments = ["submit", *map(str, one_node(tmp_path, site))]
     environment = os.environ | {"PYTHONPATH": str(TOP)}
-    argv = [sys.executable, "-c", KILLED_BEFORE_THE_OUTCOME, *words]
+    argv = [sys.executable, "-c", KILLED_BEFORE_THE_OUTCOME, *arguments]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     [root] = [path for path in (tmp_path / "sets").iterdir() if path.is_dir()]
@@ -136,8 +136,8 @@ def settled(root: Path) -> list[tuple[str, str]]:
     """The submissions of a set, and in its ledger."""
     job = next((root / "jobs").glob("*.json")).stem
     [asked] = submissions(open_set(root).layout)
-    said = [one.data for one in ledger.read(root)[0] if one.kind == "submit"]
-    assert said == [{"number": 1, "state": "submitted", "job_id": job}]
+    message = [one.data for one in ledger.read(root)[0] if one.kind == "submit"]
+    assert message == [{"number": 1, "state": "submitted", "job_id": job}]
     assert (asked.state, asked.job_id) == ("submitted", job)
     return [str(one) for one in verify(root).problems]
 
@@ -145,8 +145,8 @@ def settled(root: Path) -> list[tuple[str, str]]:
 def test_the_job_of_a_killed_submit_settles_it(complete: Path, cli: Commands) -> None:
     """Nobody trips over the intent and the lock: they go with the job that completes the set."""
     assert settled(complete) == [] and list(complete.glob(".*lock*")) == []
-    told = cli.json("status", complete)
-    assert (told["state"], told["done"], told["findings"]) == ("complete", 1, [])
+    answer = cli.json("status", complete)
+    assert (answer["state"], answer["done"], answer["findings"]) == ("complete", 1, [])
     assert cli("watch", complete).code == 0 and cli("replay", complete).code == 0
     assert cli("resume", complete).code == 5 and "nothing is left to run" in cli.err
     assert cli("cancel", complete).code == 5 and "no job to cancel" in cli.err

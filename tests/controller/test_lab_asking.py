@@ -23,8 +23,8 @@ SETS, JOBS = 1000, 200
 
 def asked() -> int:
     """How many questions about jobs the controller has answered."""
-    told = ask(["sdiag"], timeout_s=20).stdout
-    return sum(map(int, re.findall(r"REQUEST_JOB\w*_INFO\w*\s+\( *\d+\) count:(\d+)", told)))
+    answer = ask(["sdiag"], timeout_s=20).stdout
+    return sum(map(int, re.findall(r"REQUEST_JOB\w*_INFO\w*\s+\( *\d+\) count:(\d+)", answer)))
 
 
 @pytest.fixture

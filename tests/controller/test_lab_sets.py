@@ -98,7 +98,7 @@ def test_a_job_without_a_recorded_answer_is_found(shared: Path) -> None:
 
 def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site: Path) -> None:
     first, *others = lab.nodes
-    words = (
+    arguments = (
         "--nexp",
         "3",
         "--spares",
@@ -108,8 +108,8 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
         "--env",
         "BUILTIN_FAULT=hang:run=2:attempt=1",
     )
-    said = cli.json("submit", *SYSTEM, "--site", lab_site, *words)
-    root = Path(said["set"])
+    message = cli.json("submit", *SYSTEM, "--site", lab_site, *arguments)
+    root = Path(message["set"])
 
     def hangs() -> bool:
         run = read(RunRecord, root / "runs/2/state.json")
@@ -122,15 +122,15 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert cli("cancel", root).code == ExitCode.OK, cli.err
     assert "is gone; 1 of 3 runs are done" in cli.out
-    assert not Slurm().jobs(ids=[said["job_id"]])[said["job_id"]].alive
+    assert not Slurm().jobs(ids=[message["job_id"]])[message["job_id"]].alive
     assert cli.json("status", root)["state"] == "cancelled"
-    told = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}
-    assert list(told) == others[:3] and [one["spare"] for one in told.values()] == [
+    document = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}
+    assert list(document) == others[:3] and [one["spare"] for one in document.values()] == [
         False,
         False,
         True,
     ]
-    assert told[others[0]]["ranks"] == [0] and told[others[0]]["good"] == 1
+    assert document[others[0]]["ranks"] == [0] and document[others[0]]["good"] == 1
 
     assert cli("resume", root, "--spares", "0", "--exclude", others[0]).code == ExitCode.OK, cli.err
     assert cli("watch", root).code == ExitCode.OK, cli.err
@@ -145,15 +145,15 @@ def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(
     cli: Commands, lab_site: Path
 ) -> None:
     lab_site.write_text(lab_site.read_text() + "sbatch:\n  - --hold\n")
-    said = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
+    message = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
     [one] = cli.json("status", "--site", lab_site)["sets"]
-    release = f"it starts after: scontrol release {said['job_id']} (or `orchestrator cancel`, then `resume`)"
+    release = f"it starts after: scontrol release {message['job_id']} (or `orchestrator cancel`, then `resume`)"
     assert (one["state"], one["reason"]) == (
         "held",
         f"it is held by its user (JobHeldUser); {release}",
     )
-    assert cli("cancel", said["set"]).code == ExitCode.OK, cli.err
-    assert cli.json("status", said["set"])["state"] == "cancelled"
+    assert cli("cancel", message["set"]).code == ExitCode.OK, cli.err
+    assert cli.json("status", message["set"])["state"] == "cancelled"
 
 
 # ---- nodes ----
@@ -174,9 +174,9 @@ def test_preflight_checks_the_idle_nodes(
     excluded = tmp_path / "bad.txt"
     cli("preflight", "--site", lab_site, "--json", "--exclude-file", excluded)
     assert cli.code == ExitCode.NO_SCORE, cli.err
-    told = json.loads(cli.out)
-    nodes = {one["node"]: one for one in told["nodes"]}
-    assert set(nodes) == set(lab.nodes) and told["tested"] == len(lab.nodes) - 1
+    document = json.loads(cli.out)
+    nodes = {one["node"]: one for one in document["nodes"]}
+    assert set(nodes) == set(lab.nodes) and document["tested"] == len(lab.nodes) - 1
     assert (nodes[drained]["verdict"], nodes[drained]["reason"]) == ("untested", "drained: bad fan")
     assert {one["verdict"] for name, one in nodes.items() if name != drained} <= {"pass", "warn"}
     assert excluded.read_text() == "" and list(shared.iterdir()) == []

@@ -57,8 +57,8 @@ def test_which_set(cli: Commands, site: Path, log_dir: Path) -> None:
     ):
         write_set(log_dir, name)
 
-    def found(*words: str | Path) -> str:
-        return str(cli.json("status", *words, "--site", site)["set_id"])
+    def found(*arguments: str | Path) -> str:
+        return str(cli.json("status", *arguments, "--site", site)["set_id"])
 
     assert found("b") == "b-w-20250101-000000-0003"
     assert found("a-w-20260102") == "a-w-20260102-000000-0002"
@@ -157,7 +157,7 @@ def test_a_damaged_set_is_shown_and_named(cli: Commands, site: Path, log_dir: Pa
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["--nexp", "0"], "'0' is not a whole number above 0"),
         (["--nexp", "ten"], "'ten' is not a whole number above 0"),
@@ -165,9 +165,9 @@ def test_a_damaged_set_is_shown_and_named(cli: Commands, site: Path, log_dir: Pa
         (["--env", "1A=2"], "'1A=2' is not NAME=VALUE"),
     ],
 )
-def test_bad_arguments(cli: Commands, words: list[str], said: str) -> None:
-    assert cli("submit", "local_2x2x8", "builtin", *words).code == ExitCode.BAD_INPUT
-    assert said in cli.err
+def test_bad_arguments(cli: Commands, arguments: list[str], message: str) -> None:
+    assert cli("submit", "local_2x2x8", "builtin", *arguments).code == ExitCode.BAD_INPUT
+    assert message in cli.err
 
 
 def test_nothing_to_cancel(cli: Commands, log_dir: Path) -> None:
@@ -182,7 +182,7 @@ def test_logs_say_what_there_is(cli: Commands, log_dir: Path) -> None:
     assert cli("logs", root).code == ExitCode.OK
     assert "one" in cli.out
     assert cli("logs", root, "--node", "n1").code == ExitCode.OK
-    for words, said in (
+    for arguments, message in (
         (["--run", "9"], "s has runs 1 to 3, not 9"),
         (["--run", "2"], "run 2 has not started yet"),
         (["--attempt", "2"], "run 1 has attempts 1, not 2"),
@@ -190,8 +190,8 @@ def test_logs_say_what_there_is(cli: Commands, log_dir: Path) -> None:
         (["--node", "1"], "has no node '1'"),
         (["--job"], "no job of s has printed anything yet"),
     ):
-        assert cli("logs", root, *words).code == ExitCode.BAD_INPUT
-        assert said in cli.err
+        assert cli("logs", root, *arguments).code == ExitCode.BAD_INPUT
+        assert message in cli.err
 
 
 def test_a_silent_scheduler_is_said(

@@ -71,40 +71,40 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_the_sets_say(log_dir: Path, cli: Commands) -> None:
     assert cli("metrics").code == ExitCode.OK, cli.err
-    found = samples(cli.out)
-    assert found["orchestrator_sets"] == {
+    result = samples(cli.out)
+    assert result["orchestrator_sets"] == {
         (("state", "complete"),): 1,
         (("state", "refused"),): 1,
         (("state", "damaged"),): 1,
     }
-    assert found["orchestrator_runs"] == {
+    assert result["orchestrator_runs"] == {
         (("outcome", "success"), ("state", "success")): 3,
         (("outcome", ""), ("state", "queued")): 3,
     }
-    assert found["orchestrator_failures"] == {(("kind", "infrastructure"),): 1}
-    assert found["orchestrator_nodes_set_aside"] == {(("kind", "exit"),): 1}
-    assert (found["orchestrator_queue_seconds"], found["orchestrator_queued_jobs"]) == (
+    assert result["orchestrator_failures"] == {(("kind", "infrastructure"),): 1}
+    assert result["orchestrator_nodes_set_aside"] == {(("kind", "exit"),): 1}
+    assert (result["orchestrator_queue_seconds"], result["orchestrator_queued_jobs"]) == (
         {(): 40},
         {(): 1},
     )
     # Runs of 61, 62 and 63 s: the mean of the middle one.
-    assert found["orchestrator_train_seconds"][()] == pytest.approx(186) and found[
+    assert result["orchestrator_train_seconds"][()] == pytest.approx(186) and result[
         "orchestrator_trained_runs"
     ] == {(): 3}
-    assert found["orchestrator_last_score_seconds"][()] == pytest.approx(62)
-    assert found["orchestrator_scrape_time_seconds"][()] > 1.7e9
-    assert "orchestrator_live_set_done_runs" not in found
+    assert result["orchestrator_last_score_seconds"][()] == pytest.approx(62)
+    assert result["orchestrator_scrape_time_seconds"][()] > 1.7e9
+    assert "orchestrator_live_set_done_runs" not in result
 
 
 def test_a_set_that_goes_on(log_dir: Path, cli: Commands) -> None:
     job = JobRecord(job_id="9", state="running", host="elsewhere", started_ms=50_000, run=3)
     write_set(log_dir, "S-w-20261122-101500-0004", scheduler="local", done=2, job=job)
-    found = samples(cli("metrics").out)
+    result = samples(cli("metrics").out)
     labels = (("set", "S-w-20261122-101500-0004"),)
-    assert found["orchestrator_live_set_done_runs"] == {labels: 2} and found[
+    assert result["orchestrator_live_set_done_runs"] == {labels: 2} and result[
         "orchestrator_live_set_wanted_runs"
     ] == {labels: 3}
-    assert found["orchestrator_live_set_started_seconds"] == {labels: 50}
+    assert result["orchestrator_live_set_started_seconds"] == {labels: 50}
 
 
 def test_the_file_is_replaced_as_a_whole(log_dir: Path, cli: Commands, tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_the_file_is_replaced_as_a_whole(log_dir: Path, cli: Commands, tmp_path:
 
 
 def test_json_has_the_same_samples(log_dir: Path, cli: Commands) -> None:
-    told = {one["name"]: one for one in cli.json("metrics")["metrics"]}
-    assert told["orchestrator_queue_seconds"]["samples"] == [
+    answer = {one["name"]: one for one in cli.json("metrics")["metrics"]}
+    assert answer["orchestrator_queue_seconds"]["samples"] == [
         {"labels": {"system": "S", "workload": "w"}, "value": 40.0}
     ]
 

@@ -142,8 +142,10 @@ def test_status_tells_spares_set_aside_nodes_and_warnings(
     assert "spares     n5 (1 waiting)" in cli.out
     assert "set aside  n3 (run 2, attempt 1): its container ended in run 2" in cli.out
     assert "warning    check clock: off (n3)" in cli.out
-    told = cli.json("status", a_set)
-    assert told["spares"] == ["n5"] and told["set_aside"][0]["node"] == "n3" and told["warnings"]
+    answer = cli.json("status", a_set)
+    assert (
+        answer["spares"] == ["n5"] and answer["set_aside"][0]["node"] == "n3" and answer["warnings"]
+    )
 
 
 def test_watch_has_a_line_when_a_node_is_set_aside(a_set: Path) -> None:
@@ -158,8 +160,8 @@ def test_watch_has_a_line_when_a_node_is_set_aside(a_set: Path) -> None:
 
 
 def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
-    told = cli.json("nodes", a_set)
-    nodes = {one["node"]: one for one in told["nodes"]}
+    answer = cli.json("nodes", a_set)
+    nodes = {one["node"]: one for one in answer["nodes"]}
     assert list(nodes) == ["n1", "n2", "n4", "n3", "n5"]
     first, third, fourth = nodes["n1"], nodes["n3"], nodes["n4"]
     assert (first["ranks"], first["good"], first["failed"], first["exit_codes"]) == ([0], 2, 1, [])
@@ -170,13 +172,13 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     assert (fourth["bandwidth_gbps"], fourth["preflight"]["verdict"]) == (122.0, "fail")
     assert fourth["preflight"]["reason"] == "gpu_count: 7 of 8 GPUs"
     assert nodes["n5"]["waits"] and nodes["n5"]["preflight"] is None
-    assert any("n4 reached 122.0 GB/s" in text for text in told["suspicions"])
+    assert any("n4 reached 122.0 GB/s" in text for text in answer["suspicions"])
     assert any(
         "runs with n4 took 2.00 minutes, those without it 1.00" in text
-        for text in told["suspicions"]
+        for text in answer["suspicions"]
     )
-    assert any("n4 took 5.0 % longer" in text for text in told["suspicions"])
-    groups = {tuple(one["nodes"]): (one["runs"], one["mean"]) for one in told["groups"]}
+    assert any("n4 took 5.0 % longer" in text for text in answer["suspicions"])
+    groups = {tuple(one["nodes"]): (one["runs"], one["mean"]) for one in answer["groups"]}
     assert groups == {("n1", "n2", "n3"): ([1], 1), ("n1", "n2", "n4"): ([2], 2)}
     cli("nodes", a_set)
     assert "\nn[1-2,4]     1  2.000 min  2.000 min  2.000 min   1.333\n" in cli.out
@@ -200,6 +202,6 @@ def test_a_set_without_nodes_or_with_damage(cli: Commands, tmp_path: Path) -> No
 
 
 def test_a_good_group_clears_its_nodes() -> None:
-    found = per_node(parse(DEEP))
-    assert found == {"n1": 310.0, "n2": 310.0, "n3": 309.0, "n4": 122.0}
+    result = per_node(parse(DEEP))
+    assert result == {"n1": 310.0, "n2": 310.0, "n3": 309.0, "n4": 122.0}
     assert per_node(parse("")) == {} and parse("a\tb\tc\td\te\tnan\t0\t\n") == []

@@ -57,8 +57,8 @@ def test_a_job_that_is_not_shown_is_not_doubled(
     root = write_set(tmp_path, "s", job=JOB, submission=ASKED)
     lock = at_work(root, **holder)  # type: ignore[arg-type]
     before = lock.read_bytes()
-    told = cli.json("status", root)
-    assert told["state"] == "running" and f"job 7 is not shown here: {why}" in told["reason"]
+    answer = cli.json("status", root)
+    assert answer["state"] == "running" and f"job 7 is not shown here: {why}" in answer["reason"]
     for command in ("resume", "cancel"):
         assert cli(command, root).code == 4
         assert "job 7 on node7 may be at work on it" in cli.err and why in cli.err
@@ -98,16 +98,17 @@ def test_a_submission_to_another_cluster_is_not_gone(
 ) -> None:
     by = {**asdict(THIS.holder(cluster="alpha")), "uid": os.getuid()}
     root = write_set(tmp_path, "s", submission=replace(ASKED, by=by))
-    told = cli.json("status", root)
+    answer = cli.json("status", root)
     assert (
-        told["state"] == "pending" and "it is of cluster alpha, and this is beta" in told["reason"]
+        answer["state"] == "pending"
+        and "it is of cluster alpha, and this is beta" in answer["reason"]
     )
     assert cli("resume", root).code == 4 and "job 7 has not begun" in cli.err
     assert not beta.exists()
 
 
 @pytest.mark.parametrize(
-    ("word", "reason", "state", "said"),
+    ("word", "reason", "state", "message"),
     [
         ("TIMEOUT", "TimeLimit", "time_limit", "was ended by its time limit"),
         ("DEADLINE", "DeadLine", "lost", "--deadline"),
@@ -129,15 +130,15 @@ def test_what_slurm_did_is_said_with_the_way_out(
     word: str,
     reason: str,
     state: str,
-    said: str,
+    message: str,
     begun: bool,
 ) -> None:
     root = write_set(tmp_path, "s", job=JOB if begun else None, submission=ASKED)
     fields = "\\x1f".join(("7", word, "0", "0", "n1", reason, "orch-s"))
     fake("squeue", f"printf '\\x1e{fields}\\n'")
     fake("scontrol", CONFIG)
-    told = cli.json("status", root)
-    assert told["state"] == state and said in told["reason"], told["reason"]
+    answer = cli.json("status", root)
+    assert answer["state"] == state and message in answer["reason"], answer["reason"]
 
 
 BUSY = [
@@ -146,12 +147,14 @@ BUSY = [
 ]
 
 
-@pytest.mark.parametrize("said", BUSY)
-def test_not_now_is_asked_again_with_growing_pauses(tmp_path: Path, fake: Fake, said: str) -> None:
+@pytest.mark.parametrize("message", BUSY)
+def test_not_now_is_asked_again_with_growing_pauses(
+    tmp_path: Path, fake: Fake, message: str
+) -> None:
     fake("squeue", QUEUE)
     fake("scontrol", CONFIG)
     calls = fake(
-        "sbatch", f'(( $(wc -l <"$0.calls") > 3 )) && echo 9 && exit; echo "{said}" >&2; exit 1'
+        "sbatch", f'(( $(wc -l <"$0.calls") > 3 )) && echo 9 && exit; echo "{message}" >&2; exit 1'
     )
     world = Hasty()
     record = submit(open_set(write_set(tmp_path, "s")), Slurm(), world=world)

@@ -114,9 +114,9 @@ def site(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made / "site.yaml"
 
 
-@pytest.mark.parametrize(("words", "kind"), CALLS.items(), ids=list(CALLS))
+@pytest.mark.parametrize(("arguments", "kind"), CALLS.items(), ids=list(CALLS))
 def test_outputs_are_as_described(
-    words: str, kind: str, cli: Commands, site: Path, made: Path, tmp_path: Path
+    arguments: str, kind: str, cli: Commands, site: Path, made: Path, tmp_path: Path
 ) -> None:
     [a_set] = (made / "sets").iterdir()
     (tmp_path / "data.yaml").write_text((made / "data.yaml").read_text())
@@ -124,11 +124,11 @@ def test_outputs_are_as_described(
     cli(
         *(
             re.sub("SET|SITE|LOGS|DIR", lambda name: str(places[name[0]]), word)
-            for word in words.split()
+            for word in arguments.split()
         ),
         "--json",
     )
-    for line in cli.out.splitlines() if words.startswith("watch") else [cli.out]:
+    for line in cli.out.splitlines() if arguments.startswith("watch") else [cli.out]:
         assert outputs.checked(line)["kind"] == kind, line
 
 
@@ -162,11 +162,11 @@ def test_a_set_that_is_cancelled_and_resumed(
         cli("status", root, "--json")
         return bool(outputs.checked(cli.out)["current_run"])
 
-    for words in (["cancel", root], ["resume", root], ["cancel", root]):
-        if words[0] == "cancel":
+    for arguments in (["cancel", root], ["resume", root], ["cancel", root]):
+        if arguments[0] == "cancel":
             until(running)
-        cli(*words, "--json")
-        assert outputs.checked(cli.out)["kind"] == words[0], cli.err
+        cli(*arguments, "--json")
+        assert outputs.checked(cli.out)["kind"] == arguments[0], cli.err
 
 
 def test_every_kind_and_every_command_is_looked_at() -> None:
@@ -175,9 +175,10 @@ def test_every_kind_and_every_command_is_looked_at() -> None:
     }
     assert described == {*CALLS.values(), *NOT_RUN, "report", "cancel", "resume", "submit"}
     none = {"run", "demo", "report", "code"}  # above and in NOT_RUN; demo is run
-    assert {words.split()[0] for words in CALLS} >= set(COMMANDS) - none - {"logs", "completion"}, (
-        "these print no facts"
-    )
+    assert {arguments.split()[0] for arguments in CALLS} >= set(COMMANDS) - none - {
+        "logs",
+        "completion",
+    }, "these print no facts"
 
 
 def test_the_version_is_the_one_that_is_described() -> None:

@@ -381,9 +381,9 @@ def test_newest_set_first_whatever_its_system(tmp_path: Path) -> None:
 def test_a_damaged_set_is_a_finding(tmp_path: Path, content: str, problem: str) -> None:
     root = write_set(tmp_path, "s")
     (root / "set.json").write_text(content, encoding="latin-1")
-    found = read(SetRecord, root / "set.json")
-    assert isinstance(found, Finding)
-    assert problem in str(found)
+    result = read(SetRecord, root / "set.json")
+    assert isinstance(result, Finding)
+    assert problem in str(result)
     [one] = look([root], [])
     assert one.state == "damaged"
 
@@ -401,9 +401,9 @@ def test_unknown_members_are_ignored_and_damaged_runs_named(tmp_path: Path) -> N
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_any_bytes_around_an_evaluation(before: bytes, after: bytes) -> None:
     line = mllog("eval_accuracy", 5, 0.25).encode()
-    found = tail_of(before + line + after.replace(b":", b".")).evaluation
-    assert found is not None
-    assert found.value == 0.25
+    result = tail_of(before + line + after.replace(b":", b".")).evaluation
+    assert result is not None
+    assert result.value == 0.25
 
 
 def test_the_tail_is_read_once_in_pieces_of_any_size(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def sinfo(fake: Callable[[str, str], Path], *nodes: str) -> Path:
     return fake("sinfo", f"cat <<'END'\n{text}END")
 
 
-def preflight(cli: Commands, place: Path, *words: str | Path) -> Commands:
-    return cli("preflight", "MI325X_08x08x32", "flux1", "--site", place / "site.yaml", *words)
+def preflight(cli: Commands, place: Path, *arguments: str | Path) -> Commands:
+    return cli("preflight", "MI325X_08x08x32", "flux1", "--site", place / "site.yaml", *arguments)
 
 
 def calls(place: Path) -> list[str]:
@@ -182,9 +182,14 @@ def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -
     fake("salloc", SALLOC)
     preflight(cli, place, "--json", "--deep", "--nodes", "n1,warm2")
     assert cli.code == 0, cli.err
-    told = outputs.checked(cli.out)
-    assert (told["given"], told["tested"], told["verdict"], told["exclude"]) == (2, 2, "warn", [])
-    assert told["nodes"][0] == {
+    document = outputs.checked(cli.out)
+    assert (document["given"], document["tested"], document["verdict"], document["exclude"]) == (
+        2,
+        2,
+        "warn",
+        [],
+    )
+    assert document["nodes"][0] == {
         "node": "n1",
         "verdict": "pass",
         "reason": "",
@@ -193,7 +198,7 @@ def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -
             {"check": "engine", "verdict": "pass", "ms": 3, "text": "docker 27", "remedy": ""}
         ],
     }
-    assert told["together"][0]["text"] == "bus bandwidth 312.4 GB/s"
+    assert document["together"][0]["text"] == "bus bandwidth 312.4 GB/s"
     assert "--nodes=n1,warm2" in log.read_text() and "--deep" in calls(place)[0]
     preflight(cli, place, "--nodes", "n1,n9")
     assert cli.code == 1 and "n9    untested  not tested: not in partition gpu" in cli.out
@@ -214,7 +219,7 @@ def test_nothing_idle_asks_for_nothing(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (
             "salloc: error: Job submit/allocate failed: Invalid account",
@@ -231,13 +236,13 @@ def test_nothing_idle_asks_for_nothing(
     ],
 )
 def test_slurm_refuses(
-    cli: Commands, place: Path, fake: Callable[[str, str], Path], words: str, said: str
+    cli: Commands, place: Path, fake: Callable[[str, str], Path], arguments: str, message: str
 ) -> None:
     sinfo(fake, "n1 idle")
-    salloc = fake("salloc", f"echo '{words}' >&2; exit 1")
+    salloc = fake("salloc", f"echo '{arguments}' >&2; exit 1")
     preflight(cli, place)
-    assert cli.code == 3 and said in cli.err and left(place) == []
-    assert len(salloc.read_text().splitlines()) == (2 if "Unable" in words else 1)
+    assert cli.code == 3 and message in cli.err and left(place) == []
+    assert len(salloc.read_text().splitlines()) == (2 if "Unable" in arguments else 1)
 
 
 def test_a_script_that_fails_in_its_allocation_is_not_tried_again(
@@ -311,13 +316,13 @@ class Hosts:
     def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
         if node.name == "dark1":
             return NodeAnswer(node.name, -1, problem="SSH to dark1:22: no answer in time")
-        words = [
+        arguments = [
             word.replace("/sets/", "/nowhere/")
             if word.endswith("/lib") and node.name == "blind1"
             else word
             for word in command.argv
         ]
-        done = subprocess.run(words, capture_output=True, timeout=LIMIT_S)
+        done = subprocess.run(arguments, capture_output=True, timeout=LIMIT_S)
         return NodeAnswer(node.name, done.returncode, done.stdout, done.stderr)
 
 
@@ -407,13 +412,17 @@ def test_verdicts() -> None:
         "node\tcheck\tverdict\tms\ttext\tremedy\na\tx\tpass\t1\t\t\nb\tx\tskip\t\t\t\nb\ty\tnew\t1\t\t\ntorn\tx\n"
     )
     assert rows == [Row("a", "x", "pass", 1), Row("b", "x", "skip", 0)]
-    told = judge(
+    document = judge(
         ["a", "b", "c", "d"],
         [*rows, Row("a", "y", "fail", 1), Row("d", "-", "untested", 0, "lost")],
         {},
     )
-    assert [one.verdict for one in told.nodes] == ["fail", "pass", "untested", "untested"]
-    assert told.exclude == ["a", "c", "d"] and not told.fit and told.nodes[3].problem == "lost"
+    assert [one.verdict for one in document.nodes] == ["fail", "pass", "untested", "untested"]
+    assert (
+        document.exclude == ["a", "c", "d"]
+        and not document.fit
+        and document.nodes[3].problem == "lost"
+    )
     assert judge([], [], {}).verdict == "untested"
 
 
@@ -436,11 +445,11 @@ def real(tmp_path: Path) -> Path:
 
 def test_this_host_with_the_real_bundle(cli: Commands, real: Path) -> None:
     cli("preflight", "local_2x2x8", "builtin", "--site", real / "site.yaml", "--json")
-    told = outputs.checked(cli.out)
-    assert told["tested"] == told["given"] == 2, cli.out
-    names = {one["check"] for one in told["nodes"][0]["checks"]}
+    document = outputs.checked(cli.out)
+    assert document["tested"] == document["given"] == 2, cli.out
+    names = {one["check"] for one in document["nodes"][0]["checks"]}
     assert {"log_dir", "free_space", "clock", "limits"} <= names
-    assert told["verdict"] in ("pass", "warn") and cli.code == 0 and left(real) == []
+    assert document["verdict"] in ("pass", "warn") and cli.code == 0 and left(real) == []
 
 
 def test_over_ssh_with_the_real_bundle(
@@ -457,9 +466,9 @@ def test_over_ssh_with_the_real_bundle(
         "--json",
     ]
     cli("preflight", "local_2x2x8", "builtin", *asked)
-    told = outputs.checked(cli.out)
-    nodes = {one["node"]: one for one in told["nodes"]}
-    assert (told["given"], told["tested"], cli.code) == (4, 3, ExitCode.UNKNOWN), cli.out
+    document = outputs.checked(cli.out)
+    nodes = {one["node"]: one for one in document["nodes"]}
+    assert (document["given"], document["tested"], cli.code) == (4, 3, ExitCode.UNKNOWN), cli.out
     assert {nodes[name]["verdict"] for name in ("n1", "n2")} <= {"pass", "warn"}, cli.out
     assert nodes["dark1"]["verdict"] == "untested" and "SSH to dark1" in nodes["dark1"]["reason"]
     assert nodes["blind1"]["verdict"] == "fail" and left(real) == []
@@ -473,8 +482,8 @@ def test_a_judge_that_starts_late_blames_no_clock(
     """On a busy host the nodes may have answered long before."""
 
     class Quick(Hosts):
-        def run(self, *words: Any) -> NodeAnswer:
-            answer = super().run(*words)
+        def run(self, *arguments: Any) -> NodeAnswer:
+            answer = super().run(*arguments)
             (real / "answered").touch()
             return answer
 

@@ -20,14 +20,14 @@ SYSTEM = ("local_2x2x8", "builtin")
 
 
 def run_state(root: Path, run: int) -> RunRecord:
-    found = read(RunRecord, root / f"runs/{run}/state.json")
-    assert isinstance(found, RunRecord)
-    return found
+    result = read(RunRecord, root / f"runs/{run}/state.json")
+    assert isinstance(result, RunRecord)
+    return result
 
 
-def submit(cli: Commands, site: Path, nexp: int, *words: str) -> tuple[Path, str]:
-    said = cli.json("submit", *SYSTEM, "--site", site, "--nexp", str(nexp), *words)
-    return Path(said["set"]), said["job_id"]
+def submit(cli: Commands, site: Path, nexp: int, *arguments: str) -> tuple[Path, str]:
+    message = cli.json("submit", *SYSTEM, "--site", site, "--nexp", str(nexp), *arguments)
+    return Path(message["set"]), message["job_id"]
 
 
 def hanging(root: Path, run: int) -> None:

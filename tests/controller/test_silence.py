@@ -179,7 +179,7 @@ def test_everybody_shows_what_the_loop_decides(
     decision = Loop(root).at(*pulse)
     assert bool(decision) == ("the loop is ending it" in verdict)
     assert decision.partition("; evidence")[0] in verdict
-    one, found = drawn(root)
+    one, result = drawn(root)
     assert one.reason == verdict
     status = cli.json("status", root)
     assert (status["state"], status["reason"]) == ("running", verdict)
@@ -191,7 +191,7 @@ def test_everybody_shows_what_the_loop_decides(
     assert explained["cause"] == ("hung" if decision else "silent" if verdict else "running")
     assert "cancel" not in explained["remedy"] + explained["next"] + explained["sentence"]
     assert any(f"limit {limit} s" in proof["text"] for proof in explained["evidence"])
-    assert (found.cause, found.sentence) == (explained["cause"], explained["sentence"])
+    assert (result.cause, result.sentence) == (explained["cause"], explained["sentence"])
     for text in (
         headline(one),
         "\n".join(one_set(one, SCREEN, 24)),
@@ -215,8 +215,8 @@ def test_a_log_that_does_not_grow_is_no_verdict(root: Path) -> None:
     loop = Loop(root)
     loop.at(5_000)
     make_older(root / "runs/1/attempt_1/node_0.log", 4000)
-    one, found = drawn(root)
-    assert (one.reason, found.cause) == ("", "running")
+    one, result = drawn(root)
+    assert (one.reason, result.cause) == ("", "running")
     assert (
         "last line 1h06m ago" in (text := "\n".join(one_set(one, SCREEN, 24)))
         and "ago !" not in text
@@ -257,8 +257,8 @@ def test_of_several_runs_the_most_urgent_is_shown(root: Path) -> None:
         job_id=JOB, state="running", host=os.uname().nodename, started_ms=1, nodes=NODES
     )
     write(job, root / f"jobs/{JOB}.json")
-    one, found = drawn(root)
-    assert one.reason.startswith("run 2: hung: ") and found.cause == "hung"
+    one, result = drawn(root)
+    assert one.reason.startswith("run 2: hung: ") and result.cause == "hung"
     assert [run.silence.cause for run in one.going if run.silence] == ["silent", "hung"]
 
 
@@ -277,7 +277,7 @@ def test_pulses_are_recorded_once_a_minute_and_when_the_stage_changes(root: Path
     loop.at(100, began=1, interval_ms=230_000, now=640)
     loop.at(346_000, began=1, interval_ms=230_000, now=641)  # half of the limit
     loop.at(100, began=1, interval_ms=230_000, stopped=1, now=642)  # run_stop
-    kept = [found for event in loop.pulses() if (found := recorded(event))]
+    kept = [result for event in loop.pulses() if (result := recorded(event))]
     assert [(one.limit_ms, one.unheard, one.pulse.quiet_ms) for _, one in kept[11:]] == [
         (3_600_000, 0, 100),
         (690_000, 0, 100),
@@ -303,8 +303,8 @@ def test_replay_decides_again_how_long_a_run_may_be_silent(root: Path) -> None:
     loop.decides()
     loop.at(420_000, 1, 30_000)
     loop.at(620_000, 1, 30_000)
-    found = replay(read_events(loop.path))
-    assert (found.decisions, found.differences) == (4, [])
+    result = replay(read_events(loop.path))
+    assert (result.decisions, result.differences) == (4, [])
     text = loop.path.read_text()
     loop.path.write_text(text.replace(f"1.1{UNIT}600000", f"1.1{UNIT}900000"))
     assert [one.event.word for one in replay(read_events(loop.path)).differences] == [
@@ -319,16 +319,16 @@ def test_event_files_without_pulses_give_no_verdict(root: Path) -> None:
     rows = loop.path.read_text().splitlines(keepends=True)
     loop.path.write_text("".join(row for row in rows if "\tpulse\t" not in row))
     aged(loop.path, 10_000)
-    one, found = drawn(root)
-    assert (one.reason, found.cause, one.going[0].silence) == ("", "running", None)
+    one, result = drawn(root)
+    assert (one.reason, result.cause, one.going[0].silence) == ("", "running", None)
     loop.path.unlink()
     assert drawn(root)[0].reason == ""
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=60))
 def test_a_damaged_pulse_is_none(detail: str) -> None:
-    found = recorded(Event(1, "loop", "pulse", "", detail))
-    assert found is None or found[1].detail(found[0]).count(UNIT) == 6
+    result = recorded(Event(1, "loop", "pulse", "", detail))
+    assert result is None or result[1].detail(result[0]).count(UNIT) == 6
 
 
 # ---- the loop itself
@@ -341,12 +341,12 @@ def test_a_loop_that_does_not_write_is_a_finding_of_its_own(
     loop = Loop(root)
     loop.at(quiet_ms, 1, 30_000)
     aged(loop.path, LOOP_SILENT_S + 130)
-    one, found = drawn(root)
+    one, result = drawn(root)
     assert (
         one.reason == "the loop is silent: it has recorded nothing for 7 min while run 1 is running"
     )
-    assert (found.cause, found.sentence) == ("loop_silent", one.reason)
-    assert found.next == f"orchestrator logs {root} --job"
+    assert (result.cause, result.sentence) == ("loop_silent", one.reason)
+    assert result.next == f"orchestrator logs {root} --job"
     assert "the loop is silent" in cli("status", root).out
     loop.group.record.note("outcome", detail={})
     assert drawn(root)[0].reason == ""

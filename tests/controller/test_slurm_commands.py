@@ -27,10 +27,10 @@ def request_in(tmp_path: Path) -> JobRequest:
 
 
 @pytest.mark.parametrize(
-    ("said", "job_id"), [("17", "17"), ("17;cluster", "17"), ("Welcome to the site!\\n17", "17")]
+    ("message", "job_id"), [("17", "17"), ("17;cluster", "17"), ("Welcome to the site!\\n17", "17")]
 )
-def test_sbatch_prints_the_id(fake: Fake, tmp_path: Path, said: str, job_id: str) -> None:
-    calls = fake("sbatch", f'printf "{said}\\n"')
+def test_sbatch_prints_the_id(fake: Fake, tmp_path: Path, message: str, job_id: str) -> None:
+    calls = fake("sbatch", f'printf "{message}\\n"')
     assert Slurm().submit(request_in(tmp_path)) == job_id
     assert calls.read_text().split() == [
         "--parsable",

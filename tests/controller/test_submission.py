@@ -247,8 +247,8 @@ def test_who_lost_the_lock_does_not_submit(run_set: RunSet) -> None:
         run_set.layout.lock.write_text(json.dumps(asdict(thief)))
         with pytest.raises(SetError, match="elsewhere"):
             lock.confirm()
-    found = read_lease(run_set.layout.lock)
-    assert found is not None and found[0] == thief  # not ours to remove
+    result = read_lease(run_set.layout.lock)
+    assert result is not None and result[0] == thief  # not ours to remove
 
 
 def test_all_done_is_refused(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_the_folder_is_named_before_slurm_is_asked(slurm: Fake, sets: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "said"),
+    ("body", "code", "message"),
     [
         (NO_ANSWER, ExitCode.UNKNOWN, "Unable to contact slurm controller"),
         (
@@ -80,7 +80,7 @@ def test_an_error_has_slurms_words_and_names_the_set(
     sets: Path,
     body: str,
     code: ExitCode,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("orchestrator.runset.submit.LOOK_AGAIN_S", (0.0,))
@@ -88,7 +88,7 @@ def test_an_error_has_slurms_words_and_names_the_set(
     assert cli("submit", *WHAT).code == code
     [made] = sets.iterdir()
     assert cli.out == f"set  {made}\n"
-    assert said in cli.err and f"orchestrator resume {made}" in cli.err
+    assert message in cli.err and f"orchestrator resume {made}" in cli.err
 
 
 def test_a_squeue_that_fails_before_names_the_set_too(
@@ -157,8 +157,8 @@ def test_a_set_that_was_never_asked_for_is_taken_again(
         json.dumps({**described, "created_ms": described["created_ms"] - 1000})
     )
     slurm("squeue", "true")
-    told = cli.json("submit", *WHAT)
-    assert told["set"] == str(made) and cli.err.splitlines()[-1] == f"set  {made}"
+    answer = cli.json("submit", *WHAT)
+    assert answer["set"] == str(made) and cli.err.splitlines()[-1] == f"set  {made}"
 
 
 @pytest.mark.parametrize("change", ["nexp", "environment", "lock", "unknown", "just made"])
@@ -166,11 +166,11 @@ def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, cha
     slurm("sbatch", REFUSED)
     cli("submit", *WHAT)
     [made] = sets.iterdir()
-    words = list(WHAT)
+    arguments = list(WHAT)
     if change == "nexp":
-        words[-1] = "4"
+        arguments[-1] = "4"
     elif change == "environment":
-        words += ["--env", "BUILTIN_STEP_MS=2"]
+        arguments += ["--env", "BUILTIN_STEP_MS=2"]
     elif change == "lock":
         (made / ".controller.lock").touch()
     elif change == "unknown":
@@ -181,7 +181,7 @@ def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, cha
         described = json.loads((made / "set.json").read_text())
         (made / "set.json").write_text(json.dumps({**described, "created_ms": now_ms() + 60_000}))
     slurm("sbatch", "echo 18")
-    assert cli("submit", *words).code == ExitCode.OK, cli.err
+    assert cli("submit", *arguments).code == ExitCode.OK, cli.err
     assert len(set_names(sets)) == 2
 
 
@@ -190,7 +190,7 @@ def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, cha
 
 def test_options_for_sbatch(slurm: Fake, cli: Commands, sets: Path) -> None:
     asked = slurm("sbatch", "echo 17")
-    words = [
+    arguments = [
         "--sbatch=--mail-type=END",
         "--sbatch=--nice=5",
         "--dependency",
@@ -198,10 +198,10 @@ def test_options_for_sbatch(slurm: Fake, cli: Commands, sets: Path) -> None:
         "--begin",
         "now+2hours",
     ]
-    told = cli.json("submit", *WHAT, *words)
+    answer = cli.json("submit", *WHAT, *arguments)
     [line] = asked.read_text().splitlines()
     assert " --dependency=afterany:4711 --begin=now+2hours " in line
-    script = (Path(told["set"]) / "bundle/job.sh").read_text()
+    script = (Path(answer["set"]) / "bundle/job.sh").read_text()
     assert "#SBATCH --comment=site\n#SBATCH --mail-type=END\n#SBATCH --nice=5\n" in script
     assert "--dependency" not in script
 
@@ -217,7 +217,7 @@ def test_options_of_a_later_job(slurm: Fake, cli: Commands, sets: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["--sbatch=--nodes=4"], "--nodes is set by orchestrator itself"),
         (["--sbatch=comment"], "is not an sbatch option"),
@@ -225,28 +225,28 @@ def test_options_of_a_later_job(slurm: Fake, cli: Commands, sets: Path) -> None:
     ],
 )
 def test_options_that_cannot_be(
-    slurm: Fake, cli: Commands, sets: Path, words: list[str], said: str
+    slurm: Fake, cli: Commands, sets: Path, arguments: list[str], message: str
 ) -> None:
-    assert cli("submit", *WHAT, *words).code == ExitCode.BAD_INPUT
-    assert said in cli.err and set_names(sets) == []
+    assert cli("submit", *WHAT, *arguments).code == ExitCode.BAD_INPUT
+    assert message in cli.err and set_names(sets) == []
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [["--sbatch=--nice=5"], ["--dependency", "after:1"], ["--begin", "now"], ["--test-only"]],
 )
 def test_without_a_scheduler_nothing_is_asked_of_one(
-    cli: Commands, site: Path, words: list[str]
+    cli: Commands, site: Path, arguments: list[str]
 ) -> None:
-    assert cli("submit", *WHAT, "--site", site, *words).code == ExitCode.BAD_INPUT
-    assert words[0].partition("=")[0] in cli.err
+    assert cli("submit", *WHAT, "--site", site, *arguments).code == ExitCode.BAD_INPUT
+    assert arguments[0].partition("=")[0] in cli.err
 
 
 def test_only_a_test(slurm: Fake, cli: Commands, sets: Path) -> None:
-    said = "sbatch: Job 20 to start at 2026-11-22T10:00:00 using 64 processors on nodes n[1-2] in partition gpu"
-    asked = slurm("sbatch", f"echo '{said}' >&2; [[ -s ${{!#}} ]]")
+    message = "sbatch: Job 20 to start at 2026-11-22T10:00:00 using 64 processors on nodes n[1-2] in partition gpu"
+    asked = slurm("sbatch", f"echo '{message}' >&2; [[ -s ${{!#}} ]]")
     assert cli("submit", *WHAT, "--test-only", "--begin", "22:00").code == ExitCode.OK, cli.err
-    assert cli.out == f"{said}\n" and set_names(sets) == []
+    assert cli.out == f"{message}\n" and set_names(sets) == []
     assert (
         asked.read_text().startswith("--test-only --parsable ")
         and " --begin=22:00 " in asked.read_text()

@@ -125,11 +125,11 @@ def make_sets(log_dir: Path) -> None:
         "node\tcheck\tverdict\tms\ttext\tremedy\n" + "".join(rows)
     )
 
-    words = "no node is left: node01 has no image rocm/amd-mlperf:llama2_70b_training_5.1, and the registry said \x1b[31mdenied\x1b[0m"
+    arguments = "no node is left: node01 has no image rocm/amd-mlperf:llama2_70b_training_5.1, and the registry said \x1b[31mdenied\x1b[0m"
     gone = JobRecord(
         job_id="4712",
         state="failed",
-        reason=words,
+        reason=arguments,
         started_ms=1_000,
         ended_ms=95_000,
         nodes=["node01"],
@@ -146,7 +146,7 @@ def make_sets(log_dir: Path) -> None:
         target=0.925,
     )
 
-    words = "8 nodes are needed and 7 can be used: node03 was set aside (its container ended 3 times in run 4)"
+    arguments = "8 nodes are needed and 7 can be used: node03 was set aside (its container ended 3 times in run 4)"
     aside = [
         {
             "node": "node03",
@@ -157,7 +157,7 @@ def make_sets(log_dir: Path) -> None:
         }
     ]
     held = JobRecord(
-        job_id="4713", state="paused", reason=words, started_ms=1_000, ended_ms=20_000_000, nodes=NODES, set_aside=aside,
+        job_id="4713", state="paused", reason=arguments, started_ms=1_000, ended_ms=20_000_000, nodes=NODES, set_aside=aside,
         warnings=["the nodes' kernels differ: 5.15.0-91 on node08, 5.15.0-94 on the others"],
     )  # fmt: skip
     record(write_set(log_dir, PAUSED, nexp=10, done=3, scheduler="local", job=held), **mi325x)
@@ -226,7 +226,7 @@ def test_every_table_is_as_it_was(screens: dict[int, str], width: int) -> None:
 def test_no_line_is_longer_than_the_terminal_but_a_word_that_is_copied(
     screens: dict[int, str], width: int
 ) -> None:
-    said = (
+    message = (
         "Welch t",
         "note: ",
         "$ orch",
@@ -236,7 +236,7 @@ def test_no_line_is_longer_than_the_terminal_but_a_word_that_is_copied(
     long = [
         line
         for line in screens[width].splitlines()
-        if width_of(line) > width and not any(one in line for one in said)
+        if width_of(line) > width and not any(one in line for one in message)
     ]
     rest = [
         line for line in long if len(line.split()) > 2 and " · " not in line and "; " not in line
@@ -258,13 +258,13 @@ def test_why_is_short(screens: dict[int, str]) -> None:
 
 
 def test_states_have_a_sign_and_a_colour(place: Path) -> None:
-    told = on_terminal(place, (100,), ("status",))
+    answer = on_terminal(place, (100,), ("status",))
     assert (
-        "\x1b[32m✓ complete\x1b[0m" in told
-        and "\x1b[31m✗ failed\x1b[0m" in told
-        and "\x1b[33m! paused\x1b[0m" in told
+        "\x1b[32m✓ complete\x1b[0m" in answer
+        and "\x1b[31m✗ failed\x1b[0m" in answer
+        and "\x1b[33m! paused\x1b[0m" in answer
     )
-    assert "\x1b[31mdenied" not in told
+    assert "\x1b[31mdenied" not in answer
     plain = on_terminal(place, (100,), ("status",), NO_COLOR="1")
     assert "✓ complete" in plain and "\x1b" not in plain
     ascii_only = on_terminal(
@@ -322,8 +322,8 @@ def test_a_short_name_is_enough(place: Path, cli: Commands) -> None:
 
 
 def test_systems_are_chosen(cli: Commands) -> None:
-    def names(*words: str) -> set[str]:
-        return {one["name"] for one in cli.json("systems", *words)["systems"]}
+    def names(*arguments: str) -> set[str]:
+        return {one["name"] for one in cli.json("systems", *arguments)["systems"]}
 
     everything, mine = names(), names("--gpu", "mi325x")
     assert mine == names("--accelerator", "MI325X") and "MI325X_08x08x32" in mine < everything
@@ -342,14 +342,18 @@ def test_systems_are_chosen(cli: Commands) -> None:
 
 def test_acknowledged_warnings_are_not_told_again(place: Path, cli: Commands) -> None:
     path = place / "known.yaml"
-    words = ("systems", "show", "MI325X_08x08x32", "--workload", "flux1", "--site", path)
+    arguments = ("systems", "show", "MI325X_08x08x32", "--workload", "flux1", "--site", path)
     path.write_text("kind: site\nlog_dir: /x\n")
-    names = re.findall(r"^warning: .* \[([\w.]+)\]$", cli(*words).err, re.MULTILINE)
+    names = re.findall(r"^warning: .* \[([\w.]+)\]$", cli(*arguments).err, re.MULTILINE)
     assert names == ["network.socket_ifname", "network.ib_hca", "data"]
     path.write_text(f"kind: site\nlog_dir: /x\nacknowledged: [{', '.join(names[:2])}]\n")
-    assert re.findall(r"\[([\w.]+)\]$", cli(*words).err, re.MULTILINE) == ["data"]
+    assert re.findall(r"\[([\w.]+)\]$", cli(*arguments).err, re.MULTILINE) == ["data"]
     path.write_text("kind: site\nlog_dir: /x\nacknowledged: [dat]\n")
-    assert cli(*words).code == 2 and "site.yaml" not in cli.err and 'did you mean "data"' in cli.err
+    assert (
+        cli(*arguments).code == 2
+        and "site.yaml" not in cli.err
+        and 'did you mean "data"' in cli.err
+    )
 
 
 # ---- the printer itself ----
@@ -403,8 +407,8 @@ def test_node_lists_are_folded(names: list[str], text: str) -> None:
 
 
 def test_one_unit_per_size() -> None:
-    said = [duration(one) for one in (0.84, 12, 60, 200, 18_420, 86_400, 187_200)]
-    assert said == ["0.8s", "12s", "1m", "3m20s", "5h07m", "1d", "2d04h"]
+    message = [duration(one) for one in (0.84, 12, 60, 200, 18_420, 86_400, 187_200)]
+    assert message == ["0.8s", "12s", "1m", "3m20s", "5h07m", "1d", "2d04h"]
     assert duration(1450 * 60, 3) == "1d00h10m"
     assert [train_time(one) for one in (0.014, 10.1847, None)] == ["0.840 s", "10.185 min", "-"]
 

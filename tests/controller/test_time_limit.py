@@ -45,13 +45,13 @@ def submit(cli: Commands, fake: Fake, tmp_path: Path) -> Callable[..., Commands]
     """`submit(sinfo's lines, *words, site=...)`: the dry run, which makes no set; what it asks for comes from the same place."""
     (tmp_path / "sets").mkdir()
 
-    def run(lines: str, *words: str, site: str = "partition: gpu\n") -> Commands:
+    def run(lines: str, *arguments: str, site: str = "partition: gpu\n") -> Commands:
         fake("sinfo", lines if lines.startswith("exit") else f"printf '{lines}'")
         path = tmp_path / "site.yaml"
         path.write_text(
             f"kind: site\nlog_dir: {tmp_path}/sets\ndata: {{flux1: {{DATADIR: /data}}}}\n{site}"
         )
-        return cli("submit", *WHAT, "--site", path, *(words or ("--dry-run",)))
+        return cli("submit", *WHAT, "--site", path, *(arguments or ("--dry-run",)))
 
     return run
 
@@ -60,8 +60,8 @@ def test_too_long_a_job_is_refused_with_the_way_out(
     submit: Callable[..., Commands], fake: Fake, tmp_path: Path
 ) -> None:
     asked = fake("sbatch", "echo 17")
-    for words in (("--dry-run",), ("--nexp", "10")):
-        done = submit(r"gpu\x1f1-00:00:00\ngpu\x1f1-00:00:00\n", *words)
+    for arguments in (("--dry-run",), ("--nexp", "10")):
+        done = submit(r"gpu\x1f1-00:00:00\ngpu\x1f1-00:00:00\n", *arguments)
         assert done.code == ExitCode.BAD_INPUT
         assert (
             "partition gpu allows a job 1d at most, and 10 runs of flux1 need 1d10h15m" in done.err

@@ -57,9 +57,9 @@ def test_an_edited_bundle_needs_a_word_and_stays_on_record(root: Path, cli: Comm
     assert cli("resume", root, "--edited").code == 0, cli.err
     job = cli.out.split()[3]
     until(lambda: (root / f"jobs/{job}.json").exists() and not Local().jobs(ids=[job]))
-    told = json.loads((root / f"jobs/{job}.json").read_text())
-    assert told["edited"] == ["rccl_env.sh"] and any(
-        "rccl_env.sh" in one for one in told["warnings"]
+    answer = json.loads((root / f"jobs/{job}.json").read_text())
+    assert answer["edited"] == ["rccl_env.sh"] and any(
+        "rccl_env.sh" in one for one in answer["warnings"]
     )
     [entry] = [one for one in ledger.read(root)[0] if one.kind == "edit"]
     assert list(entry.data["files"]) == ["rccl_env.sh"]
@@ -74,8 +74,8 @@ def test_the_environment_of_every_job_stays_on_record(root: Path) -> None:
 
 
 def test_the_loop_does_not_run_what_was_edited_after_the_submission(root: Path) -> None:
-    found = bundle.hashes(root / "bundle")
-    kept = bundle.digest(found)
+    result = bundle.hashes(root / "bundle")
+    kept = bundle.digest(result)
     again(root)
     edit(root)
     environment = {**os.environ, "ORCH_SET_DIR": str(root), "ORCH_BUNDLE_SHA256": kept}
@@ -98,13 +98,13 @@ def test_the_script_that_slurm_keeps_looks_first(root: Path, tmp_path: Path) -> 
         "SLURM_SUBMIT_DIR": str(root / "bundle"),
         "ORCH_BUNDLE_SHA256": kept,
     }
-    words = ["bash", spool]
+    arguments = ["bash", spool]
     assert (
         "not inside a Slurm allocation"
-        in subprocess.run(words, env=environment, capture_output=True, text=True).stderr
+        in subprocess.run(arguments, env=environment, capture_output=True, text=True).stderr
     )
     program.write_text("echo edited >&2; exit 9\n")
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "was edited since this job was submitted" in done.stderr
 
 

@@ -122,9 +122,9 @@ class Viewer:
             "PYTHONIOENCODING": "utf-8",
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
-        words = [sys.executable, "-m", "orchestrator", *map(str, argv)]
+        arguments = [sys.executable, "-m", "orchestrator", *map(str, argv)]
         self.child = subprocess.Popen(
-            words, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+            arguments, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         self.theirs = theirs
 
@@ -280,8 +280,8 @@ def test_all_sets_that_go_on(tmp_path: Path, cli: Commands) -> None:
         looks = WatchAll(tmp_path / "sets", 0.1).pictures(
             lambda _: finish((one, other)[len(seen) - 1])
         )
-        for found in looks:
-            seen.append([f"{each.set_id[-4:]} {each.state}" for each in found])
+        for result in looks:
+            seen.append([f"{each.set_id[-4:]} {each.state}" for each in result])
         assert seen == [
             ["77aa running", "9f3c running"],
             ["77aa running", "9f3c complete"],

@@ -46,9 +46,9 @@ rm -rf --one-file-system "$LAB_STATE"
 """
 
 
-def _bash(script: str, state: str, *words: str) -> None:
+def _bash(script: str, state: str, *arguments: str) -> None:
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script, "tests/images", *words],
+        ["bash", "-euo", "pipefail", "-c", script, "tests/images", *arguments],
         cwd=TOP,
         text=True,
         env={**os.environ, "ORCHESTRATOR_LAB": state},
@@ -95,4 +95,4 @@ def start_ssh(lab: object) -> Iterator[Callable[..., SshHosts]]:
 @pytest.fixture
 def orchestrator() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Call the command line outside any allocation."""
-    return lambda *words, stdin="", env={}: call(words, env, stdin)
+    return lambda *arguments, stdin="", env={}: call(arguments, env, stdin)

@@ -215,9 +215,9 @@ def test_check_names_both_nodes_and_distribute_mends_both(
     where = f"n1={first.address},n2={second.address}"
     arguments = ("--image", REFERENCE, "--tar", tar, "--nodes")
 
-    found = orchestrator("images", "check", *arguments, where)
-    assert found.returncode == 1
-    assert "not on n1, n2" in found.stdout and wrong.removeprefix("sha256:")[:12] in found.stdout
+    result = orchestrator("images", "check", *arguments, where)
+    assert result.returncode == 1
+    assert "not on n1, n2" in result.stdout and wrong.removeprefix("sha256:")[:12] in result.stdout
 
     # A node that does not answer has its own exit code, and the others are served all the same.
     away = f"{where},away=unix://{tmp_path}/nothing.sock"
@@ -253,8 +253,8 @@ def test_the_same_over_ssh(
     second.add_image(REFERENCE, "another one under the same tag")
     hosts = start_ssh({node.name: f"DOCKER_HOST={node.address}" for node in nodes})
     arguments = ("--image", REFERENCE, "--nodes", "n[1-2]", "--ssh-config", hosts.config)
-    found = states(orchestrator("images", "check", *arguments, "--tar", tar, "--json"))
-    assert found == {"n1": "missing", "n2": "other"}
+    result = states(orchestrator("images", "check", *arguments, "--tar", tar, "--json"))
+    assert result == {"n1": "missing", "n2": "other"}
     mended = orchestrator("images", "distribute", *arguments, "--tar", tar)
     assert mended.returncode == 0, mended.stdout + mended.stderr
     assert first.image_id(REFERENCE) == second.image_id(REFERENCE)
@@ -262,10 +262,10 @@ def test_the_same_over_ssh(
     assert orchestrator("images", "check", *arguments).returncode == 0
 
 
-def allocated(lab: object, nodes: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def allocated(lab: object, nodes: int, *argv: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command line inside an allocation of so many nodes."""
     command = ("salloc", f"--nodes={nodes}", f"--ntasks={nodes}")
-    orchestrator = (sys.executable, "-m", "orchestrator", *words)
+    orchestrator = (sys.executable, "-m", "orchestrator", *argv)
     return lab.run(*command, *orchestrator, timeout=300, check=False)  # type: ignore[attr-defined, no-any-return]
 
 
@@ -306,7 +306,7 @@ def test_a_pull_that_needs_a_login_takes_the_password_from_standard_input(
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("argv", "says"),
     [
         (("check",), "which image"),
         (("check", "--image", "a b:1", "--nodes", "a"), "not an image reference"),
@@ -320,10 +320,10 @@ def test_a_pull_that_needs_a_login_takes_the_password_from_standard_input(
     ],
 )
 def test_bad_input_is_refused_with_a_hint(
-    orchestrator: Run, tmp_path: Path, words: tuple[str, ...], says: str
+    orchestrator: Run, tmp_path: Path, argv: tuple[str, ...], says: str
 ) -> None:
     done = orchestrator(
-        "images", *words, env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+        "images", *argv, env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     )
     assert done.returncode == 2
     assert says in done.stderr and "Traceback" not in done.stderr

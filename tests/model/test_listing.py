@@ -18,10 +18,10 @@ TOP = Path(__file__).resolve().parents[2]
 
 
 def systems(
-    top: Path, *words: str, python: tuple[str, ...] = ()
+    top: Path, *arguments: str, python: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(top), "HOME": str(top)}
-    argv = [sys.executable, *python, "-m", "orchestrator", "systems", *words]
+    argv = [sys.executable, *python, "-m", "orchestrator", "systems", *arguments]
     return subprocess.run(argv, env=env, cwd=top, capture_output=True, text=True, timeout=LIMIT_S)
 
 

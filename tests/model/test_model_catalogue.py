@@ -50,8 +50,8 @@ def allowed_by(identity: str, name: str, published: str | None, ours: str | None
             name in rule["variables"]
             and published is not None
             and re.fullmatch(rule.get("entries", ".*"), identity)
-            and (found := re.fullmatch(rule["published"], published))
-            and _composed_fits(rule["composed"], found, ours)
+            and (result := re.fullmatch(rule["published"], published))
+            and _composed_fits(rule["composed"], result, ours)
         ):
             return number
     return None
@@ -61,8 +61,8 @@ def _composed_fits(wanted: str, published: re.Match[str], ours: str | None) -> b
     if ours is None or wanted == "absent":
         return ours is None and wanted == "absent"
     if wanted == "in published":
-        found = published if published.re.groups else re.search(r"([0-9]+)>$", published[0])
-        return found is not None and found[1] == ours
+        result = published if published.re.groups else re.search(r"([0-9]+)>$", published[0])
+        return result is not None and result[1] == ours
     return re.fullmatch(wanted, ours) is not None
 
 
@@ -184,8 +184,8 @@ def test_the_readme_counts_the_catalogue() -> None:
     assert {name for name, _ in configurations} == {"5.0", "5.1", "6.0"}
     results = sum(one.submitted is True for _, one in configurations)
     pattern = r"([0-9]+) systems in ([0-9]+)\s+configurations, ([0-9]+) of them with results"
-    said = re.search(pattern, README.read_text(encoding="utf-8"))
-    assert said and [int(one) for one in said.groups()] == [
+    message = re.search(pattern, README.read_text(encoding="utf-8"))
+    assert message and [int(one) for one in message.groups()] == [
         len(systems),
         len(configurations),
         results,

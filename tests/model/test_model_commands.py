@@ -40,9 +40,9 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "--json")
-    found = {one["name"]: one for one in json.loads(out)["systems"]}
-    assert found["MI325X_08x08x32"]["workloads"] == {"flux1": ["6.0"]}
-    assert found["MI325X_08x08x32"]["nodes"] == 8
+    result = {one["name"]: one for one in json.loads(out)["systems"]}
+    assert result["MI325X_08x08x32"]["workloads"] == {"flux1": ["6.0"]}
+    assert result["MI325X_08x08x32"]["nodes"] == 8
 
 
 def test_show_with_origins(capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,7 +222,7 @@ def test_validate_takes_a_folder_and_a_system_knows_the_workloads_beside_it(
 
 
 def test_new_does_not_replace_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = (
+    argv = (
         "new",
         "MI325X_04x08x32",
         "--accelerator",
@@ -232,10 +232,10 @@ def test_new_does_not_replace_a_file(capsys: pytest.CaptureFixture[str], tmp_pat
         "--workload",
         "flux1",
     )
-    words = (*words, "--micro-batch", "32", "-o", str(tmp_path))
-    assert systems(capsys, *words)[0] == 0
+    argv = (*argv, "--micro-batch", "32", "-o", str(tmp_path))
+    assert systems(capsys, *argv)[0] == 0
     text = (tmp_path / "MI325X_04x08x32.yaml").read_text()
-    code, _, err = systems(capsys, *words)
+    code, _, err = systems(capsys, *argv)
     assert code == 2 and "is there already" in err and "hint: " in err
     assert (tmp_path / "MI325X_04x08x32.yaml").read_text() == text
 
@@ -265,23 +265,23 @@ def test_systems_of_the_site(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     [
         ("render", "ours", "builtin", "-o", "bundle"),
         ("submit", "ours", "builtin", "--dry-run"),
         ("systems", "show", "ours", "--workload", "builtin"),
     ],
-    ids=lambda words: words[0],
+    ids=lambda argv: argv[0],
 )
 def test_a_folder_of_ones_own(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...]
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, argv: tuple[str, ...]
 ) -> None:
     write_system(tmp_path / "own", "ours")
     write_site(tmp_path / "site.yaml", tmp_path / "sets")
-    assert main([*words, "--systems-dir", "own"]) == 0, capsys.readouterr().err
-    assert main([*words]) == 2
+    assert main([*argv, "--systems-dir", "own"]) == 0, capsys.readouterr().err
+    assert main([*argv]) == 2
     assert "there is no system 'ours'" in capsys.readouterr().err
-    assert main([*words, "--systems-dir", "nowhere"]) == 2
+    assert main([*argv, "--systems-dir", "nowhere"]) == 2
     assert "there is no folder nowhere" in capsys.readouterr().err
 
 
@@ -336,6 +336,8 @@ def test_schemas_describe_every_key_and_require_what_the_validator_does(
         path.write_text(
             json.dumps({name: value for name, value in document.items() if name != key})
         )
-        _, _, said = systems(capsys, "validate", str(path))
-        refused = f": {key}: this key is required" in said or (key == "kind" and "kind" in said)
-        assert refused == (key in schema["required"]), (key, said)
+        _, _, message = systems(capsys, "validate", str(path))
+        refused = f": {key}: this key is required" in message or (
+            key == "kind" and "kind" in message
+        )
+        assert refused == (key in schema["required"]), (key, message)

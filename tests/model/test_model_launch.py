@@ -102,7 +102,7 @@ def test_without_a_word_of_the_system_the_rounds_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch", "words"),
+    ("launch", "arguments"),
     [
         ("{command: []}", "command"),
         (
@@ -120,8 +120,8 @@ def test_without_a_word_of_the_system_the_rounds_holds() -> None:
     ],
 )
 def test_what_is_wrong_with_it_is_told_with_its_line(
-    tmp_path: Path, launch: str, words: str
+    tmp_path: Path, launch: str, arguments: str
 ) -> None:
     with pytest.raises(DescriptorError) as caught:
         entry(tmp_path, launch)
-    assert words in str(caught.value) and "two.yaml:14" in str(caught.value)
+    assert arguments in str(caught.value) and "two.yaml:14" in str(caught.value)

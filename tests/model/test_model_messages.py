@@ -847,7 +847,7 @@ def test_all_problems_of_a_file_come_at_once_in_the_order_of_their_lines(tmp_pat
     )
     path.write_text(bad, encoding="utf-8")
     lines = [
-        int(found[1]) for one in problems_of(path) if (found := re.search(r"\.yaml:(\d+): ", one))
+        int(result[1]) for one in problems_of(path) if (result := re.search(r"\.yaml:(\d+): ", one))
     ]
     assert lines == [4, 6, 13]
 

@@ -93,7 +93,7 @@ def test_a_podman_container_whose_monitor_was_killed_with_its_client_is_removed(
     """Its processes ended with its input, but podman lists it, and fails to stop it at first."""
     job = ended_job()
     Path(node.channel(job)).mkdir(exist_ok=True)
-    words = [
+    arguments = [
         podman,
         "run",
         "--rm",
@@ -104,7 +104,7 @@ def test_a_podman_container_whose_monitor_was_killed_with_its_client_is_removed(
         *labels(node, job),
     ]
     client = subprocess.Popen(
-        [*words, "--entrypoint=cat", IMAGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*arguments, "--entrypoint=cat", IMAGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert client.stdin and client.stdout
     client.stdin.write(b"up\n")

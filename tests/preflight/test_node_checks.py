@@ -60,7 +60,11 @@ def started(node: Node, seconds: int) -> Checks:
     node.settings["PREFLIGHT_CHECK_S"] = seconds
     with node.environment():
         checks = Checks(node.real(), node.engine)
-    until(lambda: sum(str(node.top) in words for words in processes_of(node.top).values()) >= 4)
+    until(
+        lambda: (
+            sum(str(node.top) in arguments for arguments in processes_of(node.top).values()) >= 4
+        )
+    )
     return checks
 
 

@@ -180,9 +180,9 @@ SCRIPTS = {
 """Tag of the image -> its prepare_data_and_model.sh."""
 
 
-def tag(words: tuple[str, ...]) -> str:
+def tag(arguments: tuple[str, ...]) -> str:
     """The image of the round that the command line asks for."""
-    return words[words.index("--round") + 1] if "--round" in words else "6.0"
+    return arguments[arguments.index("--round") + 1] if "--round" in arguments else "6.0"
 
 
 @contextmanager
@@ -252,10 +252,10 @@ class Data:
         listed = client.api.containers(all=ended, filters={"label": "orchestrator=prepare"})
         return [container["Id"] for container in listed if mounts_here(container)]
 
-    def command(self, workload: str, *words: str) -> list[str]:
-        engine = [] if {"--check", "--dry-run"} & set(words) else ["--engine", self.engine]
-        options = ["--site", str(self.site), "--image", f"{IMAGES}:{tag(words)}", *engine]
-        return ["prepare", workload, *options, *words]
+    def command(self, workload: str, *arguments: str) -> list[str]:
+        engine = [] if {"--check", "--dry-run"} & set(arguments) else ["--engine", self.engine]
+        options = ["--site", str(self.site), "--image", f"{IMAGES}:{tag(arguments)}", *engine]
+        return ["prepare", workload, *options, *arguments]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -266,17 +266,17 @@ class Data:
         }
         return {**kept, **self.env}
 
-    def prepare(self, workload: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return call(self.command(workload, *words), self.env)
+    def prepare(self, workload: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return call(self.command(workload, *arguments), self.env)
 
-    def start(self, workload: str, *words: str, host: str = "") -> subprocess.Popen[str]:
+    def start(self, workload: str, *arguments: str, host: str = "") -> subprocess.Popen[str]:
         """`host`: as on another machine of that name, with its own processes."""
         elsewhere = []
         if host:
             elsewhere = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
             elsewhere += ["sh", "-c", f'hostname {host} && exec "$0" "$@"']
         return subprocess.Popen(
-            [*elsewhere, sys.executable, "-m", "orchestrator", *self.command(workload, *words)],
+            [*elsewhere, sys.executable, "-m", "orchestrator", *self.command(workload, *arguments)],
             env=self.environment,
             text=True,
             cwd=TOP,

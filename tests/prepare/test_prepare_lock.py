@@ -20,8 +20,8 @@ def nothing() -> None:
 
 def test_a_second_one_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     with data_lock(tmp_path / "lock", nothing) as lock:
-        said = f"being prepared by process {os.getpid()} on .*; its process is at work"
-        with pytest.raises(SetError, match=said), data_lock(tmp_path / "lock", nothing):
+        message = f"being prepared by process {os.getpid()} on .*; its process is at work"
+        with pytest.raises(SetError, match=message), data_lock(tmp_path / "lock", nothing):
             pass
         lock.confirm()
     assert list(tmp_path.iterdir()) == []

@@ -134,15 +134,17 @@ def test_what_the_published_script_would_delete_is_refused_and_named(
     mine = folders.folder("llama2") / there
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
-    words = ("llama2_70b_lora", "--force-space", "--round", round)
-    assert f"# refused while this is there: {mine}" in folders.prepare(*words, "--dry-run").stdout
-    refused = folders.prepare(*words)
+    arguments = ("llama2_70b_lora", "--force-space", "--round", round)
+    assert (
+        f"# refused while this is there: {mine}" in folders.prepare(*arguments, "--dry-run").stdout
+    )
+    refused = folders.prepare(*arguments)
     assert refused.returncode == 2
     assert str(mine) in refused.stderr and "would delete or overwrite" in refused.stderr
     mine.unlink()
     folders.env["HF_TOKEN"] = TOKEN
     # Nothing is in the way any more, and there is no engine.
-    assert folders.prepare(*words).returncode == 3
+    assert folders.prepare(*arguments).returncode == 3
 
 
 # ---- with an engine ----
@@ -271,11 +273,11 @@ def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: 
     results.write_text("a day of work")
     # Empty and not ours: commands that move a folder here would put theirs into it.
     (folder / "data").mkdir()
-    words = ("--force-space", "--round", round)
+    arguments = ("--force-space", "--round", round)
     data.env["HF_TOKEN"] = TOKEN
-    broken = data.prepare("llama2_70b_lora", *words, "--image", f"{IMAGES}:{round}-broken")
+    broken = data.prepare("llama2_70b_lora", *arguments, "--image", f"{IMAGES}:{round}-broken")
     assert broken.returncode == 1 and "exit code 7" in broken.stdout, broken.stderr
-    done = data.prepare("llama2_70b_lora", *words)
+    done = data.prepare("llama2_70b_lora", *arguments)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "it failed: exit code 7" in done.stderr
     checked = data.prepare("llama2_70b_lora", "--check", "--round", round, "--json")
@@ -289,7 +291,7 @@ def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: 
     assert not (folder / "gov_report").exists() and not (folder / "model/ckpt").exists()
     assert results.read_text() == "a day of work"
     assert data.state("llama2", "data-and-model", round)["state"] == "done"
-    again = data.prepare("llama2_70b_lora", *words)
+    again = data.prepare("llama2_70b_lora", *arguments)
     assert again.returncode == 0 and "done, skipped" in again.stderr
     # Afterwards too, files of others and of another round are not deleted.
     (folder / "data/train.npy").unlink()

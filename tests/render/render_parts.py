@@ -161,22 +161,22 @@ def zero_separated(output: bytes) -> list[str]:
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:
     """NAME=VALUE texts as a mapping, without what bash itself exports when it starts."""
-    found = dict(text.split("=", 1) for text in texts)
+    result = dict(text.split("=", 1) for text in texts)
     return {
-        name: value for name, value in found.items() if name not in ("PWD", "SHLVL", "_", "OLDPWD")
+        name: value for name, value in result.items() if name not in ("PWD", "SHLVL", "_", "OLDPWD")
     }
 
 
-def assert_environment(found: Mapping[str, str], entry: Entry, nexp: int) -> None:
+def assert_environment(result: Mapping[str, str], entry: Entry, nexp: int) -> None:
     wanted = entry.whole_env
-    assert set(found) == set(wanted)
+    assert set(result) == set(wanted)
     for name, value in wanted.items():
         match value:
             case Text(text):
-                assert found[name] == text, name
+                assert result[name] == text, name
             case Minutes(fixed, per_run):
-                assert found[name] == str(fixed + nexp * per_run), name
+                assert result[name] == str(fixed + nexp * per_run), name
             case Unique(prefix):
-                assert found[name].startswith(prefix) and found[name][len(prefix) :].isdecimal(), (
-                    name
-                )
+                assert (
+                    result[name].startswith(prefix) and result[name][len(prefix) :].isdecimal()
+                ), name

@@ -170,6 +170,6 @@ def test_sourcing_the_config_gives_exactly_the_environment(
     for text in zero_separated(done.stdout):
         parts.append([]) if text == "END=" else parts[-1].append(text)
     for (entry, _), texts in zip(wanted.values(), parts[:-1], strict=True):
-        found = pairs(texts)
-        assert found.pop("NEXP") == "3" and found.pop("PATH")
-        assert_environment(found, entry, nexp=3)
+        result = pairs(texts)
+        assert result.pop("NEXP") == "3" and result.pop("PATH")
+        assert_environment(result, entry, nexp=3)

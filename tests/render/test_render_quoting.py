@@ -55,9 +55,9 @@ def environment_of(values: dict[str, Text]) -> object:
 
 def read_config(entry: object, folder: Path) -> dict[str, str]:
     bundle = rendered(entry, folder)  # type: ignore[arg-type]
-    found = pairs(zero_separated(bash(SOURCE, bundle / ENTRY.config_file)))
-    found.pop("PATH")
-    return found
+    result = pairs(zero_separated(bash(SOURCE, bundle / ENTRY.config_file)))
+    result.pop("PATH")
+    return result
 
 
 def test_every_nasty_value_in_the_config(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ done
 
 def groups(texts: list[str]) -> list[list[str]]:
     """Split at the counts that `show` prints."""
-    found, at = [], 0
+    result, at = [], 0
     while at < len(texts):
         end = at + 1 + int(texts[at])
-        found.append(texts[at + 1 : end])
+        result.append(texts[at + 1 : end])
         at = end
-    return found
+    return result
 
 
 @REAL_BASH
@@ -173,9 +173,9 @@ def test_any_value_in_the_settings(
     )
     with TemporaryDirectory() as folder:
         bundle = rendered(entry, Path(folder))
-        found = groups(zero_separated(bash(READ_SETTINGS, bundle / "settings.sh")))
+        result = groups(zero_separated(bash(READ_SETTINGS, bundle / "settings.sh")))
     # `read` with a tab as separator takes blanks at the ends of a field as they are.
-    assert found == [
+    assert result == [
         [log_dir, image, code_path, code_dir, benchmark, metric, data],
         command,
         sudo,
@@ -197,14 +197,22 @@ def test_the_callers_value_wins_only_where_documented(tmp_path: Path) -> None:
         "ENGINE": "no",
         "COMMAND": "no",
     }
-    found = zero_separated(
+    result = zero_separated(
         bash(
             '. "$1"; printf "%s\\0" "$LOGDIR" "$CONT" "$DATADIR" "$SYSTEM" "$ENGINE" "${COMMAND[@]}"',
             bundle / "settings.sh",
             env=mine,
         )
     )
-    assert found == ["/a b", "x:1", "/d'", "MI325X_08x08x32", "docker", "bash", "./run_and_time.sh"]
+    assert result == [
+        "/a b",
+        "x:1",
+        "/d'",
+        "MI325X_08x08x32",
+        "docker",
+        "bash",
+        "./run_and_time.sh",
+    ]
 
 
 # The way of a value into a run, without the set around it: config -> environment.sh -> script of the run -> program.
@@ -225,35 +233,35 @@ OF_THE_RUN = {
 def run(bundle: Path, folder: Path) -> bytes:
     """What a run's program prints when a node starts it."""
     path = {"PATH": f"{os.environ['PATH']}:/nowhere"}
-    told = load(bundle, {**path, "NEXP": "7"})
+    answer = load(bundle, {**path, "NEXP": "7"})
     node = Node(
-        "n", told, bundle, Layout(folder), "1", "", "/sys", "/proc", "/dev", "/run", str(folder)
+        "n", answer, bundle, Layout(folder), "1", "", "/sys", "/proc", "/dev", "/run", str(folder)
     )
     inside = folder / "inside"
     inside.mkdir()
-    (inside / "environment.sh").write_bytes(evaluate_config(bundle, told, 7))
+    (inside / "environment.sh").write_bytes(evaluate_config(bundle, answer, 7))
     executor = Executor(str(inside), str(inside))
     order = Order("1.1", ["n"], 1, 1, 5, 1, "h")
-    script = preamble(node, order, 0, executor, []) + start(order, 0, told)
+    script = preamble(node, order, 0, executor, []) + start(order, 0, answer)
     (inside / "script").write_bytes(script.encode("utf-8", "surrogateescape"))
     subprocess.run(["bash", inside / "script"], env=path, check=True, stdin=subprocess.DEVNULL)
     return (inside / "out.1.1").read_bytes()
 
 
 def arrive(
-    values: dict[str, str], words: list[str], folder: Path
+    values: dict[str, str], arguments: list[str], folder: Path
 ) -> tuple[list[str], dict[str, str]]:
     """The arguments and the environment that a run's program sees."""
     entry = dataclasses.replace(
         ENTRY,
         env={name: Text(text) for name, text in values.items()},
         rccl_env={},
-    ).with_document("workload", command=["bash", "-c", PROGRAM, "program", *words])
+    ).with_document("workload", command=["bash", "-c", PROGRAM, "program", *arguments])
     texts = zero_separated(run(rendered(entry, folder / "bundle"), folder))
     count = 1 + int(texts[0])
-    found = pairs(texts[count:])
-    assert set(found) == OF_THE_RUN | set(values)
-    return texts[1:count], {name: found[name] for name in values}
+    result = pairs(texts[count:])
+    assert set(result) == OF_THE_RUN | set(values)
+    return texts[1:count], {name: result[name] for name in values}
 
 
 def test_every_nasty_value_reaches_the_program(tmp_path: Path) -> None:
@@ -263,10 +271,10 @@ def test_every_nasty_value_reaches_the_program(tmp_path: Path) -> None:
 
 @settings(REAL_BASH, max_examples=20)
 @given(st.lists(ANY, min_size=1, max_size=12))
-def test_any_value_reaches_the_program(words: list[str]) -> None:
-    values = {f"V{i}": text for i, text in enumerate(words)}
+def test_any_value_reaches_the_program(arguments: list[str]) -> None:
+    values = {f"V{i}": text for i, text in enumerate(arguments)}
     with TemporaryDirectory() as folder:
-        assert arrive(values, words, Path(folder)) == (words, values)
+        assert arrive(values, arguments, Path(folder)) == (arguments, values)
 
 
 # ---- refusals ----

@@ -210,9 +210,13 @@ def test_job_on_standard_output(
 
 def test_what_render_says(site: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("--site", site, "-o", tmp_path / "b", "--json") == ExitCode.OK
-    said = outputs.checked(capsys.readouterr().out)
-    assert (said["system"], said["workload"], said["round"]) == ("local_2x2x8", "builtin", "1.0")
-    assert set(said["files"]) == set(read_bundle(tmp_path / "b"))
+    message = outputs.checked(capsys.readouterr().out)
+    assert (message["system"], message["workload"], message["round"]) == (
+        "local_2x2x8",
+        "builtin",
+        "1.0",
+    )
+    assert set(message["files"]) == set(read_bundle(tmp_path / "b"))
     run("--site", site, "-o", tmp_path / "b")
     assert f"bash {tmp_path}/b/run_with_docker.sh" in capsys.readouterr().out
 
@@ -236,6 +240,6 @@ def test_the_exit_code_of_diff(
 
 
 def test_where_to_is_needed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ((), ("-o", "x", "--diff", "y")):
-        assert run("--site", site, *words) == ExitCode.BAD_INPUT
+    for arguments in ((), ("-o", "x", "--diff", "y")):
+        assert run("--site", site, *arguments) == ExitCode.BAD_INPUT
         assert "-o DIR" in capsys.readouterr().err

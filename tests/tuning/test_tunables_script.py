@@ -287,8 +287,8 @@ def test_host_checks_are_never_changed(tmp_path: Path) -> None:
     host.revert()
 
 
-@pytest.mark.parametrize(("control", "found"), [(0x1D, "on: 0000:00:01.0"), (0, "off")])
-def test_access_control_services_of_bridges(tmp_path: Path, control: int, found: str) -> None:
+@pytest.mark.parametrize(("control", "result"), [(0x1D, "on: 0000:00:01.0"), (0, "off")])
+def test_access_control_services_of_bridges(tmp_path: Path, control: int, result: str) -> None:
     host = host_with(tmp_path, of_kind("acs", "-", "off", change=False))
     device = host.root / "sys/bus/pci/devices/0000:00:01.0"
     device.mkdir(parents=True)
@@ -299,7 +299,7 @@ def test_access_control_services_of_bridges(tmp_path: Path, control: int, found:
     space[0x140:0x144] = (0x000D | 1 << 16).to_bytes(4, "little")
     space[0x146:0x148] = control.to_bytes(2, "little")
     (device / "config").write_bytes(space)
-    assert host.rows("verify")["knob"].after == found
+    assert host.rows("verify")["knob"].after == result
 
 
 def test_a_module_is_loaded_and_unloaded(tmp_path: Path) -> None:
@@ -390,9 +390,14 @@ def test_without_root() -> None:
         drop = ["setpriv", "--reuid=65534", "--clear-groups", "bash", str(host.script)]
         env = host.env(ORCH_TUNABLES_STATE="/run/orchestrator-tunables-test")
 
-        def run(*words: str) -> subprocess.CompletedProcess[str]:
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
-                [*drop, *words], env=env, text=True, capture_output=True, timeout=300, check=False
+                [*drop, *arguments],
+                env=env,
+                text=True,
+                capture_output=True,
+                timeout=300,
+                check=False,
             )
 
         answer = run("apply", "job")
@@ -418,10 +423,10 @@ def test_a_program_that_the_host_lacks_is_named(host: Host, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("apply",), ("apply", "a b"), ("apply", "../x"), ("tune",), ("revert", "")]
+    "arguments", [(), ("apply",), ("apply", "a b"), ("apply", "../x"), ("tune",), ("revert", "")]
 )
-def test_wrong_words(host: Host, words: tuple[str, ...]) -> None:
-    answer = host.run(*words)
+def test_wrong_words(host: Host, arguments: tuple[str, ...]) -> None:
+    answer = host.run(*arguments)
     assert answer.returncode == 2 and answer.stderr.startswith("usage:")
     assert host.is_as_before
 

@@ -26,11 +26,11 @@ SECRET = "correct horse; touch {}"
 
 
 def tune(
-    env: dict[str, str], *words: str, fds: tuple[int, ...] = ()
+    env: dict[str, str], *arguments: str, fds: tuple[int, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     outer = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
     env = outer | {"PYTHONPATH": str(TOP)} | env
-    return program(["tune", *words], env, descriptors=fds)
+    return program(["tune", *arguments], env, descriptors=fds)
 
 
 def test_plan_apply_verify_revert_here(host: Host) -> None:
@@ -62,7 +62,7 @@ def test_what_does_not_hold_is_in_the_exit_code(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (
             ["plan", "--profile", "nope"],
@@ -75,8 +75,8 @@ def test_what_does_not_hold_is_in_the_exit_code(host: Host) -> None:
         (["plan", "--via", "srun"], "needs hosts"),
     ],
 )
-def test_messages(host: Host, words: list[str], message: str) -> None:
-    answer = tune(host.env(), *words)
+def test_messages(host: Host, arguments: list[str], message: str) -> None:
+    answer = tune(host.env(), *arguments)
     assert answer.returncode == 2 and message in answer.stderr and "Traceback" not in answer.stderr
     assert host.is_as_before
 

@@ -78,8 +78,8 @@ class Place:
         }
         return {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in self.nodes}
 
-    def orchestrator(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        return program(words, self.env, cwd=self.folder)
+    def orchestrator(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return program(arguments, self.env, cwd=self.folder)
 
     def gate(self) -> Path:
         """Have run 1 wait, once it prints `waits`, until the file that this returns is there."""
@@ -97,8 +97,10 @@ class Place:
     def submit(self, nexp: int = 1, fault: str = "", lease_s: int = 3600) -> str:
         with self.site.open("a") as file:
             file.write(f"tuning: {{profile: recommended, lease_seconds: {lease_s}}}\n")
-        words = ("--nexp", str(nexp), *(("--env", f"BUILTIN_FAULT={fault}") if fault else ()))
-        answer = self.orchestrator("render", "local_2x2x8", "builtin", *words, "-o", self.bundle)
+        arguments = ("--nexp", str(nexp), *(("--env", f"BUILTIN_FAULT={fault}") if fault else ()))
+        answer = self.orchestrator(
+            "render", "local_2x2x8", "builtin", *arguments, "-o", self.bundle
+        )
         assert answer.returncode == 0, answer.stderr
         job = subprocess.run(
             ["sbatch", "--parsable", "job.sh"],

@@ -108,9 +108,9 @@ class Host:
             **more,
         }
 
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["bash", self.script, *words],
+            ["bash", self.script, *arguments],
             env=self.env(**more),
             text=True,
             capture_output=True,
@@ -119,9 +119,9 @@ class Host:
             stdin=subprocess.DEVNULL,
         )
 
-    def rows(self, *words: str, status: int = 0, **more: str) -> dict[str, SettingRow]:
+    def rows(self, *arguments: str, status: int = 0, **more: str) -> dict[str, SettingRow]:
         """Run an action; return its rows by setting, for reverted files the last."""
-        answer = self.run(*words, **more)
+        answer = self.run(*arguments, **more)
         assert answer.returncode == status, answer.stdout + answer.stderr
         return {row.knob: row for row in parse_rows(answer.stdout.splitlines())}
 
@@ -155,9 +155,9 @@ def wait_for(condition: Callable[[], object], seconds: float = 120, pause_s: flo
         time.sleep(pause_s)
 
 
-def processes(*words: str, **environment: str) -> list[int]:
+def processes(*arguments: str, **environment: str) -> list[int]:
     """Processes with these words in their command line and these variables in their environment."""
-    found = []
+    result = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             line = (folder / "cmdline").read_bytes()
@@ -165,9 +165,9 @@ def processes(*words: str, **environment: str) -> list[int]:
         except OSError:
             continue
         wanted = {f"{name}={text}".encode() for name, text in environment.items()}
-        if all(word.encode() in line for word in words) and wanted <= set(variables):
-            found.append(int(folder.name))
-    return found
+        if all(word.encode() in line for word in arguments) and wanted <= set(variables):
+            result.append(int(folder.name))
+    return result
 
 
 def watchdogs(state: Path) -> list[int]:
@@ -190,9 +190,9 @@ def loops(bundle: Path, job: str, slurm_conf: str) -> list[int]:
 
 def channels_of(agents: Collection[int], channels: Path = Path("/tmp")) -> list[Path]:
     """The folders that these agents share with their containers."""
-    found = []
+    result = []
     for path in channels.glob("orch-*/hold_pid"):
         with suppress(OSError):  # another job's, which ends
             if path.read_text().split()[:1] in [[str(pid)] for pid in agents]:
-                found.append(path.parent)
-    return found
+                result.append(path.parent)
+    return result
