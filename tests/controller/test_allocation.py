@@ -89,12 +89,12 @@ def test_a_later_job_asks_on_its_command_line(tmp_path: Path) -> None:
     (root / "bundle/job.sh").write_text(
         "#!/bin/bash\n#SBATCH --nodes=3\n#SBATCH --exclude=node[1-2]\n#SBATCH --nodelist=node[3-5]\n"
     )
-    one = open_set(root)
-    assert request_for(one, {}).options == ()
-    request = request_for(one, {}, Allocation(spares=2, exclude=("node4", "node1")))
+    run_set = open_set(root)
+    assert request_for(run_set, {}).options == ()
+    request = request_for(run_set, {}, Allocation(spares=2, exclude=("node4", "node1")))
     assert request.options == ("--nodes=3", "--exclude=node1,node2,node4", "--nodelist=node3,node5")
     assert request.env["SPARES"] == "2"
-    assert request_for(one, {}, Allocation(spares=0)).options == ("--nodes=1",)
+    assert request_for(run_set, {}, Allocation(spares=0)).options == ("--nodes=1",)
     # without a scheduler the loop is told, and there is nothing to ask for
     local = open_set(write_set(tmp_path, "t", scheduler="local"))
     asked = request_for(local, {}, Allocation(spares=1))

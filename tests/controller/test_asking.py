@@ -19,7 +19,7 @@ Fake = Callable[[str, str], Path]
 
 
 def most_within_an_hour(times: list[float]) -> int:
-    return max(sum(first <= one < first + HOUR_S for one in times) for first in times)
+    return max(sum(first <= time < first + HOUR_S for time in times) for first in times)
 
 
 def test_pauses() -> None:
@@ -78,7 +78,7 @@ def test_an_hour_of_watch_all(tmp_path: Path, fake: Fake, count: int, interval_s
     calls, clock = shown(fake, roots), Clock()
     watched, end = WatchAll(tmp_path / "sets", interval_s, clock), clock.now + HOUR_S
     while clock.now < end:
-        assert {one.state for one in watched.look()} == {"running"}
+        assert {picture.state for picture in watched.look()} == {"running"}
         clock.now += interval_s
         if clock.now == 1000 + 10 * interval_s:  # one is resumed meanwhile
             path = roots[0] / "jobs/100.json"
@@ -96,8 +96,8 @@ def test_an_hour_of_watch(tmp_path: Path, fake: Fake) -> None:
     looks = Watch(open_set(root), Slurm(), None, Asking(clock)).pictures(
         lambda seconds: wait(clock, seconds)
     )
-    for one in looks:
-        assert one.state == "running"
+    for pictures in looks:
+        assert pictures.state == "running"
         if clock.now > 1000 + HOUR_S:
             break
     assert 20 < calls.read_text().count("--noheader") <= 60

@@ -70,7 +70,7 @@ def test_status_finds_its_job_by_name(root: Path, cli: Commands, fake: Fake) -> 
     answer = cli.json("status", root)
     assert (answer["state"], answer["job_id"], answer["job_state"]) == ("pending", "7", "PENDING")
     assert cli("resume", root).code == 5 and "job 7 (PENDING)" in cli.err  # which settles it
-    assert [(one.state, one.job_id) for one in submissions(open_set(root).layout)] == [
+    assert [(record.state, record.job_id) for record in submissions(open_set(root).layout)] == [
         ("submitted", "7")
     ]
     assert not (root / ".controller.lock").exists()
@@ -99,7 +99,10 @@ def test_without_a_job_status_says_what_is_known(root: Path, cli: Commands, fake
     assert "never appeared" in answer.out + answer.err
     fake("sbatch", "echo 8")
     assert cli("resume", root).code == 0, cli.err  # and it is as status said
-    assert [one.state for one in submissions(open_set(root).layout)] == ["refused", "submitted"]
+    assert [record.state for record in submissions(open_set(root).layout)] == [
+        "refused",
+        "submitted",
+    ]
 
 
 KILLED_BEFORE_THE_OUTCOME = """
@@ -136,10 +139,10 @@ def settled(root: Path) -> list[tuple[str, str]]:
     """The submissions of a set, and in its ledger."""
     job = next((root / "jobs").glob("*.json")).stem
     [asked] = submissions(open_set(root).layout)
-    message = [one.data for one in ledger.read(root)[0] if one.kind == "submit"]
+    message = [record.data for record in ledger.read(root)[0] if record.kind == "submit"]
     assert message == [{"number": 1, "state": "submitted", "job_id": job}]
     assert (asked.state, asked.job_id) == ("submitted", job)
-    return [str(one) for one in verify(root).problems]
+    return [str(record) for record in verify(root).problems]
 
 
 def test_the_job_of_a_killed_submit_settles_it(complete: Path, cli: Commands) -> None:

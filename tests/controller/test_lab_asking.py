@@ -57,7 +57,7 @@ def test_an_hour_of_watch_is_at_most_sixty_questions(
     clock, before = Clock(), asked()
     watched, end = WatchAll(shared, 5.0, clock), clock.now + HOUR_S
     while clock.now < end:
-        assert {one.state for one in watched.look()} == {"held"}
+        assert {picture.state for picture in watched.look()} == {"held"}
         clock.now += 5.0
     assert 20 < asked() - before <= 60
 
@@ -73,5 +73,5 @@ def test_one_question_for_a_thousand_sets_and_two_hundred_jobs(
     before = asked()
     shown = cli.json("status", "--site", lab_site)["sets"]
     assert asked() - before == 1
-    states = [one["state"] for one in shown]
+    states = [row["state"] for row in shown]
     assert states.count("held") == JOBS and set(states) == {"held", "complete"}

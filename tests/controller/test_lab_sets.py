@@ -146,9 +146,9 @@ def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(
 ) -> None:
     lab_site.write_text(lab_site.read_text() + "sbatch:\n  - --hold\n")
     message = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
-    [one] = cli.json("status", "--site", lab_site)["sets"]
+    [status] = cli.json("status", "--site", lab_site)["sets"]
     release = f"it starts after: scontrol release {message['job_id']} (or `orchestrator cancel`, then `resume`)"
-    assert (one["state"], one["reason"]) == (
+    assert (status["state"], status["reason"]) == (
         "held",
         f"it is held by its user (JobHeldUser); {release}",
     )
@@ -175,10 +175,10 @@ def test_preflight_checks_the_idle_nodes(
     cli("preflight", "--site", lab_site, "--json", "--exclude-file", excluded)
     assert cli.code == ExitCode.NO_SCORE, cli.err
     document = json.loads(cli.out)
-    nodes = {one["node"]: one for one in document["nodes"]}
+    nodes = {row["node"]: row for row in document["nodes"]}
     assert set(nodes) == set(lab.nodes) and document["tested"] == len(lab.nodes) - 1
     assert (nodes[drained]["verdict"], nodes[drained]["reason"]) == ("untested", "drained: bad fan")
-    assert {one["verdict"] for name, one in nodes.items() if name != drained} <= {"pass", "warn"}
+    assert {row["verdict"] for name, row in nodes.items() if name != drained} <= {"pass", "warn"}
     assert excluded.read_text() == "" and list(shared.iterdir()) == []
     cli("preflight", *SYSTEM, "--site", lab_site, "--nodes", ",".join(lab.nodes[:2]))
     assert cli.code == ExitCode.OK and "tested 2 of 2 nodes" in cli.out

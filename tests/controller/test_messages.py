@@ -152,8 +152,8 @@ def test_a_damaged_set_is_shown_and_named(cli: Commands, site: Path, log_dir: Pa
     (root / "set.json").write_text('{"nexp": ')
     assert cli("status", root).code == ExitCode.SET_STATE
     assert re.search(r"s/set.json: is no JSON", cli.err)
-    [one] = cli.json("status", "--site", site)["sets"]
-    assert (one["set_id"], one["state"]) == ("s", "damaged")
+    [status] = cli.json("status", "--site", site)["sets"]
+    assert (status["set_id"], status["state"]) == ("s", "damaged")
 
 
 @pytest.mark.parametrize(
@@ -228,12 +228,12 @@ def test_submit_refused_and_unknown(
         "Slurm refused the job: sbatch: error: Batch job submission failed: Invalid partition"
         in cli.err
     )
-    [one] = cli.json("status", "--site", path)["sets"]
-    assert one["state"] == "refused"
+    [status] = cli.json("status", "--site", path)["sets"]
+    assert status["state"] == "refused"
     fake("sbatch", "echo Submitted")
-    assert cli("resume", one["set"]).code == ExitCode.UNKNOWN
+    assert cli("resume", status["set"]).code == ExitCode.UNKNOWN
     assert "Nothing will be submitted twice" in cli.err
-    assert cli.json("status", one["set"])["state"] == "unknown"
+    assert cli.json("status", status["set"])["state"] == "unknown"
 
 
 def test_dry_run_makes_nothing(cli: Commands, tmp_path: Path) -> None:

@@ -29,11 +29,11 @@ def samples(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
             tuple(
                 sorted(
                     (name, value)
-                    for name, value in one.labels.items()
+                    for name, value in sample.labels.items()
                     if name not in ("system", "workload")
                 )
-            ): one.value
-            for one in family.samples
+            ): sample.value
+            for sample in family.samples
         }
         for family in text_string_to_metric_families(text)
     }
@@ -121,7 +121,7 @@ def test_the_file_is_replaced_as_a_whole(log_dir: Path, cli: Commands, tmp_path:
 
 
 def test_json_has_the_same_samples(log_dir: Path, cli: Commands) -> None:
-    answer = {one["name"]: one for one in cli.json("metrics")["metrics"]}
+    answer = {family["name"]: family for family in cli.json("metrics")["metrics"]}
     assert answer["orchestrator_queue_seconds"]["samples"] == [
         {"labels": {"system": "S", "workload": "w"}, "value": 40.0}
     ]
@@ -133,7 +133,9 @@ def test_odd_labels_are_bounded_and_escaped() -> None:
     family.add(1.5, name=odd)
     family.add(1, name=odd)
     [parsed] = text_string_to_metric_families(exposition([family]))
-    assert [(one.labels, one.value) for one in parsed.samples] == [({"name": 'a "b" \\ c d'}, 2.5)]
+    assert [(sample.labels, sample.value) for sample in parsed.samples] == [
+        ({"name": 'a "b" \\ c d'}, 2.5)
+    ]
     family.add(1, name="x" * 5000)
     assert max(map(len, family.lines())) < 100
 

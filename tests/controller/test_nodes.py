@@ -117,7 +117,7 @@ def test_a_job_record_with_spares_and_set_aside_nodes(a_set: Path) -> None:
         and job.spares == ["n5"]
         and job.warnings == ["check clock: off (n3)"]
     )
-    assert [(one.node, one.run, one.when) for one in aside_of(job)] == [
+    assert [(exclusion.node, exclusion.run, exclusion.when) for exclusion in aside_of(job)] == [
         ("n3", 2, "run 2, attempt 1")
     ]
     odd = {
@@ -130,7 +130,7 @@ def test_a_job_record_with_spares_and_set_aside_nodes(a_set: Path) -> None:
     (a_set / "jobs/8.json").write_text(json.dumps(odd))
     job = read(JobRecord, a_set / "jobs/8.json")
     assert isinstance(job, JobRecord) and [
-        (one.node, one.reason, one.when) for one in aside_of(job)
+        (exclusion.node, exclusion.reason, exclusion.when) for exclusion in aside_of(job)
     ] == [("a", "", "before the first run")]
 
 
@@ -161,7 +161,7 @@ def test_watch_has_a_line_when_a_node_is_set_aside(a_set: Path) -> None:
 
 def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     answer = cli.json("nodes", a_set)
-    nodes = {one["node"]: one for one in answer["nodes"]}
+    nodes = {row["node"]: row for row in answer["nodes"]}
     assert list(nodes) == ["n1", "n2", "n4", "n3", "n5"]
     first, third, fourth = nodes["n1"], nodes["n3"], nodes["n4"]
     assert (first["ranks"], first["good"], first["failed"], first["exit_codes"]) == ([0], 2, 1, [])
@@ -178,7 +178,7 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
         for text in answer["suspicions"]
     )
     assert any("n4 took 5.0 % longer" in text for text in answer["suspicions"])
-    groups = {tuple(one["nodes"]): (one["runs"], one["mean"]) for one in answer["groups"]}
+    groups = {tuple(row["nodes"]): (row["runs"], row["mean"]) for row in answer["groups"]}
     assert groups == {("n1", "n2", "n3"): ([1], 1), ("n1", "n2", "n4"): ([2], 2)}
     cli("nodes", a_set)
     assert "\nn[1-2,4]     1  2.000 min  2.000 min  2.000 min   1.333\n" in cli.out
@@ -197,8 +197,10 @@ def test_a_set_without_nodes_or_with_damage(cli: Commands, tmp_path: Path) -> No
     (root / "runs/2/attempt_1/state.json").write_text("{")
     (root / "preflight").mkdir()
     (root / "preflight/7.tsv").write_bytes(b"\xff\n")
-    [one] = read_history(SetEvidence(root))
-    assert (one.node, one.good, one.last) == ("n1", 1, None) and suspicions([one]) == []
+    [history] = read_history(SetEvidence(root))
+    assert (history.node, history.good, history.last) == ("n1", 1, None) and suspicions(
+        [history]
+    ) == []
 
 
 def test_a_good_group_clears_its_nodes() -> None:

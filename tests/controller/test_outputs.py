@@ -102,8 +102,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
     assert outputs.checked(out.getvalue())["kind"] == "score"
     yield folder
-    for one in (folder / "sets").iterdir():
-        for job_id in Local().jobs(names=[f"orch-{one.name}"]):
+    for folder_of_set in (folder / "sets").iterdir():
+        for job_id in Local().jobs(names=[f"orch-{folder_of_set.name}"]):
             Local().cancel(job_id, 0.1)
 
 

@@ -171,10 +171,10 @@ def test_state(
     reason: str,
 ) -> None:
     files = SetEvidence(write_set(tmp_path, "s", submission=submission, job=own))
-    one = picture(files, jobs, Logs())
-    assert (one.state, one.reason) == (state, reason)
-    assert one.state in STATES
-    assert not one.findings
+    drawn = picture(files, jobs, Logs())
+    assert (drawn.state, drawn.reason) == (state, reason)
+    assert drawn.state in STATES
+    assert not drawn.findings
 
 
 def test_progress_of_a_running_set(tmp_path: Path) -> None:
@@ -194,12 +194,18 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
     (attempt / "node_0.log").write_text(
         mllog("eval_accuracy", 5, 0.75, samples_count=64) + ":::MLLOG {torn"
     )
-    one = picture(SetEvidence(root), job("RUNNING"), Logs())
-    assert (one.done, one.failed, one.current, one.attempt, one.attempts) == (3, 0, 4, 2, 5)
-    assert one.evaluation is not None
-    assert (one.evaluation.value, one.evaluation.samples) == (0.75, 64)
+    drawn = picture(SetEvidence(root), job("RUNNING"), Logs())
+    assert (drawn.done, drawn.failed, drawn.current, drawn.attempt, drawn.attempts) == (
+        3,
+        0,
+        4,
+        2,
+        5,
+    )
+    assert drawn.evaluation is not None
+    assert (drawn.evaluation.value, drawn.evaluation.samples) == (0.75, 64)
     # run_stop - run_start is 61, 62 and 63 s: the middle one is left
-    assert one.score_so_far == pytest.approx(62 / 60)
+    assert drawn.score_so_far == pytest.approx(62 / 60)
 
 
 def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
@@ -225,11 +231,11 @@ def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
         )
     logs = KeptLogs()
     for _ in range(2):
-        one = picture(SetEvidence(root), job("RUNNING"), logs)
-        assert [run.run for run in one.going] == [4, 5, 6] == as_json(one)["current_runs"]
-    assert now_text(one) == "runs 4, 5 (attempt 2), 6 of 9"
-    assert "eval 0.75, 0.5, - (target 0.5)" in headline(one)
-    assert [value for name, value in describe(one) if name == "now"] == [
+        drawn = picture(SetEvidence(root), job("RUNNING"), logs)
+        assert [run.run for run in drawn.going] == [4, 5, 6] == as_json(drawn)["current_runs"]
+    assert now_text(drawn) == "runs 4, 5 (attempt 2), 6 of 9"
+    assert "eval 0.75, 0.5, - (target 0.5)" in headline(drawn)
+    assert [value for name, value in describe(drawn) if name == "now"] == [
         "run 4 of 9 on n1, evaluation 0.75 (target 0.5)",
         "run 5 of 9, attempt 2 on n2, evaluation 0.5 (target 0.5)",
         "run 6 of 9 on n3, evaluation -",
@@ -279,9 +285,9 @@ class Running(Slurm):
 def test_last_words_of_a_job_that_could_not_start(tmp_path: Path) -> None:
     root = write_set(tmp_path, "s", submission=SENT)
     (root / "job_7.out").write_text("one\norchestrator: error: no such image\n\n")
-    one = picture(SetEvidence(root), {}, Logs())
+    drawn = picture(SetEvidence(root), {}, Logs())
     assert (
-        one.reason
+        drawn.reason
         == "job 7 is gone and has written no state; its last words: orchestrator: error: no such image"
     )
 
@@ -315,8 +321,8 @@ def test_no_answer_is_not_gone(tmp_path: Path) -> None:
         def jobs(self, **_: object) -> dict[str, Job]:
             raise SchedulerUnknown("no answer")
 
-    [one] = look([write_set(tmp_path, "s", submission=SENT, job=OWN)], [Silent()])
-    assert (one.state, one.job_state, one.live) == ("running", "no answer", True)
+    [drawn] = look([write_set(tmp_path, "s", submission=SENT, job=OWN)], [Silent()])
+    assert (drawn.state, drawn.job_state, drawn.live) == ("running", "no answer", True)
 
 
 def test_watching_asks_slurm_rarely(tmp_path: Path) -> None:
@@ -347,7 +353,7 @@ def test_watching_asks_slurm_rarely(tmp_path: Path) -> None:
                 JobRecord(job_id="7", state="complete", started_ms=2_000), run_set.layout.job("7")
             )
 
-    assert [one.state for one in watch.pictures(pause)] == ["running"] * 50 + ["complete"]
+    assert [drawn.state for drawn in watch.pictures(pause)] == ["running"] * 50 + ["complete"]
     assert scheduler.asked == 1
 
 
@@ -384,8 +390,8 @@ def test_a_damaged_set_is_a_finding(tmp_path: Path, content: str, problem: str) 
     result = read(SetRecord, root / "set.json")
     assert isinstance(result, Finding)
     assert problem in str(result)
-    [one] = look([root], [])
-    assert one.state == "damaged"
+    [drawn] = look([root], [])
+    assert drawn.state == "damaged"
 
 
 def test_unknown_members_are_ignored_and_damaged_runs_named(tmp_path: Path) -> None:
@@ -393,9 +399,9 @@ def test_unknown_members_are_ignored_and_damaged_runs_named(tmp_path: Path) -> N
     path = root / "set.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "from_the_future": 1}))
     (root / "runs/2/state.json").write_text("{")
-    one = picture(SetEvidence(root), {}, Logs())
-    assert one.done == 1
-    assert [finding.path.name for finding in one.findings] == ["state.json"]
+    drawn = picture(SetEvidence(root), {}, Logs())
+    assert drawn.done == 1
+    assert [finding.path.name for finding in drawn.findings] == ["state.json"]
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))

@@ -90,7 +90,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def sinfo(fake: Callable[[str, str], Path], *nodes: str) -> Path:
     """`name state [reason]` each"""
-    lines = [one.split(" ", 2) for one in nodes]
+    lines = [node.split(" ", 2) for node in nodes]
     text = "".join(
         "\x1f".join((name, state, "gpu*", (rest or ["none"])[0])) + "\n"
         for name, state, *rest in lines
@@ -417,7 +417,7 @@ def test_verdicts() -> None:
         [*rows, Row("a", "y", "fail", 1), Row("d", "-", "untested", 0, "lost")],
         {},
     )
-    assert [one.verdict for one in document.nodes] == ["fail", "pass", "untested", "untested"]
+    assert [node.verdict for node in document.nodes] == ["fail", "pass", "untested", "untested"]
     assert (
         document.exclude == ["a", "c", "d"]
         and not document.fit
@@ -447,7 +447,7 @@ def test_this_host_with_the_real_bundle(cli: Commands, real: Path) -> None:
     cli("preflight", "local_2x2x8", "builtin", "--site", real / "site.yaml", "--json")
     document = outputs.checked(cli.out)
     assert document["tested"] == document["given"] == 2, cli.out
-    names = {one["check"] for one in document["nodes"][0]["checks"]}
+    names = {check["check"] for check in document["nodes"][0]["checks"]}
     assert {"log_dir", "free_space", "clock", "limits"} <= names
     assert document["verdict"] in ("pass", "warn") and cli.code == 0 and left(real) == []
 
@@ -467,7 +467,7 @@ def test_over_ssh_with_the_real_bundle(
     ]
     cli("preflight", "local_2x2x8", "builtin", *asked)
     document = outputs.checked(cli.out)
-    nodes = {one["node"]: one for one in document["nodes"]}
+    nodes = {row["node"]: row for row in document["nodes"]}
     assert (document["given"], document["tested"], cli.code) == (4, 3, ExitCode.UNKNOWN), cli.out
     assert {nodes[name]["verdict"] for name in ("n1", "n2")} <= {"pass", "warn"}, cli.out
     assert nodes["dark1"]["verdict"] == "untested" and "SSH to dark1" in nodes["dark1"]["reason"]

@@ -53,13 +53,18 @@ def test_run_status_logs_score(cli: Commands, site: Path) -> None:
         "BUILTIN_FAULT=abort:run=1",
     )
     scored, verdict = cli.out, cli.code
-    [one] = cli.json("status", "--site", site)["sets"]
-    root, job_id = Path(one["set"]), one["job_id"]
+    [status] = cli.json("status", "--site", site)["sets"]
+    root, job_id = Path(status["set"]), status["job_id"]
     cli("score", root, "--json")
     assert (cli.out, cli.code) == (scored, verdict)
-    one = cli.json("status", root.name, "--site", site)
-    assert (one["state"], one["done"], one["failed"], one["attempts"]) == ("complete", 2, 1, 2)
-    assert len({run["seed"] for run in one["runs"]}) == 2 and one["runs"][1]["minutes"] > 0
+    status = cli.json("status", root.name, "--site", site)
+    assert (status["state"], status["done"], status["failed"], status["attempts"]) == (
+        "complete",
+        2,
+        1,
+        2,
+    )
+    assert len({run["seed"] for run in status["runs"]}) == 2 and status["runs"][1]["minutes"] > 0
     assert "not converged" in cli("status", root).out
     head = cli("status", "--site", site).out.splitlines()[0]
     heads = "SET STATE RUNS ATTEMPTS NOW LAST EVAL ELAPSED LEFT SCORE SO FAR JOB REASON"
@@ -84,12 +89,14 @@ def test_a_view_that_is_interrupted_cancel_and_resume(cli: Commands, tmp_path: P
     root, job_id = submit(cli, site, 2, "--env", "BUILTIN_FAULT=hang:run=2:attempt=1")
     hanging(root, 2)
     # The run says so itself before its job does.
-    [one] = until(
+    [status] = until(
         lambda: [
-            one for one in cli.json("status", "--site", site)["sets"] if one["current_run"] == 2
+            status
+            for status in cli.json("status", "--site", site)["sets"]
+            if status["current_run"] == 2
         ]
     )
-    assert (one["state"], one["job_state"], one["done"]) == ("running", "RUNNING", 1)
+    assert (status["state"], status["job_state"], status["done"]) == ("running", "RUNNING", 1)
     argv = [sys.executable, "-m", "orchestrator", "watch", root]
     view = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert view.stdout is not None
@@ -113,8 +120,8 @@ def test_a_view_that_is_interrupted_cancel_and_resume(cli: Commands, tmp_path: P
     first = (root / "runs/1/result_1.txt").read_bytes()
     assert cli.json("resume", root)["missing_runs"] == [2]
     assert cli("watch", root).code == ExitCode.OK
-    one = cli.json("status", root)
-    assert (one["state"], one["done"], [run["attempt"] for run in one["runs"]]) == (
+    status = cli.json("status", root)
+    assert (status["state"], status["done"], [run["attempt"] for run in status["runs"]]) == (
         "complete",
         2,
         [1, 2],
@@ -150,5 +157,5 @@ def test_demo(cli: Commands, tmp_path: Path) -> None:
         ["bash", "-ec", f"{export}\n{status}"], capture_output=True, text=True, check=True
     )
     assert "complete" in pasted.stdout
-    [one] = cli.json("status", "--site", tmp_path / "a demo/site.yaml")["sets"]
-    assert (one["state"], one["done"]) == ("complete", 2)
+    [status] = cli.json("status", "--site", tmp_path / "a demo/site.yaml")["sets"]
+    assert (status["state"], status["done"]) == ("complete", 2)

@@ -179,8 +179,8 @@ def test_everybody_shows_what_the_loop_decides(
     decision = Loop(root).at(*pulse)
     assert bool(decision) == ("the loop is ending it" in verdict)
     assert decision.partition("; evidence")[0] in verdict
-    one, result = drawn(root)
-    assert one.reason == verdict
+    picture, result = drawn(root)
+    assert picture.reason == verdict
     status = cli.json("status", root)
     assert (status["state"], status["reason"]) == ("running", verdict)
     [shown] = [run for run in status["runs"] if run["state"] == "running"]
@@ -193,9 +193,9 @@ def test_everybody_shows_what_the_loop_decides(
     assert any(f"limit {limit} s" in proof["text"] for proof in explained["evidence"])
     assert (result.cause, result.sentence) == (explained["cause"], explained["sentence"])
     for text in (
-        headline(one),
-        "\n".join(one_set(one, SCREEN, 24)),
-        "\n".join(many_sets([one], SCREEN, 24)),
+        headline(picture),
+        "\n".join(one_set(picture, SCREEN, 24)),
+        "\n".join(many_sets([picture], SCREEN, 24)),
         cli("status", root).out,
     ):
         assert " ".join(verdict.split()[:6]) in " ".join(text.split())
@@ -215,10 +215,10 @@ def test_a_log_that_does_not_grow_is_no_verdict(root: Path) -> None:
     loop = Loop(root)
     loop.at(5_000)
     make_older(root / "runs/1/attempt_1/node_0.log", 4000)
-    one, result = drawn(root)
-    assert (one.reason, result.cause) == ("", "running")
+    picture, result = drawn(root)
+    assert (picture.reason, result.cause) == ("", "running")
     assert (
-        "last line 1h06m ago" in (text := "\n".join(one_set(one, SCREEN, 24)))
+        "last line 1h06m ago" in (text := "\n".join(one_set(picture, SCREEN, 24)))
         and "ago !" not in text
     )
 
@@ -235,11 +235,11 @@ def test_a_run_does_not_hang_once_the_only_node_that_printed_has_ended(root: Pat
 
 def test_a_run_that_is_never_ended_as_hung_is_not_said_to_be(root: Path) -> None:
     assert Loop(root, settings=limits(hang_multiple=0)).at(10**9) == ""
-    one, _ = drawn(root)
+    picture, _ = drawn(root)
     assert (
-        one.reason == ""
-        and one.going[0].silence is not None
-        and one.going[0].silence.silence is not None
+        picture.reason == ""
+        and picture.going[0].silence is not None
+        and picture.going[0].silence.silence is not None
     )
 
 
@@ -257,9 +257,9 @@ def test_of_several_runs_the_most_urgent_is_shown(root: Path) -> None:
         job_id=JOB, state="running", host=os.uname().nodename, started_ms=1, nodes=NODES
     )
     write(job, root / f"jobs/{JOB}.json")
-    one, result = drawn(root)
-    assert one.reason.startswith("run 2: hung: ") and result.cause == "hung"
-    assert [run.silence.cause for run in one.going if run.silence] == ["silent", "hung"]
+    picture, result = drawn(root)
+    assert picture.reason.startswith("run 2: hung: ") and result.cause == "hung"
+    assert [run.silence.cause for run in picture.going if run.silence] == ["silent", "hung"]
 
 
 # ---- what is on record
@@ -278,7 +278,9 @@ def test_pulses_are_recorded_once_a_minute_and_when_the_stage_changes(root: Path
     loop.at(346_000, began=1, interval_ms=230_000, now=641)  # half of the limit
     loop.at(100, began=1, interval_ms=230_000, stopped=1, now=642)  # run_stop
     kept = [result for event in loop.pulses() if (result := recorded(event))]
-    assert [(one.limit_ms, one.unheard, one.pulse.quiet_ms) for _, one in kept[11:]] == [
+    assert [
+        (silence.limit_ms, silence.unheard, silence.pulse.quiet_ms) for _, silence in kept[11:]
+    ] == [
         (3_600_000, 0, 100),
         (690_000, 0, 100),
         (690_000, 0, 346_000),
@@ -307,7 +309,7 @@ def test_replay_decides_again_how_long_a_run_may_be_silent(root: Path) -> None:
     assert (result.decisions, result.differences) == (4, [])
     text = loop.path.read_text()
     loop.path.write_text(text.replace(f"1.1{UNIT}600000", f"1.1{UNIT}900000"))
-    assert [one.event.word for one in replay(read_events(loop.path)).differences] == [
+    assert [difference.event.word for difference in replay(read_events(loop.path)).differences] == [
         "pulse",
         "pulse",
     ]
@@ -319,8 +321,8 @@ def test_event_files_without_pulses_give_no_verdict(root: Path) -> None:
     rows = loop.path.read_text().splitlines(keepends=True)
     loop.path.write_text("".join(row for row in rows if "\tpulse\t" not in row))
     aged(loop.path, 10_000)
-    one, result = drawn(root)
-    assert (one.reason, result.cause, one.going[0].silence) == ("", "running", None)
+    picture, result = drawn(root)
+    assert (picture.reason, result.cause, picture.going[0].silence) == ("", "running", None)
     loop.path.unlink()
     assert drawn(root)[0].reason == ""
 
@@ -341,11 +343,12 @@ def test_a_loop_that_does_not_write_is_a_finding_of_its_own(
     loop = Loop(root)
     loop.at(quiet_ms, 1, 30_000)
     aged(loop.path, LOOP_SILENT_S + 130)
-    one, result = drawn(root)
+    picture, result = drawn(root)
     assert (
-        one.reason == "the loop is silent: it has recorded nothing for 7 min while run 1 is running"
+        picture.reason
+        == "the loop is silent: it has recorded nothing for 7 min while run 1 is running"
     )
-    assert (result.cause, result.sentence) == ("loop_silent", one.reason)
+    assert (result.cause, result.sentence) == ("loop_silent", picture.reason)
     assert result.next == f"orchestrator logs {root} --job"
     assert "the loop is silent" in cli("status", root).out
     loop.group.record.note("outcome", detail={})

@@ -98,12 +98,12 @@ def make_sets(log_dir: Path) -> None:
     for run in range(1, 11):
         attempt, minutes = good / f"runs/{run}/attempt_1", 92 + run / 7
         start = run * 6_000_000
-        one = RunRecord(
+        attempt_record = RunRecord(
             run=run, attempt=1, state="success", outcome="success", seed=1000 + run, nodes=NODES,
             start_ms=start, end_ms=start + int(60_000 * (minutes + 4)), exit_codes=dict.fromkeys(NODES, 0),
         )  # fmt: skip
-        write(one, attempt / "state.json")
-        write(one, attempt.parent / "state.json")
+        write(attempt_record, attempt / "state.json")
+        write(attempt_record, attempt.parent / "state.json")
         begin, end = start + 120_000, start + 120_000 + int(60_000 * minutes)
         log = mllog("run_start", begin, None) + mllog("run_stop", end, None, status="success")
         (attempt.parent / f"result_{run}.txt").write_text(log)
@@ -112,7 +112,7 @@ def make_sets(log_dir: Path) -> None:
             late = 200_000 if node == "node07" else 0
             write(
                 NodeRunRecord(
-                    node=node, rank=rank, exit=0, start_ms=start, end_ms=one.end_ms + late
+                    node=node, rank=rank, exit=0, start_ms=start, end_ms=record.end_ms + late
                 ),
                 attempt / f"node_{rank}.json",
             )
@@ -323,7 +323,7 @@ def test_a_short_name_is_enough(place: Path, cli: Commands) -> None:
 
 def test_systems_are_chosen(cli: Commands) -> None:
     def names(*arguments: str) -> set[str]:
-        return {one["name"] for one in cli.json("systems", *arguments)["systems"]}
+        return {system["name"] for system in cli.json("systems", *arguments)["systems"]}
 
     everything, mine = names(), names("--gpu", "mi325x")
     assert mine == names("--accelerator", "MI325X") and "MI325X_08x08x32" in mine < everything
@@ -407,10 +407,10 @@ def test_node_lists_are_folded(names: list[str], text: str) -> None:
 
 
 def test_one_unit_per_size() -> None:
-    message = [duration(one) for one in (0.84, 12, 60, 200, 18_420, 86_400, 187_200)]
+    message = [duration(value) for value in (0.84, 12, 60, 200, 18_420, 86_400, 187_200)]
     assert message == ["0.8s", "12s", "1m", "3m20s", "5h07m", "1d", "2d04h"]
     assert duration(1450 * 60, 3) == "1d00h10m"
-    assert [train_time(one) for one in (0.014, 10.1847, None)] == ["0.840 s", "10.185 min", "-"]
+    assert [train_time(value) for value in (0.014, 10.1847, None)] == ["0.840 s", "10.185 min", "-"]
 
 
 @pytest.fixture(autouse=True)

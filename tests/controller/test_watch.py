@@ -270,7 +270,7 @@ def test_all_sets_that_go_on(tmp_path: Path, cli: Commands) -> None:
     assert cli("watch", "--all", "--site", site).code == 0 and "no set goes on" in cli.err
     assert cli("watch", "x", "--all", "--site", site).code == 2
     with (
-        growing(tmp_path / "sets") as one,
+        growing(tmp_path / "sets") as root,
         growing(tmp_path / "sets", "S-w-20261122-101500-77aa") as other,
     ):
         write_set(
@@ -278,7 +278,7 @@ def test_all_sets_that_go_on(tmp_path: Path, cli: Commands) -> None:
         )
         seen: list[list[str]] = []
         looks = WatchAll(tmp_path / "sets", 0.1).pictures(
-            lambda _: finish((one, other)[len(seen) - 1])
+            lambda _: finish((root, other)[len(seen) - 1])
         )
         for result in looks:
             seen.append([f"{each.set_id[-4:]} {each.state}" for each in result])
@@ -288,18 +288,18 @@ def test_all_sets_that_go_on(tmp_path: Path, cli: Commands) -> None:
             ["77aa complete", "9f3c complete"],
         ]
     with (
-        growing(tmp_path / "sets", "S-w-20261123-101500-0001") as one,
+        growing(tmp_path / "sets", "S-w-20261123-101500-0001") as root,
         growing(tmp_path / "sets", "S-w-20261123-101500-0002") as two,
     ):
         viewer = Viewer("watch", "--all", "--site", site, "--interval", "0.1")
         viewer.sees("q detach")
         text = "\n".join(viewer.terminal.lines)
-        assert one.name in text and two.name in text and "…0001" in text and "run 4 of 30" in text
-        finish(one)
+        assert root.name in text and two.name in text and "…0001" in text and "run 4 of 30" in text
+        finish(root)
         finish(two)
         assert viewer.end() == 0
     kept = [*viewer.terminal.scrolled, *viewer.terminal.main]
-    assert sum(one.name in line for line in kept) == 1 and not viewer.terminal.alternate
+    assert sum(root.name in line for line in kept) == 1 and not viewer.terminal.alternate
 
 
 # ---- the frame alone ----
@@ -308,17 +308,17 @@ def test_all_sets_that_go_on(tmp_path: Path, cli: Commands) -> None:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 10), (160, 50), (20, 3)])
 def test_a_frame_fits(tmp_path: Path, width: int, height: int) -> None:
     with growing(tmp_path) as root:
-        one = picture(SetEvidence(root), {}, KeptLogs())
+        drawn = picture(SetEvidence(root), {}, KeptLogs())
     for colour in (False, True):
         screen = Screen(width, colour=colour, signs="unicode")
-        lines = one_set(one, screen, height)
+        lines = one_set(drawn, screen, height)
         assert len(lines) <= height
         assert max(width_of(re.sub(r"\x1b\[\d*m", "", line)) for line in lines) <= width
-        assert len(many_sets([one] * 40, screen, height)) <= height
+        assert len(many_sets([drawn] * 40, screen, height)) <= height
     if height >= 24:
         assert any(
             line.startswith("  4  ▸ running")
-            for line in one_set(one, Screen(width, signs="unicode"), height)
+            for line in one_set(drawn, Screen(width, signs="unicode"), height)
         )
 
 
@@ -336,7 +336,7 @@ def test_the_published_time_stands_in_before_the_first_run_has_ended() -> None:
         silent_s=400.0,
         silence=silence,
     )
-    one = SetPicture(
+    drawn = SetPicture(
         Path("s"),
         "s",
         "running",
@@ -346,9 +346,9 @@ def test_the_published_time_stands_in_before_the_first_run_has_ended() -> None:
         current=1,
         started_ms=1,
     )
-    assert one.left_s() is None
-    assert left_text(one, 1_000_000.0).startswith("about 3h03m, until ")
-    text = "\n".join(one_set(one, SCREEN, 24))
+    assert drawn.left_s() is None
+    assert left_text(drawn, 1_000_000.0).startswith("about 3h03m, until ")
+    text = "\n".join(one_set(drawn, SCREEN, 24))
     assert "1m of about 1h32m" in text and "to beat 92.36 min (AMD, round 6.0)" in text
     assert "last line 6m40s ago !" in text
 

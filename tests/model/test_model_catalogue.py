@@ -104,10 +104,10 @@ def test_every_rule_is_needed() -> None:
 
 def test_the_catalogue_holds_the_published_entries_and_nothing_else() -> None:
     ours = {
-        (system.name, workload, one)
+        (system.name, workload, round_name)
         for system in Catalogue().systems()
         for workload, rounds in system.workloads.items()
-        for one in rounds
+        for round_name in rounds
     }
     published = {(fact["system"], fact["workload"], fact["round"]) for fact in ENTRIES}
     assert len(published) == len(ENTRIES) == 78
@@ -171,9 +171,9 @@ def test_what_the_logs_say_otherwise_is_noted_where_it_changes_the_training() ->
 
 def test_a_time_limit_of_every_system_is_above_what_its_published_runs_took() -> None:
     for number, fact in enumerate(ENTRIES):
-        for one in find(benchmark=fact["workload"], round=fact["round"]):
-            if one.system == fact["system"] and one.slowest:
-                assert composed(number).minutes_per_run > one.slowest, fact["id"]
+        for published_result in find(benchmark=fact["workload"], round=fact["round"]):
+            if published_result.system == fact["system"] and published_result.slowest:
+                assert composed(number).minutes_per_run > published_result.slowest, fact["id"]
 
 
 def test_the_readme_counts_the_catalogue() -> None:

@@ -40,7 +40,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "--json")
-    result = {one["name"]: one for one in json.loads(out)["systems"]}
+    result = {row["name"]: row for row in json.loads(out)["systems"]}
     assert result["MI325X_08x08x32"]["workloads"] == {"flux1": ["6.0"]}
     assert result["MI325X_08x08x32"]["nodes"] == 8
 
@@ -85,7 +85,7 @@ def test_show_says_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None
     assert "llama31_8b 6.0: neither a config nor a result of it is stored" in out
     _, out, _ = systems(capsys, "show", "MI355X_1x8x1_HPE", "--json")
     entries = json.loads(out)["entries"]
-    assert [(one["env_from"], one["minutes"], one["basis"]) for one in entries] == [
+    assert [(entry["env_from"], entry["minutes"], entry["basis"]) for entry in entries] == [
         ("logs", 8.61, "computed"),
         ("logs", 91.94, "computed"),
     ]
@@ -96,9 +96,9 @@ def test_show_says_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None
 def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "diff", "MI325X_08x08x32", "MI325X_08x08x32_Dell", "--json")
     changed = {
-        one["name"]: (one["left"], one["right"])
-        for one in json.loads(out)["differences"]
-        if one["kind"] == "env"
+        difference["name"]: (difference["left"], difference["right"])
+        for difference in json.loads(out)["differences"]
+        if difference["kind"] == "env"
     }
     assert changed == {"LEARNING_RATE": ("0.00025", "0.0003")}
 

@@ -171,7 +171,7 @@ def test_origins_name_file_line_and_source(entry: Entry, folder: Path) -> None:
 
 
 def test_mounts_and_container(entry: Entry) -> None:
-    assert [(one.host, one.container, one.read_only) for one in entry.mounts] == [
+    assert [(mount.host, mount.container, mount.read_only) for mount in entry.mounts] == [
         ("/data/tiny/data", "/data", False),
         ("/data/tiny/", "/all", True),
     ]
@@ -189,7 +189,7 @@ def test_mounts_and_container(entry: Entry) -> None:
 
 def test_without_a_site_the_mounts_are_left_to_the_environment(folder: Path) -> None:
     entry = load_entry("mine", "tiny", round="6.0", systems_dirs=[folder])
-    assert [one.host for one in entry.mounts] == [None, None]
+    assert [mount.host for mount in entry.mounts] == [None, None]
     assert not entry.container.privileged
     assert "NCCL_SOCKET_IFNAME" not in entry.whole_env
 
@@ -263,7 +263,7 @@ def test_warnings(folder: Path) -> None:
     assert [
         part
         for part in ("network.socket_ifname", "network.ib_hca", "data.tiny.DATADIR")
-        if any(part in one for one in warnings)
+        if any(part in warning for warning in warnings)
     ] == ["network.socket_ifname", "network.ib_hca", "data.tiny.DATADIR"]
     assert "the name is only a label" in load_entry("MI300X_64x08x16", "flux1").warnings[0]
 
@@ -284,12 +284,12 @@ def test_a_single_node_gets_no_network_names(tmp_path: Path) -> None:
 
 
 def test_the_same_documents_give_the_same_entry(folder: Path) -> None:
-    one, two = (
+    first, second = (
         load_entry("mine", "tiny", round="6.0", site=folder / "site" / "site.yaml")
         for _ in range(2)
     )
-    assert one == two
-    assert list(one.whole_env) == list(two.whole_env)
+    assert first == second
+    assert list(first.whole_env) == list(second.whole_env)
     program = (
         "import sys; from orchestrator.model import load_entry; "
         "e = load_entry('MI325X_08x08x32', 'flux1'); print(list(e.whole_env.items()), e.container)"

@@ -175,15 +175,17 @@ def test_the_reference_is_the_referees() -> None:
     home = Path(package.submodule_search_locations[0]) / "rcp_checker"
     checked = 0
     for workload in CATALOGUE.workloads():
-        for name, one in workload.rounds.items():
-            if not one.reference:
+        for name, rules in workload.rounds.items():
+            if not rules.reference:
                 continue
             points = json.loads(
-                (home / f"training_{one.ruleset}" / f"rcps_{workload.benchmark}.json").read_bytes()
+                (
+                    home / f"training_{rules.ruleset}" / f"rcps_{workload.benchmark}.json"
+                ).read_bytes()
             )
             theirs = {str(point["BS"]): point["Hyperparams"] for point in points.values()}
-            assert set(one.reference) == set(theirs), (workload.name, name)
-            for batch, env in one.reference.items():
+            assert set(rules.reference) == set(theirs), (workload.name, name)
+            for batch, env in rules.reference.items():
                 ours = {key: float(str(value)) for key, value in env.items()}
                 (rate,) = (ours[key] for key in RATES & set(ours))
                 assert rate == theirs[batch]["opt_base_learning_rate"]

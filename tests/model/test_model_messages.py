@@ -787,7 +787,7 @@ def test_message(case: str, tmp_path: Path) -> None:
     problems = problems_of(path)
     start = f"{path}:{line}: " + (f"{key}: " if key else "")
     assert "hf_secret" not in "".join(problems)
-    assert any(one.startswith(start) and part in one for one in problems), problems
+    assert any(problem.startswith(start) and part in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize("text", [SYSTEM, SITE, WORKLOAD], ids=["system", "site", "workload"])
@@ -847,7 +847,9 @@ def test_all_problems_of_a_file_come_at_once_in_the_order_of_their_lines(tmp_pat
     )
     path.write_text(bad, encoding="utf-8")
     lines = [
-        int(result[1]) for one in problems_of(path) if (result := re.search(r"\.yaml:(\d+): ", one))
+        int(result[1])
+        for problem in problems_of(path)
+        if (result := re.search(r"\.yaml:(\d+): ", problem))
     ]
     assert lines == [4, 6, 13]
 
@@ -889,7 +891,7 @@ def test_no_value_of_any_type_anywhere_gives_a_traceback(text: str, tmp_path: Pa
                 validate_file(_fresh(catalogue), path)
             except DescriptorError as error:
                 problems = error.problems
-            assert all(str(one).startswith(str(path)) for one in problems)
+            assert all(str(problem).startswith(str(path)) for problem in problems)
 
 
 def _fresh(catalogue: Catalogue) -> Catalogue:
@@ -963,7 +965,7 @@ def test_problems_sort_by_place_and_not_by_their_text(tmp_path: Path) -> None:
     document.add(("late",), "one")
     with pytest.raises(DescriptorError) as caught:
         document.check()
-    assert [(one.line, one.key, one.text) for one in caught.value.problems] == [
+    assert [(problem.line, problem.key, problem.text) for problem in caught.value.problems] == [
         (9, "early", "two: 1: x"),
         (10, "late", "one"),
     ]

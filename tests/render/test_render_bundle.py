@@ -172,8 +172,11 @@ def test_the_secret_of_a_site_is_passed_by_name_only(monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_grows_with_the_nodes() -> None:
-    one = an_entry()
-    many = {n: render_bundle(one.with_document("system", nodes=n), nexp=NEXP) for n in (1, 8, 64)}
+    small_entry = an_entry()
+    many = {
+        n: render_bundle(small_entry.with_document("system", nodes=n), nexp=NEXP)
+        for n in (1, 8, 64)
+    }
     sizes = {
         n: {name: len(content) for name, content in files.items()} for n, files in many.items()
     }

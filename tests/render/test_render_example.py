@@ -46,8 +46,8 @@ def test_its_bundle_names_what_its_code_logs_and_reads(site: Path) -> None:
     entry = load_entry("two_gpus", "tiny_gpt", site=site)
     files = render_bundle(entry, nexp=entry.runs_required)
     code = (EXAMPLE / "code/train.py").read_text()
-    for one in json.loads(files["workload.json"])["logged"]:
-        assert f'"{one["key"]}"' in code
+    for check in json.loads(files["workload.json"])["logged"]:
+        assert f'"{check["key"]}"' in code
     script = (EXAMPLE / "code/run_and_time.sh").read_text()
     read = set(re.findall(r"TINY_[A-Z_]+\b", code + script)) - {"TINY_"} | {
         "TINY_WIDTH",

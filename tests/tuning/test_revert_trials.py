@@ -13,8 +13,8 @@ from revert_trials import Trial, table, trials
 
 def test_term_to_every_process_leaves_no_revert_incomplete() -> None:
     result = list(trials(20))
-    assert [one for one in result if one.problem or not one.is_complete] == []
-    assert any(one.signalled for one in result)
+    assert [trial for trial in result if trial.problem or not trial.is_complete] == []
+    assert any(trial.signalled for trial in result)
 
 
 def test_the_table_counts_what_is_incomplete_and_what_was_reported() -> None:

@@ -125,7 +125,9 @@ def test_a_dead_owner_does_not_count(host: Host, sleeper: subprocess.Popen[bytes
     sleeper.kill()
     sleeper.wait()
     # Gone, or taken off the list already: the watchdog looks for the dead, too.
-    assert {one["name"] for one in host.status().owners if one["state"] != "gone"} == {"alive"}
+    assert {owner["name"] for owner in host.status().owners if owner["state"] != "gone"} == {
+        "alive"
+    }
     host.revert("alive")
 
 
