@@ -304,6 +304,8 @@ class Agent:
             self.write_line(self.pong(message))
         elif word == "end":
             self.job_ends = True
+        elif self._looks and word == "stop" and self.run and message.get("id") == self.run.id:
+            self.run.stop()  # it cannot wait for the evidence
         else:
             self.requests.append(dict(message))
             self._serve()

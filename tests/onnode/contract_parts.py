@@ -313,7 +313,12 @@ class ModelAgent(Agent):
     """A simulated agent, spoken to and read as the real ones are."""
 
     def __init__(
-        self, bench: Bench, machine: Machine, environment: dict[str, str], seed: int
+        self,
+        bench: Bench,
+        machine: Machine,
+        environment: dict[str, str],
+        seed: int,
+        pace: NodePace,
     ) -> None:
         self.bench, self.name, self.words = bench, machine.name, []
         self.engine = Engine(seed)
@@ -328,7 +333,7 @@ class ModelAgent(Agent):
             {**own, **environment},
             lambda line: self._written.extend(line + b"\n"),
             self._part,
-            NodePace(),
+            pace,
             lambda agent, how: None,
         )
         self.input, self.process = Orders(self), SimpleNamespace(wait=lambda seconds: 0)
@@ -349,11 +354,11 @@ class Model:
 
     def __init__(self, bench: Bench, seed: int) -> None:
         self.bench, self.environment, self._seed = bench, dict[str, str](), seed
-        self.machine = Machine("n1")
+        self.machine, self.pace = Machine("n1"), NodePace()
         self.agent: ModelAgent
 
     def start(self) -> None:
-        self.agent = ModelAgent(self.bench, self.machine, self.environment, self._seed)
+        self.agent = ModelAgent(self.bench, self.machine, self.environment, self._seed, self.pace)
 
     def train(self, training: Training) -> None:
         self.agent.training = training
@@ -459,7 +464,10 @@ MISHAPS: dict[str, tuple[Callable[[Real], object], Callable[[Model], object]]] =
     "it lacks the image": (lambda real: (real.store / "image").unlink(), _set("image", "")),
     "its engine is broken": (_store("broken", FULL), lambda model: _break_engine(model.machine)),
     "its engine takes long": (_store("hold"), _nothing),
-    "it is hard to look into": (_slow_evidence, _nothing),
+    "it is hard to look into": (
+        _slow_evidence,
+        lambda model: setattr(model, "pace", NodePace(evidence=(4.0, 8.0))),
+    ),
     "a setting cannot be set": (
         _unwritable("proc/sys/kernel/nmi_watchdog"),
         _set("untunable", WATCHDOG),

@@ -256,7 +256,21 @@ SCRIPTS = {
             go 1.1 hangs
             1.1 is up
             evidence 1.1
-            stop 1.1                -> evidence 1.1 DOING; exit 1.1 143 MS MS ''
+            prepare 1.2             -> evidence 1.1 DOING; exit 1.1 143 MS MS ''; prepared 1.2 MS - -
+            stop 1.2                -> exit 1.2 143 MS MS ''
+        """,
+        "a stop does not wait for evidence": """
+            it is hard to look into
+            ready
+            prepare 1.1             -> prepared 1.1 MS - -
+            go 1.1 hangs
+            1.1 is up
+            evidence 1.1
+            it looks into 1.1
+            stop 1.1                -> exit 1.1 143 MS MS ''
+            it has looked           -> evidence 1.1 DOING
+            prepare 1.2             -> prepared 1.2 MS - -
+            stop 1.2                -> exit 1.2 143 MS MS ''
         """,
         "nobody waits for evidence": """
             it is hard to look into

@@ -138,6 +138,8 @@ class NodeAgent:
         self.tuning = Tuning(node, self.waiting)
         self.scratch: Scratch | None = None
         self.job_ends = False
+        self.gathers = False
+        """It gathers evidence of its run."""
         self.loop_gone = ""
         """Why the loop counts as dead though the input has not ended."""
         self.has_engine = node.settings.engine != "none"
@@ -187,8 +189,16 @@ class NodeAgent:
                 self.node.say("pong", str(request.get("n"))[:20], *pulse)
             elif request.get("do") == "end":
                 self.job_ends = True
+            elif self._stops_now(request):
+                self._stop_run()
             else:
                 self.requests.append(request)
+
+    def _stops_now(self, request: dict[str, Any]) -> bool:
+        """Return whether an order stops the run whose evidence is being gathered: it cannot wait."""
+        run = self.run
+        is_stop = self.gathers and request.get("do") == "stop"
+        return is_stop and run is not None and request.get("id") == run.order.id
 
     def _end_of_input(self, reason: str) -> None:
         if self.waiting.order is not None:
@@ -403,13 +413,17 @@ class NodeAgent:
             elif word == "stop":
                 run.stop()
             elif word == "evidence":
-                from .evidence import gather  # seldom needed
+                self._gather(run.order)
 
-                self.node.say(
-                    "evidence",
-                    run.order.id,
-                    gather(self.node, self.waiting, self.executor, run.order),
-                )
+    def _gather(self, order: Order) -> None:
+        from .evidence import gather  # seldom needed
+
+        self.gathers = True
+        try:
+            activity = gather(self.node, self.waiting, self.executor, order)
+        finally:
+            self.gathers = False
+        self.node.say("evidence", order.id, activity)
 
     def _prepare(self, order: Order) -> None:
         """Get ready for a run. Caches come last: nothing fills them again before it."""

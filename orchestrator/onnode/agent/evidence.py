@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from shlex import join
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ MOST_S, _PART_S = 45.0, 10.0
 _MOST_BYTES, _MOST_TEXT, _MOST_PROCESSES, _MOST_STACKS = 1 << 18, 2 << 20, 256, 16
 _NO_STACK = ("State", "Threads", "VmRSS", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 _FRAME = re.compile(r"^ {2,}(\S.*?) \((.*?)(?::(\d+))?\)$", re.MULTILINE)
+_RANK = re.compile(rb"\0(?:RANK|SLURM_PROCID)=([0-9]{1,6})\0")
 _INNER = re.compile(r"(?i)threading|selectors|concurrent/|importlib|runpy|<frozen")
 _GPU = "if command -v amd-smi >/dev/null; then amd-smi monitor; else rocm-smi; fi 2>&1"
 _KERNEL = "{ %sdmesg 2>&1 || journalctl --dmesg --no-pager --lines=200 2>&1; } | tail -n 200"
@@ -88,7 +89,8 @@ class _Evidence:
         with contextlib.suppress(OSError):
             os.makedirs(path.parent, exist_ok=True)
             write_bytes(path, bytes(self._text), sync=False)
-        return shortened(_doing(programs, stacks) if self._root else "", 300)
+        ranks = {one.pid: self._rank(one.pid) for one in programs}
+        return shortened(_doing(programs, stacks, ranks) if self._root else "", 300)
 
     def _part(self, title: str, content: bytes) -> None:
         room = max(0, min(_MOST_BYTES, _MOST_TEXT - len(self._text)))
@@ -137,6 +139,14 @@ class _Evidence:
         return shortened(
             " ".join([program, *[one for one in words if one.endswith((".py", ".sh"))][:1]]), 200
         )
+
+    def _rank(self, pid: int) -> str:
+        """Return a process's RANK as torchrun or Slurm set it; "" if unknown."""
+        with contextlib.suppress(OSError):
+            environment = read_bytes(f"{self._node.proc}/{pid}/environ", _MOST_TEXT)
+            if match := _RANK.search(b"\0" + environment):
+                return match[1].decode()
+        return ""
 
     def _table(self, family: list[Process]) -> Iterator[str]:
         yield "pid ppid state wchan name command"
@@ -199,16 +209,18 @@ class _Evidence:
                 self._say("flight records (files/)", self._executor.command(argv))
 
 
-def _doing(programs: list[Process], stacks: list[str]) -> str:
+def _doing(programs: list[Process], stacks: list[str], ranks: Mapping[int, str]) -> str:
     """Return the activity of the processes, equal for equal activity; "" if unknown."""
     if not programs:
         return "gone: none of its processes is left"
-    for state, words in (
-        ("T", "stopped: a process does not run (state T)"),
-        ("D", "blocked: a process is in the kernel (D)"),
+    for state, begin, end in (
+        ("T", "stopped", "does not run (state T)"),
+        ("D", "blocked", "is in the kernel (D)"),
     ):
-        if any(one.state.upper() == state for one in programs):
-            return words
+        held = [one.pid for one in programs if one.state.upper() == state]
+        if held:
+            rank = next(filter(None, (ranks[pid] for pid in held)), "")
+            return f"{begin}: {f'rank {rank}' if rank else 'a process'} {end}"
     frames = sorted({_where(text) for text in stacks if text} - {""})
     return "in " + ", ".join(frames[:3]) if frames else ""
 
