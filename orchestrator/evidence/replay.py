@@ -3,9 +3,10 @@
 The same events give the same decisions: eligible nodes (`hold`), chosen nodes (`placed`) and their
 ranks (`ordered`), the outcome and blame of an attempt (`outcome`), whether it was free (`free`),
 whether all died alike (`repeated`), the meaning of the checks (`judged`), the next image pull
-(`pull`), the allowed silence of a run (`pulse`), a hang (`hung`), traffic over sockets (`sockets`),
-too little time before the job's limit (`late`), the next run of a group of nodes (`take`), its last
-run (`stops`), notifications (`notify`), why the set is closed (`ending`).
+(`pull`), the allowed silence of a run (`pulse`), the node that stands out in it (`look`), a hang
+(`hung`), traffic over sockets (`sockets`), too little time before the job's limit (`late`), the
+next run of a group of nodes (`take`), its last run (`stops`), notifications (`notify`), why the set
+is closed (`ending`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from orchestrator.onnode.kernel.events import Event, NetworkUse, Pulse, number
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.loop.slurm import job_end
 from orchestrator.onnode.policy import place, queue
-from orchestrator.onnode.policy.hang import hung, recorded, silence, unwanted_sockets
+from orchestrator.onnode.policy.hang import (
+    hung,
+    recorded,
+    silence,
+    stands_out,
+    unwanted_sockets,
+)
 from orchestrator.onnode.policy.job_state import SetCounts, due, ending, fits
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
@@ -215,7 +222,14 @@ def _stops(state: _State, event: Event) -> tuple[Any, Any]:
     return True, queue.is_to_stop(state.runs, event.data()["group"])
 
 
+def _look(state: _State, event: Event) -> tuple[Any, Any]:
+    about = event.data()
+    now = stands_out(about["ranks"], about["quiet"], about["doing"])
+    return (event.node, about["activity"]), now
+
+
 _DECISIONS = {
+    "look": _look,
     "hold": _hold,
     "placed": _placed,
     "ordered": _ordered,

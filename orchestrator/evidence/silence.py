@@ -41,6 +41,8 @@ class RunSilence:
     silence: Silence | None = None
     hung: str = ""
     """Why the loop is ending the run, "" if it is not."""
+    odd: str = ""
+    """The node that stands out in the silence, and its activity."""
     loop_s: float = 0.0
     """Seconds since the loop's last write."""
 
@@ -51,7 +53,8 @@ class RunSilence:
             return "loop_silent"
         if self.hung:
             return "hung"
-        return "silent" if self.silence is not None and self.silence.is_long else ""
+        is_silent = self.silence is not None and (self.silence.is_long or self.odd)
+        return "silent" if is_silent else ""
 
     @property
     def sentence(self) -> str:
@@ -65,7 +68,8 @@ class RunSilence:
             )
         if self.cause == "silent" and self.silence is not None:
             quiet, limit = _span(self.silence.quiet_s), _span(self.silence.limit_s)
-            return f"run {self.run}: silent for {quiet}; ended as hung after {limit}"
+            odd = f"; {self.odd}" if self.odd else ""
+            return f"run {self.run}: silent for {quiet}; ended as hung after {limit}{odd}"
         return ""
 
 
@@ -90,29 +94,43 @@ def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
 
 def _running(path: Path) -> RunSilence | None:
     """Return the active run at the end of an event file; None if missing or without pulses."""
-    running, silence, hung, wrote_ms, has_pulses = "", None, "", 0, False
+    running, silence, hung, odd, wrote_ms, has_pulses = "", None, "", "", 0, False
+    looked_ms = 0
     for event in _last_events(path):
         wrote_ms = event.ms
         if event.source != "loop":
             continue
         if event.word == "go":
-            running, silence, hung = event.detail, None, ""
+            running, silence, hung, odd = event.detail, None, "", ""
         elif event.word == "pulse" and (pulse := recorded(event)) is not None:
             running, silence = pulse
             has_pulses = True
+            if silence.pulse.quiet_ms < event.ms - looked_ms:
+                odd = ""
+        elif event.word == "look":
+            looked_ms, odd = event.ms, _odd(event)
         elif event.word == "hung":
             hung = line(str(event.data().get("reason", "")), 300)
         elif event.word == "stop":
             silence = None
         elif event.word in ("outcome", "begin"):
-            running, silence, hung = "", None, ""
+            running, silence, hung, odd = "", None, "", ""
     first, _, second = running.partition(".")
     run, attempt = number(first, 6), number(second, 6)
     if not has_pulses or run is None or attempt is None:
         return None
     # The clock of the batch host may be wrong, or that of the storage: the loop is silent by both.
     loop_s = min(max(0.0, time.time() - wrote_ms / 1000), age_s(path))
-    return RunSilence(run, attempt, path, silence, hung, loop_s)
+    return RunSilence(run, attempt, path, silence, hung, odd, loop_s)
+
+
+def _odd(event: Event) -> str:
+    """Return `node n3 (rank 2): <activity>` of a `look` event; "" if no node stands out."""
+    about = event.data()
+    ranks, activity = about.get("ranks"), line(str(about.get("activity", "")), 200)
+    if not event.node or not isinstance(ranks, list) or event.node not in ranks:
+        return ""
+    return f"node {event.node} (rank {ranks.index(event.node)}): {activity}"
 
 
 def _last_events(path: Path) -> list[Event]:

@@ -210,6 +210,24 @@ def test_everybody_shows_what_the_loop_decides(
     }
 
 
+def test_the_node_that_stands_out_is_named_while_the_run_is_silent(
+    root: Path, cli: Commands
+) -> None:
+    loop = Loop(root)
+    loop.at(70_000, interval_ms=5_000)
+    for node, activity in zip(NODES, ("in all_reduce", "stopped: rank 1 does not run (state T)")):
+        loop.reports.doing[node] = activity
+    loop.at(75_000, interval_ms=5_000, now=5.0)
+    sentence = (
+        "run 1: silent for 70 s; ended as hung after 10 min; "
+        "node n1 (rank 1): stopped: rank 1 does not run (state T)"
+    )
+    assert cli.json("status", root)["reason"] == sentence
+    assert sentence in " ".join(cli("status", root).out.split())
+    loop.at(1_000, interval_ms=5_000, now=60.0)
+    assert cli.json("status", root)["reason"] == ""
+
+
 def test_a_log_that_does_not_grow_is_no_verdict(root: Path) -> None:
     """Another node prints, or the storage shows the log late: the loop knows."""
     loop = Loop(root)

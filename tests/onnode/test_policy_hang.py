@@ -203,3 +203,44 @@ def test_sockets_matter_where_rdma_is_required() -> None:
     )
     assert unwanted_sockets(told, settings(network_rdma="preferred")) == ""
     assert unwanted_sockets({"a": told["a"]}, settings(network_rdma="required")) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "interval", "odd"),
+    [
+        (59, 5, False),
+        (60, 5, True),
+        (89, 30, False),
+        (90, 30, True),
+        (299, 200, False),
+        (300, 200, True),  # half of the limit, before three times the rhythm
+        (899, 0, False),  # a quarter of the limit without a rhythm
+        (900, 0, True),
+    ],
+)
+def test_evidence_is_gathered_early(seconds: float, interval: float, odd: bool) -> None:
+    pulse = Pulse(int(1000 * seconds), 1, int(1000 * interval), 0)
+    assert silence({"a": pulse}, LIMITS).is_odd is odd
+    assert not silence({"a": pulse}, settings(hang_multiple=0)).is_odd
+
+
+STOPPED = "stopped: rank 5 does not run (state T)"
+
+
+def test_the_evidence_explains_a_run_that_ended_by_itself() -> None:
+    """NCCL's watchdog ends all processes before the hang's limit."""
+    doing = {node: STOPPED if node == "c" else WAITS for node in FOUR}
+    exits = dict.fromkeys(FOUR, 134)
+    found = decide(AttemptFacts(2, FOUR, exits, doing=doing))
+    assert found.reason == (f"node c (rank 2) stands out: {STOPPED}; all 4 nodes exited 134")
+    assert found.blamed == (("c", "hung", f"run 2 hung there: {STOPPED}"),)
+    alike = decide(AttemptFacts(2, FOUR, exits, doing=dict.fromkeys(FOUR, WAITS)))
+    assert (alike.reason, alike.blamed) == ("all 4 nodes exited 134", ())
+
+
+def test_a_single_node_is_named_and_not_blamed() -> None:
+    one = AttemptFacts(2, ("a",), {"a": 1}, doing={"a": STOPPED})
+    assert decide(one).reason == f"node a (rank 0) stands out: {STOPPED}; node a (rank 0) exited 1"
+    cut = AttemptFacts(2, ("a",), {"a": 143}, ended="hung: so", doing={"a": STOPPED})
+    assert decide(cut).reason == f"node a (rank 0) stands out: {STOPPED}; hung: so"
+    assert decide(one).blamed == decide(cut).blamed == ()

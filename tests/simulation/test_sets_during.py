@@ -12,6 +12,7 @@ from run_sets import Set
 from worlds import Ends, Me, Sets, World, hangs
 
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.silence import read_silences
 from orchestrator.evidence.starts import attempt_starts, differences
 from orchestrator.onnode.policy.hang import recorded
 from orchestrator.simulation.engine import NEVER
@@ -123,6 +124,42 @@ def test_a_node_whose_processes_are_stopped_stands_out(sets: Sets) -> None:
     reason = world.set.attempt(1, 1)["reason"]
     assert "node n2 (rank 1) stands out: stopped: a process does not run (state T)" in reason
     assert world.set.excluded() == [("n2", 1)]
+
+
+def watchdog(me: Me) -> Part | None:
+    """The first attempt falls silent, and the program's own watchdog ends it before the loop does."""
+    lines = tuple((float(at), b"step\n") for at in range(0, 60, 10))
+    return Part(((1.0, mllog("run_start")), *lines), 500.0, 134) if me[:2] == (1, 1) else None
+
+
+def test_evidence_of_a_silent_run_is_there_before_it_ends_by_itself(sets: Sets) -> None:
+    world = sets.make(watchdog, spares=1, nexp=1, limits={"hang_seconds": 400}).start().running(1)
+    [run] = [run for run in world.jobs.runs() if run.rank == 1]
+    run.doing = "stopped: rank 9 does not run (state T)"
+    world.wait(420)
+    silences = read_silences(SetEvidence(world.set.root))
+    assert silences[1, 1].odd == f"node n2 (rank 1): {run.doing}"
+    assert world.end() == 0
+    assert world.set.events("hung") == [] and len(world.set.events("look")) == 1
+    reason = world.set.attempt(1, 1)["reason"]
+    assert reason == f"node n2 (rank 1) stands out: {run.doing}; all 2 nodes exited 134"
+    assert world.set.excluded() == [("n2", 1)]
+
+
+def test_output_makes_the_evidence_of_a_silence_void(sets: Sets) -> None:
+    pause = prints(
+        (1, "run_start"), (10, "step"), (500, "step"), *((at, "step") for at in range(510, 900, 10))
+    )
+    dies = Part(pause.lines, 900.0, 9)
+    world = sets.make(
+        lambda me: dies if me[:2] == (1, 1) else None, nexp=1, limits={"hang_seconds": 400}
+    )
+    world.start().running(1)
+    for run in world.jobs.runs():
+        run.doing = f"rank {run.rank}: checkpoint"
+    assert world.end() == 0
+    assert len(world.set.events("look")) == 1
+    assert world.set.attempt(1, 1)["reason"] == "all 2 nodes exited 9"
 
 
 def test_a_suspended_job_has_not_hung(sets: Sets) -> None:

@@ -273,7 +273,7 @@ class Attempt:
             remark=self._watch.remark(),
             ended=self._watch.ended,
             quiet={node: pulse.quiet_ms for node, pulse in reports.pulses.items()},
-            doing=reports.doing,
+            doing=dict(self._watch.evidence),
             sockets=self._watch.sockets,
             broken={
                 node: group.step.broken[node] for node in self._ranks if node in group.step.broken

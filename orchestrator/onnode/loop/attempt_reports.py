@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..kernel.events import Event, NetworkUse, Pulse, number
 from ..kernel.settings import Settings
 from ..kernel.waiting import Flow
-from ..policy.hang import LEAST_S, Silence, on_sockets, silence, unwanted_sockets
+from ..policy.hang import LEAST_S, Silence, on_sockets, silence, stands_out, unwanted_sockets
 from ..policy.outcome import ENDED_BY_US
 from ..policy.reports import line
 from .group import Group
@@ -164,6 +164,10 @@ def _numbers(texts: Sequence[str]) -> list[int]:
 EVIDENCE_S = 60.0
 """Nodes take 45 s at most (agent/evidence.py)."""
 PING_S = 30.0
+MOST_LOOKS = 3
+"""Times that evidence is gathered in a silence before a hang, per attempt."""
+RESUMED_S = 120.0
+"""Output for this long shows that a silent run continues: a failing one prints its last lines."""
 PULSE_S = 60.0
 """Interval of recorded `pulse` events. A change of the silence's stage is recorded at once."""
 
@@ -175,6 +179,57 @@ def ping_interval_s(settings: Settings) -> float:
         unknown_s = settings.hang_multiple * settings.hang_s
         intervals.append(min(LEAST_S, unknown_s, settings.hang_start_s) / 4)
     return max(0.2, min(intervals))
+
+
+class Look:
+    """The evidence of a silence that is no hang yet: the run may end before it is one."""
+
+    def __init__(self, group: Group, reports: AttemptReports) -> None:
+        self._group, self._reports = group, reports
+        self._count = 0
+        self._asked: float | None = None
+        """When evidence was asked for (World.now)."""
+        self._resumed: float | None = None
+        """When output has come since."""
+        self._is_recorded = False
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the run has been silent since the evidence."""
+        return self._asked is not None
+
+    def check(self, quiet: Silence, left: list[str], now: float) -> None:
+        """Ask for evidence of an odd silence, record the answers, forget it when output resumes."""
+        if self._asked is None:
+            if quiet.is_odd and self._count < MOST_LOOKS:
+                self._ask(now)
+            return
+        answered = all(node in self._reports.doing for node in left)
+        if not self._is_recorded and (answered or now >= self._asked + EVIDENCE_S):
+            self._record(quiet)
+        if quiet.quiet_s >= now - self._asked:
+            self._resumed = None
+        elif self._resumed is None:
+            self._resumed = now
+        elif now >= self._resumed + RESUMED_S:
+            self._asked = self._resumed = None
+            self._reports.doing.clear()
+
+    def _ask(self, now: float) -> None:
+        self._count, self._asked, self._is_recorded = self._count + 1, now, False
+        self._reports.doing.clear()
+        self._group.step.send({"do": "evidence", "id": self._reports.id})
+
+    def _record(self, quiet: Silence) -> None:
+        reports, group = self._reports, self._group
+        self._is_recorded = True
+        ages = {node: pulse.quiet_ms for node, pulse in reports.pulses.items()}
+        node, activity = stands_out(reports.ranks, ages, reports.doing)
+        about = {"quiet": ages, "doing": dict(reports.doing), "ranks": list(reports.ranks)}
+        group.record.note("look", node, {**about, "id": reports.id, "activity": activity})
+        who = f"; node {node} (rank {reports.ranks.index(node)}): {activity}" if node else ""
+        run, attempt = group.last
+        group.job.log(f"run {run} attempt {attempt} is silent for {quiet.quiet_s:.0f} s{who}")
 
 
 class HangWatch:
@@ -189,6 +244,7 @@ class HangWatch:
         """The silence's stage, as last recorded."""
         self._pulse_due = 0.0
         """World.now."""
+        self._look = Look(group, reports)
 
     def check(self, left: list[str], now: float) -> Flow:
         """Decide whether to end the attempt, still running on `left`; record the decision."""
@@ -206,6 +262,7 @@ class HangWatch:
         pulses = {node: reports.pulses[node] for node in left if node in reports.pulses}
         quiet = silence(pulses, group.settings, len(left) - len(pulses))
         self._record(quiet, now)
+        self._look.check(quiet, left, now)
         reason = quiet.verdict
         if not reason:
             return ""
@@ -227,6 +284,7 @@ class HangWatch:
     def _gather(self, left: list[str]) -> Flow:
         """Make the nodes write evidence."""
         group, reports = self._group, self._reports
+        reports.doing.clear()
         group.step.send({"do": "evidence", "id": reports.id})
         now = group.job.world.now
         deadline = now() + EVIDENCE_S
@@ -236,6 +294,11 @@ class HangWatch:
             if all(node in answered or group.record.is_gone(node) for node in left):
                 return
             yield group.step.next_check(deadline)
+
+    @property
+    def evidence(self) -> Mapping[str, str]:
+        """Return node -> activity in the silence that ended the run, {} without one."""
+        return self._reports.doing if self.ended or self._look.is_open else {}
 
     def remark(self) -> str:
         """Return a remark about RCCL on TCP sockets despite RDMA, or ""."""

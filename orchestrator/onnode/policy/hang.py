@@ -11,6 +11,10 @@ from ..kernel.settings import Settings
 
 LEAST_S = 600
 """The shortest hang unless the site sets less: torch's collectives wait as long."""
+LOOK_S = 60
+"""The shortest silence after which evidence is gathered."""
+LOOK_TIMES = 3
+"""Evidence is gathered after this many times the run's own rhythm."""
 _COLLECTIVE = re.compile(
     r"(?i)nccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|synchronize"
 )
@@ -44,6 +48,15 @@ class Silence(NamedTuple):
     def is_long(self) -> bool:
         """Half of the limit has passed: people see the remaining time."""
         return 0 < self.limit_ms <= 2 * self.pulse.quiet_ms
+
+    @property
+    def is_odd(self) -> bool:
+        """The silence is unusual for this run: evidence costs nothing, and may be gone later."""
+        if not self.limit_ms:
+            return False
+        interval_ms = self.pulse.interval_ms
+        usual_ms = LOOK_TIMES * interval_ms if interval_ms else self.limit_ms // 4
+        return self.pulse.quiet_ms >= min(max(1000 * LOOK_S, usual_ms), self.limit_ms // 2)
 
     @property
     def stage(self) -> tuple[int, ...]:
@@ -118,13 +131,15 @@ def hung(pulses: Mapping[str, Pulse], settings: Settings) -> str:
 def stands_out(
     ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping[str, str]
 ) -> tuple[str, str]:
-    """Return the only node of a hung run unlike all others, and how; or ("", "").
+    """Return the only node of a silent run unlike all others, and how; or ("", ""). Of a single
+    node, how it is held.
 
     In this order: its processes are gone, stopped or blocked in the kernel; it is in no collective;
     its activity differs; its last output is older, if the others' ended together.
     """
     if len(ranks) < 2:
-        return "", ""
+        held = [(node, text) for node, text in doing.items() if text.startswith(_HELD)]
+        return held[0] if held else ("", "")
     if doing.keys() >= set(ranks):
         texts = [doing[node] for node in ranks]
         for odd in _odd_activities(texts):

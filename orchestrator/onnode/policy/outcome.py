@@ -58,7 +58,7 @@ class AttemptFacts:
     quiet: Mapping[str, int] = field(default_factory=dict)
     """node -> milliseconds since its output at its last reply."""
     doing: Mapping[str, str] = field(default_factory=dict)
-    """node -> activity in the hang."""
+    """node -> activity in the silence before the end."""
     sockets: Sequence[str] = ()
     """The nodes without RDMA, if ended for that."""
     broken: Mapping[str, str] = field(default_factory=dict)
@@ -129,9 +129,10 @@ def _died(
 ) -> Outcome:
     """Return the outcome without a result. Its reason begins with the culprits."""
     errors = in_one(list(dict.fromkeys((*ends, *attempt.ranks))), attempt.errors)
+    odd, odd_text = _odd_node(attempt) if attempt.doing else ("", "")
     if attempt.timed_out:
         limit = f"no run_stop within {attempt.timed_out} s (run time-out)"
-        reason = _joined(attempt.cause, limit, bad, errors)
+        reason = _joined(attempt.cause, odd_text, limit, bad, errors)
         return Outcome("infrastructure", reason, codes)
     if attempt.ended:
         return _cut_short(attempt, codes)
@@ -142,13 +143,22 @@ def _died(
     if attempt.broken:  # other ends are consequences
         broken = attempt.broken.items()
         blamed = tuple((node, "protocol", f"in run {run} {why}") for node, why in broken)
+    elif odd and not (blamed or attempt.failed) and len(attempt.ranks) > 1:
+        blamed = _hung(run, odd, odd_text)
     if len(codes) > 1 and errors.startswith("all "):  # the codes add nothing
         bad = ""
     if not bad and not errors:
         bad = "no run_stop"
-    reason = _joined(attempt.cause, bad, errors)
+    reason = _joined(attempt.cause, odd_text, bad, errors)
     way = _way(attempt, codes)
     return Outcome("infrastructure", reason, codes, blamed=blamed, silent=silent, way=way)
+
+
+def _odd_node(attempt: AttemptFacts) -> tuple[str, str]:
+    """Return the node that stands out in a silence, and a text about it; or ("", "")."""
+    node, activity = stands_out(attempt.ranks, attempt.quiet, attempt.doing)
+    rank = attempt.ranks.index(node) if node else 0
+    return node, f"node {node} (rank {rank}) stands out: {activity}" if node else ""
 
 
 def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
@@ -159,15 +169,17 @@ def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
         reason = f"run {run} did not use RDMA there"
         blamed = tuple((node, "network", reason) for node in attempt.sockets) if few else ()
         return Outcome("infrastructure", attempt.ended, codes, blamed=blamed)
-    node, activity = stands_out(ranks, attempt.quiet, attempt.doing)
+    node, odd = _odd_node(attempt)
     errors = in_one(ranks, attempt.errors)
-    if not node:
-        reason = _joined(attempt.ended, in_one(ranks, attempt.doing), errors)
+    if not node or len(ranks) == 1:
+        reason = _joined(odd, attempt.ended, "" if odd else in_one(ranks, attempt.doing), errors)
         return Outcome("infrastructure", reason, codes)
-    odd = f"node {node} (rank {ranks.index(node)}) stands out: {activity}"
     reason = _joined(odd, attempt.ended, errors)
-    hung = (node, "hung", f"run {run} hung there: {activity}")
-    return Outcome("infrastructure", reason, codes, blamed=(hung,))
+    return Outcome("infrastructure", reason, codes, blamed=_hung(run, node, odd))
+
+
+def _hung(run: int, node: str, text: str) -> Blamed:
+    return ((node, "hung", f"run {run} hung there: {text.partition(': ')[2]}"),)
 
 
 def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:
