@@ -95,7 +95,7 @@ def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
 def _running(path: Path) -> RunSilence | None:
     """Return the active run at the end of an event file; None if missing or without pulses."""
     running, silence, hung, odd, wrote_ms, has_pulses = "", None, "", "", 0, False
-    looked_ms = 0
+    before_ms = 0
     for event in _last_events(path):
         wrote_ms = event.ms
         if event.source != "loop":
@@ -105,10 +105,11 @@ def _running(path: Path) -> RunSilence | None:
         elif event.word == "pulse" and (pulse := recorded(event)) is not None:
             running, silence = pulse
             has_pulses = True
-            if silence.pulse.quiet_ms < event.ms - looked_ms:
-                odd = ""
+            if silence.pulse.quiet_ms < before_ms:
+                odd = ""  # output has come since
+            before_ms = silence.pulse.quiet_ms
         elif event.word == "look":
-            looked_ms, odd = event.ms, _odd(event)
+            odd = _odd(event)
         elif event.word == "hung":
             hung = line(str(event.data().get("reason", "")), 300)
         elif event.word == "stop":
