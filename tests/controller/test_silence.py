@@ -215,7 +215,9 @@ def test_the_node_that_stands_out_is_named_while_the_run_is_silent(
 ) -> None:
     loop = Loop(root)
     loop.at(70_000, interval_ms=5_000)
-    for node, activity in zip(NODES, ("in all_reduce", "stopped: rank 1 does not run (state T)")):
+    for node, activity in zip(
+        NODES, ("in all_reduce", "stopped: rank 1 does not run (state T)"), strict=True
+    ):
         loop.reports.doing[node] = activity
     loop.at(75_000, interval_ms=5_000, now=5.0)
     sentence = (
