@@ -139,8 +139,8 @@ def settled(root: Path) -> list[tuple[str, str]]:
     """The submissions of a set, and in its ledger."""
     job = next((root / "jobs").glob("*.json")).stem
     [asked] = submissions(open_set(root).layout)
-    message = [record.data for record in ledger.read(root)[0] if record.kind == "submit"]
-    assert message == [{"number": 1, "state": "submitted", "job_id": job}]
+    records = [record.data for record in ledger.read(root)[0] if record.kind == "submit"]
+    assert records == [{"number": 1, "state": "submitted", "job_id": job}]
     assert (asked.state, asked.job_id) == ("submitted", job)
     return [str(record) for record in verify(root).problems]
 

@@ -108,8 +108,8 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
         "--env",
         "BUILTIN_FAULT=hang:run=2:attempt=1",
     )
-    message = cli.json("submit", *SYSTEM, "--site", lab_site, *arguments)
-    root = Path(message["set"])
+    submitted = cli.json("submit", *SYSTEM, "--site", lab_site, *arguments)
+    root = Path(submitted["set"])
 
     def hangs() -> bool:
         run = read(RunRecord, root / "runs/2/state.json")
@@ -122,7 +122,7 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert cli("cancel", root).code == ExitCode.OK, cli.err
     assert "is gone; 1 of 3 runs are done" in cli.out
-    assert not Slurm().jobs(ids=[message["job_id"]])[message["job_id"]].alive
+    assert not Slurm().jobs(ids=[submitted["job_id"]])[submitted["job_id"]].alive
     assert cli.json("status", root)["state"] == "cancelled"
     document = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}
     assert list(document) == others[:3] and [one["spare"] for one in document.values()] == [
@@ -145,15 +145,15 @@ def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(
     cli: Commands, lab_site: Path
 ) -> None:
     lab_site.write_text(lab_site.read_text() + "sbatch:\n  - --hold\n")
-    message = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
+    submitted = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
     [status] = cli.json("status", "--site", lab_site)["sets"]
-    release = f"it starts after: scontrol release {message['job_id']} (or `orchestrator cancel`, then `resume`)"
+    release = f"it starts after: scontrol release {submitted['job_id']} (or `orchestrator cancel`, then `resume`)"
     assert (status["state"], status["reason"]) == (
         "held",
         f"it is held by its user (JobHeldUser); {release}",
     )
-    assert cli("cancel", message["set"]).code == ExitCode.OK, cli.err
-    assert cli.json("status", message["set"])["state"] == "cancelled"
+    assert cli("cancel", submitted["set"]).code == ExitCode.OK, cli.err
+    assert cli.json("status", submitted["set"])["state"] == "cancelled"
 
 
 # ---- nodes ----

@@ -219,7 +219,7 @@ def test_nothing_idle_asks_for_nothing(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("complaint", "message"),
     [
         (
             "salloc: error: Job submit/allocate failed: Invalid account",
@@ -236,13 +236,13 @@ def test_nothing_idle_asks_for_nothing(
     ],
 )
 def test_slurm_refuses(
-    cli: Commands, place: Path, fake: Callable[[str, str], Path], arguments: str, message: str
+    cli: Commands, place: Path, fake: Callable[[str, str], Path], complaint: str, message: str
 ) -> None:
     sinfo(fake, "n1 idle")
-    salloc = fake("salloc", f"echo '{arguments}' >&2; exit 1")
+    salloc = fake("salloc", f"echo '{complaint}' >&2; exit 1")
     preflight(cli, place)
     assert cli.code == 3 and message in cli.err and left(place) == []
-    assert len(salloc.read_text().splitlines()) == (2 if "Unable" in arguments else 1)
+    assert len(salloc.read_text().splitlines()) == (2 if "Unable" in complaint else 1)
 
 
 def test_a_script_that_fails_in_its_allocation_is_not_tried_again(

@@ -26,8 +26,8 @@ def run_state(root: Path, run: int) -> RunRecord:
 
 
 def submit(cli: Commands, site: Path, nexp: int, *arguments: str) -> tuple[Path, str]:
-    message = cli.json("submit", *SYSTEM, "--site", site, "--nexp", str(nexp), *arguments)
-    return Path(message["set"]), message["job_id"]
+    submitted = cli.json("submit", *SYSTEM, "--site", site, "--nexp", str(nexp), *arguments)
+    return Path(submitted["set"]), submitted["job_id"]
 
 
 def hanging(root: Path, run: int) -> None:

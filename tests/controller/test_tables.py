@@ -112,7 +112,11 @@ def make_sets(log_dir: Path) -> None:
             late = 200_000 if node == "node07" else 0
             write(
                 NodeRunRecord(
-                    node=node, rank=rank, exit=0, start_ms=start, end_ms=record.end_ms + late
+                    node=node,
+                    rank=rank,
+                    exit=0,
+                    start_ms=start,
+                    end_ms=attempt_record.end_ms + late,
                 ),
                 attempt / f"node_{rank}.json",
             )
@@ -125,11 +129,11 @@ def make_sets(log_dir: Path) -> None:
         "node\tcheck\tverdict\tms\ttext\tremedy\n" + "".join(rows)
     )
 
-    arguments = "no node is left: node01 has no image rocm/amd-mlperf:llama2_70b_training_5.1, and the registry said \x1b[31mdenied\x1b[0m"
+    reason = "no node is left: node01 has no image rocm/amd-mlperf:llama2_70b_training_5.1, and the registry said \x1b[31mdenied\x1b[0m"
     gone = JobRecord(
         job_id="4712",
         state="failed",
-        reason=arguments,
+        reason=reason,
         started_ms=1_000,
         ended_ms=95_000,
         nodes=["node01"],
@@ -146,7 +150,7 @@ def make_sets(log_dir: Path) -> None:
         target=0.925,
     )
 
-    arguments = "8 nodes are needed and 7 can be used: node03 was set aside (its container ended 3 times in run 4)"
+    reason = "8 nodes are needed and 7 can be used: node03 was set aside (its container ended 3 times in run 4)"
     aside = [
         {
             "node": "node03",
@@ -157,7 +161,7 @@ def make_sets(log_dir: Path) -> None:
         }
     ]
     held = JobRecord(
-        job_id="4713", state="paused", reason=arguments, started_ms=1_000, ended_ms=20_000_000, nodes=NODES, set_aside=aside,
+        job_id="4713", state="paused", reason=reason, started_ms=1_000, ended_ms=20_000_000, nodes=NODES, set_aside=aside,
         warnings=["the nodes' kernels differ: 5.15.0-91 on node08, 5.15.0-94 on the others"],
     )  # fmt: skip
     record(write_set(log_dir, PAUSED, nexp=10, done=3, scheduler="local", job=held), **mi325x)
@@ -407,8 +411,8 @@ def test_node_lists_are_folded(names: list[str], text: str) -> None:
 
 
 def test_one_unit_per_size() -> None:
-    message = [duration(value) for value in (0.84, 12, 60, 200, 18_420, 86_400, 187_200)]
-    assert message == ["0.8s", "12s", "1m", "3m20s", "5h07m", "1d", "2d04h"]
+    texts = [duration(value) for value in (0.84, 12, 60, 200, 18_420, 86_400, 187_200)]
+    assert texts == ["0.8s", "12s", "1m", "3m20s", "5h07m", "1d", "2d04h"]
     assert duration(1450 * 60, 3) == "1d00h10m"
     assert [train_time(value) for value in (0.014, 10.1847, None)] == ["0.840 s", "10.185 min", "-"]
 
