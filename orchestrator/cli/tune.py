@@ -202,15 +202,22 @@ def _root(args: Namespace) -> Root:
 
 
 def _password_from(descriptor: int) -> str:
-    """Return the first line of a descriptor, which stays open. Raises UsageError."""
+    """Return the first line of a descriptor, which stays open. Raises UsageError, also if empty."""
     try:
         with os.fdopen(os.dup(descriptor), encoding="utf-8", errors="surrogateescape") as source:
-            return source.readline().rstrip("\n")
+            password = source.readline().rstrip("\n")
     except OSError as error:
-        raise UsageError(
-            f"--sudo-password-fd {descriptor}: {error.strerror}",
-            hint="open it in the shell: ... --sudo-password-fd 3 3< <(pass show cluster/sudo)",
-        ) from error
+        raise _no_password(descriptor, error.strerror or str(error)) from error
+    if not password:
+        raise _no_password(descriptor, "no password was written to it")
+    return password
+
+
+def _no_password(descriptor: int, reason: str) -> UsageError:
+    return UsageError(
+        f"--sudo-password-fd {descriptor}: {reason}",
+        hint="open it in the shell: ... --sudo-password-fd 3 3< <(pass show cluster/sudo)",
+    )
 
 
 # ---- output ----

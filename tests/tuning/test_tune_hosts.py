@@ -72,6 +72,7 @@ def test_what_does_not_hold_is_in_the_exit_code(host: Host) -> None:
         (["apply", "--owner", "a b"], "is not a name"),
         (["verify", "some-set"], "takes no set"),
         (["apply", "--sudo-password-fd", "77"], "--sudo-password-fd 77"),
+        (["apply", "--sudo-password-fd", "0"], "no password was written to it"),
         (["plan", "--via", "srun"], "needs hosts"),
     ],
 )
