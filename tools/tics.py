@@ -26,7 +26,7 @@ TICS = {
         r"|by|at|and|or|after|from|before)\b)"
     ),
 }
-CEILINGS = {"what": 0.8, "tell, say": 0.3, "that is": 1.2, "where": 0.3, "one, none": 3.5}
+CEILINGS = {"what": 0.6, "tell, say": 0.2, "that is": 1.0, "where": 0.2, "one, none": 3.2}
 
 
 def prose(source: str) -> Iterator[str]:

@@ -200,7 +200,7 @@ def _call(name: str, rest: list[str]) -> int:
 
     # Imported objects stay: collecting garbage among them takes a tenth of a cold command.
     gc.set_threshold(50_000)
-    # A third of pydantic's start is its search for plug-ins, of which we use none.
+    # A third of pydantic's start is its search for plug-ins, which we do not use.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command, parser = command_parser(name, rest)
     wanted = parser.parse_args(rest)
@@ -212,7 +212,7 @@ def _call(name: str, rest: list[str]) -> int:
 
 
 def _open_closed() -> None:
-    """Open standard streams that were closed at the start (`>&-`): the next opened file would
+    """Open standard streams closed at the start (`>&-`): the next opened file would
     get their numbers, and their output."""
     import os
 

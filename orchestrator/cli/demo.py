@@ -90,7 +90,7 @@ def own_command() -> str:
 
 
 def _site(folder: Path) -> Path:
-    """Return the site file of the demo, made on first use; an edited one is kept."""
+    """Return the site file of the demo, made on first use; an edited file is kept."""
     path = folder / "site.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ SITE_VARIABLE = "ORCHESTRATOR_SITE"
 
 
 def find_site(given: str | None) -> Path | None:
-    """Return the first existing one of --site, $ORCHESTRATOR_SITE, ./site.yaml,
+    """Return the first existing file of --site, $ORCHESTRATOR_SITE, ./site.yaml,
     ~/.config/orchestrator/site.yaml; None without any.
 
     Raises UsageError if a named one does not exist, or ./site.yaml is another user's.
@@ -191,7 +191,7 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
     )
 
 
-# ---- what to run, and where ----
+# ---- the entry to run, and its folders ----
 
 
 def load_named(

@@ -129,7 +129,7 @@ def _termination() -> Iterator[None]:
 
 
 def requested_entry(args: Namespace) -> Entry:
-    """Return the entry of SYSTEM and WORKLOAD, else one with the checks of every host."""
+    """Return the entry of SYSTEM and WORKLOAD, else an entry with the checks of every host."""
     from orchestrator.preflight.bundle import hosts_only
 
     site = need_site(args.site)

@@ -250,7 +250,7 @@ def _lines(name: str) -> Iterator[tuple[int, str]]:
 
 
 def _output(args: Namespace, entry: Entry) -> Path | None:
-    """Return where to keep the set's folder. Raises UsageError for an existing place, or one
+    """Return the place of the set's folder. Raises UsageError for an existing place, or one
     among real sets."""
     from orchestrator.resources import user_path
 

@@ -61,7 +61,7 @@ _RUN_FLAGS = ("--privileged", "--read-only", "--oom-kill-disable", "--no-healthc
 
 
 def refuse(reason: str) -> PydanticCustomError:
-    """Return the error for a rejected value; braces in `what` are text."""
+    """Return the error for a rejected value; braces in `reason` are text."""
     return PydanticCustomError("refused", "{what}", {"what": reason})
 
 

@@ -15,7 +15,7 @@ from orchestrator.model.values import NAME, EnvValue, Minutes, Text, Unique
 
 
 class Shell(str):
-    """Text that is safe at its place in the template."""
+    """Text, safe at its place in the template."""
 
 
 def quote(value: object) -> Shell:

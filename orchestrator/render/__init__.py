@@ -2,7 +2,7 @@
 
 render_bundle(entry, nexp=10)   {"job.sh": b"...", ...}: the same inputs give the same bytes
 write_bundle(files, directory)  write them, all or nothing
-diff_bundle(files, directory)   what differs from a bundle on disk
+diff_bundle(files, directory)   differences from a bundle on disk
 manifest_hash(files)            identity of a bundle
 """
 

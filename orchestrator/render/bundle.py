@@ -116,7 +116,7 @@ def _render(environment: Environment, template: str, values: Mapping[str, Any]) 
     except UndefinedError as error:
         raise RenderError(f"templates/{template}: {error.message}") from error
     try:
-        # surrogateescape restores the exact bytes of a command line argument that was not UTF-8.
+        # surrogateescape restores the exact bytes of an argument in another encoding than UTF-8.
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise RenderError(

@@ -21,7 +21,7 @@ _MANIFEST = "manifest.json"
 def write_bundle(
     files: Mapping[str, bytes], directory: Path, *, replace_edited: bool = False
 ) -> None:
-    """Write `files` below `directory`; a reader sees the old bundle or the new one.
+    """Write `files` below `directory`; a reader sees either the old bundle or the new.
 
     An existing bundle is replaced, other folders are not. Raises RenderError if the folder holds
     something else, if somebody edited the bundle (unless `replace_edited`), or if it cannot be
@@ -52,7 +52,7 @@ def _fill(files: Mapping[str, bytes], folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        # Scripts for people are executable; sourced ones are not.
+        # Scripts for people are executable; sourced files are not.
         if content.startswith(b"#!"):
             path.chmod(0o777 & ~umask)
 

@@ -77,7 +77,7 @@ def longer(limit: int, before: int, now: int) -> int:
 
 def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
     """Return `nodelist` (names, or Slurm's short form) without the nodes to avoid. Raises
-    UsageError if none is left."""
+    UsageError if no node is left."""
     wanted = [name for text in nodelist for name in expand(text)]
     left = [name for name in wanted if name not in set(avoided)]
     if wanted and not left:

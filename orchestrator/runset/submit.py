@@ -253,7 +253,7 @@ def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | 
     """Determine and record the outcome of earlier submissions; return the live job of the set, if
     any.
 
-    Raises SchedulerUnknown if that is impossible, also if a job of the set may be alive though it
+    Raises SchedulerUnknown if it cannot, also if a job of the set may be alive though it
     is not shown here. Call with the set's lock held.
     """
     open_records = [record for record in submissions(run_set.layout) if not record.settled]
@@ -340,8 +340,8 @@ def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
     """Return jobs to query by id as well as by the set's name; refuse those that this host cannot
     see.
 
-    A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process that is
-    becoming another program has no name for a moment.
+    A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process
+    about to become another program has no name for a moment.
     """
     local = run_set.record.scheduler == "local"
     here = world.host
@@ -434,7 +434,7 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
 
 def _next_number(layout: Layout, world: World) -> int:
     """Return an unused submission number. Raises SetError: a failed listing must not return a
-    used one."""
+    used number."""
     try:
         return max(numbered(layout.submissions, files=world.files, strict=True), default=0) + 1
     except OSError as error:

@@ -37,7 +37,7 @@ E = TypeVar("E", bound=SchedulerError)
 
 @dataclass(frozen=True)
 class Answer:
-    """The output of a command. Never raises on odd bytes: undecodable ones are replaced."""
+    """The output of a command. Undecodable bytes are replaced."""
 
     argv: list[str]
     returncode: int
@@ -53,7 +53,7 @@ class Answer:
 
 
 def last_lines(output: str) -> str:
-    """Return the last lines of a command's output as one, without control characters."""
+    """Return the last lines of a command's output on one line, without control characters."""
     lines = [_printable(line).strip() for line in output.splitlines()]
     different = list(dict.fromkeys(filter(None, lines)))
     return "; ".join(different[-MOST_LINES:])[-MOST_CHARACTERS:]

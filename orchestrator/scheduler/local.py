@@ -106,7 +106,7 @@ def _pid(job_id: str) -> int | None:
 
 
 def _start(pid: int) -> str:
-    """Return the start time of a process; "" for a dead one, which is reaped if it is our child."""
+    """Return the start time of a process; "" if it is dead. A dead child is reaped."""
     start = process_start(pid)
     if not start:
         with suppress(OSError):

@@ -14,7 +14,7 @@ _PREFIX = "salloc: "
 _GRANTED = re.compile(rf"^{_PREFIX}Granted job allocation \d+", re.MULTILINE)
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 _BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
-"""salloc's messages for nodes that were taken, or vanished, since sinfo showed them idle. A
+"""salloc's messages for nodes taken, or gone, since sinfo showed them idle. A
 request that is still queued when --immediate ends gets "Connection timed out"."""
 
 _SHARED_OPTIONS = frozenset(
@@ -130,7 +130,7 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
         if len(cells) != 4:
             raise unknown(answer, "sinfo's answer cannot be read")
         name, state, partition, reason = (cell.strip() for cell in cells)
-        # A node is listed once for each of its partitions; the star marks the default one.
+        # A node is listed once for each of its partitions; the star marks the default partition.
         if not only_default or partition.endswith("*"):
             states[name] = NodeState(
                 name, state.lower(), "" if reason in ("none", "(null)") else reason

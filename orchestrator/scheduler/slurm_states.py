@@ -96,7 +96,7 @@ def account(job_id: str, state: str, reason: str) -> Account:
 
 
 def wait_reason(state: str, reason: str) -> str:
-    """Return why a job waits, in Slurm's terms, after its state unless that is plain."""
+    """Return why a job waits, in Slurm's terms, after its state unless it is PENDING."""
     if state == "PENDING":
         return reason
     return f"{state}: {reason}" if reason else state

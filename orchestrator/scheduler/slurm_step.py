@@ -55,5 +55,5 @@ def launch_problem(stderr: str) -> str:
 
 
 def without_step_messages(lines: Iterable[str]) -> list[str]:
-    """Return the lines of the command itself: srun adds a last one that repeats its exit code."""
+    """Return the lines of the command itself: srun adds a last line with its exit code."""
     return [line for line in lines if not line.startswith(f"{STEP}:")]

@@ -43,7 +43,7 @@ def examine(
 ) -> Iterator[Row]:
     """Yield the results, the most important first. Checks that depend on a failed one are left out.
 
-    `find_site` raises UsageError without a site file, `load` DescriptorError for an unusable one.
+    `find_site` raises UsageError without a site file, `load` DescriptorError for an unusable file.
     `hosts_only`: the entry has no real system, so its requirements of a node cannot be checked.
     """
     yield _row("version", "pass", f"orchestrator {__version__}, Python {platform.python_version()}")

@@ -42,7 +42,7 @@ class SiteDraft:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Values of the command line; "" or None for missing ones."""
+    """Values of the command line; "" or None if missing."""
 
     scheduler: str = ""
     partition: str = ""
@@ -232,7 +232,7 @@ def _log_dir(
     )
 
 
-# ---- what the node told ----
+# ---- the report of the node ----
 
 
 def _engine(draft: SiteDraft, seen: NodeLook) -> None:

@@ -1,6 +1,6 @@
 """A site file: detected values as keys, all other keys as comments with default and description.
 
-It is written complete or not at all, and only a valid one.
+Only a valid file is written, and all of it or nothing.
 """
 
 from __future__ import annotations
