@@ -25,8 +25,8 @@ PLACE = Path("/tmp/gpu_hangs")
 KINDS = {
     "stopped": ("os.kill(os.getpid(), 19)", "rank 1 does not run"),
     "killed": ("os.kill(os.getpid(), 9)", ""),
-    "loops": ("\n            spins_for_ever()", "spins_for_ever"),
-    "blocked": ("\n            reads_a_pipe(marker)", "reads_a_pipe"),
+    "loops": ("spins_for_ever()", "spins_for_ever"),
+    "blocked": ("reads_a_pipe(marker)", "reads_a_pipe"),
 }
 """Kind -> what rank 1 does, and how `status` names it."""
 HOOK = """
@@ -46,7 +46,7 @@ def fault(rank, seconds):
     if rank == 1 and seconds > 15 and not os.path.exists(marker):
         with open(marker, "w") as file:
             file.write(str(time.time()))
-        {action}
+        {action}  # planted
 
 
 def train("""
@@ -134,8 +134,9 @@ class Trial:
                 capture_output=True,
             )
             text = json.loads(shown.stdout or b"{}").get("reason", shown.stderr.decode()[-300:])
+            self.sentence = text
             if KINDS[self.kind][1] and KINDS[self.kind][1] in text:
-                self.seen["named"], self.sentence = since, text
+                self.seen["named"] = since
 
     def state(self, attempt: int) -> dict[str, Any]:
         """Return the record of an attempt, {} without one."""

@@ -238,9 +238,24 @@ def test_the_evidence_explains_a_run_that_ended_by_itself() -> None:
     assert (alike.reason, alike.blamed) == ("all 4 nodes exited 134", ())
 
 
+def test_ranks_have_other_numbers_on_every_node() -> None:
+    texts = {
+        node: f"rank {8 * at} in log (x.py); 7 ranks in step (t.py)" for at, node in enumerate(FOUR)
+    }
+    assert stands_out(FOUR, {}, texts) == ("", "")
+    texts["b"] = "rank 13 in spin (x.py); 7 ranks in step (t.py)"
+    assert stands_out(FOUR, {}, texts) == ("b", texts["b"])
+
+
+def test_a_run_that_was_stopped_has_no_errors_of_being_stopped() -> None:
+    errors = {"a": "SignalException: Process 526 got signal: 15", "b": "KeyError: 'x'"}
+    cut = AttemptFacts(2, ("a", "b"), {"a": 143, "b": 143}, ended="hung: so", errors=errors)
+    assert decide(cut).reason == "hung: so; b: KeyError: 'x'"
+
+
 def test_a_single_node_is_named_and_not_blamed() -> None:
     one = AttemptFacts(2, ("a",), {"a": 1}, doing={"a": STOPPED})
-    assert decide(one).reason == f"node a (rank 0) stands out: {STOPPED}; node a (rank 0) exited 1"
+    assert decide(one).reason == f"node a (rank 0): {STOPPED}; node a (rank 0) exited 1"
     cut = AttemptFacts(2, ("a",), {"a": 143}, ended="hung: so", doing={"a": STOPPED})
-    assert decide(cut).reason == f"node a (rank 0) stands out: {STOPPED}; hung: so"
+    assert decide(cut).reason == f"node a (rank 0): {STOPPED}; hung: so"
     assert decide(one).blamed == decide(cut).blamed == ()

@@ -16,7 +16,7 @@ from shlex import join
 from typing import NamedTuple
 
 from ..kernel.records import write_bytes
-from ..kernel.regular import read_bytes
+from ..kernel.regular import open_regular, read_bytes
 from ..kernel.settings_file import declared
 from ..kernel.system import entries, first_line, lines
 from ..kernel.waiting import Waiting
@@ -77,7 +77,10 @@ class _Evidence:
             (one for one in family if one.state != "Z"), key=lambda one: one.rss, reverse=True
         )
         programs = [one for one in programs if "python" in self._command(one.pid)] or programs
-        stacks = [self._stack(one) for one in programs[:_MOST_STACKS]]
+        ranks = {one.pid: self._rank(one.pid) for one in programs}
+        # Launchers have no rank; without any rank all programs count.
+        programs = [one for one in programs if ranks[one.pid]] or programs
+        stacks = {one.pid: self._stack(one) for one in programs[:_MOST_STACKS]}
         self._say(
             "kernel log",
             ["sh", "-c", _KERNEL % (f"{join(node.settings.sudo)} " if node.settings.sudo else "")],
@@ -89,7 +92,6 @@ class _Evidence:
         with contextlib.suppress(OSError):
             os.makedirs(path.parent, exist_ok=True)
             write_bytes(path, bytes(self._text), sync=False)
-        ranks = {one.pid: self._rank(one.pid) for one in programs}
         return shortened(_doing(programs, stacks, ranks) if self._root else "", 300)
 
     def _part(self, title: str, content: bytes) -> None:
@@ -143,9 +145,9 @@ class _Evidence:
     def _rank(self, pid: int) -> str:
         """Return a process's RANK as torchrun or Slurm set it; "" if unknown."""
         with contextlib.suppress(OSError):
-            environment = read_bytes(f"{self._node.proc}/{pid}/environ", _MOST_TEXT)
-            if match := _RANK.search(b"\0" + environment):
-                return match[1].decode()
+            with open_regular(f"{self._node.proc}/{pid}/environ") as file:
+                match = _RANK.search(b"\0" + file.read(_MOST_TEXT) + b"\0")
+            return match[1].decode() if match else ""
         return ""
 
     def _table(self, family: list[Process]) -> Iterator[str]:
@@ -209,7 +211,7 @@ class _Evidence:
                 self._say("flight records (files/)", self._executor.command(argv))
 
 
-def _doing(programs: list[Process], stacks: list[str], ranks: Mapping[int, str]) -> str:
+def _doing(programs: list[Process], stacks: Mapping[int, str], ranks: Mapping[int, str]) -> str:
     """Return the activity of the processes, equal for equal activity; "" if unknown."""
     if not programs:
         return "gone: none of its processes is left"
@@ -221,8 +223,22 @@ def _doing(programs: list[Process], stacks: list[str], ranks: Mapping[int, str])
         if held:
             rank = next(filter(None, (ranks[pid] for pid in held)), "")
             return f"{begin}: {f'rank {rank}' if rank else 'a process'} {end}"
-    frames = sorted({_where(text) for text in stacks if text} - {""})
-    return "in " + ", ".join(frames[:3]) if frames else ""
+    places: dict[str, list[str]] = {}
+    for pid, text in stacks.items():
+        if frames := _where(text):
+            places.setdefault(frames, []).append(ranks[pid])
+    if len(places) < 2:
+        return f"in {next(iter(places))}" if places else ""
+    # The fewest first: they may be what the others wait for.
+    ordered = sorted(places.items(), key=lambda place: (len(place[1]), place[0]))
+    return "; ".join(f"{_ranks(some)} in {frames}" for frames, some in ordered[:3])
+
+
+def _ranks(ranks: list[str]) -> str:
+    """Return `rank 3`, or the number of several."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}" if ranks[0] else "a process"
+    return f"{len(ranks)} ranks"
 
 
 def _where(text: str) -> str:

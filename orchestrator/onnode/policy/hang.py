@@ -18,6 +18,7 @@ LOOK_TIMES = 3
 _COLLECTIVE = re.compile(
     r"(?i)nccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|synchronize"
 )
+_NUMBER = re.compile(r"rank \d+")
 _HELD = ("gone", "stopped", "blocked")
 """First words of a node's activity if its processes do not even wait."""
 
@@ -132,19 +133,19 @@ def stands_out(
     ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping[str, str]
 ) -> tuple[str, str]:
     """Return the only node of a silent run unlike all others, and how; or ("", ""). Of a single
-    node, how it is held.
+    node, its activity.
 
     In this order: its processes are gone, stopped or blocked in the kernel; it is in no collective;
     its activity differs; its last output is older, if the others' ended together.
     """
     if len(ranks) < 2:
-        held = [(node, text) for node, text in doing.items() if text.startswith(_HELD)]
-        return held[0] if held else ("", "")
+        return next(((node, text) for node, text in doing.items() if text), ("", ""))
     if doing.keys() >= set(ranks):
-        texts = [doing[node] for node in ranks]
+        texts = [_NUMBER.sub("rank", doing[node]) for node in ranks]
         for odd in _odd_activities(texts):
             if len(odd) == 1:
-                return ranks[texts.index(odd[0])], odd[0]
+                node = ranks[texts.index(odd[0])]
+                return node, doing[node]
     ages = sorted((quiet_ms[node], node) for node in ranks if node in quiet_ms)
     if len(ages) == len(ranks) > 2:
         (youngest, _), (second, _), (oldest, node) = ages[0], ages[-2], ages[-1]

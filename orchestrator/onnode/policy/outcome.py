@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from .hang import stands_out
-from .trouble import in_one, way_of
+from .trouble import in_one, is_echo, way_of
 
 NOT_ENDED = -1
 ENDED_BY_US = 143
@@ -158,7 +158,8 @@ def _odd_node(attempt: AttemptFacts) -> tuple[str, str]:
     """Return the node that stands out in a silence, and a text about it; or ("", "")."""
     node, activity = stands_out(attempt.ranks, attempt.quiet, attempt.doing)
     rank = attempt.ranks.index(node) if node else 0
-    return node, f"node {node} (rank {rank}) stands out: {activity}" if node else ""
+    verb = " stands out" if len(attempt.ranks) > 1 else ""
+    return node, f"node {node} (rank {rank}){verb}: {activity}" if node else ""
 
 
 def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
@@ -170,7 +171,9 @@ def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
         blamed = tuple((node, "network", reason) for node in attempt.sockets) if few else ()
         return Outcome("infrastructure", attempt.ended, codes, blamed=blamed)
     node, odd = _odd_node(attempt)
-    errors = in_one(ranks, attempt.errors)
+    # Its processes were stopped: that is no error of theirs.
+    own = {node: text for node, text in attempt.errors.items() if not is_echo(text)}
+    errors = in_one(ranks, own)
     if not node or len(ranks) == 1:
         reason = _joined(odd, attempt.ended, "" if odd else in_one(ranks, attempt.doing), errors)
         return Outcome("infrastructure", reason, codes)

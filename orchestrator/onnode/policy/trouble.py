@@ -35,7 +35,7 @@ _ECHO = re.compile(
     r"|dist(?:backend|network|store)error|(?:nccl|rccl) (?:error|communicator|operations)|nccl\w+error"
     r"|remote (?:process|peer|rank|error)|unhandled (?:system|cuda) error|peer (?:closed|is gone)"
     r"|keyboardinterrupt|systemexit|calledprocesserror|process(?:raised|exited)exception|eoferror"
-    r"|non-zero exit|exit ?code:? |sigterm|sigabrt|signal 15|terminate called|core dumped"
+    r"|non-zero exit|exit ?code:? |sigterm|death signal|got signal|sigabrt|signal 15|terminate called|core dumped"
     r"|fatal python error: aborted|exception(?: was|:$)|^orchestrator: local rank|shutting down"
     r"|force terminated|job step aborted|task failure|worker (?:group failed|failure)|in destructor"
     r"|semaphore objects|data inconsistency|store->get|failed to (?:recv|send)|other ranks?\b"
@@ -92,6 +92,11 @@ def _grade(text: str) -> int | None:
         return None
     graded = next((grade for pattern, grade in _GRADES if pattern.search(low)), None)
     return 0 if raised and graded in (None, 2) else graded
+
+
+def is_echo(error: str) -> bool:
+    """Return whether a line is about the end of another process, or about being stopped."""
+    return _ECHO.search(error.lower()) is not None
 
 
 def way_of(error: str) -> str:
