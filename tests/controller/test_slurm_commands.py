@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown
+from orchestrator.onnode.kernel.system import ENDED_STATES
 from orchestrator.scheduler import Job, JobRequest, slurm
 from orchestrator.scheduler.slurm import Slurm
 
@@ -173,9 +174,28 @@ def test_scontrol_is_asked_when_squeue_fails(fake: Fake) -> None:
     assert Slurm().jobs(ids=["7"])["7"].name == "orch-t\nx y"
 
 
-def test_unknown_states_count_as_alive() -> None:
-    assert Job("1", "n", "A_STATE_OF_2030").alive
-    assert not Job("1", "n", "NODE_FAIL").alive
+@pytest.mark.parametrize(
+    ("state", "phase", "alive", "waiting"),
+    [
+        ("PENDING", "pending", True, True),
+        ("REQUEUE_HOLD", "held", True, True),
+        ("SUSPENDED", "suspended", True, False),
+        ("CONFIGURING", "starting", True, False),
+        ("RUNNING", "running", True, False),
+        ("COMPLETING", "ending", True, False),
+        ("NODE_FAIL", "ended", False, False),
+        ("A_STATE_OF_2030", "starting", True, False),
+    ],
+)
+def test_states_have_a_plain_meaning(state: str, phase: str, alive: bool, waiting: bool) -> None:
+    job = Job("1", "n", state)
+    assert (job.account.phase, job.alive, job.waiting) == (phase, alive, waiting)
+
+
+def test_every_end_has_a_cause_and_a_text() -> None:
+    for state in ENDED_STATES:
+        account = Job("1", "n", state).account
+        assert account.phase == "ended" and account.text and account.cause
 
 
 def test_cancel_asks_the_batch_script_first(fake: Fake, tmp_path: Path) -> None:
