@@ -80,6 +80,15 @@ Root Cause (first observed failure):
             "orchestrator: local rank 2 (rank 10) exited 7\n",
             "orchestrator: local rank 2 (rank 10) exited 7",
         ),
+        (
+            "[rank0]: watchdog: the collective timed out\nE1 api.py:9] failed (exitcode: -9) local_rank: 1 (pid: 7)\n"
+            "ChildFailedError:\n  exitcode  : -15 (pid: 6)\n",
+            "E1 api.py:9] failed (exitcode: -9) local_rank: 1 (pid: 7)",
+        ),
+        (
+            "TimeoutError: the store\nE1 api.py:9] failed (exitcode: -15) local_rank: 1 (pid: 7)\n",
+            "TimeoutError: the store",
+        ),
         (':::MLLOG {"key": "x", "value": "RuntimeError: no"}\n', ""),
         ("I say that an Error: is no error\nUserWarning: old\n", ""),
         ("KeyError: 'a'\nValueError: the last one\nbye\n", "ValueError: the last one"),

@@ -61,7 +61,9 @@ _OWN = re.compile(
 )
 _LOOSE = re.compile(r"no such file|not found|does not exist|doesn't exist|nccl warn")
 """Loose words, which count less than a failure of the program itself."""
-_GRADES = ((_ECHO, 3), (_PEER, 1), (_OWN, 0), (_LOOSE, 2))
+_KILLED = re.compile(r"failed \(exitcode: -(?!15\b)\d+\) local_rank")
+"""torchrun about a rank that a signal ended; with 15 torchrun itself ends the other ranks."""
+_GRADES = ((_KILLED, 0), (_ECHO, 3), (_PEER, 1), (_OWN, 0), (_LOOSE, 2))
 
 
 def telling_line(tail: bytes) -> str:
