@@ -81,8 +81,7 @@ Root Cause (first observed failure):
             "orchestrator: local rank 2 (rank 10) exited 7",
         ),
         (
-            "[rank0]: watchdog: the collective timed out\nE1 api.py:9] failed (exitcode: -9) local_rank: 1 (pid: 7)\n"
-            "ChildFailedError:\n  exitcode  : -15 (pid: 6)\n",
+            "[rank0]: watchdog: the collective timed out\nE1 api.py:9] failed (exitcode: -9) local_rank: 1 (pid: 7)\nexitcode  : -15\n",
             "E1 api.py:9] failed (exitcode: -9) local_rank: 1 (pid: 7)",
         ),
         (
