@@ -711,7 +711,7 @@ DEFECTS = [
         "faults review V8",
         ATTEMPT,
         "        gone = [node for node in unanswered if group.record.is_gone(node)]\n",
-        "        gone = [node for node in unanswered if node in self._gate.kept]\n",
+        "        gone = [node for node in unanswered if node in self._gate.cannot_drop]\n",
         likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
     ),
     Defect(

@@ -21,11 +21,11 @@ from .group import Group
 from .step import stalled_s
 
 GATE_S = 300.0
-"""Minutes at most, for the caches of a large node."""
+"""Limit to get ready: dropping the caches of a large node takes minutes."""
 SIGNAL_S = 2.0
-"""A cancelled job's processes all get their signals within this time."""
+"""Wait for the loop's own signal: all processes of a cancelled job get theirs within this time."""
 STOP_S = 25.0
-"""A stopped run is killed after 20 s, and then recorded."""
+"""Wait for the ends of a stopped run, which its nodes kill after 20 s and then record."""
 _CACHE_CLEAR = (
     ':::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", '
     '"key": "cache_clear", "value": true, '
@@ -47,7 +47,7 @@ class Attempt:
     @property
     def is_hopeless(self) -> bool:
         """Return whether a retry on these nodes must fail."""
-        return bool(self._gate.kept)
+        return bool(self._gate.cannot_drop)
 
     def play(self) -> Flow:
         """Run the attempt to its end. Value: the Outcome. Raises OSError, FolderError."""

@@ -24,7 +24,7 @@ class Gate:
         """node -> time it was ready (ms), KiB in its caches before and after."""
         self.failed: dict[str, str] = {}
         """node -> its own reason to give up, such as its storage."""
-        self.kept: set[str] = set()
+        self.cannot_drop: set[str] = set()
         """Nodes that cannot drop their caches, in any container."""
         self._refused: dict[str, str] = {}
         self._waits_for_all = True
@@ -41,7 +41,7 @@ class Gate:
         elif event.word in ("refused", "kept") and len(parts) == 2:
             self._refused[node] = parts[1]
             if event.word == "kept":
-                self.kept.add(node)
+                self.cannot_drop.add(node)
 
     def take_ended(self, reasons: Mapping[str, str]) -> None:
         """Take in nodes whose container ended before this run."""
@@ -64,7 +64,7 @@ class Gate:
     def _sentences(self) -> Iterable[str]:
         for rank, node in enumerate(self.ranks):
             reason = self._refused.get(node, "")
-            if node in self.kept:
+            if node in self.cannot_drop:
                 yield f"node {node} (rank {rank}) {reason}{_HELP}"
             elif reason:
                 yield f"node {node} (rank {rank}): {reason}"
@@ -73,7 +73,7 @@ class Gate:
         """Return node -> why it was not ready."""
         reasons = {}
         for node, reason in self._refused.items():
-            subject = " it" if node in self.kept else ":"
+            subject = " it" if node in self.cannot_drop else ":"
             reasons[node] = f"before run {self.run}{subject} {reason}"
         if self._waits_for_all:
             late = f"it did not answer before run {self.run}"

@@ -51,7 +51,7 @@ class JobStatus:
         self.run, self.attempt = run, attempt
 
     def complete(self, run: int) -> None:
-        """Set that all runs, up to `run`, have a result."""
+        """Set that nothing is left to do of the runs up to `run`."""
         self.run = run
 
     def warn(self, text: str) -> bool:

@@ -1,7 +1,7 @@
 """The batch host as the loop's world: processes on nodes, signals, local programs.
 
 Flows reach their surroundings through BatchHost alone. Its simulated counterpart is
-orchestrator/simulation/host.py, so no other module here touches a clock, a file or a process.
+orchestrator/simulation/host.py, so flows touch no clock, file or process themselves.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from .storage import patiently, write_last
 if TYPE_CHECKING:
     from .notice import Notices
 
-MEET_PART = 5
+MEET_DIVISOR = 5
 """Part of `container_start_s` for which groups wait for each other before their first runs: by
 default a minute, as containers' start times differ by less."""
 
@@ -119,7 +119,7 @@ class SetJob(SetContext):
         """Make a group ready and run missing runs. Value: why it stopped, or ""."""
         try:
             is_ready = not self.queue.missing or (yield from group.make_ready())
-            self._is_here(group.number)
+            self._arrive(group.number)
             problem = (yield from self._runs(group)) if is_ready else group.problem
             if problem:
                 yield from self._leave(group, problem)
@@ -330,7 +330,7 @@ class SetJob(SetContext):
             self.pool += place.healthy(group.cluster)
         self.write()
 
-    def _is_here(self, group: int) -> None:
+    def _arrive(self, group: int) -> None:
         self.late.discard(group)
         self.reactor.wake()
 
@@ -339,8 +339,8 @@ class SetJob(SetContext):
 
         The nodes of the first runs define the experiment: later nodes must be alike.
         """
-        self._is_here(group)
-        deadline = self.world.now() + self.settings.container_start_s / MEET_PART
+        self._arrive(group)
+        deadline = self.world.now() + self.settings.container_start_s / MEET_DIVISOR
         while self.late and not self.ending:
             if self.world.now() >= deadline:
                 self.behind |= self.late

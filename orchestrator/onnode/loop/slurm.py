@@ -1,6 +1,7 @@
 """Slurm for the loop: its allocation, srun's output, the end of the job.
 
-No other module of loop/ or policy/ names Slurm's programs, variables or messages.
+No other module of loop/ or policy/ names Slurm's programs, variables or messages, except in reasons
+for people.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ANSWER_S = 4.0
 """Limit for scontrol at the job's end, part of the remaining time."""
 MOST_HELD = 100
 """Lines of a task held back until its node is known; a node sends fewer before its first run."""
-_NOT_OURS = (
+_NOT_FOR_STEPS = (
     "SLURM_UMASK",  # srun prefers the submission's umask to its own
     "SLURM_CPU_BIND",
     "SLURM_MEM_PER_CPU",
@@ -106,7 +107,7 @@ class SlurmNodes(Nodes):
         if status < 0 or status == 127:
             raise LookupError(f"scontrol show hostnames: {names or 'no answer within 60 s'}")
         self.allocated = names.split()
-        for name in _NOT_OURS:
+        for name in _NOT_FOR_STEPS:
             environment.pop(name, None)
         if environment.get("SLURM_CPUS_PER_TASK"):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]

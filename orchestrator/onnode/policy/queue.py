@@ -15,9 +15,10 @@ IN_A_ROW = 3
 
 @dataclass
 class Queue:
-    """Runs without a result, in order, and the fate of taken runs."""
+    """The runs to do, and the fate of taken runs."""
 
     missing: list[int] = field(default_factory=list)
+    """Without a result, not in hand, and with attempts left; in order."""
     most: int = 0
     """Attempts per run in this job."""
     groups: set[int] = field(default_factory=set)
