@@ -299,11 +299,10 @@ def duration(total_s: float, parts: int = 2) -> str:
 
 
 def seconds(value: float | None, missing: str = "-") -> str:
-    """Return a measured time in seconds, with enough digits to compare nodes: `4.05 s`, `52.3
-    s`, `110.2 min`."""
+    """Return a measured time, with digits to compare nodes: `4.05 s`, `52.3 s`, `110.2 min`."""
     if value is None:
         return missing
     size = abs(value)
-    if size < 6000:
+    if size < 600:
         return f"{value:.{2 if size < 10 else 1 if size < 100 else 0}f} s"
     return f"{value / 60:.1f} min"

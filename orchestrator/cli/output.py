@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.words import PIPE, UNSHOWN, Screen, bare, cell, clean, facts, folded
+from orchestrator.words import PIPE, UNSHOWN, Screen, bare, clean, facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -103,13 +103,6 @@ def draw(lines: Iterable[str]) -> None:
 def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
     """Print rows as wide as the terminal; in a pipe with every column, one line each."""
     draw(table.lines(rows, screen()))
-
-
-def print_remark(text: str) -> None:
-    """Print a sentence under a table, folded on a terminal with an indent."""
-    width = screen().width
-    lines = [cell(text)] if width is None else folded(cell(text), width - 4)
-    draw([lines[0], *(f"    {line}" for line in lines[1:])])
 
 
 def print_facts(pairs: Sequence[tuple[str, str]]) -> None:

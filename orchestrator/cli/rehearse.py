@@ -510,11 +510,12 @@ def _expect(seconds: float) -> None:
 def _print_many(
     args: Namespace, plan: RehearsalPlan, failures: Failures, results: Sequence[SparesResult]
 ) -> None:
-    from orchestrator.cli.output import print_facts, print_remark, print_table
+    from orchestrator.cli.output import draw, print_facts, print_table, screen
     from orchestrator.cli.pictures import spares_row, spares_table
     from orchestrator.simulation.faults import span
     from orchestrator.simulation.training import Trainings, facts_of
     from orchestrator.simulation.trials import half_width
+    from orchestrator.views.terminal import hanging
 
     source = Trainings(facts_of(plan.entry), run_seconds=plan.run_s).source
     fail = (
@@ -533,9 +534,8 @@ def _print_many(
         for share in (result.unattended, result.complete, result.within(args.within or 0.0))
     ]
     sure = 100 * max(half_width(share, trials) for share in shares)
-    print_remark(
-        f"{trials} sets with each number of spares: the shares are sure to {sure:.1f} points (95 %)"
-    )
+    remark = f"{trials} sets with each number of spares: the shares are sure to {sure:.1f} points"
+    draw(hanging(f"{remark} (95 %)", screen()))
 
 
 def _print_many_json(

@@ -20,10 +20,10 @@ from orchestrator.report.chart import (
     widened,
     zoomed,
 )
-from orchestrator.report.figures import Unit, plain, unit_of_runs
-from orchestrator.report.markup import Safe, join, void
 from orchestrator.report.page import render
-from orchestrator.report.parts import Cell, Figure, Heading, Part, Section, Table
+from orchestrator.views.figures import Unit, plain, unit_of_runs
+from orchestrator.views.markup import Safe, join, void
+from orchestrator.views.parts import Cell, Figure, Heading, Part, Section, Table
 
 HEADINGS = {"setting": "Settings", "environment": "Environment", "tunable": "Tunables"}
 ROW = 34

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.compare.comparison import VERDICTS, Comparison
 from orchestrator.compare.sides import Side
 from orchestrator.mllog.trimmed import METHOD
-from orchestrator.report.markup import clean
+from orchestrator.views.markup import clean
 from orchestrator.words import PIPE, Screen, TextTable, train_time
 
 SIDES = TextTable(

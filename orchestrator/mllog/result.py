@@ -44,6 +44,16 @@ class Frozen:
         return type(self)(**{**self.__dict__, **changes})
 
 
+USES = {
+    "counted": "counted",
+    "fastest": "dropped: fastest",
+    "slowest": "dropped: slowest",
+    "bad": "bad run, in the place of the slowest",
+    "outside": "outside the median window",
+}
+"""The use of a run in words."""
+
+
 class RunScore(Frozen):
     """One run of a set. Times are Unix milliseconds; `samples` is None for a run that did not
     converge."""
@@ -77,8 +87,7 @@ class RunScore(Frozen):
     rehearsed: bool = False
     """True for a simulated log: no training ran."""
     use: str = ""
-    """The use of the run: `counted`, `fastest`, `slowest` (dropped), `bad` (takes the place of
-    the slowest), `outside` (of the median window)."""
+    """A key of USES."""
 
     @property
     def good(self) -> bool:

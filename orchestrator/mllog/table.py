@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.mllog.result import RunScore, Score
+from orchestrator.mllog.result import USES, RunScore, Score
 from orchestrator.words import PIPE, Screen, TextTable, cell, train_time
 
 # importing typing is a tenth of a cold `orchestrator score`
@@ -15,13 +15,6 @@ RUNS = TextTable(
     "FILE", "STATUS", "TIME TO TRAIN", "SAMPLES", "SEED", "USE",
     right=("TIME TO TRAIN", "SAMPLES", "SEED"), states=("STATUS",), leave=("SEED",),
 )  # fmt: skip
-_USE = {
-    "counted": "",
-    "fastest": "dropped: fastest",
-    "slowest": "dropped: slowest",
-    "bad": "bad run",
-    "outside": "outside the window",
-}
 
 
 def number(value: Any, digits: int = 0) -> str:
@@ -69,7 +62,7 @@ def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) 
 
 def _row(run: RunScore) -> list[str]:
     status = str(run.status) if run.status is not None else "no run_stop"
-    remark = _USE.get(run.use, run.use)
+    remark = "" if run.use == "counted" else USES.get(run.use, run.use)
     if not run.compliant and run.use != "bad":
         remark = "not compliant"
     return [

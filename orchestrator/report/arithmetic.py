@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.report.model import Step
+from orchestrator.views.parts import Step
 
 if TYPE_CHECKING:
     from orchestrator.mllog.rcp import Point, RcpResult

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap
 
-from orchestrator.report.markup import Safe, clean, join, tag, void
+from orchestrator.views.markup import Safe, clean, join, tag, void
 
 WIDE, NARROW = 900, 350
 """Widths of a chart in SVG units, about CSS pixels: in the page's column, and on a telephone."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.report.figures import moment
-from orchestrator.report.markup import clean
 from orchestrator.report.model import Report, Run
+from orchestrator.views.figures import moment
+from orchestrator.views.markup import clean
 
 EXACT = 2.0**53
 """Beyond it, floating-point numbers are no exact whole numbers."""

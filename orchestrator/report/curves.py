@@ -14,10 +14,10 @@ from orchestrator.report.chart import (
     stroke,
     widened,
 )
-from orchestrator.report.figures import plain, unit_of_span
-from orchestrator.report.markup import Safe, join
 from orchestrator.report.model import Report, Run
 from orchestrator.report.reading import extremes, thinned
+from orchestrator.views.figures import plain, unit_of_span
+from orchestrator.views.markup import Safe, join
 
 MOST_CURVES = 40
 """The most runs in one chart; a set has ten, and more curves are unreadable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.report.figures import moment
+from orchestrator.views.figures import moment
 
 if TYPE_CHECKING:
     from orchestrator.evidence.attempts import RunAttempt

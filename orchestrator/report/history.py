@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from orchestrator.report.chart import Chart, both, fixed, legend, stroke, swatch, widened
-from orchestrator.report.figures import MISSING, Unit, date, moment, unit_of_runs
-from orchestrator.report.markup import Safe, join, void
 from orchestrator.report.model import Report
 from orchestrator.report.page import render
-from orchestrator.report.parts import Bullets, Cell, Figure, Part, Section, Table
+from orchestrator.views.figures import MISSING, Unit, date, moment, unit_of_runs
+from orchestrator.views.markup import Safe, join, void
+from orchestrator.views.parts import Bullets, Cell, Figure, Part, Section, Table
 
 if TYPE_CHECKING:
     from orchestrator.published import PublishedResult

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.report.figures import Unit, unit_of_runs
+from orchestrator.views.figures import Unit, unit_of_runs
+from orchestrator.views.parts import Step
 
 if TYPE_CHECKING:
     from orchestrator.evidence.attempts import RunAttempt
@@ -53,16 +54,9 @@ class Run:
 
     @property
     def use_text(self) -> str:
+        from orchestrator.mllog.result import USES
+
         return USES.get(self.use, self.use)
-
-
-USES = {
-    "counted": "counted",
-    "fastest": "dropped: fastest",
-    "slowest": "dropped: slowest",
-    "bad": "bad run, in the place of the slowest",
-    "outside": "outside the median window",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +78,6 @@ class Gap:
     after: str
     before: str
     minutes: float
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the score's arithmetic: the operation, its numbers, the result `value`."""
-
-    title: str
-    lines: tuple[str, ...]
-    value: float | None = None
-    unit: str = ""
 
 
 @dataclass(slots=True)

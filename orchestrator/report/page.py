@@ -4,12 +4,12 @@ input."""
 from __future__ import annotations
 
 from orchestrator.report.curves import MOST_CURVES
-from orchestrator.report.figures import plain
-from orchestrator.report.markup import LONGEST, Safe, clean, join, tag
 from orchestrator.report.model import Report
 from orchestrator.report.rows import patterns
 from orchestrator.report.sections import sections
 from orchestrator.resources import data_dir
+from orchestrator.views.figures import plain
+from orchestrator.views.markup import LONGEST, Safe, clean, join, tag
 
 MOST_OF_A_LINE = 12_000
 """The most characters of one line of the arithmetic."""

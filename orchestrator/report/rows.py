@@ -19,9 +19,9 @@ from orchestrator.report.chart import (
     zoomed,
 )
 from orchestrator.report.curves import MOST_CURVES, drawn
-from orchestrator.report.figures import moment, plain, unit_of_span
-from orchestrator.report.markup import Safe, join, tag, void
 from orchestrator.report.model import Report, Run
+from orchestrator.views.figures import moment, plain, unit_of_span
+from orchestrator.views.markup import Safe, join, tag, void
 
 ROW = 22
 LOST, START = "url(#cross)", "url(#hatch)"

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.report import curves, rows
-from orchestrator.report.figures import moment, plain
-from orchestrator.report.markup import Safe
 from orchestrator.report.model import Report
 from orchestrator.report.nodes import attempts, nodes, startup
-from orchestrator.report.parts import (
+from orchestrator.report.reading import thinned
+from orchestrator.views.figures import moment, plain
+from orchestrator.views.markup import Safe
+from orchestrator.views.parts import (
     Bullets,
     Cell,
     Details,
@@ -23,7 +24,6 @@ from orchestrator.report.parts import (
     Steps,
     Table,
 )
-from orchestrator.report.reading import thinned
 from orchestrator.words import duration
 
 if TYPE_CHECKING:

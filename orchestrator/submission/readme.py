@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.mllog.window import launch_order
-from orchestrator.report.figures import minutes, moment, plain
-from orchestrator.report.markdown import code, table, text
 from orchestrator.report.reading import number
 from orchestrator.scheduler.advice import start_set
+from orchestrator.views.figures import minutes, moment, plain
+from orchestrator.views.markdown import code, table, text
 
 if TYPE_CHECKING:
     from orchestrator.submission.chosen import Chosen

@@ -181,7 +181,7 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     groups = {tuple(row["nodes"]): (row["runs"], row["mean"]) for row in answer["groups"]}
     assert groups == {("n1", "n2", "n3"): ([1], 1), ("n1", "n2", "n4"): ([2], 2)}
     cli("nodes", a_set)
-    assert "\nn[1-2,4]     1  2.000 min  2.000 min  2.000 min   1.333\n" in cli.out
+    assert "\nn[1-2,4]  2     2.000 min  2.000 min  2.000 min   1.333\n" in cli.out
     assert "fail: gpu_count: 7 of 8 GPUs; look at dmesg (n4)" in cli.out
     assert cli.code == 0 and "VS OTHERS" in cli.out and "waits" in cli.out
     assert "set aside (run 2, attempt 1): its container ended in run 2 (n3)" in cli.out

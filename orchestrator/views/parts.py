@@ -1,12 +1,13 @@
-"""The parts of a section, as plain values; templates/report/page.html.j2 renders them."""
+"""The parts of a view, as plain values, for every renderer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from orchestrator.report.markup import Safe
+if TYPE_CHECKING:
+    from orchestrator.views.markup import Safe
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,11 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header; the first cell of a row is its heading, columns with an index in
-    `numeric` align right."""
+    """Rows under a header; the first cell of a row is its heading.
+
+    `numeric`: indexes of columns that align right. `states`: of those with signs and colours.
+    `leave`: names of columns that a narrow terminal does without, in this order.
+    """
 
     kind: ClassVar[str] = "table"
     caption: str
@@ -52,6 +56,8 @@ class Table:
     dense: bool = False
     below: Sequence[str] = ()
     """A text under each row, as wide as the table; "" if missing."""
+    states: Sequence[int] = ()
+    leave: Sequence[str] = ()
 
     @property
     def style(self) -> str:
@@ -74,12 +80,22 @@ class Details:
     table: Table
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the score's arithmetic: the operation, its numbers, the result `value`."""
+
+    title: str
+    lines: tuple[str, ...]
+    value: float | None = None
+    unit: str = ""
+
+
 @dataclass(frozen=True)
 class Steps:
     """The arithmetic: steps with a title and lines."""
 
     kind: ClassVar[str] = "steps"
-    steps: Sequence[object]
+    steps: Sequence[Step]
 
 
 Part = Paragraph | Heading | Bullets | Table | Figure | Details | Steps

@@ -1,0 +1,76 @@
+"""Parts as Markdown, for an issue, a pull request or a chat."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from orchestrator.views.markup import clean
+from orchestrator.views.parts import Bullets, Cell, Heading, Paragraph, Part, Section, Steps, Table
+
+MOST_ROWS = 100
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
+
+
+def text(value: object, longest: int = 160) -> str:
+    """Return a value on one line, escaped for Markdown and HTML."""
+    return _SPECIAL.sub(r"\\\1", " ".join(clean(value, longest).split()))
+
+
+def code(value: object) -> str:
+    """Return a value as a code span, with backticks escaped."""
+    return f"`{' '.join(clean(value).split()).replace('`', chr(0x2019))}`"
+
+
+def section(found: Section) -> str:
+    """Return a section under its title, "" if it has nothing for Markdown."""
+    body = rendered(found.parts)
+    return f"## {text(found.title)}\n\n{body}" if body else ""
+
+
+def rendered(parts: Iterable[Part]) -> str:
+    """Return the parts without charts, folded tables and dense ones."""
+    return "\n\n".join(block for part in parts if (block := _block(part)))
+
+
+def _block(part: Part) -> str:
+    if isinstance(part, Table):
+        return "" if part.dense else _table(part)
+    if isinstance(part, Bullets):
+        return "\n".join(f"- {text(item, 400)}" for item in part.items)
+    if isinstance(part, Paragraph):
+        return text(part.text, 1000)
+    if isinstance(part, Heading):
+        return f"### {text(part.text)}"
+    return _steps(part) if isinstance(part, Steps) else ""
+
+
+def _steps(part: Steps) -> str:
+    lines = []
+    for index, step in enumerate(part.steps, 1):
+        lines.append(f"{index}. {text(step.title, 200)}")
+        lines += [f"   - {text(line, 4000)}" for line in step.lines]
+    return "\n".join(lines)
+
+
+def _table(part: Table) -> str:
+    header, rows = part.header, part.rows
+    if part.below:
+        header = [*header, "remark"]
+        rows = [[*row, below] for row, below in zip(rows, part.below, strict=True)]
+    left = len(rows) - MOST_ROWS
+    more = f"\n\n{left} more rows are left out." if left > 0 else ""
+    caption = f"{text(part.caption)}:\n\n" if part.caption else ""
+    return caption + table(header, rows[:MOST_ROWS]) + more
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return rows under a header."""
+    lines = [f"| {' | '.join(map(text, header))} |", f"|{'---|' * len(header)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)])
+
+
+def _cell(value: object) -> str:
+    if not isinstance(value, Cell):
+        return text(value)
+    return code(value.value) if value.code else text(value.value)

@@ -1,0 +1,136 @@
+"""The nodes of a set as parts: history, groups, start-up, remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.nodes.names import fold
+from orchestrator.views.figures import MISSING, Unit, seconds, unit_of_runs
+from orchestrator.views.parts import Bullets, Paragraph, Part, Table
+
+if TYPE_CHECKING:
+    from orchestrator.evidence.nodes import NodeGroup, NodeHistory
+    from orchestrator.evidence.startup import StartUp
+    from orchestrator.published.startup import PublishedStartup
+
+MOST_ROWS = 300
+
+
+def unit_of(history: Iterable[NodeHistory]) -> Unit:
+    """Return the unit for the times to train of these nodes' runs."""
+    return unit_of_runs(
+        minutes for one in history for minutes in (one.minutes_with, one.minutes_without)
+    )
+
+
+def summary(history: Sequence[NodeHistory], unit: Unit) -> Table:
+    """Return a row per node.
+
+    `vs others`: its time over that of the other nodes in the same attempts. `with`, `without`: the
+    mean time to train of the good runs with it and of those without it.
+    """
+    header = (
+        "node", "rank", "good", "failed", "mean", "last", "vs others", "with", "without",
+        "exit codes", "GB/s", "preflight",
+    )  # fmt: skip
+    return Table(
+        "What each node did",
+        header,
+        [_summary_row(one, unit) for one in history[:MOST_ROWS]],
+        numeric=(1, 2, 3, 4, 5, 6, 7, 8, 10),
+        states=(11,),
+        leave=("last", "exit codes", "without", "with", "mean"),
+    )
+
+
+def _summary_row(one: NodeHistory, unit: Unit) -> tuple[str, ...]:
+    waiting = "waits" if one.waits else "spare" if one.spare else MISSING
+    return (
+        one.node,
+        ",".join(map(str, one.ranks)) or waiting,
+        str(one.good),
+        str(one.failed),
+        seconds(one.mean_s),
+        seconds(one.last.seconds if one.last else None),
+        MISSING if one.relative is None else f"{one.relative:.3f}",
+        unit.full(one.minutes_with),
+        unit.full(one.minutes_without),
+        ",".join(map(str, one.exits)) or MISSING,
+        MISSING if one.gbps is None else f"{one.gbps:.1f}",
+        one.preflight.verdict if one.preflight else MISSING,
+    )
+
+
+def groups(found: Sequence[NodeGroup], unit: Unit) -> list[Part]:
+    """Return a table of the groups of nodes with good runs; `vs all`: their mean over that of all
+    good runs."""
+    if not found:
+        return []
+    everything = [value for one in found for value in one.minutes]
+    usual = sum(everything) / len(everything)
+    rows = [
+        (
+            fold(one.nodes),
+            ", ".join(map(str, one.runs)),
+            *map(unit.full, (one.mean, min(one.minutes), max(one.minutes))),
+            f"{one.mean / usual:.3f}" if usual else MISSING,
+        )
+        for one in found[:MOST_ROWS]
+    ]
+    header = ("nodes", "runs", "mean", "fastest", "slowest", "vs all")
+    return [Table("Time to train per group of nodes", header, rows, numeric=(2, 3, 4, 5))]
+
+
+def complaints(history: Iterable[NodeHistory]) -> list[str]:
+    """Return the complaints of the preflight, each with its nodes."""
+    return _folded(
+        (f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), one.node)
+        for one in history
+        for verdict, reason, remedy in (one.preflight.reasons if one.preflight else ())
+    )
+
+
+def losses(history: Iterable[NodeHistory]) -> list[str]:
+    """Return why nodes were set aside or lost, each reason with its nodes."""
+    found = []
+    for one in history:
+        found += [
+            (f"set aside ({aside.when}): {aside.reason or 'no reason on record'}", one.node)
+            for aside in one.set_aside
+        ]
+        if one.lost and not one.set_aside:
+            found.append((f"lost: Slurm says {one.lost[-1].reason or 'nothing'} of it", one.node))
+    return _folded(found)
+
+
+def _folded(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return each text once, with its nodes."""
+    nodes: dict[str, list[str]] = {}
+    for text, node in pairs:
+        nodes.setdefault(text, []).append(node)
+    return [f"{text} ({fold(names)})" for text, names in nodes.items()]
+
+
+def startup(found: Sequence[StartUp], published: Iterable[PublishedStartup]) -> list[Part]:
+    """Return a row per attempt that reached run_start, and what the published entry's logs show."""
+    if not found:
+        return []
+    rows = [
+        (
+            f"{one.run}.{one.attempt}",
+            one.node,
+            seconds(one.startup_s),
+            seconds(one.run_s),
+            seconds(one.shutdown_s),
+            MISSING if one.cold is None else "new" if one.cold else "used",
+            one.cache or MISSING,
+        )
+        for one in found[:MOST_ROWS]
+    ]
+    header = ("attempt", "node", "start-up", "run", "shut-down", "container", "caches")
+    listing = Table("Time around each run", header, rows, numeric=(2, 3, 4), leave=("caches",))
+    texts = [one.words for one in published]
+    if not texts:
+        return [listing]
+    return [listing, Paragraph("Published entry, from its logs:"), Bullets(texts)]
