@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.mllog.source import DONE
 from orchestrator.onnode.kernel.records import RunRecord, checked
 from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.onnode.set import bundle, ledger
@@ -326,11 +327,7 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
         if size != one.data.get("bytes") or sha != one.data.get("sha256"):
             yield Mismatch(one.number, file, "is not what was published")
         state = ends[run, attempt].data.get("state") if (run, attempt) in ends else None
-        if (
-            attempt
-            and isinstance(state, dict)
-            and state.get("outcome") not in ("success", "not_converged")
-        ):
+        if attempt and isinstance(state, dict) and state.get("outcome") not in DONE:
             yield Mismatch(one.number, file, f"is of attempt {attempt}, which has no result")
         log = evidence.layout.node_log(run, attempt, _number(one, "rank", -1))
         if (

@@ -16,6 +16,7 @@ from orchestrator.evidence.pace import Pace, signs
 from orchestrator.evidence.progress import minutes
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.olympic import mean
+from orchestrator.mllog.source import DONE
 from orchestrator.onnode.policy.verdict import NodeVerdict, Row
 
 
@@ -80,11 +81,7 @@ class NodeHistory:
 
     @property
     def _good(self) -> list[NodePart]:
-        return [
-            part
-            for attempt, part in self.parts
-            if attempt.end_state in ("success", "not_converged")
-        ]
+        return [part for attempt, part in self.parts if attempt.end_state in DONE]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
+from orchestrator.mllog.source import EVALUATIONS
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.mllog_tail import lines, status_of
 from orchestrator.onnode.kernel.regular import open_regular
 
-EVALUATIONS = ("eval_accuracy", "eval_error")
 TAIL_BYTES = 64 * 1024
 """Read from the end of a log at first; also the most that is kept of an endless line."""
 WHOLE_BYTES = 1024 * 1024

@@ -15,6 +15,7 @@ from itertools import accumulate
 from orchestrator.mllog.blocks import TOKEN, blocks, count_lines, line_numbers, open_log
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
+from orchestrator.mllog.source import EVALUATIONS
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -26,8 +27,6 @@ DENSE = 1024
 searched for them."""
 MANY = 400
 """A dense block with this many records is worth learning the shapes of its statistics."""
-
-EVALUATIONS = ("eval_accuracy", "eval_error")
 
 # The RCP test of the referee searches the text of every record for these words, whatever its key
 # is.

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 REHEARSAL = "rehearsal"
 """`created_by` of a simulated set, and `metadata.file` of the records in its logs."""
 REHEARSED = "rehearsal: no training ran; all times are simulated"
+LOST = ("infrastructure", "interrupted")
+"""Outcomes of attempts that say nothing about convergence: kept, and not scored."""
+DONE = ("success", "not_converged")
+"""Outcomes of attempts that count."""
+EVALUATIONS = ("eval_accuracy", "eval_error")
+"""Keys of an evaluation."""
 
 
 class RunFile:
@@ -197,7 +203,7 @@ def _run_numbers(directory: str, described: dict[str, Any]) -> list[int]:
 
 def _add_run(source: Source, folder: str, number: int) -> None:
     state = read_json(os.path.join(folder, "state.json"))
-    lost = state.get("outcome") in ("infrastructure", "interrupted")
+    lost = state.get("outcome") in LOST
     path = next(
         (
             path
@@ -231,9 +237,9 @@ def _attempts(folder: str, number: int) -> tuple[list[dict[str, Any]], list[int]
     )
     for name in names:
         state = read_json(os.path.join(folder, name, "state.json"))
-        if state.get("outcome") in ("success", "not_converged"):
+        if state.get("outcome") in DONE:
             done.append(natural(name)[1])
-        if state.get("outcome") in ("infrastructure", "interrupted"):
+        if state.get("outcome") in LOST:
             found.append(
                 {
                     "run": number,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, slow_nodes
+from orchestrator.mllog.source import LOST
 from orchestrator.nodes.names import fold
 from orchestrator.report.model import Report
 from orchestrator.views import nodes as views
@@ -133,7 +134,7 @@ def startup(report: Report) -> list[Part]:
 def attempts(report: Report) -> list[Part]:
     if not report.attempts:
         return []
-    lost = [one for one in report.attempts if one.outcome in ("infrastructure", "interrupted")]
+    lost = [one for one in report.attempts if one.outcome in LOST]
     rows = [
         (
             f"{one.run}.{one.attempt}",

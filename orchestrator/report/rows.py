@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from orchestrator.evidence.attempts import RunAttempt
+from orchestrator.mllog.source import LOST
 from orchestrator.report.chart import (
     Chart,
     both,
@@ -266,8 +267,7 @@ def timeline(report: Report) -> Safe:
     lost = [
         attempt
         for attempt in report.attempts
-        if attempt.outcome in ("infrastructure", "interrupted")
-        and 0 < attempt.start_ms <= attempt.end_ms
+        if attempt.outcome in LOST and 0 < attempt.start_ms <= attempt.end_ms
     ][:MOST_CURVES]
     if not runs:
         return Safe("")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ..kernel import records
 from ..kernel.events import number
-from ..kernel.system import amd_gpus, entries, first_line, lines, names
+from ..kernel.system import Inventory, entries, first_line, lines, names
 from .node import Node, shortened
 
 Pairs = Iterator[tuple[str, str]]
@@ -46,8 +46,8 @@ _LINK_SPEEDS = {"16": "PCIe 4.0", "32": "PCIe 5.0", "64": "PCIe 6.0"}
 
 def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
     """Return the facts of a node, without unreadable ones. `knobs`: values by host setting."""
-    sys = f"{node.root}/sys"
-    told = [("image", image), *_host(node.root), *_gpus(sys), *_nics(f"{sys}/class/infiniband")]
+    host = Inventory(node.root, f"{node.root}/sys", f"{node.root}/proc")
+    told = [("image", image), *_host(node.root, host), *_gpus(host.gpus), *_nics(host.nics)]
     facts = [f"{name}={value}" for name, value in told if value]
     return [
         shortened(one, _LONGEST)
@@ -59,14 +59,15 @@ def write_hardware(node: Node) -> None:
     """Write hardware.json; errors are only logged."""
     sys = f"{node.root}/sys" if node.sys == "/sys" else node.sys
     proc = f"{node.root}/proc" if node.proc == "/proc" else node.proc
+    host = Inventory(node.root, sys, proc)
     parts = (
-        *(
-            _processors(sys, proc),
-            _memory(sys, proc),
-            _storage(f"{sys}/block"),
-            _network(f"{sys}/class"),
-        ),
-        *(_accelerators(sys), _software(node, sys, proc), _machine(f"{sys}/class/dmi/id")),
+        _processors(sys, proc),
+        _memory(sys, proc),
+        _storage(f"{sys}/block"),
+        _network(f"{sys}/class"),
+        _accelerators(host.gpus),
+        _software(node, host),
+        _machine(sys, host),
     )
     members = {name: value for part in parts for name, value in part if value}
     told = json.dumps({"schema": 1, "node": node.name, **members}) + "\n"
@@ -103,22 +104,21 @@ def _each(folders: list[str], file: str) -> str:
     )
 
 
-def _host(root: str) -> Pairs:
-    yield "kernel", first_line(f"{root}/proc/sys/kernel/osrelease")
+def _host(root: str, host: Inventory) -> Pairs:
+    yield "kernel", host.kernel
     if words := " ".join(lines(f"{root}/proc/cmdline", 1 << 16)).split():
         yield "kernel.words", " ".join(filter(_WORDS.fullmatch, words)) or "none"
     processor = _processor(f"{root}/proc")
     yield "cpu", processor.get("model name", "")
     yield "cpu.microcode", processor.get("microcode", "")
-    yield "bios", first_line(f"{root}/sys/class/dmi/id/bios_version")
-    yield "host.model", first_line(f"{root}/sys/class/dmi/id/product_name")
-    yield "rocm", first_line(f"{root}/opt/rocm/.info/version")
-    yield "driver", first_line(f"{root}/sys/module/amdgpu/version")
+    yield "bios", host.bios
+    yield "host.model", host.model
+    yield "rocm", host.rocm
+    yield "driver", host.driver
     yield "driver.source", first_line(f"{root}/sys/module/amdgpu/srcversion")
 
 
-def _gpus(sys: str) -> Pairs:
-    gpus = amd_gpus(sys)
+def _gpus(gpus: list[str]) -> Pairs:
     yield "gpu.count", str(len(gpus))
     yield from ((f"gpu.{name}", _each(gpus, file)) for name, file in _GPU.items())
     yield (
@@ -134,8 +134,7 @@ def _gpus(sys: str) -> Pairs:
         yield f"gpu.max_{clock}", _once(_top_clock(gpu, clock) for gpu in gpus)
 
 
-def _nics(folder: str) -> Pairs:
-    nics = [f"{folder}/{one}" for one in names(folder)]
+def _nics(nics: list[str]) -> Pairs:
     yield "nic.count", str(len(nics))
     for name, file in (("type", "hca_type"), ("board", "board_id"), ("firmware", "fw_ver")):
         yield f"nic.{name}", _each(nics, file)
@@ -243,8 +242,7 @@ def _network(folder: str) -> Pairs:
     yield "host_networking", _counted(found)
 
 
-def _accelerators(sys: str) -> Pairs:
-    gpus = amd_gpus(sys)
+def _accelerators(gpus: list[str]) -> Pairs:
     if not gpus:
         return
     yield "accelerators_per_node", str(len(gpus))
@@ -260,27 +258,23 @@ def _accelerators(sys: str) -> Pairs:
         yield "accelerator_frequency", f"{clock[1]} MHz"
 
 
-def _software(node: Node, sys: str, proc: str) -> Pairs:
+def _software(node: Node, host: Inventory) -> Pairs:
     release = re.findall("(?m)^PRETTY_NAME=(.*)", "\n".join(lines(f"{node.root}/etc/os-release")))
     system = re.sub("[\"']", "", release[-1]) if release else ""
-    kernel = first_line(f"{proc}/sys/kernel/osrelease")
-    yield "operating_system", (system or "Linux") + (f", kernel {kernel}" if kernel else "")
-    rocm, driver = (
-        first_line(f"{node.root}/opt/rocm/.info/version"),
-        first_line(f"{sys}/module/amdgpu/version"),
-    )
+    kernel = f", kernel {host.kernel}" if host.kernel else ""
+    yield "operating_system", f"{system or 'Linux'}{kernel}"
     stack = (
         [f"container image {node.settings.cont}", node.settings.engine]
         if node.settings.engine != "none"
         else []
     )
-    stack += [f"ROCm {rocm} on the host"] if rocm else []
-    yield "other_software_stack", ", ".join(stack + ([f"amdgpu driver {driver}"] if driver else []))
+    stack += [f"ROCm {host.rocm} on the host"] if host.rocm else []
+    stack += [f"amdgpu driver {host.driver}"] if host.driver else []
+    yield "other_software_stack", ", ".join(stack)
 
 
-def _machine(folder: str) -> Pairs:
-    vendor, product, bios = (
-        first_line(f"{folder}/{file}") for file in ("sys_vendor", "product_name", "bios_version")
-    )
-    model = product if product.startswith(vendor) else f"{vendor} {product}".strip()
-    yield "hw_notes", ", ".join(filter(None, (model, f"BIOS {bios}" if bios else "")))
+def _machine(sys: str, host: Inventory) -> Pairs:
+    vendor = first_line(f"{sys}/class/dmi/id/sys_vendor")
+    model = host.model if host.model.startswith(vendor) else f"{vendor} {host.model}".strip()
+    bios = f"BIOS {host.bios}" if host.bios else ""
+    yield "hw_notes", ", ".join(filter(None, (model, bios)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ..kernel.events import number
 from ..kernel.settings_file import folders, rehearsed
-from ..kernel.system import amd_gpus, ask, entries, first_line, lines, names
+from ..kernel.system import Inventory, ask, entries, first_line, lines
 from .gpu import Verdict, gib
 from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed
@@ -125,6 +125,15 @@ _REMEDIES = {
 }
 
 
+_VERSIONS = {
+    "kernel": "kernel",
+    "driver": "amdgpu",
+    "rocm": "ROCm",
+    "vbios": "VBIOS",
+    "nic_firmware": "NIC firmware",
+}
+
+
 def _older(found: str, least: str) -> bool:
     """Compare versions by their numbers: 1.117.5-a-56 is older than 1.117.5-a-77."""
     have, want = ([int(one) for one in re.findall("[0-9]{1,9}", text)] for text in (found, least))
@@ -160,21 +169,19 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
 
 def versions(node: Node, state: EngineState) -> Rows:
     """Report versions and unmet requirements of the image."""
-    nics = f"{node.root}/sys/class/infiniband"
-    files = {
-        "kernel": [f"{node.root}/proc/sys/kernel/osrelease"],
-        "amdgpu": [f"{node.root}/sys/module/amdgpu/version"],
-        "ROCm": [f"{node.root}/opt/rocm/.info/version"],
-        "VBIOS": [f"{folder}/vbios_version" for folder in amd_gpus(f"{node.root}/sys")],
-        "NIC firmware": [f"{nics}/{name}/fw_ver" for name in names(nics)],
+    host = Inventory(node.root, f"{node.root}/sys", f"{node.root}/proc")
+    found = {
+        "kernel": [host.kernel],
+        "driver": [host.driver],
+        "rocm": [host.rocm],
+        "vbios": host.gpu_versions(),
+        "nic_firmware": host.nic_versions(),
     }
-    read = {name: [first_line(path) for path in paths] for name, paths in files.items()}
     told = ", ".join(
-        f"{name} {value}"
-        for name, values in read.items()
+        f"{_VERSIONS[name]} {value}"
+        for name, values in found.items()
         if (value := next(filter(None, values), ""))
     )
-    found = {"driver": read["amdgpu"], "rocm": read["ROCm"], "nic_firmware": read["NIC firmware"]}
     unmet = sorted(_unmet(node, found))  # "fail" before "warn"
     text, remedies = (
         "; ".join(one for _, one, _ in unmet),

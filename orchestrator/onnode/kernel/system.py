@@ -83,6 +83,28 @@ def amd_gpus(sys: str) -> list[str]:
     ]
 
 
+class Inventory:
+    """The versions and devices of the host whose file systems lie in these folders; "" for an
+    unknown version."""
+
+    def __init__(self, root: str, sys: str, proc: str) -> None:
+        self.kernel = first_line(f"{proc}/sys/kernel/osrelease")
+        self.driver = first_line(f"{sys}/module/amdgpu/version")
+        self.rocm = first_line(f"{root}/opt/rocm/.info/version")
+        self.bios = first_line(f"{sys}/class/dmi/id/bios_version")
+        self.model = first_line(f"{sys}/class/dmi/id/product_name")
+        self.gpus = amd_gpus(sys)
+        self.nics = [f"{sys}/class/infiniband/{one}" for one in names(f"{sys}/class/infiniband")]
+
+    def gpu_versions(self) -> list[str]:
+        """Return the VBIOS of each GPU."""
+        return [first_line(f"{gpu}/vbios_version") for gpu in self.gpus]
+
+    def nic_versions(self) -> list[str]:
+        """Return the firmware of each NIC."""
+        return [first_line(f"{nic}/fw_ver") for nic in self.nics]
+
+
 def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
     """Run a program without input; return exit status and output, with standard error if `errors`.
 
