@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.mllog.source import DONE
+from orchestrator.mllog.olympic import DONE
 from orchestrator.onnode.kernel.records import RunRecord, checked
 from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.onnode.set import bundle, ledger

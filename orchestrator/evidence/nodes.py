@@ -15,8 +15,7 @@ from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.pace import Pace, signs
 from orchestrator.evidence.progress import minutes
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.mllog.olympic import mean
-from orchestrator.mllog.source import DONE
+from orchestrator.mllog.olympic import DONE, mean
 from orchestrator.onnode.policy.verdict import NodeVerdict, Row
 
 

@@ -16,8 +16,7 @@ from heapq import heapify, heapreplace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
-from orchestrator.mllog.source import EVALUATIONS
+from orchestrator.mllog.olympic import EVALUATIONS, dropped_per_side, olympic_mean
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.mllog_tail import lines, status_of
 from orchestrator.onnode.kernel.regular import open_regular

@@ -1,11 +1,20 @@
-"""Olympic means, as the referee takes them; mean and median, for which Python's `statistics`
-loads fractions and decimals."""
+"""The values that the score and the views of unfinished sets share: outcomes, keys, olympic means.
+
+Mean and median are here because Python's `statistics` loads fractions and decimals.
+"""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+LOST = ("infrastructure", "interrupted")
+"""Outcomes of attempts that say nothing about convergence: kept, and not scored."""
+DONE = ("success", "not_converged")
+"""Outcomes of attempts that count."""
+EVALUATIONS = ("eval_accuracy", "eval_error")
+"""Keys of an evaluation."""
 
 
 def mean(values: Collection[float]) -> float:

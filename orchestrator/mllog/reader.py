@@ -13,9 +13,9 @@ import json
 from itertools import accumulate
 
 from orchestrator.mllog.blocks import TOKEN, blocks, count_lines, line_numbers, open_log
+from orchestrator.mllog.olympic import EVALUATIONS
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
-from orchestrator.mllog.source import EVALUATIONS
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from orchestrator.errors import InputError
+from orchestrator.mllog.olympic import DONE, LOST
 from orchestrator.onnode.kernel.regular import parse, read_bytes
 
 # importing typing is a tenth of a cold `orchestrator score`
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
 REHEARSAL = "rehearsal"
 """`created_by` of a simulated set, and `metadata.file` of the records in its logs."""
 REHEARSED = "rehearsal: no training ran; all times are simulated"
-LOST = ("infrastructure", "interrupted")
-"""Outcomes of attempts that say nothing about convergence: kept, and not scored."""
-DONE = ("success", "not_converged")
-"""Outcomes of attempts that count."""
-EVALUATIONS = ("eval_accuracy", "eval_error")
-"""Keys of an evaluation."""
 
 
 class RunFile:

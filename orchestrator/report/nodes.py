@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, slow_nodes
-from orchestrator.mllog.source import LOST
+from orchestrator.mllog.olympic import LOST
 from orchestrator.nodes.names import fold
 from orchestrator.report.model import Report
 from orchestrator.views import nodes as views

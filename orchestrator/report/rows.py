@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from orchestrator.evidence.attempts import RunAttempt
-from orchestrator.mllog.source import LOST
+from orchestrator.mllog.olympic import LOST
 from orchestrator.report.chart import (
     Chart,
     both,
@@ -25,7 +25,7 @@ from orchestrator.views.figures import moment, plain, unit_of_span
 from orchestrator.views.markup import Safe, join, tag, void
 
 ROW = 22
-LOST, START = "url(#cross)", "url(#hatch)"
+CROSSED, HATCHED = "url(#cross)", "url(#hatch)"
 
 
 def patterns() -> Safe:
@@ -314,9 +314,9 @@ def timeline(report: Report) -> Safe:
 
     key = [
         (_bar_swatch("bar counted"), "training"),
-        (_bar_swatch("bar init", START), "initialisation, not in the score"),
+        (_bar_swatch("bar init", HATCHED), "initialisation, not in the score"),
     ]
-    key += [(_bar_swatch("bar bad", LOST), "lost attempt, as run.attempt")] if lost else []
+    key += [(_bar_swatch("bar bad", CROSSED), "lost attempt, as run.attempt")] if lost else []
     return join(both(draw), legend(*key))
 
 
@@ -344,7 +344,7 @@ def _span(
 
     if isinstance(row, RunAttempt):
         says = f"run {row.run}, attempt {row.attempt}: {row.outcome}: {row.reason}"
-        chart.mark(says, rect(row.start_ms, row.end_ms, "bar bad", LOST))
+        chart.mark(says, rect(row.start_ms, row.end_ms, "bar bad", CROSSED))
         return
     begin, start = min(row.init_ms or row.start_ms or 0.0, row.start_ms or 0.0), row.start_ms or 0.0
     stop = max(row.stop_ms or start, start)
@@ -352,6 +352,6 @@ def _span(
     chart.mark(
         f"run {row.label}: initialisation {unit.full((start - begin) / 60000)}, "
         f"training {unit.full((stop - start) / 60000)}, from {moment(begin)}",
-        rect(begin, start, "bar init", START),
+        rect(begin, start, "bar init", HATCHED),
         rect(start, stop, "bar counted"),
     )
