@@ -61,7 +61,7 @@ class Replay:
 class _State:
     """The state after the events so far."""
 
-    cluster: place.ClusterState = field(default_factory=place.ClusterState)
+    group: place.GroupState = field(default_factory=place.GroupState)
     runs: Queue = field(default_factory=Queue)
     settings: Settings | None = None
 
@@ -95,7 +95,7 @@ def replay(events: Iterable[Event]) -> Replay:
                 found.reworded += 1
             elif decided != now:
                 found.differences.append(Difference(event, decided, now))
-        place.apply(state.cluster, event)
+        place.apply(state.group, event)
         queue.apply(state.runs, event)
         last = event
     return found
@@ -118,18 +118,18 @@ _NOTHING: dict[str, Any] = {"int": 0, "str": "", "tuple[str, ...]": ()}
 
 
 def _hold(state: _State, event: Event) -> tuple[Any, Any]:
-    now = place.candidates(state.cluster)
+    now = place.candidates(state.group)
     return event.data()["nodes"], now if isinstance(now, list) else now.reason
 
 
 def _placed(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    now = place.choose(state.cluster, about["from"], first=about["first"])
+    now = place.choose(state.group, about["from"], first=about["first"])
     return {name: about[name] for name in ("ranks", "waiting")}, now and place.as_json(now)
 
 
 def _ordered(state: _State, event: Event) -> tuple[Any, Any]:
-    return event.data()["ranks"], place.in_order(state.cluster)
+    return event.data()["ranks"], place.in_order(state.group)
 
 
 def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
@@ -156,23 +156,23 @@ def _judged(state: _State, event: Event) -> tuple[Any, Any]:
     if state.settings is None:
         return about["failed"], None
     now = judge_checks(
-        {node: state.cluster.reports[node] for node in about["nodes"]}, state.settings, rdma=False
+        {node: state.group.reports[node] for node in about["nodes"]}, state.settings, rdma=False
     )
     return about["failed"], now.failed
 
 
 def _free(state: _State, event: Event) -> tuple[Any, Any]:
-    return True, place.is_free(state.cluster, event.node)
+    return True, place.is_free(state.group, event.node)
 
 
 def _repeated(state: _State, event: Event) -> tuple[Any, Any]:
     return True, state.settings is not None and place.is_repeated(
-        state.cluster, state.settings.max_attempts
+        state.group, state.settings.max_attempts
     )
 
 
 def _pull(state: _State, event: Event) -> tuple[Any, Any]:
-    return event.node, next(iter(place.next_to_pull(state.cluster, number(event.detail) or 0)), "")
+    return event.node, next(iter(place.next_to_pull(state.group, number(event.detail) or 0)), "")
 
 
 def _pulse(state: _State, event: Event) -> tuple[Any, Any]:

@@ -27,11 +27,11 @@ from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, write
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.system import process_start
+from orchestrator.onnode.loop.allocation import LocalAllocation
 from orchestrator.onnode.loop.attempt_reports import AttemptReports, HangWatch
 from orchestrator.onnode.loop.context import JobContext
 from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.host import BatchHost
-from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.policy.hang import recorded
 from orchestrator.scheduler.local import Local
 from orchestrator.words import Screen
@@ -62,7 +62,7 @@ class Loop:
         self, root: Path, run: int = 1, group: int = 1, settings: Settings | None = None
     ) -> None:
         job = JobContext(root, settings or limits(), Layout(root), world := BatchHost())
-        job.scheduler, job.job_id, job.log = LocalNodes({}, 2, world), JOB, lambda text: None  # type: ignore[method-assign]
+        job.allocation, job.job_id, job.log = LocalAllocation({}, 2, world), JOB, lambda text: None  # type: ignore[method-assign]
         self.path = Layout(root).events(JOB if group == 1 else f"{JOB}.{group}")
         job.events = EventLog(self.path)
         self.group = Group(job, NODES, group)
@@ -78,7 +78,7 @@ class Loop:
         """Why the attempt is ended at `now` while `left` run, "" if it is not."""
         for _ in self.watch.check(left, now):
             pass
-        return self.watch.ended
+        return self.watch.stop_reason
 
     def at(
         self,

@@ -20,8 +20,8 @@ from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import JobRecord, NodeRunRecord, RunRecord
 from orchestrator.onnode.kernel.system import process_start
 from orchestrator.onnode.kernel.world import THIS
+from orchestrator.onnode.loop.allocation import LocalAllocation
 from orchestrator.onnode.loop.host import BatchHost
-from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.folder import Folder, FolderError, sweep
 from orchestrator.onnode.set.opening import open_folder
@@ -58,7 +58,7 @@ def job(root: Path, name: str = "", seed: str = "", nexp: int = 2) -> Folder:
     world = BatchHost()
     given = {"ORCH_SET_DIR": str(root), "ORCH_JOB_ID": name, "ROOT_SEED": seed}
     world.environment = {name: value for name, value in given.items() if value}
-    scheduler = LocalNodes(world.environment, 1, world)
+    scheduler = LocalAllocation(world.environment, 1, world)
     mine = open_folder(
         bundle, settings(nexp=nexp, logdir=str(root.parent)), scheduler, world.environment, world
     )
@@ -374,7 +374,7 @@ def test_one_of_many_takes_a_lock_that_nobody_holds(folder: Folder) -> None:
 
     def take(name: str) -> None:
         world = BatchHost()
-        scheduler = LocalNodes({"ORCH_JOB_ID": name}, 1, world)
+        scheduler = LocalAllocation({"ORCH_JOB_ID": name}, 1, world)
         try:
             one = Folder(folder.layout, folder.record, name, world)
             world.run(one.taking(scheduler))

@@ -15,10 +15,10 @@ from policy_parts import settings
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.kernel.events import EventLog
 from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.loop.allocation import LocalAllocation
 from orchestrator.onnode.loop.context import JobContext
 from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.host import BatchHost, JobStep, NodeStep
-from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.step import (
     BEHIND_S,
     MAX_COMPLAINTS,
@@ -52,7 +52,7 @@ def group(host: Host, tmp_path: Path) -> Iterator[Group]:
         signal.set_wakeup_fd(-1),
     )
     job = JobContext(tmp_path, settings(), Layout(tmp_path), host)
-    job.scheduler, job.job_id = LocalNodes({}, 2, host), "1"
+    job.allocation, job.job_id = LocalAllocation({}, 2, host), "1"
     job.events = EventLog(tmp_path / "events")
     held = Group(job, ["n0", "n1"])
     held.record.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
@@ -67,10 +67,10 @@ def group(host: Host, tmp_path: Path) -> Iterator[Group]:
 def after_a_while(group: Group, host: Host) -> dict[str, tuple[str, str]]:
     """Return the failed nodes once the step's messages count."""
     group.step.check_ended()
-    assert group.cluster.silent == set(), "a node's own last words may be behind those of its step"
+    assert group.state.silent == set(), "a node's own last words may be behind those of its step"
     host.time_s += BEHIND_S
     group.step.check_ended()
-    return group.cluster.failed
+    return group.state.failed
 
 
 def test_a_node_that_its_step_names_has_ended(group: Group, host: Host) -> None:
@@ -86,7 +86,7 @@ def test_a_node_that_has_left_in_order_has_not_died(group: Group, host: Host) ->
     group.step.take("n1", b"failed\tn1\tstorage\x1fdisk full")
     group.step.take("n1", b"left\tn1\t")
     assert after_a_while(group, host) == {"n1": ("storage", "disk full")}
-    assert group.cluster.silent == set() and group.record.is_gone("n1")
+    assert group.state.silent == set() and group.record.is_gone("n1")
 
 
 def test_a_name_that_is_no_node_is_nobody(group: Group, host: Host) -> None:
@@ -100,7 +100,7 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
     for _ in range(2 * most):
         group.step.take("n0", line)
         group.step.take("n1", b"\xff\0 no word")
-    assert group.cluster.failed["n0"] == (
+    assert group.state.failed["n0"] == (
         "protocol",
         "it sends too much: more than 256 KB since the last run began",
     )
@@ -112,7 +112,7 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
     group.step.start(["n0", "n1"], ["true"], {})
     for _ in range(2 * most):
         group.step.take("n0", line)
-    assert group.record.is_gone("n0") and "more than 64 KB" in group.cluster.failed["n0"][1]
+    assert group.record.is_gone("n0") and "more than 64 KB" in group.state.failed["n0"][1]
     assert [one.word for one in read_events(tmp_path / "events")].count("what") == most + again
 
 
@@ -123,11 +123,11 @@ def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(
     host.time_s += 1
     for line in (b"left\tn0\t", b"left\tn0\t", b"pong\tn0\t1", b"failed\tn0\tstorage\x1fdisk full"):
         group.step.take("n1", line)
-    assert group.cluster.failed == {"n1": ("protocol", "it sends lines in the name of node n0")}
+    assert group.state.failed == {"n1": ("protocol", "it sends lines in the name of node n0")}
     assert group.record.is_gone("n1") and not group.record.is_gone("n0")
     assert group.step.silent(["n0"], host.time_s) == ["n0"], "its pong is no sign of life of n0"
     group.step.take("n1", b"ready\tn1\tsha256:1")
-    assert group.cluster.reports["n1"].image == "", "nothing more of it counts"
+    assert group.state.reports["n1"].image == "", "nothing more of it counts"
     assert [(one.word, one.node) for one in read_events(tmp_path / "events")][2:] == [
         ("forged", "n1"), ("silent", "n1"), ("fail", "n1"),
     ]  # fmt: skip
@@ -138,7 +138,7 @@ def test_a_line_that_comes_from_nobody_is_not_believed(group: Group, host: Host)
     host.time_s += 1
     group.step.take("", b"left\tn0\t")
     group.step.take("", b"pong\tn0\t1")
-    assert not group.record.is_gone("n0") and group.cluster.failed == {}
+    assert not group.record.is_gone("n0") and group.state.failed == {}
     assert group.step.silent(["n0"], host.time_s) == ["n0"]
 
 
@@ -182,7 +182,7 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(
     for _ in range(4):  # the limit is one second
         host.time_s += 0.5
         next(waiting)
-    assert sent == [{"do": "pull", "nodes": ["n0"]}] and group.cluster.failed == {}
+    assert sent == [{"do": "pull", "nodes": ["n0"]}] and group.state.failed == {}
     group.step.take("n0", b"pulled\tn0\tsha256:1")
     next(waiting)
     assert sent[1:] == [{"do": "pull", "nodes": ["n1"]}]
@@ -191,7 +191,7 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(
     with pytest.raises(StopIteration) as ended:
         next(waiting)
     assert ended.value.value is True
-    assert group.cluster.failed == {"n1": ("image", "its pull did not end within 1 minutes")}
+    assert group.state.failed == {"n1": ("image", "its pull did not end within 1 minutes")}
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_where_the_nodes_meet_follows_the_order_of_their_names(
     group.step.take("n0", b"host\tn0\tn0\x1f10.0.0.1")
     group.step.take("n1", b"host\tn1\ta.x\x1f10.0.0.2")
     group.order_ranks()
-    assert group.cluster.workers == ["n1", "n0"]
+    assert group.state.workers == ["n1", "n0"]
     assert group.meeting() == meeting
 
 

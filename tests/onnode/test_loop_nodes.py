@@ -16,8 +16,8 @@ from until import LIMIT_S, bounded, until
 
 from orchestrator.onnode.kernel.waiting import MAX_LINE, UNTIL_WOKEN, Flow, together
 from orchestrator.onnode.kernel.world import THIS
+from orchestrator.onnode.loop.allocation import LocalAllocation
 from orchestrator.onnode.loop.host import BatchHost, NodeStep, Reactor
-from orchestrator.onnode.loop.nodes import LocalNodes
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Nodes:
         code = f"import os, sys, time, signal\nname = os.environ['ORCH_NODE']\n{program}"
         argv = [sys.executable, "-I", "-S", "-c", code]
         commands, environment = (
-            LocalNodes({}, nodes, THIS).commands(names, argv),
+            LocalAllocation({}, nodes, THIS).commands(names, argv),
             {"PATH": os.environ["PATH"]},
         )
         step = NodeStep(self.reactor, names, commands, environment, self._take, self._complain)
@@ -174,9 +174,9 @@ RECYCLED = """
 import os, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
 from orchestrator.onnode.loop.host import NodeStep, Reactor
-from orchestrator.onnode.loop.nodes import LocalNodes
+from orchestrator.onnode.loop.allocation import LocalAllocation
 from orchestrator.onnode.kernel.world import THIS
-commands = LocalNodes({}, 1, THIS).commands(["n0"], ["sh", "-c", "exit 0"])
+commands = LocalAllocation({}, 1, THIS).commands(["n0"], ["sh", "-c", "exit 0"])
 step = NodeStep(Reactor(), ["n0"], commands, {"PATH": os.environ["PATH"]}, print, print)
 ended = step.processes[0].pid
 while step.running:
@@ -285,4 +285,4 @@ def test_what_waits_for_another_flow_goes_on_as_soon_as_that_says_so(nodes: Node
     "job_id", ["", "local", "local-1", "local-1-1", "other-1-1", "local-" + "9" * 50]
 )
 def test_of_a_job_that_is_none_of_slurms_slurm_is_not_asked(job_id: str) -> None:
-    assert LocalNodes({}, 1, THIS).sees(job_id) is None
+    assert LocalAllocation({}, 1, THIS).sees(job_id) is None

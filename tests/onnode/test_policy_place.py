@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.onnode.kernel.events import UNIT, Event
 from orchestrator.onnode.policy.place import (
-    ClusterState,
+    GroupState,
     Pause,
     Placement,
     apply,
@@ -37,9 +37,9 @@ def event(source: str, word: str, node: str = "", detail: object = "") -> Event:
     return Event(1, source, word, node, detail if isinstance(detail, str) else json.dumps(detail))
 
 
-def cluster(*events: Event, allocated: tuple[str, ...] = FIVE, need: int = 3) -> ClusterState:
+def cluster(*events: Event, allocated: tuple[str, ...] = FIVE, need: int = 3) -> GroupState:
     """A job on `allocated` whose first hold has begun, after `events`."""
-    made = ClusterState()
+    made = GroupState()
     for one in (
         event("loop", "begin", detail={"allocated": list(allocated), "need": need}),
         event("loop", "hold", detail={"generation": 1, "nodes": list(allocated)}),
@@ -233,7 +233,7 @@ def test_a_node_that_does_not_belong_to_the_job_changes_nothing() -> None:
 @pytest.mark.parametrize("detail", ["", "{", "[1]", "null", '{"ranks": 3}'])
 def test_a_damaged_event_of_the_loop_does_not_raise(detail: str) -> None:
     for word in ("begin", "hold", "placed", "ordered", "outcome", "aside", "blamed", "fail"):
-        one = ClusterState()
+        one = GroupState()
         try:
             apply(one, event("loop", word, "a", detail))
         except (TypeError, AttributeError):

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from orchestrator.onnode.agent.pull import Progress, pause_s
 from orchestrator.onnode.kernel.events import Event
-from orchestrator.onnode.policy.place import ClusterState, apply, lacking, next_to_pull
+from orchestrator.onnode.policy.place import GroupState, apply, lacking, next_to_pull
 
 NODES = tuple(f"n{k}" for k in range(6))
 
 
-def after(*events: tuple[str, str]) -> ClusterState:
+def after(*events: tuple[str, str]) -> GroupState:
     """Six nodes that are held, after `events`: (word, node), each of its usual source."""
-    made = ClusterState(allocated=NODES, need=4, ranks=["n2", "n0", "n1", "n3"])
+    made = GroupState(allocated=NODES, need=4, ranks=["n2", "n0", "n1", "n3"])
     apply(made, Event(1, "loop", "hold", "", '{"nodes": ["n0", "n1", "n2", "n3", "n4", "n5"]}'))
     for word, node in events:
         apply(

@@ -37,7 +37,7 @@ class Attempt:
     def __init__(self, job: SetContext, group: Group, run: int, number: int) -> None:
         self._job, self._group = job, group
         self._run, self._number = run, number
-        self._ranks = tuple(group.cluster.workers)
+        self._ranks = tuple(group.state.workers)
         self._reports = AttemptReports(run, number, self._ranks)
         self._gate = self._reports.gate
         self._watch = HangWatch(group, self._reports)
@@ -55,7 +55,7 @@ class Attempt:
         state = self._new_record()
         job.status.start(self._run, self._number)
         group.start_attempt(self._run, self._number)
-        yield from storage.patiently(job, lambda: storage.begin(job, state))
+        yield from storage.retry(job, lambda: storage.begin(job, state))
         about = {"run": self._run, "attempt": self._number}
         request = {**about, "seed": state.seed, "port": state.master_port}
         group.record.note("attempt", detail={**request, "ranks": list(self._ranks)})
@@ -69,8 +69,8 @@ class Attempt:
         facts = self._facts(problem, timed_out)
         outcome = decide(facts)
         group.record.note("outcome", detail=as_json(facts, outcome))
-        final = _closed(state, outcome, job.world.wall_ms())
-        yield from storage.patiently(job, storage.closing(job, final, outcome.rank))
+        final = _final_state(state, outcome, job.world.wall_ms())
+        yield from storage.retry(job, storage.closer(job, final, outcome.rank))
         for node in outcome.silent:
             group.record.note("silent", node)
         return outcome
@@ -94,14 +94,14 @@ class Attempt:
     def _to_its_end(self, request: dict[str, int]) -> Flow:
         """Let the nodes run. Value: why they could not start or "", and whether it timed out."""
         job, group, reports = self._job, self._group, self._reports
-        failed = group.cluster.failed
+        failed = group.state.failed
         self._gate.take_ended({node: failed[node][1] for node in self._ranks if node in failed})
         order = {"do": "prepare", "id": reports.id, "nodes": list(self._ranks), **request}
         clear = job.settings.clear_caches == 1
         group.step.send({**order, **group.meeting(), "clear": clear})
         problem = yield from self._get_ready()
         if not problem:
-            yield from storage.patiently(job, self._record_start)
+            yield from storage.retry(job, self._record_start)
             group.record.note("go", detail=reports.id)
             group.step.send({"do": "go", "id": reports.id})
             return "", (yield from self._until_over())
@@ -116,7 +116,7 @@ class Attempt:
         job, step, gate = self._job, self._group.step, self._gate
         until = job.world.now()
         deadline = until + GATE_S
-        while not job.ending and (unanswered := gate.unanswered()):
+        while not job.end_state and (unanswered := gate.unanswered()):
             now = job.world.now()  # this process may stall at any step
             deadline += stalled_s(until, now)
             step.check_ended()
@@ -126,12 +126,12 @@ class Attempt:
                 return gate.refusals("not every node answered the request to get ready for the run")
             until = step.next_check(min(deadline, now + 1))  # at least each second, to see stalls
             yield until
-        return gate.refusals() or (job.ending_reason if job.ending else "")
+        return gate.refusals() or (job.end_reason if job.end_state else "")
 
     def _take_gone(self, unanswered: Iterable[str]) -> bool:
         """Close the gate if a node that has not answered is gone."""
         group = self._group
-        failed = group.cluster.failed
+        failed = group.state.failed
         gone = [node for node in unanswered if group.record.is_gone(node)]
         if gone:
             reasons = {node: failed.get(node, ("", "it let go"))[1] for node in gone}
@@ -184,10 +184,10 @@ class Attempt:
             if reports.exits and not grace:
                 grace = now + job.settings.end_grace_s
             timed_out = now >= deadline
-            if reports.has_news() and not (has_failed or timed_out or job.ending):
+            if reports.has_news() and not (has_failed or timed_out or job.end_state):
                 yield from self._watch.check(left, now)
             is_late = bool(grace) and now >= grace
-            is_cut = job.ending or self._watch.ended or not step.is_alive
+            is_cut = job.end_state or self._watch.stop_reason or not step.is_alive
             if has_failed or timed_out or is_late or is_cut:
                 yield from self._stop(left)
                 return timed_out
@@ -242,7 +242,7 @@ class Attempt:
         """Wait for storage, which holds the logs and delays reports."""
         now = self._job.world.now
         started = now()
-        yield from storage.patiently(self._job, lambda: None)
+        yield from storage.wait(self._job)
         if now() > started:
             prepared = [node for node in self._ranks if node in self._gate.prepared]
             yield from self._await_exits(prepared)
@@ -266,12 +266,12 @@ class Attempt:
             gate={node: reason for node, reason in refused.items() if node not in cut_off},
             gate_problem=problem,
             timed_out=job.settings.run_timeout_s if timed_out else 0,
-            ending=job.ending_reason if job.ending else "",
+            ending=job.end_reason if job.end_state else "",
             errors=errors,
             cause=cause,
             lasted=reports.lasted,
             remark=self._watch.remark(),
-            ended=self._watch.ended,
+            ended=self._watch.stop_reason,
             quiet={node: pulse.quiet_ms for node, pulse in reports.pulses.items()},
             doing=dict(self._watch.evidence),
             sockets=self._watch.sockets,
@@ -284,13 +284,13 @@ class Attempt:
 
     def _silent_ms(self) -> dict[str, int]:
         """Return silent node -> milliseconds from the start of the run to its last message."""
-        silent = [node for node in self._ranks if node in self._group.cluster.silent]
+        silent = [node for node in self._ranks if node in self._group.state.silent]
         heard = {node: self._group.step.last_message(node) - self._started for node in silent}
         return {node: max(0, int(1000 * seconds)) for node, seconds in heard.items()}
 
     def _cut_off(self) -> dict[str, str]:
         """Return the nodes that missed this loop, with their reasons."""
-        reports = self._group.cluster.reports
+        reports = self._group.state.reports
         return {node: reason for node in self._ranks if (reason := reports[node].loop_gone)}
 
     def _stops_in_logs(self) -> dict[str, str]:
@@ -313,7 +313,7 @@ class Attempt:
         return {node: line for node, line in errors.items() if line}
 
 
-def _closed(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
+def _final_state(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
     return replace(
         state,
         state=outcome.state,

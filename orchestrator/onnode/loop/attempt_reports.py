@@ -236,7 +236,7 @@ class HangWatch:
     """The watch over an attempt. `ended`: why it is ended early, or ""."""
 
     def __init__(self, group: Group, reports: AttemptReports) -> None:
-        self.ended = ""
+        self.stop_reason = ""
         self.sockets: list[str] = []
         """Nodes without RDMA that end it."""
         self._group, self._reports = group, reports
@@ -253,9 +253,9 @@ class HangWatch:
             detail = {node: list(use) for node, use in reports.transports.items()}
             group.record.note("sockets", detail={"told": detail, "reason": reason})
             self.sockets = [node for node, use in reports.transports.items() if use.other]
-            self.ended = reason
+            self.stop_reason = reason
         elif not reports.exits:  # else the others end soon; often only the first has printed
-            self.ended = yield from self._check_silence(left, now)
+            self.stop_reason = yield from self._check_silence(left, now)
 
     def _check_silence(self, left: list[str], now: float) -> Flow:
         group, reports = self._group, self._reports
@@ -288,7 +288,7 @@ class HangWatch:
         group.step.send({"do": "evidence", "id": reports.id})
         now = group.job.world.now
         deadline = now() + EVIDENCE_S
-        while now() < deadline and not group.job.ending and group.step.is_alive:
+        while now() < deadline and not group.job.end_state and group.step.is_alive:
             group.step.check_ended()
             answered = reports.doing.keys() | reports.exits.keys()
             if all(node in answered or group.record.is_gone(node) for node in left):
@@ -298,11 +298,11 @@ class HangWatch:
     @property
     def evidence(self) -> Mapping[str, str]:
         """Return node -> activity in the silence that ended the run, {} without one."""
-        return self._reports.doing if self.ended or self._look.is_open else {}
+        return self._reports.doing if self.stop_reason or self._look.is_open else {}
 
     def remark(self) -> str:
         """Return a remark about RCCL on TCP sockets despite RDMA, or ""."""
-        if self.ended or not self._group.rdma_expected:
+        if self.stop_reason or not self._group.rdma_expected:
             return ""
         nodes = on_sockets(self._reports.transports)
         return f"RCCL used TCP sockets although the nodes have RDMA ({nodes})" if nodes else ""

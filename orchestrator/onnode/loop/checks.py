@@ -40,7 +40,7 @@ class GroupChecks:
         if not self.are_wanted:
             return
         job, folder = self._job, self._job.layout.preflight
-        marker = folder / f".seen-{self._name}-{self._record.cluster.generation}"
+        marker = folder / f".seen-{self._name}-{self._record.state.generation}"
         self._text = job.world.token()
         try:
             job.world.files.make_folder(folder, exist_ok=True)
@@ -64,10 +64,10 @@ class GroupChecks:
             return
         now = self._job.world.now
         deadline = now() + self._job.settings.preflight_check_s
-        reports = self._record.cluster.reports
+        reports = self._record.state.reports
         verdicts = {node: reports[node].checks.get("log_dir") for node in nodes}
         missing = [node for node, row in verdicts.items() if row and row.verdict == "pass"]
-        while missing and not self._job.ending:
+        while missing and not self._job.end_state:
             with suppress(OSError):
                 self._job.world.files.names(
                     self._job.layout.preflight
@@ -78,7 +78,7 @@ class GroupChecks:
             yield now() + 0.1
         for node in missing:
             self._record.note("unseen", node)
-        self.clear()
+        self.remove_markers()
 
     def _sees(self, node: str) -> bool:
         try:
@@ -87,7 +87,7 @@ class GroupChecks:
             return False
         return text.partition(b"\n")[0].strip() == self._text.encode()
 
-    def clear(self) -> None:
+    def remove_markers(self) -> None:
         if not self._marker:
             return
         files = self._job.world.files
@@ -105,7 +105,7 @@ class GroupChecks:
         if not self.are_wanted:
             return
         yield from self.see_markers(nodes)
-        reports = self._record.cluster.reports
+        reports = self._record.state.reports
         judged = judge_checks(
             {node: reports[node] for node in nodes}, self._job.settings, rdma=False
         )
@@ -169,17 +169,17 @@ class Pulls:
 
     def advance(self) -> bool:
         """Start the next pulls; return whether any node still lacks the image."""
-        job, cluster = self._job, self._record.cluster
+        job, state = self._job, self._record.state
         others = sum(count for group, count in job.pulls.items() if group != self._group)
         at_once = job.settings.pull_at_once - others
-        for node in next_to_pull(cluster, at_once):
+        for node in next_to_pull(state, at_once):
             self._start(node, at_once)
-        for node in lacking(cluster):
+        for node in lacking(state):
             if job.world.now() >= self._deadlines.get(node, float("inf")):
                 reason = f"its pull did not end within {job.settings.pull_minutes} minutes"
                 self._record.fail(node, "image", reason)
-        remaining = lacking(cluster)
-        job.pulls[self._group] = sum(node in cluster.pulling for node in remaining)
+        remaining = lacking(state)
+        job.pulls[self._group] = sum(node in state.pulling for node in remaining)
         return bool(remaining)
 
     def _start(self, node: str, at_once: int) -> None:

@@ -17,11 +17,11 @@ from ..kernel.records import JobRecord
 from ..kernel.settings import Settings
 from ..kernel.waiting import Flow
 from ..policy.job_state import JobEnd, ending
-from ..policy.place import ClusterState, waiting_now
+from ..policy.place import GroupState, waiting_now
 from ..policy.reports import Check, NodeReport
 from ..set.folder import Folder
+from .allocation import Allocation
 from .host import BatchHost
-from .nodes import Nodes
 
 
 class JobStatus:
@@ -82,7 +82,7 @@ class ActiveGroup(Protocol):
     last: tuple[int, int]
 
     @property
-    def cluster(self) -> ClusterState: ...
+    def state(self) -> GroupState: ...
 
     @property
     def is_at_work(self) -> bool: ...
@@ -92,13 +92,13 @@ class JobContext:
     """A job that holds nodes. Without a set it keeps no record."""
 
     events: EventLog
-    scheduler: Nodes
+    allocation: Allocation
     job_id: str
     has_spares = False
     image = ""
     unique: frozenset[str] = frozenset()
     """Variables of runs that differ per job."""
-    ending = ""
+    end_state = ""
     """Why nothing more is started, or ""."""
 
     def __init__(self, bundle: Path, settings: Settings, layout: Layout, world: BatchHost) -> None:
@@ -116,7 +116,7 @@ class JobContext:
 
     def take_signals(self) -> None:
         """Act on received signals."""
-        self.ending = "cancelled"
+        self.end_state = "cancelled"
 
     def warn(self, text: str) -> None:
         """Log and record a warning, once."""
@@ -127,7 +127,7 @@ class JobContext:
 
     def check_for_end(self) -> bool:
         """Return whether the job is ending. Call this before nodes are blamed."""
-        return bool(self.ending)
+        return bool(self.end_state)
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         """Record an excluded node. `last`: its last run and attempt, or 0."""
@@ -146,7 +146,7 @@ class JobContext:
 
     def node_names(self, text: str) -> list[str]:
         """Return the nodes in `n[1-3]`."""
-        return self.scheduler.names(text)
+        return self.allocation.names(text)
 
     def append_to(self, path: Path, text: str) -> None:
         with suppress(OSError):
@@ -154,19 +154,19 @@ class JobContext:
 
 
 class SetContext(JobContext):
-    ending_reason = ""
+    end_reason = ""
 
     def __init__(
-        self, settings: Settings, scheduler: Nodes, folder: Folder, world: BatchHost
+        self, settings: Settings, allocation: Allocation, folder: Folder, world: BatchHost
     ) -> None:
         super().__init__(folder.layout.bundle, settings, folder.layout, world)
-        self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
+        self.allocation, self.folder, self.job_id = allocation, folder, allocation.job_id
         self.status = JobStatus(world.wall_ms())
         self.unexplained: list[str] = []
         """Ending signals that the scheduler has not explained."""
         self.active: list[ActiveGroup] = []
         self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
-        self.has_spares = len(scheduler.allocated) > settings.nnodes
+        self.has_spares = len(allocation.allocated) > settings.nnodes
         self.side_by_side = False
         self.resume_command = f"orchestrator resume {self.layout.root.name}"
 
@@ -180,7 +180,7 @@ class SetContext(JobContext):
         records.replace(layout.job_environment(self.job_id), kept, files=files)
         entry = {
             "job_id": self.job_id,
-            "restart": self.scheduler.restart,
+            "restart": self.allocation.restart,
             "environment": hashlib.sha256(text).hexdigest(),
             "edited": self.status.edited,
         }
@@ -208,10 +208,10 @@ class SetContext(JobContext):
 
     def _record(self, *, is_final: bool) -> JobRecord:
         status, now_ms = self.status, self.world.wall_ms()
-        clusters = [group.cluster for group in self.active]
-        planned = self.scheduler.allocated[: self.settings.nnodes * max(1, len(clusters))]
-        workers = [node for cluster in clusters for node in cluster.workers]
-        waiting = [node for cluster in clusters for node in waiting_now(cluster)]
+        states = [group.state for group in self.active]
+        planned = self.allocation.allocated[: self.settings.nnodes * max(1, len(states))]
+        workers = [node for state in states for node in state.workers]
+        waiting = [node for state in states for node in waiting_now(state)]
         groups = [_group_entry(group) for group in self.active]
         return JobRecord(
             job_id=self.job_id,
@@ -251,11 +251,11 @@ class SetContext(JobContext):
         """Return whether the set is being closed, also by a signal since the last wait."""
         self.reactor.notice()
         self.take_signals()
-        return bool(self.ending)
+        return bool(self.end_state)
 
     def take_signals(self) -> None:
         """Close the set at the first signals."""
-        if self.reactor.signals and not self.ending:
+        if self.reactor.signals and not self.end_state:
             self.unexplained = [signal.Signals(number).name for number in self.reactor.signals]
             # Recorded before the scheduler is asked: time may not suffice for an answer.
             self._end_as(*ending(self.unexplained, JobEnd()))
@@ -265,24 +265,24 @@ class SetContext(JobContext):
         """Return whether the set is being closed, also by the scheduler, which may signal other
         processes first."""
         if not self.is_ending():
-            answers = (self.scheduler.job_end() for _ in range(ANSWERS))
+            answers = (self.allocation.job_end() for _ in range(ANSWERS))
             end = next((end for end in answers if end is not None), JobEnd())
             if end.is_ended:
                 self._explain([], end)
-        return bool(self.ending)
+        return bool(self.end_state)
 
     def ask_why(self) -> None:
         """Ask the scheduler why the job ends, until it answers."""
         if not self.unexplained:
             return
-        end = self.scheduler.job_end()
+        end = self.allocation.job_end()
         self._explain(self.unexplained, end or JobEnd())
         if end is not None:
             self.unexplained = []
 
     def _explain(self, signals: list[str], end: JobEnd) -> None:
         state, reason = ending(signals, end)
-        if (state, reason) != (self.ending, self.ending_reason):
+        if (state, reason) != (self.end_state, self.end_reason):
             self._end_as(state, reason)
         decision = {"signals": signals, "told": end.text, "state": state, "reason": reason}
         self.note_ending(decision)
@@ -291,7 +291,7 @@ class SetContext(JobContext):
         """Record why the set is closed."""
 
     def _end_as(self, state: str, reason: str) -> None:
-        self.ending, self.ending_reason = state, reason
+        self.end_state, self.end_reason = state, reason
         self.log(f"{reason}: closing the set; `{self.resume_command}` goes on")
         # First, as time may not suffice for more.
         if self.status.state:
@@ -300,4 +300,4 @@ class SetContext(JobContext):
 
 def _group_entry(group: ActiveGroup) -> dict[str, Any]:
     run, attempt = group.last if group.is_at_work else (0, 0)
-    return {"nodes": group.cluster.workers, "run": run, "attempt": attempt}
+    return {"nodes": group.state.workers, "run": run, "attempt": attempt}

@@ -12,8 +12,8 @@ from ..kernel.events import UNIT, clean, number, parse_word
 from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
 from ..policy.search import DeepVerdict, GroupResult, Round, Search
+from .allocation import node_command
 from .context import JobContext
-from .nodes import node_command
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]
@@ -34,11 +34,11 @@ class DeepStep:
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,
             "MASTER_ADDR": nodes[0],
-            "ORCH_DEEP_PEERS": " ".join(nodes[:2]) if job.scheduler.spans_hosts else "",
+            "ORCH_DEEP_PEERS": " ".join(nodes[:2]) if job.allocation.spans_hosts else "",
         }
         argv = node_command(job.settings.python, job.bundle, "deep")
-        tasks = job.scheduler.in_step(nodes)
-        commands = job.scheduler.commands(tasks, argv)
+        tasks = job.allocation.in_step(nodes)
+        commands = job.allocation.commands(tasks, argv)
         self.step = job.world.start(
             job.reactor, tasks, commands, environment, self._take, self._complain
         )
@@ -63,7 +63,7 @@ def measure(job: JobContext, nodes: Sequence[str], table: Path | None = None) ->
     table = table or job.layout.bandwidth(job.job_id)
     try:
         return (
-            yield from deep_step(step, search, table, job.world, ended=lambda: bool(job.ending))
+            yield from deep_step(step, search, table, job.world, ended=lambda: bool(job.end_state))
         )
     finally:
         step.step.kill()

@@ -11,11 +11,11 @@ from ..kernel.layout import group_name
 from ..kernel.waiting import Flow
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts
-from ..policy.place import ClusterState
+from ..policy.place import GroupState
 from ..policy.reports import NodeReport
+from .allocation import node_command
 from .checks import GroupChecks, Pulls
 from .context import JobContext
-from .nodes import node_command
 from .record import GroupRecord
 from .step import GroupStep, stalled_s
 
@@ -52,8 +52,8 @@ class Group:
         self.record.note("begin", detail=about)
 
     @property
-    def cluster(self) -> ClusterState:
-        return self.record.cluster
+    def state(self) -> GroupState:
+        return self.record.state
 
     @property
     def is_at_work(self) -> bool:
@@ -73,11 +73,11 @@ class Group:
         while True:
             self._update_lost()
             self._reinforce()
-            nodes = place.candidates(self.cluster)
+            nodes = place.candidates(self.state)
             if isinstance(nodes, place.Pause):
                 self.too_few, self.problem = True, nodes.reason
                 return False
-            before = len(self.cluster.excluded), dict(self.cluster.blamed)
+            before = len(self.state.excluded), dict(self.state.blamed)
             if (yield from self._start_and_choose(nodes)):
                 return True
             self.checks.write()
@@ -86,7 +86,7 @@ class Group:
                 return False
             step_ended = not self.step.is_alive
             self._exclude_failed()
-            if (len(self.cluster.excluded), self.cluster.blamed) == before:
+            if (len(self.state.excluded), self.state.blamed) == before:
                 if not (step_ended and retries):
                     return False  # no node is to blame, and others would do no better
                 retries -= 1
@@ -95,10 +95,10 @@ class Group:
 
     def _start_and_choose(self, nodes: Sequence[str]) -> Flow:
         """Start a step, choose nodes, and make those ready."""
-        first = self.cluster.generation == 0
+        first = self.state.generation == 0
         deep = first and self.settings.preflight_deep == 1
         self.problem = ""
-        detail = {"generation": self.cluster.generation + 1, "nodes": list(nodes)}
+        detail = {"generation": self.state.generation + 1, "nodes": list(nodes)}
         self.record.note("hold", detail=detail)
         self._choosing = deep or len(nodes) > self.settings.nnodes
         if not self._choosing:
@@ -116,18 +116,18 @@ class Group:
         self.step.start(nodes, command, self._environment(nodes))
 
     def _environment(self, nodes: Sequence[str]) -> dict[str, str]:
-        job, ranks = self.job, self.cluster.workers or list(nodes)
-        master = job.scheduler.master(ranks)
+        job, ranks = self.job, self.state.workers or list(nodes)
+        master = job.allocation.master(ranks)
         return {
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,
-            "ORCH_GENERATION": str(self.cluster.generation),
+            "ORCH_GENERATION": str(self.state.generation),
             "ORCH_GROUP": self.name,
             "ORCH_CHOOSE": "1" if self._choosing else "0",
             "ORCH_NODES": " ".join(ranks),
             "MASTER_ADDR": master,
             # The first node has no route to itself.
-            "ORCH_PEER": ranks[1] if job.scheduler.spans_hosts and len(ranks) > 1 else master,
+            "ORCH_PEER": ranks[1] if job.allocation.spans_hosts and len(ranks) > 1 else master,
             **self.checks.environment,
         }
 
@@ -139,7 +139,7 @@ class Group:
         limit_s = self.settings.container_start_s + 30
         until = self.job.world.now()
         deadline = until + limit_s
-        while not self.job.ending:
+        while not self.job.end_state:
             now = self.job.world.now()  # this process may stall at any step
             deadline += stalled_s(until, now)
             self.step.check_ended()
@@ -154,7 +154,7 @@ class Group:
             elif not self.step.is_alive:
                 last = self.step.complaints.last_lines
                 reason = f"the step ended without a word from {' '.join(silent)}: {last}"
-                self.problem = place.describe_failures(self.cluster, nodes) or reason
+                self.problem = place.describe_failures(self.state, nodes) or reason
                 return False
             else:
                 until = self.step.next_check(min(deadline, now + 1))
@@ -162,23 +162,23 @@ class Group:
         return False
 
     def _missing(self, word: str, nodes: Sequence[str]) -> list[str]:
-        reports, failed = self.cluster.reports, self.cluster.failed
+        reports, failed = self.state.reports, self.state.failed
         return [node for node in nodes if word not in reports[node].messages and node not in failed]
 
     def _update_lost(self) -> None:
         """Record nodes that the scheduler has lost or recovered."""
-        cluster, source = self.cluster, self.job.scheduler.name
-        lost = self.job.scheduler.lost(cluster.allocated)
-        for node in cluster.allocated:
-            if node in lost and cluster.lost.get(node) != lost[node]:
+        state, source = self.state, self.job.allocation.name
+        lost = self.job.allocation.lost(state.allocated)
+        for node in state.allocated:
+            if node in lost and state.lost.get(node) != lost[node]:
                 self.record.note("lost", node, lost[node], source)
-            elif node in cluster.lost and node not in lost:
+            elif node in state.lost and node not in lost:
                 self.record.note("back", node, source=source)
 
     def _reinforce(self) -> None:
         """Take unassigned nodes if there are too few here."""
         pool = self.job.pool
-        while pool and len(place.healthy(self.cluster)) < self.settings.nnodes:
+        while pool and len(place.healthy(self.state)) < self.settings.nnodes:
             node = pool.pop(0)
             self.step.add_node(node)
             self.record.note("joined", node)
@@ -195,22 +195,22 @@ class Group:
         if deep and not (yield from self._measure(self._unfailed(nodes))):
             return False
         if self._use(nodes, first=first, send=True):
-            if self.cluster.failed and not self.job.check_for_end():
+            if self.state.failed and not self.job.check_for_end():
                 self._exclude_failed()
             return True
-        self.problem = place.describe_failures(self.cluster, nodes)
+        self.problem = place.describe_failures(self.state, nodes)
         return False
 
     def _unfailed(self, nodes: Sequence[str]) -> list[str]:
-        return [node for node in nodes if node not in self.cluster.failed]
+        return [node for node in nodes if node not in self.state.failed]
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, send: bool = False) -> bool:
         """Assign, and `send`, the ranks; False for too few nodes."""
-        placement = place.choose(self.cluster, nodes, first=first)
+        placement = place.choose(self.state, nodes, first=first)
         if placement is None:
             return False
         ranks = placement.ranks
-        for old, new in zip(self.cluster.ranks, ranks):
+        for old, new in zip(self.state.ranks, ranks):
             if old and old != new:
                 self.job.log(f"node {new} takes the place of node {old}")
         placed = {**place.as_json(placement), "from": list(nodes), "first": first}
@@ -226,7 +226,7 @@ class Group:
     def _get_ready(self, nodes: Sequence[str]) -> Flow:
         """Wait for the nodes in use; a waiting node takes a failed node's rank."""
         while True:
-            workers = self.cluster.workers
+            workers = self.state.workers
             if not (yield from self._wait_until_ready(workers)):
                 return False
             if not self.record.has_failed(workers):
@@ -235,7 +235,7 @@ class Group:
                     break
                 if not self.record.has_failed(workers):
                     return False  # no replacement, or no single node to blame
-            self.problem = place.describe_failures(self.cluster, nodes)
+            self.problem = place.describe_failures(self.state, nodes)
             if not self._choosing or self.job.check_for_end():
                 return False
             self._exclude_failed()
@@ -259,7 +259,7 @@ class Group:
 
     def order_ranks(self) -> None:
         """Number the nodes as torchrun does: rank 0 is the same for both."""
-        before, ranks = self.cluster.workers, place.in_order(self.cluster)
+        before, ranks = self.state.workers, place.in_order(self.state)
         if len(ranks) > 1:
             self.record.note("ordered", detail={"ranks": ranks})
         if ranks != before:
@@ -269,9 +269,9 @@ class Group:
     def meeting(self) -> dict[str, Any]:
         """Return the rendezvous: `master` is MASTER_ADDR, `hosts` the wanted lines of
         /etc/hosts."""
-        ranks, settings = self.cluster.workers, self.settings
-        reports = {node: self.cluster.reports[node] for node in ranks}
-        master = self.job.scheduler.master(ranks)
+        ranks, settings = self.state.workers, self.settings
+        reports = {node: self.state.reports[node] for node in ranks}
+        master = self.job.allocation.master(ranks)
         if settings.launch_master == "address" and len(ranks) > 1:
             master = reports[ranks[0]].address or master
         hosts = []
@@ -288,13 +288,13 @@ class Group:
         """Fail nodes unlike the others, before any is chosen. Return why the set stops, or ""."""
         if self.settings.nnodes < 2 or len(nodes) < 2:
             return ""
-        agreement = agree(self.cluster.reports, nodes, self.settings, None)
+        agreement = agree(self.state.reports, nodes, self.settings, None)
         self._take_differences(agreement)
         return "" if agreement.differing else agreement.problem
 
     def _agree(self, nodes: Sequence[str]) -> bool:
         """Return whether image, network and facts are alike on all nodes of all groups."""
-        agreement = agree(self.cluster.reports, nodes, self.settings, self.image)
+        agreement = agree(self.state.reports, nodes, self.settings, self.image)
         others = self.job.others(self.number)
         if others:
             agreement = self._agree_with(others, nodes, agreement)
@@ -309,8 +309,8 @@ class Group:
     ) -> Agreement:
         """Extend the `agreement` of the nodes in use to `others` in other groups."""
         job = self.job
-        everyone = [node for node in job.scheduler.allocated if node in others or node in nodes]
-        reports = {**self.cluster.reports, **others}
+        everyone = [node for node in job.allocation.allocated if node in others or node in nodes]
+        reports = {**self.state.reports, **others}
         among_all = agree(reports, everyone, self.settings, self.image or job.image)
         differing = {node: text for node, text in among_all.differing.items() if node in nodes}
         problem = "; ".join(f"node {node}: {text}" for node, text in differing.items())
@@ -335,7 +335,7 @@ class Group:
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
         """Return (node or *, field, value) of present facts."""
-        return agree_on_facts(self.cluster.reports, nodes, self.settings).rows
+        return agree_on_facts(self.state.reports, nodes, self.settings).rows
 
     def _measure(self, nodes: Sequence[str]) -> Flow:
         """Measure the bandwidth. Value: False if the set is ending. Slow nodes get a rank last."""
@@ -344,7 +344,7 @@ class Group:
         from .deep import measure  # only some bundles have it
 
         verdict = yield from measure(self.job, nodes, self.job.layout.bandwidth(self.name))
-        if self.job.ending:
+        if self.job.end_state:
             return False
         self.job.log(f"deep: {verdict.summary}")
         checks = {
@@ -364,8 +364,8 @@ class Group:
     # ---- excluding nodes ----
 
     def _exclude_failed(self) -> None:
-        for node, (kind, reason) in list(self.cluster.failed.items()):
-            if node not in self.cluster.excluded:
+        for node, (kind, reason) in list(self.state.failed.items()):
+            if node not in self.state.excluded:
                 self._note_with_attempt("aside", node, kind, reason)
                 self.job.exclude(node, kind, reason, self.last)
                 self.checks.take_failure(node, kind, reason)
@@ -378,18 +378,18 @@ class Group:
         """Blame a node for an attempt; return whether the attempt does not count."""
         if not self.job.has_spares:
             return False
-        if node not in self.cluster.blamed:
+        if node not in self.state.blamed:
             self.job.exclude(node, kind, reason, self.last)
         self._note_with_attempt("blamed", node, kind, reason)
         self._reinforce()
-        if not place.is_free(self.cluster, node):
+        if not place.is_free(self.state, node):
             return False
         self.record.note("free", node)
         return True
 
     def repeats(self) -> bool:
         """Return whether all attempts died alike, as the next would."""
-        is_repeated = place.is_repeated(self.cluster, self.settings.max_attempts)
+        is_repeated = place.is_repeated(self.state, self.settings.max_attempts)
         if is_repeated:
             self.record.note("repeated")
         return is_repeated
@@ -401,9 +401,9 @@ class Group:
         if self.step.process is None:
             return
         self.record.note("release")
-        if self.job.ending:
+        if self.job.end_state:
             self.step.send({"do": "end"})
         self.pulls.end()
         yield from self.step.closing()
-        for warning in place.revert_problems(self.cluster):
+        for warning in place.revert_problems(self.state):
             self.job.warn(warning)

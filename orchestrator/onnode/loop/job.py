@@ -20,13 +20,13 @@ from ..policy.reports import NodeReport
 from ..set.folder import NO_ROOM, Folder, FolderError
 from ..set.opening import open_folder
 from ..set.settle import settle
+from . import storage
+from .allocation import Allocation
 from .attempt import Attempt
 from .context import SetContext
 from .group import Group
 from .host import BatchHost
-from .nodes import Nodes
 from .slurm import job_nodes
-from .storage import patiently, write_last
 
 if TYPE_CHECKING:
     from .notice import Notices
@@ -49,15 +49,15 @@ def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
         settings = world.settings(bundle)
         world.share(settings.shared_group)
         check_parts(bundle, settings, deep=settings.preflight_deep == 1)
-        scheduler = job_nodes(kind, settings, world, world.environment)
-        folder = open_folder(bundle, settings, scheduler, world.environment, world)
-        gone = yield from folder.taking(scheduler, lambda: _lost(folder, world))
+        allocation = job_nodes(kind, settings, world, world.environment)
+        folder = open_folder(bundle, settings, allocation, world.environment, world)
+        gone = yield from folder.taking(allocation, lambda: _lost(folder, world))
     except (SettingsError, LookupError, FolderError) as error:
         world.log(f"error: {error}")
         return 1
     if gone:
         world.log(f"taking over from {gone}, which is gone")
-    return (yield from SetJob(settings, scheduler, folder, world).work())
+    return (yield from SetJob(settings, allocation, folder, world).work())
 
 
 def _lost(folder: Folder, world: BatchHost) -> None:
@@ -75,9 +75,9 @@ class SetJob(SetContext):
     """Why no more runs start."""
 
     def __init__(
-        self, settings: Settings, scheduler: Nodes, folder: Folder, world: BatchHost
+        self, settings: Settings, allocation: Allocation, folder: Folder, world: BatchHost
     ) -> None:
-        super().__init__(settings, scheduler, folder, world)
+        super().__init__(settings, allocation, folder, world)
         self.groups: list[Group] = []
         self.notices = self._open_notices()
 
@@ -105,9 +105,9 @@ class SetJob(SetContext):
         """Work with all groups side by side. Value: the job's state and reason."""
         problems = yield from together([self._work_on(group) for group in self.groups])
         # The signal may come after the last run.
-        if self.ending and self.folder.missing():
+        if self.end_state and self.folder.missing():
             self.ask_why()
-            return self.ending, self.ending_reason
+            return self.end_state, self.end_reason
         if not self.queue.missing:
             self.status.complete(self.folder.record.nexp)
             return "complete", ""
@@ -124,8 +124,8 @@ class SetJob(SetContext):
             if problem:
                 yield from self._leave(group, problem)
         except Exception as error:  # other groups close their runs
-            self.ending = self.ending or "failed"
-            self.ending_reason = self.ending_reason or str(error)
+            self.end_state = self.end_state or "failed"
+            self.end_reason = self.end_reason or str(error)
             raise
         return problem
 
@@ -133,7 +133,7 @@ class SetJob(SetContext):
         """Run missing runs. Value: why the group stopped, or ""."""
         used = False
         while run := (yield from self._next(group)):
-            if problem := (yield from self._cannot_start(group, used=used)):
+            if problem := (yield from self._prepare_run(group, used=used)):
                 self._give_back(group, run, "back")
                 return problem
             attempt = Attempt(self, group, run, self.folder.last_attempt(run) + 1)
@@ -169,7 +169,7 @@ class SetJob(SetContext):
     def _divide(self) -> None:
         """Form groups, at most one per missing run, and their queue."""
         need, missing = self.settings.nnodes, self.folder.missing()
-        allocated = self.scheduler.allocated
+        allocated = self.allocation.allocated
         most = min(self.settings.side_by_side, len(missing))
         groups, self.pool = place.groups(allocated, need, most)
         self.late = set(range(1, len(groups) + 1))
@@ -201,14 +201,14 @@ class SetJob(SetContext):
         return "paused" if self.status.run or used_up or self.folder.has_results() else "failed"
 
     def _finish(self, state: str, reason: str) -> Flow:
-        self.ending = self.ending or "closing"
+        self.end_state = self.end_state or "closing"
         try:
             yield from together([group.release() for group in self.groups])
             for group in self.groups:
-                group.checks.clear()
+                group.checks.remove_markers()
         finally:
             self.status.clear_reason()
-            yield from write_last(self, state, reason)
+            yield from storage.write_last(self, state, reason)
             self._notify(state, reason)
             self.folder.let_go()
             if self.notices:
@@ -251,18 +251,19 @@ class SetJob(SetContext):
         """Record and apply a change of the queue."""
         apply(self.queue, self.groups[0].record.note(word, detail=about))
 
-    def _cannot_start(self, group: Group, *, used: bool) -> Flow:
-        """Check time and storage, and renew `used` containers. Value: why no run starts, or "".
+    def _prepare_run(self, group: Group, *, used: bool) -> Flow:
+        """Check the time, wait for storage, renew `used` containers. Value: why no run starts, or
+        "".
 
         Called with a run in hand: a completed set needs no nodes.
         """
         self.out_of_time = self._too_late(group) or self.out_of_time
         if self.out_of_time or not used:
             return self.out_of_time
-        yield from patiently(self, lambda: None)  # also for the nodes
+        yield from storage.wait(self)  # also for the nodes
         # Ends all processes of a dead run.
         yield from group.release()
-        if not self.ending and (yield from group.make_ready()):
+        if not self.end_state and (yield from group.make_ready()):
             return ""
         return f"the containers could not be renewed: {group.problem}"
 
@@ -281,7 +282,7 @@ class SetJob(SetContext):
             for record in records
             if record is not None and record.done and record.start_ms
         ]
-        left_s = self.scheduler.seconds_left() if took_ms else None
+        left_s = self.allocation.seconds_left() if took_ms else None
         needs_s = min(took_ms, default=0) / 1000
         if left_s is None or fits(left_s, needs_s):
             return ""
@@ -299,17 +300,17 @@ class SetJob(SetContext):
         self.reactor.wake()  # perhaps for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
         # A fresh node makes the attempt not count.
-        free = any(blamed)
-        if hopeless and not free:
+        is_free = any(blamed)
+        if hopeless and not is_free:
             self._give_back(group, run, "back")
             return outcome.reason
-        self._give_back(group, run, "free" if free else "died")
+        self._give_back(group, run, "free" if is_free else "died")
         if is_to_stop(self.queue, group.number):
             self._turn("stops", group=group.number)
             last = f"the last one of run {run}: {outcome.reason}"
             return f"{IN_A_ROW} attempts in a row died there, {last}"
         if run not in self.queue.missing and self.queue.missing and group.repeats():
-            attempts = len(group.cluster.ways)
+            attempts = len(group.state.ways)
             return f"{attempts} attempts died alike, soon after their start: {outcome.reason}"
         return ""
 
@@ -318,16 +319,16 @@ class SetJob(SetContext):
     def _leave(self, group: Group, problem: str) -> Flow:
         """Release a group while others work, which may use its healthy nodes. The last group
         stays."""
-        if self.ending or len(self.queue.groups) < 2:
+        if self.end_state or len(self.queue.groups) < 2:
             return
         self._turn("leaves", group=group.number)
-        nodes = group.cluster.workers or group.cluster.allocated
+        nodes = group.state.workers or group.state.allocated
         self.warn(f"no more runs on {' '.join(nodes)}: {problem}")
         yield from group.release()
-        group.checks.clear()
+        group.checks.remove_markers()
         self.active.remove(group)
         if group.too_few:
-            self.pool += place.healthy(group.cluster)
+            self.pool += place.healthy(group.state)
         self.write()
 
     def _arrive(self, group: int) -> None:
@@ -341,7 +342,7 @@ class SetJob(SetContext):
         """
         self._arrive(group)
         deadline = self.world.now() + self.settings.container_start_s / MEET_DIVISOR
-        while self.late and not self.ending:
+        while self.late and not self.end_state:
             if self.world.now() >= deadline:
                 self.behind |= self.late
                 return
@@ -355,8 +356,8 @@ class SetJob(SetContext):
         for other in self.active:
             if other.number in ignored:
                 continue
-            for node in other.cluster.workers:
-                report = other.cluster.reports.get(node)
+            for node in other.state.workers:
+                report = other.state.reports.get(node)
                 if report is not None and "ready" in report.messages:
                     reports[node] = report
         return reports

@@ -119,7 +119,7 @@ class Preflight(JobContext):
                 problem = f"cannot write to {self.layout.root}; {question}"
                 raise NotRun(NOT_RUN, problem) from error
             verdicts = self.world.run(self._verdicts())
-            if self.ending:
+            if self.end_state:
                 raise NotRun(NOT_RUN, "ended by a signal")
             self._write(verdicts)
             if self.options.as_json:
@@ -150,7 +150,7 @@ class Preflight(JobContext):
             group = self._group(nodes)
             if nodes:
                 yield from self._ask(group, nodes)
-        if self.ending:
+        if self.end_state:
             return None
         return (yield from self._judged(group))
 
@@ -166,14 +166,14 @@ class Preflight(JobContext):
         # One host is one node, whatever the system.
         one_host = settings.engine != "none" or settings.nnodes == 1
         count = 1 if one_host else settings.nnodes + settings.spares
-        self.scheduler = allocation_or_host(self.environment, count, self.world)
-        self.job_id = self.scheduler.job_id
-        allocated = self.scheduler.allocated
+        self.allocation = allocation_or_host(self.environment, count, self.world)
+        self.job_id = self.allocation.job_id
+        allocated = self.allocation.allocated
         self.given = self.options.nodes or list(allocated)
         self.untried = {
             node: "not in this allocation" for node in self.given if node not in allocated
         }
-        lost = self.scheduler.lost([node for node in self.given if node not in self.untried])
+        lost = self.allocation.lost([node for node in self.given if node not in self.untried])
         self.untried.update({node: lost_reason(state) for node, state in lost.items()})
         return [node for node in self.given if node not in self.untried]
 
@@ -201,16 +201,16 @@ class Preflight(JobContext):
             group.step.take(named_node(line), line)
 
         lines = Lines(self.reactor, sys.stdin.fileno(), take)
-        while lines.open and not self.ending:
+        while lines.open and not self.end_state:
             yield self.world.now() + 60
 
     def _judged(self, group: Group) -> Flow:
-        reports = group.cluster.reports
+        reports = group.state.reports
         untested = dict(self.untried)
         for node in self.given:
             answered = node in reports and "checked" in reports[node].messages
             if not answered and node not in untested:
-                untested[node] = group.cluster.failed.get(node, ("", "no answer"))[1]
+                untested[node] = group.state.failed.get(node, ("", "no answer"))[1]
         yield from group.checks.see_markers([node for node in self.given if node not in untested])
         verdicts = judge_preflight(self.given, reports, untested, self.settings)
         if self.options.deep:

@@ -1,4 +1,4 @@
-"""A group's record: its events, and the cluster state folded from them."""
+"""A group's record: its events, and the state state folded from them."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ class GroupRecord:
 
     def __init__(self, events: EventLog) -> None:
         self.events = events
-        self.cluster = place.ClusterState()
+        self.state = place.GroupState()
 
     def note(
         self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop"
     ) -> Event:
-        """Record an event and apply it to the cluster state."""
+        """Record an event and apply it to the state state."""
         event = self.events.append(source, word, node, detail)
-        place.apply(self.cluster, event)
+        place.apply(self.state, event)
         return event
 
     def fail(self, node: str, kind: str, reason: str) -> None:
         """Record the first failure of a node."""
-        if node not in self.cluster.failed:
+        if node not in self.state.failed:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
     def lose(self, node: str, reason: str, kind: str = "silent") -> None:
         """Record that a node ended without the message `left`."""
-        report = self.cluster.reports.get(node)
-        if report is None or "left" in report.messages or node in self.cluster.silent:
+        report = self.state.reports.get(node)
+        if report is None or "left" in report.messages or node in self.state.silent:
             return
         self.note("silent", node)
         self.fail(node, kind, reason)
 
     def is_gone(self, node: str) -> bool:
         """Return whether nothing more can come from a node in this step."""
-        return node in self.cluster.silent or "left" in self.cluster.reports[node].messages
+        return node in self.state.silent or "left" in self.state.reports[node].messages
 
     def still_there(self, nodes: Iterable[str]) -> list[str]:
         return [node for node in nodes if not self.is_gone(node)]
 
     def has_failed(self, nodes: Iterable[str]) -> bool:
-        return any(node in self.cluster.failed for node in nodes)
+        return any(node in self.state.failed for node in nodes)

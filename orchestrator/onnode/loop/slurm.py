@@ -15,7 +15,7 @@ from ..kernel.settings import Settings
 from ..kernel.system import ENDED_STATES, UNKNOWN_JOB
 from ..kernel.world import World
 from ..policy.job_state import PREEMPTED, TIME_LIMIT, JobEnd
-from .nodes import LocalNodes, Nodes
+from .allocation import Allocation, LocalAllocation
 
 ANSWER_S = 4.0
 """Limit for scontrol at the job's end, part of the remaining time."""
@@ -49,7 +49,9 @@ _ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks?
 # ---- the nodes of the job ----
 
 
-def job_nodes(kind: str, settings: Settings, world: World, environment: dict[str, str]) -> Nodes:
+def job_nodes(
+    kind: str, settings: Settings, world: World, environment: dict[str, str]
+) -> Allocation:
     """Return the nodes of a job of `kind` slurm or local. Raises LookupError for too few."""
     at_once = settings.side_by_side
     wanted = settings.nnodes * at_once
@@ -60,9 +62,9 @@ def job_nodes(kind: str, settings: Settings, world: World, environment: dict[str
         raise LookupError(
             f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}"
         )
-    nodes: Nodes
+    nodes: Allocation
     if kind == "slurm":
-        nodes = SlurmNodes(environment, world)
+        nodes = SlurmAllocation(environment, world)
     else:
         count = wanted + settings.spares if wanted > 1 else 1
         nodes = _host_nodes(environment, count, world)
@@ -73,21 +75,21 @@ def job_nodes(kind: str, settings: Settings, world: World, environment: dict[str
     return nodes
 
 
-def allocation_or_host(environment: dict[str, str], count: int, world: World) -> Nodes:
+def allocation_or_host(environment: dict[str, str], count: int, world: World) -> Allocation:
     """Return the surrounding allocation's nodes, or `count` nodes on this host."""
     if environment.get("SLURM_JOB_ID"):
-        return SlurmNodes(environment, world)
+        return SlurmAllocation(environment, world)
     return _host_nodes(environment, count, world)
 
 
-def _host_nodes(environment: dict[str, str], count: int, world: World) -> LocalNodes:
+def _host_nodes(environment: dict[str, str], count: int, world: World) -> LocalAllocation:
     """Return `count` nodes on this host. Runs in an allocation's shell get their own variables."""
     for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID", "SLURMD_NODENAME"):
         environment.pop(name, None)
-    return LocalNodes(environment, count, world)
+    return LocalAllocation(environment, count, world)
 
 
-class SlurmNodes(Nodes):
+class SlurmAllocation(Allocation):
     name = "slurm"
     spans_hosts = True
 

@@ -135,8 +135,8 @@ class GroupStep:
         self.set_start(job.world.wall_ms())
         self.complaints.begin()
         self._heard, self._sent, self.broken = {}, {}, {}
-        tasks = job.scheduler.in_step(nodes)
-        commands = job.scheduler.commands(tasks, argv)
+        tasks = job.allocation.in_step(nodes)
+        commands = job.allocation.commands(tasks, argv)
         everything = {**job.environment, **environment}
         take, complain = self.take, self.complaints.take
         self.process = job.world.start(job.reactor, tasks, commands, everything, take, complain)

@@ -27,7 +27,7 @@ def begin(job: SetContext, state: RunRecord) -> None:
         raise
 
 
-def closing(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], None]:
+def closer(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], None]:
     """Return a function to close an attempt; call it until it succeeds.
 
     A call may publish the result and then find no room for the states.
@@ -57,7 +57,12 @@ def write_last(job: SetContext, state: str, reason: str) -> Flow:
         yield min(now() + RETRY_S, deadline)
 
 
-def patiently(job: SetContext, action: Callable[[], object]) -> Flow:
+def wait(job: SetContext) -> Flow:
+    """Wait until the set's storage can be written. Raises OSError after `storage_wait_s`."""
+    yield from retry(job, lambda: None)
+
+
+def retry(job: SetContext, action: Callable[[], object]) -> Flow:
     """Retry `action` while the set's storage cannot be written, up to `storage_wait_s`. Raises
     its error."""
     world, waits_for = job.world, ""

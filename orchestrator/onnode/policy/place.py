@@ -1,6 +1,6 @@
 """Ranks, waiting nodes, excluded nodes. Rules: docs/preflight.md, "Spare nodes".
 
-`apply` folds `ClusterState` from a job's events; decisions depend on it alone, so equal events give
+`apply` folds `GroupState` from a job's events; decisions depend on it alone, so equal events give
 equal decisions.
 """
 
@@ -15,7 +15,7 @@ from .reports import NodeReport
 
 
 @dataclass
-class ClusterState:
+class GroupState:
     """Nodes of an allocation. `in_order` sorts the ranks when all are ready."""
 
     allocated: tuple[str, ...] = ()
@@ -73,86 +73,86 @@ class Pause:
 # ---- events ----
 
 
-def apply(cluster: ClusterState, event: Event) -> None:
+def apply(group: GroupState, event: Event) -> None:
     """Fold an event; unknown and incomplete events change nothing."""
     if event.source != "node":
-        _apply_own(cluster, event)
-    elif event.node in cluster.reports:
-        cluster.reports[event.node].apply(event.word, event.detail)
-        failure = _failure(cluster, event)
+        _apply_own(group, event)
+    elif event.node in group.reports:
+        group.reports[event.node].apply(event.word, event.detail)
+        failure = _failure(group, event)
         if failure is not None:
-            cluster.failed.setdefault(event.node, failure)
+            group.failed.setdefault(event.node, failure)
 
 
-def _failure(cluster: ClusterState, event: Event) -> tuple[str, str] | None:
+def _failure(group: GroupState, event: Event) -> tuple[str, str] | None:
     """Return kind and reason of a reported failure; None for other messages."""
     if event.word == "failed":
         return event.part(0), event.part(1) or event.part(0)
     if event.word == "gone":
         return "container", event.detail
-    if event.word != "left" or cluster.releasing or event.node in cluster.excluded:
+    if event.word != "left" or group.releasing or event.node in group.excluded:
         return None
     if event.detail:  # the loop's absence ends the set, or passes
         return "loop", event.detail
     return "container", "it let go before it was ready"
 
 
-def _apply_own(cluster: ClusterState, event: Event) -> None:
+def _apply_own(group: GroupState, event: Event) -> None:
     """Fold an event of loop or Slurm."""
     word, node = event.word, event.node
     if word == "begin":
         # After Slurm restarts a job, its event file has two lives.
-        vars(cluster).update(vars(ClusterState()))
+        vars(group).update(vars(GroupState()))
         need = event.data().get("need")
-        cluster.allocated = tuple(event.names("allocated"))
-        cluster.need = need if isinstance(need, int) else 0
-        cluster.ranks = [""] * cluster.need
+        group.allocated = tuple(event.names("allocated"))
+        group.need = need if isinstance(need, int) else 0
+        group.ranks = [""] * group.need
     elif word == "hold":
-        _start_step(cluster, event.names("nodes"))
+        _start_step(group, event.names("nodes"))
     elif word == "placed":
-        cluster.ranks, cluster.waiting = event.names("ranks"), event.names("waiting")
+        group.ranks, group.waiting = event.names("ranks"), event.names("waiting")
     elif word == "joined":
-        cluster.allocated += (node,)
+        group.allocated += (node,)
     elif word == "ordered":
-        cluster.ranks = event.names("ranks")
+        group.ranks = event.names("ranks")
     elif word == "outcome":
         outcome = event.data().get("outcome")
         way = outcome.get("way") if isinstance(outcome, dict) else ""
-        cluster.ways.append(way if isinstance(way, str) else "")
+        group.ways.append(way if isinstance(way, str) else "")
     elif word == "release":
-        cluster.releasing = True
+        group.releasing = True
     elif word == "fail":
-        cluster.failed.setdefault(node, (event.part(0), event.part(1)))
+        group.failed.setdefault(node, (event.part(0), event.part(1)))
     elif word == "aside":
-        cluster.excluded[node] = event.part(1)
-        cluster.failed.pop(node, None)
+        group.excluded[node] = event.part(1)
+        group.failed.pop(node, None)
     elif word == "blamed":
-        cluster.blamed[node] = 1 + max(cluster.blamed.values(), default=0)
+        group.blamed[node] = 1 + max(group.blamed.values(), default=0)
     elif word == "lost":
-        cluster.lost[node] = event.detail
+        group.lost[node] = event.detail
     elif word == "back":
-        cluster.lost.pop(node, None)
+        group.lost.pop(node, None)
     elif word == "free":
-        cluster.freed.add(node)
+        group.freed.add(node)
     elif word == "silent":
-        cluster.silent.add(node)
+        group.silent.add(node)
     elif word == "slow":
-        cluster.slow.add(node)
+        group.slow.add(node)
     elif word == "pull":
-        cluster.pulling.add(node)
-    elif word in ("clock", "unseen", "deep") and node in cluster.reports:
-        cluster.reports[node].apply(word, event.detail)
+        group.pulling.add(node)
+    elif word in ("clock", "unseen", "deep") and node in group.reports:
+        group.reports[node].apply(word, event.detail)
 
 
-def _start_step(cluster: ClusterState, nodes: Sequence[str]) -> None:
+def _start_step(group: GroupState, nodes: Sequence[str]) -> None:
     """Start a step: earlier reports are dropped."""
-    cluster.generation += 1
-    cluster.failed = {}
-    cluster.silent = set()
-    cluster.pulling = set()
-    cluster.releasing = False
+    group.generation += 1
+    group.failed = {}
+    group.silent = set()
+    group.pulling = set()
+    group.releasing = False
     for node in nodes:
-        cluster.reports.setdefault(node, NodeReport()).reset()
+        group.reports.setdefault(node, NodeReport()).reset()
 
 
 # ---- choosing nodes ----
@@ -168,57 +168,55 @@ def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[st
     return parts, list(allocated[count * need :])
 
 
-def healthy(cluster: ClusterState) -> list[str]:
-    unfit = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys()
-    return [node for node in cluster.allocated if node not in unfit]
+def healthy(group: GroupState) -> list[str]:
+    unfit = group.excluded.keys() | group.lost.keys() | group.blamed.keys()
+    return [node for node in group.allocated if node not in unfit]
 
 
 def lost_reason(state: str) -> str:
     return f"Slurm has lost it ({state})"
 
 
-def candidates(cluster: ClusterState) -> list[str] | Pause:
+def candidates(group: GroupState) -> list[str] | Pause:
     """Return usable nodes, those with a rank first; or Pause. Blamed nodes are used before a set
     stops."""
-    excluded = cluster.excluded.keys() | cluster.lost.keys()
-    usable = [node for node in cluster.by_rank if node not in excluded]
-    nodes = [node for node in usable if node not in cluster.blamed]
-    if len(nodes) < cluster.need:
-        nodes += [node for node in usable if node in cluster.blamed]
-    if len(nodes) >= cluster.need:
+    excluded = group.excluded.keys() | group.lost.keys()
+    usable = [node for node in group.by_rank if node not in excluded]
+    nodes = [node for node in usable if node not in group.blamed]
+    if len(nodes) < group.need:
+        nodes += [node for node in usable if node in group.blamed]
+    if len(nodes) >= group.need:
         return nodes
-    count = f"{len(nodes)} of {len(cluster.allocated)} nodes are fit, {cluster.need} are needed"
+    count = f"{len(nodes)} of {len(group.allocated)} nodes are fit, {group.need} are needed"
     reasons = [
-        f"node {node}: {_why_excluded(cluster, node)}"
-        for node in cluster.allocated
-        if node in excluded
+        f"node {node}: {_why_excluded(group, node)}" for node in group.allocated if node in excluded
     ]
     return Pause("; ".join([count, *reasons]))
 
 
-def _why_excluded(cluster: ClusterState, node: str) -> str:
-    if node in cluster.lost:
-        return lost_reason(cluster.lost[node])
-    return cluster.excluded[node]
+def _why_excluded(group: GroupState, node: str) -> str:
+    if node in group.lost:
+        return lost_reason(group.lost[node])
+    return group.excluded[node]
 
 
-def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
+def choose(group: GroupState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
     """Assign the ranks to unfailed `nodes`; None for too few.
 
     Nodes keep their rank, except blamed ones if replaceable. Vacant ranks go to healthy, then slow,
     then blamed nodes, oldest blame first. `first`: no rank is kept.
     """
-    need = cluster.need
-    old = [""] * need if first else (cluster.ranks + [""] * need)[:need]
-    unfit = cluster.failed.keys() | cluster.excluded.keys()
+    need = group.need
+    old = [""] * need if first else (group.ranks + [""] * need)[:need]
+    unfit = group.failed.keys() | group.excluded.keys()
     fit = [node for node in nodes if node not in unfit]
-    blamed = [node for node in fit if node in cluster.blamed]
-    kept = set(old) & (set(fit) - cluster.blamed.keys())
+    blamed = [node for node in fit if node in group.blamed]
+    kept = set(old) & (set(fit) - group.blamed.keys())
     ranks = [node if node in kept else "" for node in old]
-    free = [node for node in fit if node not in cluster.blamed and node not in kept]
-    queue = [node for node in free if node not in cluster.slow]
-    queue += [node for node in free if node in cluster.slow]
-    queue += sorted(blamed, key=lambda node: cluster.blamed[node])
+    free = [node for node in fit if node not in group.blamed and node not in kept]
+    queue = [node for node in free if node not in group.slow]
+    queue += [node for node in free if node in group.slow]
+    queue += sorted(blamed, key=lambda node: group.blamed[node])
     vacant = [rank for rank, node in enumerate(ranks) if not node]
     if len(queue) < len(vacant):
         return None
@@ -230,76 +228,76 @@ def choose(cluster: ClusterState, nodes: Sequence[str], *, first: bool = False) 
     return Placement(tuple(node or next(others) for node in ranks), tuple(waiting))
 
 
-def in_order(cluster: ClusterState) -> list[str]:
+def in_order(group: GroupState) -> list[str]:
     """Return the nodes in use in the order of torchrun's c10d rendezvous: full host names as
     text (n10 before n9), else node names. So the training's rank 0 is on our rank 0,
     MASTER_ADDR."""
 
     def name(node: str) -> str:
-        return (cluster.reports[node].host if node in cluster.reports else "") or node
+        return (group.reports[node].host if node in group.reports else "") or node
 
-    return sorted(cluster.workers, key=name)
-
-
-def waiting_now(cluster: ClusterState) -> list[str]:
-    return [node for node in cluster.waiting if node not in cluster.blamed]
+    return sorted(group.workers, key=name)
 
 
-def is_free(cluster: ClusterState, node: str) -> bool:
+def waiting_now(group: GroupState) -> list[str]:
+    return [node for node in group.waiting if node not in group.blamed]
+
+
+def is_free(group: GroupState, node: str) -> bool:
     """Return whether the attempt lost by `node` does not count: once per spare that can replace
     it."""
-    unfit = cluster.excluded.keys() | cluster.lost.keys() | cluster.blamed.keys() | {node}
-    unfit |= set(cluster.ranks)
-    has_fresh = any(other not in unfit for other in cluster.allocated)
-    spares = len(cluster.allocated) - cluster.need
-    return has_fresh and node not in cluster.freed and len(cluster.freed) < spares
+    unfit = group.excluded.keys() | group.lost.keys() | group.blamed.keys() | {node}
+    unfit |= set(group.ranks)
+    has_fresh = any(other not in unfit for other in group.allocated)
+    spares = len(group.allocated) - group.need
+    return has_fresh and node not in group.freed and len(group.freed) < spares
 
 
-def is_repeated(cluster: ClusterState, attempts: int) -> bool:
+def is_repeated(group: GroupState, attempts: int) -> bool:
     """Return whether all attempts of this job (`attempts`, those of one run, at least two) died
     alike soon after their start."""
-    ways = cluster.ways
+    ways = group.ways
     return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
 
 
 # ---- image pulls ----
 
 
-def lacking(cluster: ClusterState) -> list[str]:
+def lacking(group: GroupState) -> list[str]:
     """Return nodes without the image, those with a rank first."""
-    lack = {node for node, report in cluster.reports.items() if report.lacks_image}
+    lack = {node for node, report in group.reports.items() if report.lacks_image}
     if not lack:
         return []
-    lack -= cluster.failed.keys() | cluster.silent
-    return [node for node in cluster.by_rank if node in lack]
+    lack -= group.failed.keys() | group.silent
+    return [node for node in group.by_rank if node in lack]
 
 
-def next_to_pull(cluster: ClusterState, at_once: int) -> list[str]:
+def next_to_pull(group: GroupState, at_once: int) -> list[str]:
     """Return the next nodes to pull, `at_once` at a time."""
-    lack = lacking(cluster)
-    free = at_once - sum(node in cluster.pulling for node in lack)
-    return [node for node in lack if node not in cluster.pulling][: max(free, 0)]
+    lack = lacking(group)
+    free = at_once - sum(node in group.pulling for node in lack)
+    return [node for node in lack if node not in group.pulling][: max(free, 0)]
 
 
 # ---- texts ----
 
 
-def describe_failures(cluster: ClusterState, nodes: Sequence[str]) -> str:
+def describe_failures(group: GroupState, nodes: Sequence[str]) -> str:
     """Return each failure's reason with its nodes, in the order of `nodes`."""
-    rank_of = {node: rank for rank, node in enumerate(cluster.ranks)}
+    rank_of = {node: rank for rank, node in enumerate(group.ranks)}
     names: dict[str, list[str]] = {}
     for node in nodes:
-        if node in cluster.failed:
+        if node in group.failed:
             name = f"node {node} (rank {rank_of[node]})" if node in rank_of else f"node {node}"
-            names.setdefault(cluster.failed[node][1], []).append(name)
+            names.setdefault(group.failed[node][1], []).append(name)
     return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in names.items())
 
 
-def revert_problems(cluster: ClusterState) -> list[str]:
+def revert_problems(group: GroupState) -> list[str]:
     """Return a warning per reason why host settings stay changed, with nodes and the reverting
     command."""
     nodes: dict[str, list[str]] = {}
-    for node, report in cluster.reports.items():
+    for node, report in group.reports.items():
         if report.revert_problem:
             nodes.setdefault(report.revert_problem, []).append(node)
     return [

@@ -10,7 +10,7 @@ from ..kernel.world import World
 from ..policy.job_state import JobEnd
 
 
-class Nodes:
+class Allocation:
     """The parts common to all schedulers."""
 
     name: str
@@ -59,7 +59,7 @@ class Nodes:
         return None if state == "?" else bool(state)
 
 
-class LocalNodes(Nodes):
+class LocalAllocation(Allocation):
     """This host, as one node or several."""
 
     name = "local"
