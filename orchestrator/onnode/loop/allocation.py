@@ -10,7 +10,7 @@ from ..kernel.world import World
 from ..policy.job_state import JobEnd
 
 
-class Allocation:
+class JobAllocation:
     """The parts common to all schedulers."""
 
     name: str
@@ -59,7 +59,7 @@ class Allocation:
         return None if state == "?" else bool(state)
 
 
-class LocalAllocation(Allocation):
+class LocalAllocation(JobAllocation):
     """This host, as one node or several."""
 
     name = "local"

@@ -20,7 +20,7 @@ from ..policy.job_state import JobEnd, ending
 from ..policy.place import GroupState, waiting_now
 from ..policy.reports import Check, NodeReport
 from ..set.folder import Folder
-from .allocation import Allocation
+from .allocation import JobAllocation
 from .host import BatchHost
 
 
@@ -92,7 +92,7 @@ class JobContext:
     """A job that holds nodes. Without a set it keeps no record."""
 
     events: EventLog
-    allocation: Allocation
+    allocation: JobAllocation
     job_id: str
     has_spares = False
     image = ""
@@ -157,7 +157,7 @@ class SetContext(JobContext):
     end_reason = ""
 
     def __init__(
-        self, settings: Settings, allocation: Allocation, folder: Folder, world: BatchHost
+        self, settings: Settings, allocation: JobAllocation, folder: Folder, world: BatchHost
     ) -> None:
         super().__init__(folder.layout.bundle, settings, folder.layout, world)
         self.allocation, self.folder, self.job_id = allocation, folder, allocation.job_id

@@ -262,7 +262,7 @@ class BatchHost(World):
         take: Take,
         complain: Take,
     ) -> JobStep:
-        """Start a process per node, in step order (Allocation.in_step). Raises OSError."""
+        """Start a process per node, in step order (JobAllocation.in_step). Raises OSError."""
         return NodeStep(reactor, nodes, commands, environment, take, complain)
 
     def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Program:

@@ -21,7 +21,7 @@ from ..set.folder import NO_ROOM, Folder, FolderError
 from ..set.opening import open_folder
 from ..set.settle import settle
 from . import storage
-from .allocation import Allocation
+from .allocation import JobAllocation
 from .attempt import Attempt
 from .context import SetContext
 from .group import Group
@@ -75,7 +75,7 @@ class SetJob(SetContext):
     """Why no more runs start."""
 
     def __init__(
-        self, settings: Settings, allocation: Allocation, folder: Folder, world: BatchHost
+        self, settings: Settings, allocation: JobAllocation, folder: Folder, world: BatchHost
     ) -> None:
         super().__init__(settings, allocation, folder, world)
         self.groups: list[Group] = []

@@ -15,7 +15,7 @@ from ..kernel.settings import Settings
 from ..kernel.system import ENDED_STATES, UNKNOWN_JOB
 from ..kernel.world import World
 from ..policy.job_state import PREEMPTED, TIME_LIMIT, JobEnd
-from .allocation import Allocation, LocalAllocation
+from .allocation import JobAllocation, LocalAllocation
 
 ANSWER_S = 4.0
 """Limit for scontrol at the job's end, part of the remaining time."""
@@ -51,7 +51,7 @@ _ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks?
 
 def job_nodes(
     kind: str, settings: Settings, world: World, environment: dict[str, str]
-) -> Allocation:
+) -> JobAllocation:
     """Return the nodes of a job of `kind` slurm or local. Raises LookupError for too few."""
     at_once = settings.side_by_side
     wanted = settings.nnodes * at_once
@@ -62,7 +62,7 @@ def job_nodes(
         raise LookupError(
             f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}"
         )
-    nodes: Allocation
+    nodes: JobAllocation
     if kind == "slurm":
         nodes = SlurmAllocation(environment, world)
     else:
@@ -75,7 +75,7 @@ def job_nodes(
     return nodes
 
 
-def allocation_or_host(environment: dict[str, str], count: int, world: World) -> Allocation:
+def allocation_or_host(environment: dict[str, str], count: int, world: World) -> JobAllocation:
     """Return the surrounding allocation's nodes, or `count` nodes on this host."""
     if environment.get("SLURM_JOB_ID"):
         return SlurmAllocation(environment, world)
@@ -89,7 +89,7 @@ def _host_nodes(environment: dict[str, str], count: int, world: World) -> LocalA
     return LocalAllocation(environment, count, world)
 
 
-class SlurmAllocation(Allocation):
+class SlurmAllocation(JobAllocation):
     name = "slurm"
     spans_hosts = True
 

@@ -31,7 +31,7 @@ class FolderError(Exception):
 
 
 class TakingJob(Protocol):
-    """The job that works on a set, as its scheduler shows it; see Allocation (loop/allocation.py)."""
+    """The job that works on a set, as its scheduler shows it; see JobAllocation (loop/allocation.py)."""
 
     name: str
     """The scheduler's name."""
