@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 from orchestrator.causes.cause import ECHO, END, MENTION, Cause
 from orchestrator.causes.prefixes import without_prefixes
@@ -44,8 +45,7 @@ _STEP = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Sign:
+class _Sign(NamedTuple):
     """A sign of a cause; `pieces` are the texts between its `*`."""
 
     cause: Cause
@@ -84,7 +84,9 @@ def _signs(causes: tuple[Cause, ...]) -> list[_Sign]:
     return sorted(signs, key=lambda sign: (sign.cause.name in GENERIC, sign.is_loose))
 
 
-_SIGNS = [*_signs(CAUSES), *_signs((_ECHO,))]
+@cache
+def _all_signs() -> list[_Sign]:
+    return [*_signs(CAUSES), *_signs((_ECHO,))]
 
 
 def shape_of(raw: bytes) -> bytes:
@@ -100,7 +102,7 @@ def _index() -> tuple[dict[bytes, list[int]], list[int]]:
     """
     grams = [
         {key[start : start + _GRAM] for key in sign.shapes for start in range(len(key) - _GRAM + 1)}
-        for sign in _SIGNS
+        for sign in _all_signs()
     ]
     often = Counter(gram for of_sign in grams for gram in of_sign)
     index: dict[bytes, list[int]] = {}
@@ -133,7 +135,7 @@ def read_shape(shape: bytes) -> Shape:
     signs = tuple(
         number
         for number in sorted(likely.union(short))
-        if all(key in shape for key in _SIGNS[number].shapes)
+        if all(key in shape for key in _all_signs()[number].shapes)
     )
     return Shape(bool(signs or _MAY_FAIL.search(shape)), signs, bool(_STEP.search(shape)))
 
@@ -160,7 +162,7 @@ def judge(text: str, signs: Sequence[int] | None = None) -> tuple[str, int] | No
     counts = raised or any(word in low for word in COUNTS)
     if not counts and PASSED_OVER.search(low, 0, _NEAR_START):
         return None
-    for sign in _SIGNS if signs is None else (_SIGNS[number] for number in signs):
+    for sign in _all_signs() if signs is None else (_all_signs()[number] for number in signs):
         if sign.is_in(start if sign.at_start else low):
             grade = sign.cause.grade
             in_passing = sign.is_loose and grade < MENTION and not _FAILS.search(low)

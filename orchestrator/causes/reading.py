@@ -15,9 +15,10 @@ from orchestrator.causes.cause import ECHO, END, MENTION, PROGRAM
 from orchestrator.causes.lines import MOST_LINE, Shape, is_exception, judge, read_shape, shape_of
 from orchestrator.causes.prefixes import seconds_of, stream_of, without_prefixes
 from orchestrator.onnode.policy.reports import line
-from orchestrator.onnode.policy.trouble import MOST_CHARACTERS
 
 MOST_SYMPTOMS = 20_000
+MOST_CHARACTERS = 200
+"""Of a quoted line."""
 OUTLIVED, OUTLIVED_STEPS, OUTLIVED_LINES = 5, 3, 40
 """After so many MLLOG records, lines about a step, or other lines, the program has gone on. When a
 rank is dead, the others stop within a step or two."""

@@ -4,16 +4,17 @@ everywhere."""
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from orchestrator import words
 
 MISSING = "–"
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_000
+"""The end of the year 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +85,9 @@ def plain(value: float | None) -> str:
 
 def moment(value: Any) -> str:
     """Return `2025-05-01 12:30:00 UTC` for Unix milliseconds; a dash for other values."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or value <= 0
-        or not math.isfinite(value)
-    ):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LAST_MS:
         return MISSING
-    try:
-        return (_EPOCH + timedelta(milliseconds=value)).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except OverflowError:
-        return MISSING
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(value / 1000))
 
 
 def date(value: float) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..kernel.events import UNIT, Event, NetworkUse, Pulse, number
-from ..kernel.settings import Settings
+
+if TYPE_CHECKING:
+    from ..kernel.settings import Settings
 
 LEAST_S = 600
 """The shortest hang unless the site sets less: torch's collectives wait as long."""

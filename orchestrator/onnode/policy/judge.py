@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..kernel.events import number
-from ..kernel.settings import Settings
 from .reports import MOST_FACTS, OUTCOMES, Check, NodeReport, check_order, line
+
+if TYPE_CHECKING:
+    from ..kernel.settings import Settings
 
 Rows = dict[str, dict[str, Check]]
 FactRow = tuple[str, str, str]

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..kernel.settings import Settings
+if TYPE_CHECKING:
+    from ..kernel.settings import Settings
+
 
 ENOUGH_PERCENT = 60
 """Of the reference; fit nodes below it are slow together."""

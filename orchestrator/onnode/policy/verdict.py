@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from ..kernel.settings import Settings
 from .judge import agree_on_facts, agree_on_network, failing, judge_checks
 from .reports import Check, NodeReport, line
+
+if TYPE_CHECKING:
+    from ..kernel.settings import Settings
 
 COLUMNS = ("node", "check", "verdict", "ms", "text", "remedy")
 """Of `preflight.sh --tsv`, and of a set's preflight/<job>.tsv."""
