@@ -78,7 +78,12 @@ def submit_entry(
 ) -> tuple[RunSet, SubmissionRecord]:
     """Submit a set of `nexp` runs; its folder is printed before the scheduler is asked
     (runset/start.py)."""
+    from orchestrator.model.sites import missing_data
     from orchestrator.runset.start import start
+
+    if missing := missing_data(entry):
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
+        note(f"warning: not there: {shown}; orchestrator prepare {entry.workload} --check")
 
     def show(run_set: RunSet, was_there: bool) -> None:
         if was_there:

@@ -190,8 +190,11 @@ class _Composition:
                 shared.source,
             )
         self._layer("system", chosen.mine.env, chosen.system_document, here, chosen.mine.source)
-        home, key = chosen.fabric_home
-        self._layer("fabric", chosen.fabric.env, home, (*key, "env"), chosen.fabric.source)
+        if self.site.offline:
+            key = (*chosen.stack_key, "offline")
+            self._layer("offline", shared.offline, chosen.workload_document, key, shared.source)
+        home, place = chosen.fabric_home
+        self._layer("fabric", chosen.fabric.env, home, (*place, "env"), chosen.fabric.source)
         self._site_layers()
         self._command_line()
 
@@ -313,6 +316,7 @@ class _Composition:
                 _below(folders.get(mount.variable), mount.subpath),
                 mount.container,
                 mount.read_only,
+                mount.written,
             )
             for mount in mounts
         )

@@ -22,6 +22,7 @@ from orchestrator.model.fields import (
     Line,
     Lines,
     Name,
+    PassedName,
     RelativePath,
     Round,
     Ruleset,
@@ -105,6 +106,9 @@ class LaunchPart(DocumentPart):
     """Further variables of every run, over all others."""
     unset: list[Variable] = []
     """Variables removed from the program's environment."""
+    verbose: dict[Annotated[Variable, AfterValidator(_no_secret)], Line] = {}
+    """Variables with which the program shows all its output: for an attempt after one without any
+    record."""
 
 
 def _logged_variable(text: str) -> str:
@@ -224,6 +228,8 @@ class MountPart(DocumentPart):
     """Its place in the container."""
     read_only: bool = False
     """The container cannot write there."""
+    written: bool = False
+    """The program needs to write there: a container whose root cannot is refused."""
 
 
 class DataPart(DocumentPart):
@@ -242,14 +248,23 @@ class DataPart(DocumentPart):
 class RequiresPart(DocumentPart):
     """The image's requirements of a host; versions are minimums."""
 
-    driver: Line | None = None
-    """amdgpu, as in /sys/module/amdgpu/version."""
+    driver: Line | dict[Name, Line] | None = None
+    """amdgpu, as in /sys/module/amdgpu/version; one version, or versions by ISA (gfx950)."""
     rocm: Line | None = None
-    """On the host, if installed there."""
+    """On the host, if installed there. An older one warns: containers bring their own."""
     nic_firmware: dict[FabricKind, Line] = {}
     """By kind of the fabric, of systems with several nodes."""
     gfx: Lines = []
     """The ISAs for which the image was built; empty: unknown."""
+
+
+class NeedsPart(DocumentPart):
+    """Why a program needs a variable of the submitter, such as a token."""
+
+    what: Line
+    """Its use, for people."""
+    offline: bool = False
+    """It is needed offline, too."""
 
 
 class WorkloadRound(DocumentPart):
@@ -272,6 +287,11 @@ class WorkloadRound(DocumentPart):
     """How to start runs."""
     requires: RequiresPart = RequiresPart.model_construct()
     """The image's requirements of a host."""
+    needs_env: dict[PassedName, NeedsPart] = {}
+    """Variables of the submitter that the program needs; passed on by name, never written."""
+    offline: Env = {}
+    """Variables with which a run does without the network, once its data is prepared; unless the
+    site says `offline: false`."""
     command: list[str] | None = Field(default=None, min_length=1)
     """Replaces that of the workload."""
     mounts: list[MountPart] | None = None

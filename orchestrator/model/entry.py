@@ -81,6 +81,8 @@ class Mount:
     host: str | None
     container: str
     read_only: bool
+    written: bool = False
+    """The program needs to write there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +264,9 @@ class Entry(Facts):
         versions), gfx. {} for another image."""
         needs = self.documents.stack.requires
         firmware = needs.nic_firmware.get(self.documents.fabric.kind) if self.nodes > 1 else None
+        driver = needs.driver
         declared = {
-            "driver": needs.driver,
+            "driver": driver.get(self.gfx) if isinstance(driver, dict) else driver,
             "rocm": needs.rocm,
             "nic_firmware": firmware,
             "gfx": " ".join(needs.gfx),
@@ -293,7 +296,16 @@ class Entry(Facts):
     def pass_env(self) -> tuple[str, ...]:
         """Return names of variables taken from the submitter's environment (secrets); their
         values are never written."""
-        return tuple(self.site.pass_env)
+        return tuple(dict.fromkeys([*self.site.pass_env, *self.needs_env]))
+
+    @property
+    def needs_env(self) -> dict[str, str]:
+        """Return the variables of the submitter that the program needs, with their use."""
+        return {
+            name: part.what
+            for name, part in self.documents.stack.needs_env.items()
+            if part.offline or not self.site.offline
+        }
 
     @property
     def data_tree(self) -> tuple[DataPart, ...]:

@@ -259,6 +259,9 @@ class Site(DocumentPart):
     --signal, ...)."""
     env: Env = {}
     """Further variables of the runs."""
+    offline: bool = True
+    """Use the caches that `prepare` has filled instead of the network, for workloads that can.
+    `false`: their programs ask the network, and may need a token (`needs_env` of the round)."""
     pass_env: list[PassedName] = Field(default=[], examples=[["HF_TOKEN"]])
     """Names of variables that runs get from the submitter's environment; their values are never
     written."""

@@ -80,6 +80,8 @@ class StepPart(DocumentPart):
     clean: list[CleanPart] = []
     overwrites: list[OverwritePart] = []
     optional: bool = False
+    accepts: bool = False
+    """`leaves` made by others, such as with the published commands, are accepted."""
 
 
 Use = SpacePart | DataPart | PathPart | CleanPart | OverwritePart | MountPart

@@ -100,7 +100,8 @@ def _report(plan: Plan, step: StepPart) -> StepReport:
 
 def _reason_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
     if state is None:
-        return "not done yet"
+        is_there = step.accepts and not missing_after(plan, step)
+        return "" if is_there else "not done yet"
     if state.state == "running":
         return "it died or was interrupted"
     if state.state == "failed":

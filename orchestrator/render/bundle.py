@@ -142,6 +142,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],
         "mount_values": sorted(site.data.get(entry.workload, {}).items()),
         "launch_env": [f"{name}\t{value}" for name, value in entry.launch.env.items()],
+        "launch_verbose": [f"{name}\t{value}" for name, value in entry.launch.verbose.items()],
         "env": list(entry.env.items()),
         "rccl_env": list(entry.rccl_env.items()),
         **network_values(entry),
@@ -181,9 +182,11 @@ def _container_options(entry: Entry) -> list[str]:
 
 
 def _mount_line(mount: Mount) -> str:
-    return "\t".join(
-        (mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw")
-    )
+    return "\t".join((mount.variable, mount.subpath or ".", mount.container, _mode(mount)))
+
+
+def _mode(mount: Mount) -> str:
+    return "ro" if mount.read_only else "written" if mount.written else "rw"
 
 
 def _site_mount(mount: SiteMount) -> str:

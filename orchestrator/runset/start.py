@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import SchedulerError
 from orchestrator.evidence.sets import RunSet, check_log_dir
-from orchestrator.model.sites import sets_folder
+from orchestrator.model.sites import refuse_unset, sets_folder
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
@@ -57,6 +58,7 @@ def start(
     whether it existed already, before the scheduler is asked. `options` are further options for
     sbatch. An error of the scheduler names the set that stays.
     """
+    refuse_unset(entry, os.environ)
     # Before Slurm is asked about limits, which can take a while.
     check_log_dir(sets_folder(entry.site))
     new = compose(entry, nexp, world)

@@ -131,3 +131,53 @@ def test_a_node_is_checked_through_slurm(fake: Fake, cli: Commands, tmp_path: Pa
         answer["node"]["verdict"] == "fail"
         and "Requested partition configuration" in answer["node"]["text"]
     )
+
+
+@pytest.fixture
+def llama2(tmp_path: Path) -> Path:
+    """A site with the data of llama2_70b_lora as AMD's guide leaves them."""
+    for path in ("train.npy", "validation.npy", "packed_metadata.jsonl"):
+        (tmp_path / "llama2/data").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "llama2/data" / path).touch()
+    (tmp_path / "llama2/data/megatron_checkpoints/Llama-2-70b-hf/iter_0000000").mkdir(parents=True)
+    (tmp_path / "sets").mkdir()
+    path = tmp_path / "llama2.yaml"
+    path.write_text(
+        f"kind: site\nlog_dir: {tmp_path}/sets\nscheduler: local\n"
+        f"data: {{llama2_70b_lora: {{DATADIR: {tmp_path}/llama2}}}}\n"
+    )
+    return path
+
+
+def test_data_that_are_not_prepared(cli: Commands, llama2: Path) -> None:
+    what = ("MI355X_1x8x1", "llama2_70b_lora", "--site", llama2)
+    answer = rows(cli, *what)
+    assert "models--meta-llama--Llama-2-70b-hf/snapshots: not there" in answer["prepared"]["text"]
+    assert answer["prepared"]["remedy"] == "orchestrator prepare llama2_70b_lora"
+    assert "environment" not in answer, "offline runs need no token"
+    (
+        llama2.parent / "llama2/data/huggingface/hub/models--meta-llama--Llama-2-70b-hf/snapshots"
+    ).mkdir(parents=True)
+    assert "prepared" not in rows(cli, *what)
+
+
+def test_a_token_that_the_program_needs(
+    cli: Commands, llama2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that ask the hub get the token by name, and its value is written nowhere."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    llama2.write_text(llama2.read_text() + "offline: false\n")
+    what = ("MI355X_1x8x1", "llama2_70b_lora", "--site", llama2)
+    answer = rows(cli, *what)
+    assert answer["environment"]["text"].startswith("llama2_70b_lora needs HF_TOKEN for config and")
+    assert answer["environment"]["remedy"].startswith("export HF_TOKEN=...")
+    assert cli("submit", *what).code == ExitCode.BAD_INPUT
+    assert "needs HF_TOKEN" in cli.err and not list((llama2.parent / "sets").iterdir())
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert "environment" not in rows(cli, *what)
+    folder = llama2.parent / "bundle"
+    assert cli("render", *what, "-o", folder).code == ExitCode.OK
+    texts = {path.name: path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert "PASS_ENV=(HF_TOKEN)" in texts["settings.sh"]
+    assert not [name for name, text in texts.items() if "hf_secret" in text]
+    assert "HF_HUB_OFFLINE" not in texts["config_MI355X_1x8x1.sh"]

@@ -42,6 +42,8 @@ class Bench:
         self.lab, self.root = lab, root
         self.port = 29600
         (root / "site.yaml").write_text(SITE)
+        (root / "data/megatron_checkpoints/Llama-2-70b-hf").mkdir(parents=True)
+        (root / "data/huggingface/hub/models--meta-llama--Llama-2-70b-hf").mkdir(parents=True)
 
     def config(self, system: str, workload: str, version: str) -> dict[str, str]:
         """The environment that the descriptor's config gives to a run."""

@@ -108,7 +108,7 @@ def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object) 
     log = (folder / ".orchestrator-prepare/llama2_70b_lora/6.0/data-and-model.log").read_text()
     # The script had the token, and printed it: once in two pieces with a pause in between.
     assert log.count(HIDDEN.decode()) >= 5 and "token is [hidden]" in log and TOKEN[9:] not in log
-    checkpoint = folder / "model/megatron_checkpoints/Llama-2-70b-hf/iter_0000000"
+    checkpoint = folder / "data/megatron_checkpoints/Llama-2-70b-hf/iter_0000000"
     assert (checkpoint / "__0_0.distcp").is_file()
 
 

@@ -120,7 +120,6 @@ def test_what_only_root_may_look_into_is_not_called_missing(tmp_path: Path) -> N
         ("6.0", "data/notes.txt"),
         ("6.0", "data/other.parquet"),
         ("6.0", "data/train.npy"),
-        ("6.0", "model/megatron_checkpoints/mine"),
         ("5.1", "data/mine"),
         ("5.1", "model/mine"),
         ("5.0", "model/llama2-70b.nemo"),
@@ -147,7 +146,48 @@ def test_what_the_published_script_would_delete_is_refused_and_named(
     assert folders.prepare(*arguments).returncode == 3
 
 
+CHECKPOINT = "megatron_checkpoints/Llama-2-70b-hf/iter_0000000/common.pt"
+CACHE = "data/huggingface/hub/models--meta-llama--Llama-2-70b-hf/snapshots/0123/config.json"
+PACKED = ("data/train.npy", "data/validation.npy", "data/packed_metadata.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("there", "due"),
+    [
+        ((*PACKED, f"data/{CHECKPOINT}", CACHE), []),
+        ((*PACKED, f"data/{CHECKPOINT}"), ["tokenizer"]),
+        ((*PACKED, f"model/{CHECKPOINT}"), ["checkpoint-in-place", "tokenizer"]),
+        (PACKED[:2], ["data-and-model", "checkpoint-in-place", "tokenizer"]),
+    ],
+    ids=["whole", "as the guide leaves it", "as former preparations left it", "half"],
+)
+def test_a_tree_of_llama2_that_others_made_is_accepted(
+    folders: Data, there: tuple[str, ...], due: list[str]
+) -> None:
+    for path in there:
+        file = folders.folder("llama2") / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    shown = folders.prepare("llama2_70b_lora", "--dry-run", "--json")
+    steps = outputs.checked(shown.stdout)["steps"]
+    assert [step["step"] for step in steps if step["due"]] == due
+
+
 # ---- with an engine ----
+
+
+@pytest.mark.lab
+def test_a_checkpoint_of_a_former_preparation_is_put_where_the_runs_look(data: Data) -> None:
+    folder = data.folder("llama2")
+    for path in (*PACKED, f"model/{CHECKPOINT}"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("mine")
+    data.env["HF_TOKEN"] = TOKEN
+    done = data.prepare("llama2_70b_lora", "--force-space")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert (folder / "data" / CHECKPOINT).read_text() == "mine"
+    assert (folder / CACHE).exists() and not (folder / "model/megatron_checkpoints").exists()
+    assert (folder / "data/train.npy").read_text() == "mine"
 
 
 @pytest.mark.lab
@@ -286,8 +326,8 @@ def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: 
     sized = {path: states.pop(path) for path in list(states) if path.endswith(".distcp")}
     assert set(states.values()) == {"ok"} and set(sized.values()) <= {"too small"}  # tiny files
     names = {path.name for path in (folder / "data").iterdir() if path.suffix != ".parquet"}
-    metadata = {"packed_metadata.jsonl"} if round == "6.0" else set()
-    assert names == {"train.npy", "validation.npy"} | metadata
+    more = {"packed_metadata.jsonl", "megatron_checkpoints", "huggingface"}
+    assert names == {"train.npy", "validation.npy"} | (more if round == "6.0" else set())
     assert not (folder / "gov_report").exists() and not (folder / "model/ckpt").exists()
     assert results.read_text() == "a day of work"
     assert data.state("llama2", "data-and-model", round)["state"] == "done"

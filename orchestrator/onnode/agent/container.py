@@ -47,6 +47,9 @@ if [ ! -p /orch/request ] || [ ! -p /orch/status ]; then
   echo "the engine does not see the folder of the job: set container.channel_dir of the site to one that is not private to jobs" >&2
   exit 1
 fi
+for place in "${@:3}"; do
+  { mkdir "$place/.orch.$HOSTNAME.$$" && rmdir "$place/.orch.$HOSTNAME.$$"; } 2>/dev/null || echo "unwritable $place"
+done
 serve </dev/null >/dev/null 2>&1 &
 %s%s
 echo up
@@ -146,6 +149,12 @@ def _volumes(node: Node) -> list[str]:
     return volumes + (
         [bind(settings.code_source, settings.code_dir)] if settings.code_source else []
     )
+
+
+def _written(node: Node) -> list[str]:
+    """Return the places in the container to which its program needs to write."""
+    mounts = (mount.split("\t") for mount in node.settings.mounts)
+    return [place for _, _, place, mode in mounts if mode == "written"]
 
 
 def _options(node: Node) -> list[str]:
@@ -250,6 +259,7 @@ class ContainerExecutor(Executor):
         super().__init__("/orch", node.settings.code_dir)
         self._node, self._waiting, self._name = node, waiting, name
         self._up, self._told = False, list[str]()
+        self._unwritable: list[str] = []
         self.host = ""
         for pipe in ("request", "status"):
             os.mkfifo(f"{node.channel}/{pipe}", 0o600)
@@ -262,6 +272,7 @@ class ContainerExecutor(Executor):
         inside = rehearsed("ORCH_CONTAINER_ROOT", "", node.name)
         tell_host = _TELL_HOST if node.settings.nnodes > 1 else ""
         words = ["-c", _SHELL % (tell_host, CONTAINER_NETWORK), "container", " ".join(used), inside]
+        words += [inside + place for place in _written(node)]
         argv = run_argv(node, name, [*_volumes(node), *(bind(*one) for one in more)], words)
         with node.open_log() as errors, failing("engine", argv[0]):
             self._remover = Remover(node, name)
@@ -297,6 +308,8 @@ class ContainerExecutor(Executor):
         if line == "up":
             self._up = True
             self._remover.made()
+        elif line.startswith("unwritable "):
+            self._unwritable.append(line.removeprefix("unwritable "))
         elif line.startswith("host "):
             self.host = line[5:]
         elif line.startswith("rdma "):
@@ -312,6 +325,12 @@ class ContainerExecutor(Executor):
             words = self._node.last_words(3)
             raise Failed(
                 "container", _unseen(self._node, words) or f"the container ended at once: {words}"
+            )
+        if self._unwritable:
+            places = ", ".join(self._unwritable)
+            hint = "mount it writable, without root_squash, or give a copy of it"
+            raise Failed(
+                "data", f"the program writes to {places}, and root of the container cannot: {hint}"
             )
         return self._told
 

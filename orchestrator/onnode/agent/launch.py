@@ -62,6 +62,8 @@ class Order(NamedTuple):
     master: str
     clear: bool = True
     hosts: tuple[str, ...] = ()
+    verbose: bool = False
+    """Let the program show all its output."""
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Order | None:
@@ -83,6 +85,7 @@ class Order(NamedTuple):
             **{name: request[name] for name in kinds},
             clear=request.get("clear") is not False,
             hosts=lines,
+            verbose=request.get("verbose") is True,
         )
 
 
@@ -105,6 +108,8 @@ def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dic
     values.update(
         (name, _filled(text, order, rank, gpus)) for name, text in _pairs(settings.launch_env)
     )
+    if order.verbose:
+        values.update(_pairs(settings.launch_verbose))
     if settings.launch_ranks == "gpu":  # each process gets the others at its start
         tasks, each = str(nodes * gpus), str(gpus)
         values.update(

@@ -117,6 +117,15 @@ def last_status(
     return ""
 
 
+def has_record(path: PathLike, files: Files = HERE) -> bool:
+    """Return whether the first megabyte of a log has a record."""
+    try:
+        with files.open(path) as file:
+            return any(True for _ in lines(file.read(_BLOCK)))
+    except OSError:
+        return False
+
+
 def _tells(path: Path) -> bool:
     """Return whether the first or the last megabyte of a log has records of the logging process."""
     try:

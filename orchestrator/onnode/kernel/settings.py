@@ -244,7 +244,8 @@ class Settings:
     container_options: tuple[str, ...] = row("container_options", one_a_line=True)
     mounts: tuple[str, ...] = row(
         "mounts",
-        "Variable, folder below it, folder in the container, mode; separated by tabs.",
+        "Variable, folder below it, folder in the container, mode (written: the program needs "
+        "to write there); separated by tabs.",
         one_a_line=True,
     )
     site_mounts: tuple[str, ...] = row(
@@ -308,6 +309,13 @@ class Settings:
         "entry.pass_env",
         "Variables of the job's environment passed to the runs by name; their values are "
         "never written.",
+    )
+    launch_verbose: tuple[str, ...] = row(
+        "launch_verbose",
+        "Variables with which the program shows all its output (name, value; separated by a "
+        "tab), for an attempt after one without any record.",
+        one_a_line=True,
+        default=(),
     )
     notify_events: tuple[str, ...] = row(
         "site.notify.events",

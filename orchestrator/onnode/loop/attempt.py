@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..kernel.log_ends import read_log_ends
-from ..kernel.mllog_tail import last_status
+from ..kernel.mllog_tail import has_record, last_status
 from ..kernel.records import RunRecord
 from ..kernel.records import replace as replace_file
 from ..kernel.settings_file import fingerprint
@@ -98,6 +98,8 @@ class Attempt:
         self._gate.take_ended({node: failed[node][1] for node in self._ranks if node in failed})
         order = {"do": "prepare", "id": reports.id, "nodes": list(self._ranks), **request}
         clear = job.settings.clear_caches == 1
+        if self._shows_all():
+            order["verbose"] = True
         group.step.send({**order, **group.meeting(), "clear": clear})
         problem = yield from self._get_ready()
         if not problem:
@@ -108,6 +110,18 @@ class Attempt:
         if self._gate.prepared:  # these wait for the order to go
             yield from self._stop(self._gate.prepared)
         return problem, False
+
+    def _shows_all(self) -> bool:
+        """Return whether the program is to show all its output: the attempt before has no record,
+        and its errors may be hidden."""
+        job = self._job
+        if self._number == 1 or not job.settings.launch_verbose:
+            return False
+        logs = [
+            job.layout.node_log(self._run, self._number - 1, rank)
+            for rank in range(len(self._ranks))
+        ]
+        return not any(has_record(log, job.world.files) for log in logs)
 
     # ---- before the run ----
 
