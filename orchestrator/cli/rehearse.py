@@ -352,12 +352,13 @@ def _print(rehearsal: Rehearsal, output: Path | None) -> None:
 
 def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
     """Return the plan's facts, as names and values. `source`: the source of the run length."""
+    from orchestrator.render.job_time import job_time
     from orchestrator.scheduler.slurm_nodes import minutes_of
     from orchestrator.simulation.faults import span
 
     entry = plan.entry
     site = plan.entry.site
-    default = entry.job_minutes(-(-plan.nexp // site.side_by_side))
+    default = job_time(entry).minutes(-(-plan.nexp // site.side_by_side))
     minutes = minutes_of(site.time_limit) if site.time_limit else default
     pairs = [
         (

@@ -30,7 +30,7 @@ workloads:
       micro_batch: {micro_batch}           # samples per GPU and step
       global_batch: {global_batch}        # micro batch x GPUs x accumulation / (tensor x pipeline x context parallel)
       accumulation: {accumulation}
-      # minutes_per_run: {minutes}       # of the job's time limit: 5 + NEXP x (minutes_per_run + 5)
+      # minutes_per_run: {minutes}       # of the job's time limit: (NEXP + 1) x (minutes_per_run + 5)
       env:                     # only what differs from workloads/{workload}.yaml; values in quotes, null removes
 {env}"""
 

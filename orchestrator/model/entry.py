@@ -342,8 +342,3 @@ class Entry(Facts):
         """Return the entry with other, unchecked `values` in the document called `name`."""
         changed = getattr(self.documents, name).model_copy(update=values)
         return replace(self, documents=replace(self.documents, **{name: changed}))
-
-    def job_minutes(self, nexp: int) -> int:
-        """Return the job's time limit for `nexp` consecutive runs, as published: 5 + NEXP x
-        (minutes_per_run + 5)."""
-        return 5 + nexp * (self.minutes_per_run + 5)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
 from orchestrator.errors import RenderError
+from orchestrator.render.job_time import job_time
 from orchestrator.render.readme import shown_values
 from orchestrator.render.sources import ORIGINS, network_values, origins_table
 from orchestrator.resources import data_dir, generated_file
@@ -141,6 +142,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "container_options": list(_container_options(entry)),
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],
         "mount_values": sorted(site.data.get(entry.workload, {}).items()),
+        "job_time": job_time(entry),
         "launch_env": [f"{name}\t{value}" for name, value in entry.launch.env.items()],
         "launch_verbose": [f"{name}\t{value}" for name, value in entry.launch.verbose.items()],
         "env": list(entry.env.items()),
@@ -152,7 +154,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
 def _sbatch_options(entry: Entry, nexp: int) -> list[str]:
     site = entry.site
     options = [
-        f"--time={site.time_limit or entry.job_minutes(-(-nexp // site.side_by_side))}",
+        f"--time={site.time_limit or job_time(entry).minutes(-(-nexp // site.side_by_side))}",
         "--output=job_%j.out",
     ]
     options += ["--exclusive", "--mem=0"] if site.exclusive else []

@@ -68,11 +68,16 @@ class Allocation:
 def longer(limit: int, before: int, now: int) -> int:
     """Return the minutes that a job needs for `now` consecutive runs, 0 if `limit` is enough.
 
-    `before`: the runs of that limit, 5 + `before` x (minutes_per_run + 5); a limit from the site
-    stays.
+    `before`: the runs of that limit, (`before` + 1) x minutes (render/job_time.py); in earlier
+    bundles 5 + `before` x minutes. A limit from the site stays.
     """
+    if now <= before:
+        return 0
+    each, rest = divmod(limit, before + 1)
+    if not rest:
+        return (now + 1) * each
     each, rest = divmod(limit - 5, before)
-    return 5 + now * each if now > before and each > 5 and not rest else 0
+    return 5 + now * each if each > 5 and not rest else 0
 
 
 def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SchedulerError, UsageError
+from orchestrator.render.job_time import job_time
 from orchestrator.scheduler.slurm_nodes import limit_may_differ, minutes_of, partition_limits
 from orchestrator.words import duration
 
@@ -21,7 +22,8 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
     site = entry.site
     if site.scheduler != "slurm" or site.qos or limit_may_differ(site.sbatch):
         return
-    asked = minutes_of(site.time_limit) if site.time_limit else entry.job_minutes(nexp)
+    time_asked = job_time(entry)
+    asked = minutes_of(site.time_limit) if site.time_limit else time_asked.minutes(nexp)
     try:
         limits = partition_limits(site.partition)
     except SchedulerError:
@@ -35,8 +37,7 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
     if site.time_limit:
         need = f"the site's time_limit asks for {time}"
     else:
-        each = entry.minutes_per_run + 5
-        need = f"{nexp} runs of {entry.workload} need {time} (5 min and {each} for each)"
+        need = f"{nexp} runs of {entry.workload} need {time} ({nexp + 1} x {time_asked.each} min)"
     raise UsageError(
         f"partition {names} allows a job {duration(60 * longest, 3)} at most, and {need}",
         hint=_way_out(entry, site, nexp, longest),
@@ -45,7 +46,8 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
 
 def _way_out(entry: Entry, site: Site, nexp: int, longest: int) -> str:
     fit = max(
-        (count for count in range(1, nexp + 1) if entry.job_minutes(count) <= longest), default=0
+        (count for count in range(1, nexp + 1) if job_time(entry).minutes(count) <= longest),
+        default=0,
     )
     line = f'`time_limit: "{longest}"` in the site file'
     elsewhere = "name a partition that allows more (`partition` in the site file)"

@@ -104,11 +104,11 @@ def test_a_later_job_asks_on_its_command_line(tmp_path: Path) -> None:
 def test_a_bundle_asks_for_the_nodes_of_all_runs_at_once(cli: Commands, slurm_site: Path) -> None:
     alone = sbatch_lines(cli, slurm_site, "--nexp", "10")
     [minutes] = [int(line.removeprefix("--time=")) for line in alone if line.startswith("--time=")]
-    each = (minutes - 5) // 10
+    each = minutes // 11
     lines = sbatch_lines(cli, slurm_site, "--nexp", "10", "--side-by-side", "3", "--spares", "1")
-    assert {"--nodes=25", f"--time={5 + 4 * each}"} <= lines
+    assert {"--nodes=25", f"--time={5 * each}"} <= lines
     slurm_site.write_text(slurm_site.read_text() + "side_by_side: 10\n")
-    assert {"--nodes=80", f"--time={5 + each}"} <= sbatch_lines(cli, slurm_site, "--nexp", "10")
+    assert {"--nodes=80", f"--time={2 * each}"} <= sbatch_lines(cli, slurm_site, "--nexp", "10")
     for wrong in ("0", "1000", "x"):
         cli(
             "render",

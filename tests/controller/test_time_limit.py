@@ -12,7 +12,7 @@ from orchestrator.errors import ExitCode
 from orchestrator.scheduler.slurm_nodes import minutes_of
 
 Fake = Callable[[str, str], Path]
-WHAT = ("MI325X_08x08x32", "flux1")  # 200 minutes a run: ten need 5 + 10 x 205 = 2055
+WHAT = ("MI325X_08x08x32", "flux1")  # 127 minutes a run: ten need 11 x 127 = 1397
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_too_long_a_job_is_refused_with_the_way_out(
 ) -> None:
     asked = fake("sbatch", "echo 17")
     for arguments in (("--dry-run",), ("--nexp", "10")):
-        done = submit(r"gpu\x1f1-00:00:00\ngpu\x1f1-00:00:00\n", *arguments)
+        done = submit(r"gpu\x1f12:00:00\ngpu\x1f12:00:00\n", *arguments)
         assert done.code == ExitCode.BAD_INPUT
         assert (
-            "partition gpu allows a job 1d at most, and 10 runs of flux1 need 1d10h15m" in done.err
+            "partition gpu allows a job 12h at most, and 10 runs of flux1 need 23h17m" in done.err
         )
         assert (
-            '`time_limit: "1440"` in the site file: the job does the runs that fit (surely 7 of 10)'
+            '`time_limit: "720"` in the site file: the job does the runs that fit (surely 4 of 10)'
             in done.err
         )
         assert "`orchestrator resume` does the others" in done.err
@@ -77,10 +77,9 @@ def test_too_long_a_job_is_refused_with_the_way_out(
     ] * 2
     # The way out is one.
     assert (
-        submit(r"gpu\x1f1-00:00:00\n", site='partition: gpu\ntime_limit: "1440"\n').code
-        == ExitCode.OK
+        submit(r"gpu\x1f12:00:00\n", site='partition: gpu\ntime_limit: "720"\n').code == ExitCode.OK
     )
-    assert submit(r"gpu\x1f1-00:00:00\n", "--dry-run", "--nexp", "7").code == ExitCode.OK
+    assert submit(r"gpu\x1f12:00:00\n", "--dry-run", "--nexp", "4").code == ExitCode.OK
 
 
 def test_where_not_one_run_fits(submit: Callable[..., Commands]) -> None:

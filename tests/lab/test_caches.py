@@ -143,7 +143,7 @@ def test_a_new_container_of_the_job_does_not_compile_again(place: Place) -> None
         [sys.executable, "-m", "orchestrator", "nodes", root], env=os.environ | {"PYTHONPATH": str(TOP)}, text=True,
         capture_output=True, check=True,
     ).stdout  # fmt: skip
-    assert shown.count(" cold") == 3 and shown.count(" warm") == 2, shown
+    assert shown.count(" new ") == shown.count(" warm") == 2 and shown.count(" cold") == 1, shown
 
 
 @pytest.mark.long

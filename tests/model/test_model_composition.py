@@ -14,6 +14,7 @@ from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.model import Catalogue, Entry, Minutes, Site, Text, Unique, load_entry, load_site
 from orchestrator.model.entry import Logged, fact_of
 from orchestrator.model.values import REFS
+from orchestrator.render.job_time import job_time
 
 WORKLOAD = """\
 kind: workload
@@ -203,7 +204,7 @@ def test_newest_round_stack_and_whole_env(folder: Path) -> None:
     }
     assert entry.config_file == "config_theirs.sh"
     assert entry.minutes_per_run == 45
-    assert entry.job_minutes(10) == 5 + 10 * 50
+    assert job_time(entry).minutes(10) == 11 * 50
 
 
 def test_a_reference_to_what_is_not_given_names_the_place(folder: Path) -> None:

@@ -241,7 +241,7 @@ def test_what_the_site_asks_for_is_in_the_job() -> None:
 def test_the_time_limit_follows_the_number_of_runs() -> None:
     for nexp in (1, 10):
         assert (
-            f"\n#SBATCH --time={5 + nexp * 205}\n"
+            f"\n#SBATCH --time={(nexp + 1) * 127}\n"
             in render_bundle(an_entry(), nexp=nexp)["job.sh"].decode()
         )
 

@@ -1,0 +1,83 @@
+"""The time that a job asks for: from published runs, or from the descriptor."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from orchestrator.published import startup
+from orchestrator.published.results import PublishedResult, find
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry
+
+MARGIN = 1.3
+"""Runs of the same system differ by up to 30 % (flux1 of round 6.0: 81 to 103 minutes)."""
+STARTUP_MINUTES = 5.0
+"""From run_stop to the next run_start, if no log of the benchmark shows it."""
+
+
+class JobTime(NamedTuple):
+    """Minutes of a job for each of its runs, and for one run more, which may have to be repeated."""
+
+    each: int
+    why: str
+
+    def minutes(self, nexp: int) -> int:
+        """Return the minutes of a job of `nexp` consecutive runs."""
+        return (nexp + 1) * self.each
+
+
+class Need(NamedTuple):
+    """A published run in minutes: from run_start to run_stop, and on to the next run_start."""
+
+    run: float
+    between: float
+    source: str
+
+    @property
+    def minutes(self) -> float:
+        return self.run + self.between
+
+
+def job_time(entry: Entry) -> JobTime:
+    """Return the time for a job of the entry: 30 % more than the published runs take, or the
+    descriptor's minutes_per_run and 5."""
+    need = published_need(entry)
+    if need is None:
+        each = entry.minutes_per_run + 5
+        return JobTime(each, f"{entry.minutes_per_run} min of the descriptor and 5 between runs")
+    each = math.ceil(MARGIN * need.minutes)
+    why = f"{need.run:.1f} min of {need.source}, {need.between:.1f} between runs, and 30 %"
+    return JobTime(each, why)
+
+
+def published_need(entry: Entry) -> Need | None:
+    """Return the need of a run: of the system's own result, else of the slowest of the same
+    number of the same GPUs; None without any."""
+    known = find(benchmark=entry.benchmark, round=entry.round, system=entry.system)
+    if not known:
+        known = [one for one in find(benchmark=entry.benchmark) if _is_alike(one, entry)]
+    if entry.ruleset == "own" or not known:
+        return None
+    slowest = max(known, key=_run_minutes)
+    source = f"{slowest.submitter} {slowest.name}, round {slowest.round}"
+    return Need(_run_minutes(slowest), between_minutes(entry.benchmark, entry.round), source)
+
+
+def between_minutes(benchmark: str, round: str) -> float:
+    """Return the median time from run_stop to the next run_start in the round's published logs,
+    else in those of all rounds."""
+    rows = [one for one in startup.load() if one.benchmark == benchmark and one.between_s]
+    of_round = [one for one in rows if one.round == round]
+    times = [one.between_s for one in of_round or rows if one.between_s]
+    return median(times) / 60 if times else STARTUP_MINUTES
+
+
+def _is_alike(result: PublishedResult, entry: Entry) -> bool:
+    return (result.accelerator, result.gpus) == (entry.accelerator, entry.ranks)
+
+
+def _run_minutes(result: PublishedResult) -> float:
+    return result.mean or result.minutes / (result.factor or 1.0)
