@@ -44,7 +44,8 @@ class Executor:
         """Start the script of the run `name`."""
 
     def signal(self, word: str, pid: str) -> None:
-        """Send TERM or KILL to the run with this first process; KILL to all its processes."""
+        """Send TERM or KILL to the run with this first process; KILL to its group, on
+        the host to all its descendants."""
 
     def let_go(self) -> None:
         """Begin the end, if that takes time."""

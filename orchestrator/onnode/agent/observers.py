@@ -92,7 +92,7 @@ TRANSPORT_S = 60
 
 
 class Observer:
-    """Never sees a withdrawn run."""
+    """A part of a run's record; `begin` and `end` are not called for a withdrawn run."""
 
     is_done = True
     """False: the record of the run waits for it."""

@@ -132,7 +132,7 @@ class _Reaper:
 
     def _reap(self) -> bool:
         """Reap ended processes; while `_killing`, kill the others, whose children come next.
-        Return whether any remain."""
+        Return whether killing must go on."""
         left, ended = True, None
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:

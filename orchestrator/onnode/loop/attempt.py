@@ -25,7 +25,7 @@ GATE_S = 300.0
 SIGNAL_S = 2.0
 """Wait for the loop's own signal: all processes of a cancelled job get theirs within this time."""
 STOP_S = 25.0
-"""Wait for the ends of a stopped run, which its nodes kill after 20 s and then record."""
+"""Wait for the ends of a stopped run, which its nodes kill after 10 s and record within 20."""
 _CACHE_CLEAR = (
     ':::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", '
     '"key": "cache_clear", "value": true, '

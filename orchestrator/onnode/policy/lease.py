@@ -78,7 +78,7 @@ def judge(
             return HolderVerdict(ALIVE, age)
         return HolderVerdict(UNKNOWN, f"{hidden}; {age}")
     elif holder.job.startswith("local-"):
-        job = False  # Return the verdict on a holder.
+        job = False  # a host has no such process after a reboot
     if job:
         return HolderVerdict(ALIVE, "the scheduler shows its job")
     if holder.job and job is None:

@@ -16,7 +16,7 @@ from .trouble import in_one, is_echo, way_of
 
 NOT_ENDED = -1
 ENDED_BY_US = 143
-"""128 + SIGTERM, after the loop's order to stop."""
+"""128 + SIGTERM: after the loop's order to stop, or from others; nobody is blamed for it."""
 CONTAINER_ENDED = 125
 """A run whose container ended (agent/run.py)."""
 QUICK_MS = 60_000

@@ -27,7 +27,7 @@ class Queue:
     tried: Counter[int] = field(default_factory=Counter)
     """run -> counted attempts of this job."""
     dead: Counter[int] = field(default_factory=Counter)
-    """group -> dead attempts since its last success."""
+    """group -> dead attempts since its last one without an infrastructure failure."""
     died: set[tuple[int, int]] = field(default_factory=set)
     """(group, run)"""
 
