@@ -31,11 +31,11 @@ def rows() -> list[tuple[str, str, str, int, float | None]]:
 def main() -> None:
     ratios = []
     for system, workload, round_name, asked, published in rows():
-        told = "no result is published"
+        beside = "no result is published"
         if published is not None:
             ratios.append(asked / published)
-            told = f"{published:7.0f} min published, {ratios[-1]:.2f} x"
-        print(f"{system:34} {workload:16} {round_name:5} {asked:6} min asked, {told}")
+            beside = f"{published:7.0f} min published, {ratios[-1]:.2f} x"
+        print(f"{system:34} {workload:16} {round_name:5} {asked:6} min asked, {beside}")
     print(f"{len(ratios)} configurations: {min(ratios):.2f} to {max(ratios):.2f} x")
 
 

@@ -14,11 +14,9 @@ from dataclasses import dataclass, replace
 from orchestrator.causes.cause import ECHO, END, MENTION, PROGRAM
 from orchestrator.causes.lines import MOST_LINE, Shape, is_exception, judge, read_shape, shape_of
 from orchestrator.causes.prefixes import seconds_of, stream_of, without_prefixes
-from orchestrator.onnode.policy.reports import line
+from orchestrator.onnode.policy.reports import MOST_QUOTED, line
 
 MOST_SYMPTOMS = 20_000
-MOST_CHARACTERS = 200
-"""Of a quoted line."""
 OUTLIVED, OUTLIVED_STEPS, OUTLIVED_LINES = 5, 3, 40
 """After so many MLLOG records, lines about a step, or other lines, the program has gone on. When a
 rank is dead, the others stop within a step or two."""
@@ -134,7 +132,7 @@ class _LogReader:
         symptom = None
         if judged is not None:
             raised = is_exception(bare.strip())
-            quoted = text.strip()[:MOST_CHARACTERS]
+            quoted = text.strip()[:MOST_QUOTED]
             time = seconds_of(text)
             symptom = Symptom(*judged, quoted, offset, time, raised, self._ordinary)
         if known_stream is not None and known_stream.in_traceback:
@@ -164,7 +162,7 @@ class _LogReader:
         has_message = ": " in bare
         if symptom is not None and not has_message and stream.source:
             # An exception without a message: its source is all that names the failure.
-            quoted = f"{stream.source} ({bare})"[:MOST_CHARACTERS]
+            quoted = f"{stream.source} ({bare})"[:MOST_QUOTED]
             symptom = replace(symptom, text=quoted)
         first = stream.first
         if chained and symptom is not None and first is not None and first.grade < ECHO:

@@ -82,8 +82,7 @@ def submit_entry(
     from orchestrator.runset.start import start
 
     if missing := missing_data(entry):
-        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
-        note(f"warning: not there: {shown}; orchestrator prepare {entry.workload} --check")
+        note(f"warning: not there: {missing}; orchestrator prepare {entry.workload} --check")
 
     def show(run_set: RunSet, was_there: bool) -> None:
         if was_there:

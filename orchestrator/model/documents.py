@@ -243,6 +243,8 @@ class DataPart(DocumentPart):
     """Its published size; 0: unknown."""
     what: str = ""
     """For people."""
+    offline_only: bool = False
+    """Runs that ask the network do without it."""
 
 
 class RequiresPart(DocumentPart):
@@ -256,15 +258,6 @@ class RequiresPart(DocumentPart):
     """By kind of the fabric, of systems with several nodes."""
     gfx: Lines = []
     """The ISAs for which the image was built; empty: unknown."""
-
-
-class NeedsPart(DocumentPart):
-    """Why a program needs a variable of the submitter, such as a token."""
-
-    what: Line
-    """Its use, for people."""
-    offline: bool = False
-    """It is needed offline, too."""
 
 
 class WorkloadRound(DocumentPart):
@@ -287,8 +280,9 @@ class WorkloadRound(DocumentPart):
     """How to start runs."""
     requires: RequiresPart = RequiresPart.model_construct()
     """The image's requirements of a host."""
-    needs_env: dict[PassedName, NeedsPart] = {}
-    """Variables of the submitter that the program needs; passed on by name, never written."""
+    needs_env: dict[PassedName, Line] = {}
+    """Variables of the submitter that the program needs unless it runs offline, with their use;
+    passed on by name, never written."""
     offline: Env = {}
     """Variables with which a run does without the network, once its data is prepared; unless the
     site says `offline: false`."""

@@ -301,17 +301,19 @@ class Entry(Facts):
     @property
     def needs_env(self) -> dict[str, str]:
         """Return the variables of the submitter that the program needs, with their use."""
-        return {
-            name: part.what
-            for name, part in self.documents.stack.needs_env.items()
-            if part.offline or not self.site.offline
-        }
+        return {} if self.is_offline else dict(self.documents.stack.needs_env)
+
+    @property
+    def is_offline(self) -> bool:
+        """Return whether the runs use prepared caches instead of the network."""
+        return self.site.offline and bool(self.documents.stack.offline)
 
     @property
     def data_tree(self) -> tuple[DataPart, ...]:
         """Return files and folders that must exist."""
-        part_tree = self.documents.stack.data_tree
-        return tuple(part_tree if part_tree is not None else self.documents.workload.data_tree)
+        of_round = self.documents.stack.data_tree
+        parts = self.documents.workload.data_tree if of_round is None else of_round
+        return tuple(part for part in parts if self.is_offline or not part.offline_only)
 
     @property
     def logged(self) -> tuple[Logged, ...]:

@@ -1,4 +1,4 @@
-"""Read site files."""
+"""Site files, and a workload's needs of the host on which it is submitted."""
 
 from __future__ import annotations
 
@@ -83,12 +83,14 @@ def refuse_unset(entry: Entry, environment: Mapping[str, str]) -> None:
             )
 
 
-def missing_data(entry: Entry) -> list[str]:
-    """Return missing files of the workload's data, of folders that can be seen from here."""
+def missing_data(entry: Entry) -> str:
+    """Return the first missing files of the workload's data, `a, b, c and 2 more`; "" if all are
+    there. Folders that cannot be seen from here are left out."""
     folders = entry.site.data.get(entry.workload, {})
     seen = {name: Path(folder) for name, folder in folders.items() if os.path.isdir(folder)}
-    return [
-        str(seen[part.variable] / part.path)
-        for part in entry.data_tree
-        if part.variable in seen and not os.path.lexists(seen[part.variable] / part.path)
+    paths = [
+        str(seen[part.variable] / part.path) for part in entry.data_tree if part.variable in seen
     ]
+    missing = [path for path in paths if not os.path.lexists(path)]
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    return ", ".join(missing[:3]) + more

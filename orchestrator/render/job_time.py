@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.mllog.olympic import median
 from orchestrator.published import startup
 from orchestrator.published.results import PublishedResult, find
 
@@ -27,6 +27,10 @@ class JobTime(NamedTuple):
     def minutes(self, nexp: int) -> int:
         """Return the minutes of a job of `nexp` consecutive runs."""
         return (nexp + 1) * self.each
+
+    def fitting(self, minutes: int) -> int:
+        """Return the most runs for which a job of these minutes is long enough."""
+        return max(0, minutes // self.each - 1)
 
 
 class Need(NamedTuple):
@@ -56,10 +60,11 @@ def job_time(entry: Entry) -> JobTime:
 def published_need(entry: Entry) -> Need | None:
     """Return the need of a run: of the system's own result, else of the slowest of the same
     number of the same GPUs; None without any."""
+    if entry.ruleset == "own":
+        return None
     known = find(benchmark=entry.benchmark, round=entry.round, system=entry.system)
+    known = known or [one for one in find(benchmark=entry.benchmark) if _is_alike(one, entry)]
     if not known:
-        known = [one for one in find(benchmark=entry.benchmark) if _is_alike(one, entry)]
-    if entry.ruleset == "own" or not known:
         return None
     slowest = max(known, key=_run_minutes)
     source = f"{slowest.submitter} {slowest.name}, round {slowest.round}"

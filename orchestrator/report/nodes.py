@@ -23,7 +23,7 @@ def nodes(report: Report) -> list[Part]:
         *_grid(report),
         *_set_aside(report),
         *_summary(report),
-        *views.groups(report.groups, report.unit),
+        *views.groups(report.groups[:MOST_NODES], report.unit),
         *_bandwidth(report),
     ]
 
@@ -98,7 +98,7 @@ def _summary(report: Report) -> list[Part]:
         return []
     remarks = [*report.slow_signs, *views.complaints(report.nodes)]
     bullets = [Bullets(remarks)] if remarks else []
-    return [*bullets, views.summary(report.nodes, report.unit)]
+    return [*bullets, views.summary(report.nodes[:MOST_NODES], report.unit)]
 
 
 def _bandwidth(report: Report) -> list[Part]:
@@ -127,7 +127,7 @@ def startup(report: Report) -> list[Part]:
         "Start-up is from the start of the script to run_start, shut-down from run_stop to its "
         "end. The first run in a new container compiles what the others find."
     )
-    parts = views.startup(report.startups, report.published_startup)
+    parts = views.startup(report.startups[:MOST_ATTEMPTS], report.published_startup)
     return [Paragraph(text), *parts] if parts else []
 
 

@@ -45,10 +45,7 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
 
 
 def _way_out(entry: Entry, site: Site, nexp: int, longest: int) -> str:
-    fit = max(
-        (count for count in range(1, nexp + 1) if job_time(entry).minutes(count) <= longest),
-        default=0,
-    )
+    fit = job_time(entry).fitting(longest)
     line = f'`time_limit: "{longest}"` in the site file'
     elsewhere = "name a partition that allows more (`partition` in the site file)"
     if site.time_limit:

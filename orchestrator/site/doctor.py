@@ -151,9 +151,8 @@ def _needs(entry: Entry) -> Iterator[Row]:
     except UsageError as error:
         yield _row("environment", "fail", error.message, error.hint)
     if missing := missing_data(entry):
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        text = f"{', '.join(missing[:3])}{more}: not there"
-        yield _row("prepared", "fail", text, f"orchestrator prepare {entry.workload}")
+        remedy = f"orchestrator prepare {entry.workload}"
+        yield _row("prepared", "fail", f"not there: {missing}", remedy)
 
 
 def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Iterator[Row]:

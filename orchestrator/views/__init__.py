@@ -1,2 +1,2 @@
-"""What people see of a set as one model, the parts of `parts.py`, with three renderers: `terminal.py`,
-`markdown.py` and the page's template."""
+"""A set for people, as one model: the parts of `parts.py`, rendered by `terminal.py`, `markdown.py`
+and the page's template."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from orchestrator.evidence.startup import StartUp
     from orchestrator.published.startup import PublishedStartup
 
-MOST_ROWS = 300
-
 
 def unit_of(history: Iterable[NodeHistory]) -> Unit:
     """Return the unit for the times to train of these nodes' runs."""
@@ -37,7 +35,7 @@ def summary(history: Sequence[NodeHistory], unit: Unit) -> Table:
     return Table(
         "What each node did",
         header,
-        [_summary_row(one, unit) for one in history[:MOST_ROWS]],
+        [_summary_row(one, unit) for one in history],
         numeric=(1, 2, 3, 4, 5, 6, 7, 8, 10),
         states=(11,),
         leave=("last", "exit codes", "without", "with", "mean"),
@@ -76,7 +74,7 @@ def groups(found: Sequence[NodeGroup], unit: Unit) -> list[Part]:
             *map(unit.full, (one.mean, min(one.minutes), max(one.minutes))),
             f"{one.mean / usual:.3f}" if usual else MISSING,
         )
-        for one in found[:MOST_ROWS]
+        for one in found
     ]
     header = ("nodes", "runs", "mean", "fastest", "slowest", "vs all")
     return [Table("Time to train per group of nodes", header, rows, numeric=(2, 3, 4, 5))]
@@ -126,7 +124,7 @@ def startup(found: Sequence[StartUp], published: Iterable[PublishedStartup]) -> 
             MISSING if one.cold is None else "new" if one.cold else "used",
             one.cache or MISSING,
         )
-        for one in found[:MOST_ROWS]
+        for one in found
     ]
     header = ("attempt", "node", "start-up", "run", "shut-down", "container", "caches")
     listing = Table("Time around each run", header, rows, numeric=(2, 3, 4), leave=("caches",))

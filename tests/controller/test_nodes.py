@@ -12,11 +12,13 @@ from controller_parts import Commands, mllog, write_set
 from orchestrator.cli.watch import _lines
 from orchestrator.evidence.bandwidth import parse, per_node
 from orchestrator.evidence.events import aside_of
-from orchestrator.evidence.nodes import read_history, suspicions
+from orchestrator.evidence.nodes import NodeHistory, read_history, suspicions
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, read, write
+from orchestrator.views.nodes import summary, unit_of
+from orchestrator.views.terminal import lines
 
 DEEP = """round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote
 all\tn1,n2,n3,n4\trccl\t536870912\t0.003\t120.500\t0\t
@@ -207,3 +209,10 @@ def test_a_good_group_clears_its_nodes() -> None:
     result = per_node(parse(DEEP))
     assert result == {"n1": 310.0, "n2": 310.0, "n3": 309.0, "n4": 122.0}
     assert per_node(parse("")) == {} and parse("a\tb\tc\td\te\tnan\t0\t\n") == []
+
+
+def test_every_node_has_a_row() -> None:
+    """Pages have limits; a terminal and a pipe show all that there is."""
+    history = [NodeHistory(f"n{index}") for index in range(1000)]
+    shown = lines([summary(history, unit_of(history))])
+    assert len(shown) == 1001 and shown[-1].startswith("n999 ")

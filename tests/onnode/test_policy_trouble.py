@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.onnode.policy.reports import MOST_QUOTED
 from orchestrator.onnode.policy.trouble import (
-    MOST_CHARACTERS,
     TAIL_BYTES,
     in_one,
     telling_line,
@@ -101,13 +101,13 @@ def test_the_telling_line(log: str, line: str | None) -> None:
 
 def test_only_the_end_of_a_log_is_looked_at() -> None:
     assert telling_line(b"ValueError: old\n" + b"x\n" * TAIL_BYTES) == ""
-    assert len(telling_line(b"ValueError: " + b"x" * 5000)) == MOST_CHARACTERS
+    assert len(telling_line(b"ValueError: " + b"x" * 5000)) == MOST_QUOTED
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_give_one_printable_line(log: bytes) -> None:
     found = telling_line(log + b"\nValueError: " + log)
-    assert "\n" not in found and len(found) <= MOST_CHARACTERS
+    assert "\n" not in found and len(found) <= MOST_QUOTED
     found.encode()
 
 

@@ -32,6 +32,8 @@ OUTCOMES = ("container", "tunables", "verdict")
 """Rows after a node's checks."""
 
 MOST_CHECKS, MOST_FACTS, MOST_ITEMS, MOST_CHARACTERS = 64, 512, 64, 1024
+MOST_QUOTED = 200
+"""The most characters of a log's line in a reason or an explanation."""
 _ORDER = {name: (0, index) for index, name in enumerate(CHECKS)} | {
     name: (2, index) for index, name in enumerate(OUTCOMES)
 }

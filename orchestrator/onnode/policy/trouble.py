@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from .reports import line
+from .reports import MOST_QUOTED, line
 
 TAIL_BYTES = 1 << 16
 MOST_LINE = 4096
-MOST_CHARACTERS, MOST_TOLD = 200, 3
+MOST_TOLD = 3
 _LABEL = re.compile(r"^(?:\s*\[?(?:rank ?)?\d+\]?:\s?)*\s*")
 _RAISED = re.compile(
     r"(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Failure|Exit)(?::\s|:?$)|(?:\w+\.)+[A-Z]\w+: "
@@ -80,7 +80,7 @@ def telling_line(tail: bytes) -> str:
         text = _LABEL.sub("", text).strip()
         grade = _grade(text)
         if grade is not None:
-            best.setdefault(grade, text[:MOST_CHARACTERS])
+            best.setdefault(grade, text[:MOST_QUOTED])
             if grade == 0:
                 break
     return best[min(best)] if best else ""
