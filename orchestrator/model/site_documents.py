@@ -152,7 +152,7 @@ class SitePreflight(DocumentPart):
 
     run: bool = True
     """Every set checks its nodes before their use."""
-    check_seconds: Annotated[int, Field(ge=1, le=600)] = 10
+    check_seconds: Annotated[int, Field(ge=1, le=600)] = 30
     """The longest duration of one check; a check without an answer by then has failed."""
     skip: list[NodeCheck] = []
     """Checks that do not run."""

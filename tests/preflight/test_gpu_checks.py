@@ -257,6 +257,43 @@ def test_a_tool_that_fails_or_never_ends_leaves_it_to_the_driver(node: Node, scr
     assert verdicts(node) == ALL_PASS
 
 
+def test_a_slow_tool_excludes_no_healthy_node(node: Node) -> None:
+    """As amd-smi was on MI350X, and on machines with many GPUs: a minute for an answer."""
+    node.driver(device=0x7777)
+    for file in (node.top / "sys/bus/pci/drivers/amdgpu").glob("*/ras/*"):
+        file.unlink()
+    node.tool("amd-smi", f"echo $1 >>{node.top}/asked; exec sleep 60")
+    rows = node.check(PREFLIGHT_CHECK_S=2).rows
+    late = "amd-smi did not answer within 1 s"
+    assert (node.top / "asked").read_text() == "static\n"  # and is not asked again
+    assert rows["gpu_count"].line == "pass: 8 GPUs (/sys/class/kfd)"
+    assert rows["gpu_model"].line == f"warn: gfx942; {late}"
+    assert rows["gpu_links"].verdict == "warn"
+    assert rows["gpu_memory"].verdict == rows["gpu_processes"].verdict == "pass"
+    unknown = f"neither a tool nor the driver tells error counts; {late}"
+    assert rows["gpu_errors"].line == f"warn: {unknown}"
+    assert all(rows[name].remedy for name in GPU_ROWS if rows[name].verdict == "warn")
+
+
+def test_tools_run_one_after_the_other_and_only_for_what_the_driver_lacks(node: Node) -> None:
+    healthy(node)
+    tool = node.top / "bin/amd-smi"
+    running, asked = node.top / "running", node.top / "asked"
+    tool.write_text(
+        tool.read_text().replace(
+            "case",
+            f"mkdir {running} || exit 1; trap 'rmdir {running}' EXIT; echo $1 >>{asked}\ncase",
+            1,
+        )
+    )
+    assert verdicts(node) == ALL_PASS
+    assert asked.read_text().split() == ["static", "metric", "process", "xgmi"]
+    asked.unlink()
+    node.driver()
+    assert verdicts(node) == ALL_PASS
+    assert asked.read_text().split() == ["xgmi"]
+
+
 def test_a_tool_without_gpus(node: Node) -> None:
     error = "ERROR: Unable to detect any GPU devices, check amdgpu version and module status"
     node.tool("amd-smi", f'echo "{error}" >&2; exit 255')
@@ -409,8 +446,8 @@ def told_rows(node: Node, output: bytes, tool: str) -> list[tuple[str, str, str,
     (node.top / "output").write_bytes(output)
     node.tool(tool, f"exec cat {node.top}/output")
     with node.environment():
-        checks = (gpu.identity, gpu.metrics, gpu.processes, gpu.links)
-        return [row for check in checks for row in check(node.real(), node.engine)]
+        real = node.real()
+        return [row for check in gpu.checks(real) for row in check(real, node.engine)]
 
 
 @settings(max_examples=25, deadline=None)

@@ -12,7 +12,6 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
 
 from ..kernel.events import UNIT
 from ..kernel.system import MAX_BYTES
@@ -20,11 +19,9 @@ from ..kernel.waiting import stand_alone
 from ..kernel.world import now_ms
 from . import gpu, host
 from .leftovers import leftovers
-from .node import EngineState, Node, Rows, shortened
-from .tools import Smi
+from .node import EngineState, Node, shortened
 
-Check = Callable[[Node, EngineState], Rows]
-Jobs = dict[str, tuple[Check, ...]]
+Jobs = dict[str, tuple[gpu.Check, ...]]
 """Process -> its checks by name."""
 
 _JOBS: Jobs = {
@@ -42,18 +39,12 @@ _JOBS: Jobs = {
     "rdma": (host.rdma,),
     "leftovers": (leftovers,),
 }
-_GPU_TOOLS: Jobs = {  # each takes a second or two to start
-    "gpu_count gpu_model": (gpu.identity,),
-    "gpu_memory gpu_errors": (gpu.metrics,),
-    "gpu_processes": (gpu.processes,),
-    "gpu_links": (gpu.links,),
-}
-_GPU_FILES: Jobs = {" ".join(_GPU_TOOLS): tuple(one for job in _GPU_TOOLS.values() for one in job)}
-_GPU_NAMES = " ".join(_GPU_TOOLS).split()
+_GPUS = "gpu_count gpu_model gpu_memory gpu_errors gpu_processes gpu_links"
+_GPU_NAMES = _GPUS.split()
 NAMES = (*_GPU_NAMES, *" ".join(_JOBS).split())
 _NO_FILES = "a file system does not answer: look at the mounts and their server"
 _NO_ANSWER = {
-    **dict.fromkeys(_GPU_NAMES, "the GPU driver or its tool hangs: look at dmesg, reboot the node"),
+    **dict.fromkeys(_GPU_NAMES, "the GPU driver hangs: look at dmesg, reboot the node"),
     **dict.fromkeys(("data", "log_dir", "free_space"), _NO_FILES),
     "rdma": "the network driver hangs: look at dmesg, reboot the node",
     "leftovers": "the container engine or Slurm does not answer: restart {engine}",
@@ -73,7 +64,7 @@ class Checks:
         os.set_blocking(self._pipe, False)
         for name in node.settings.preflight_skip:
             self._tell(name, "skip", 0, "switched off (preflight.skip)", "")
-        gpus = _GPU_TOOLS if Smi(node).paths else _GPU_FILES
+        gpus: Jobs = {_GPUS: gpu.checks(node)}
         if told := gpu.untold(node):
             gpus = {}
             for name in _GPU_NAMES:
@@ -156,7 +147,7 @@ class Checks:
 # ---- jobs ---------------------------------------------------------------------------------------
 
 
-def _start(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) -> int:
+def _start(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: int) -> int:
     """Start a job; return its process id, also its group's."""
     pid = os.fork()
     if pid == 0:
@@ -164,7 +155,9 @@ def _start(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) 
             _alone(write, node.settings.preflight_check_s)
             _run(job, node, engine, write)
         finally:
-            os._exit(0)  # nobody listens
+            if os.getpgrp() == os.getpid():
+                os.killpg(0, signal.SIGKILL)  # with what a tool left behind that was too slow
+            os._exit(0)
     os.setpgid(pid, pid)  # both do: either may be faster
     return pid
 
@@ -182,7 +175,7 @@ def _alone(keep: int, seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _run(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) -> None:
+def _run(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: int) -> None:
     begin = time.monotonic()
     for check in job:
         try:

@@ -1,17 +1,21 @@
-"""The GPUs of a node: count, model, load, errors, links; from amd-smi, rocm-smi or the driver's
-files in /sys."""
+"""The GPUs of a node: count, model, load, errors, links; from the driver's files in /sys, and from
+amd-smi or rocm-smi what these files lack."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import time
 from collections import defaultdict
+from collections.abc import Callable
 
 from ..kernel.events import number
 from ..kernel.system import amd_gpus, first_line, lines, names
 from .node import EngineState, Node, Rows, listed
-from .tools import Smi, Values, by_gpu
+from .tools import Smi, Values, by_gpu, tools_limit
 
+Check = Callable[[Node, EngineState], Rows]
 Verdict = tuple[str, str, str]
 """Verdict, text and remedy of one check."""
 _MODELS = (
@@ -23,6 +27,7 @@ MODEL_OF_ID = {
     f"0x{one}": words.split()[0] for words in _MODELS.split(", ") for one in words.split()[1:]
 }
 """By PCI device id, virtual functions included."""
+_LATE = "run amd-smi on the node and look at dmesg: the driver answers slowly"
 _RESET = "reset the GPU (amd-smi reset --gpureset) or reboot"
 _TOPOLOGY, _PROCESSES, _DRIVER = (
     "class/kfd/kfd/topology/nodes",
@@ -43,6 +48,29 @@ def untold(node: Node) -> Verdict | None:
         return None
     text = "cannot be checked: no amd-smi, rocm-smi or amdgpu driver"
     return "warn", text, "install the amdgpu driver and amd-smi, or take another partition"
+
+
+def checks(node: Node) -> tuple[Check, ...]:
+    """Return the checks. They share the time of the tools, which run one after the other: tools
+    that start together wait for each other in the driver."""
+    until = time.monotonic() + tools_limit(node)
+
+    def bound(check: Callable[[Node, Smi], Rows]) -> Check:
+        @functools.wraps(check)
+        def run(node: Node, engine: EngineState) -> Rows:
+            return check(node, Smi(node, until))
+
+        return run
+
+    return tuple(map(bound, (identity, metrics, processes, links)))
+
+
+def _noted(smi: Smi, verdict: str, text: str, remedy: str) -> Verdict:
+    """Return a verdict with the note that a tool was too slow: at best a warning, since what only
+    the tool can tell is unknown."""
+    if not smi.late:
+        return verdict, text, remedy
+    return "fail" if verdict == "fail" else "warn", f"{text}; {smi.late}", remedy or _LATE
 
 
 def _kfd_gpus(node: Node) -> list[str]:
@@ -77,16 +105,15 @@ Identity = dict[int, dict[str, str]]
 _ROCM_IDS = ("device_id", "gpu_id", "card_model")
 
 
-def identity(node: Node, engine: EngineState) -> Rows:
-    smi, wanted = Smi(node), node.settings.gpus_per_node
+def identity(node: Node, smi: Smi) -> Rows:
+    wanted = node.settings.gpus_per_node
     source, gpus = told_gpus(node, smi)
     text, verdict, remedy = f"{len(gpus)} GPUs ({source}), the system has {wanted}", "fail", ""
     if len(gpus) == wanted:
         text, verdict = f"{wanted} GPUs ({source})", "pass"
     elif not gpus:
-        text = f"no GPU, the system has {wanted}" + (
-            f" ({smi.problem[:160]})" if smi.problem else ""
-        )
+        reason = smi.late or smi.problem[:160]
+        text = f"no GPU, the system has {wanted}" + (f" ({reason})" if reason else "")
         remedy = "load the amdgpu driver (dmesg says why it does not), or reboot the node"
     elif len(gpus) > wanted:
         text, remedy = (
@@ -95,21 +122,26 @@ def identity(node: Node, engine: EngineState) -> Rows:
         )
     else:
         remedy = "look at dmesg for GPUs that fell off the bus; reboot or drain the node"
+    # The driver's count stands without a tool.
     yield "gpu_count", verdict, text, remedy
-    yield (
-        "gpu_model",
-        *(
-            _judge_model(node, gpus)
-            if gpus
-            else ("warn", "cannot be checked: no GPU was found", "")
-        ),
+    model = (
+        _judge_model(node, gpus) if gpus else ("warn", "cannot be checked: no GPU was found", "")
     )
+    yield ("gpu_model", *_noted(smi, *model))
 
 
 def told_gpus(node: Node, smi: Smi) -> tuple[str, Identity]:
+    """Return the source and the GPUs; a tool is asked only about GPUs that MODEL_OF_ID lacks."""
+    source, gpus = _driver_gpus(node)
+    if gpus and all(about["id"] in MODEL_OF_ID for about in gpus.values()):
+        return source, gpus
     amd, rocm = "amd-smi static", "rocm-smi --showproductname"
-    if found := _told_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm)):
-        return smi.source, found
+    told = _told_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm))
+    return (smi.source, told) if told else (source, gpus)
+
+
+def _driver_gpus(node: Node) -> tuple[str, Identity]:
+    found: Identity = {}
     for gpu, folder in enumerate(_kfd_gpus(node)):
         told = dict(
             words for line in lines(f"{folder}/properties") if len(words := line.split()) == 2
@@ -192,15 +224,23 @@ _MEMORY = {
 _ERRORS = {"total_correctable": "ce", "total_uncorrectable": "ue", "total_deferred": "de"}
 
 
-def metrics(node: Node, engine: EngineState) -> Rows:
-    told = _metrics(node)
-    yield ("gpu_memory", *_judge_memory(node, told))
-    yield ("gpu_errors", *_judge_errors(node, told))
+def metrics(node: Node, smi: Smi) -> Rows:
+    told = _driver_metrics(node)
+    lacking = [name for name in ("used", "ue") if not told[name]]
+    if lacking:
+        for name, values in _told_metrics(smi).items():
+            told[name] = told[name] or values
+    for check, judge, name in (
+        ("gpu_memory", _judge_memory, "used"),
+        ("gpu_errors", _judge_errors, "ue"),
+    ):
+        verdict = judge(node, told)
+        yield (check, *(_noted(smi, *verdict) if name in lacking else verdict))
 
 
-def _metrics(node: Node) -> Metrics:
+def _told_metrics(smi: Smi) -> Metrics:
     told: Metrics = defaultdict(dict)
-    values = Smi(node).ask(
+    values = smi.ask(
         "amd-smi metric --mem-usage --ecc", "amd-smi metric", "rocm-smi --showmeminfo vram"
     )
     for gpu, path, value, unit in by_gpu(values):
@@ -213,22 +253,21 @@ def _metrics(node: Node) -> Metrics:
         what = _ERRORS.get(key.replace("_count", "")) if path.endswith(f"/ecc/{key}") else None
         if what and (count := number(value)) is not None and count >= 0:
             told[what][gpu] = count
-    amounts, counts = (
-        [] if told["used"] else ["total", "used"],
-        [] if told["ue"] else ["ue", "ce", "de"],
-    )
+    return told
+
+
+def _driver_metrics(node: Node) -> Metrics:
+    told: Metrics = defaultdict(dict)
     for gpu, folder in enumerate(amd_gpus(node.sys)):
-        for what in amounts:
+        for what in ("total", "used"):
             if (amount := number(first_line(f"{folder}/mem_info_vram_{what}"))) is not None:
                 told[what][gpu] = amount >> 20
         # Each block has a file of counts: ue: 0, ce: 0, with newer drivers de: 0.
         blocks = [
-            f"{folder}/ras/{name}"
-            for name in names(f"{folder}/ras")
-            if counts and name.endswith("_err_count")
+            f"{folder}/ras/{name}" for name in names(f"{folder}/ras") if name.endswith("_err_count")
         ]
         for what, _, text in (line.partition(": ") for block in blocks for line in lines(block)):
-            if what in counts:
+            if what in ("ue", "ce", "de"):
                 told[what][gpu] = told[what].get(gpu, 0) + (number(text.strip()) or 0)
     return told
 
@@ -294,12 +333,11 @@ Found = dict[int, tuple[str, "int | None"]]
 """By pid: name and memory in MiB, "" and None if unknown."""
 
 
-def processes(node: Node, engine: EngineState) -> Rows:
+def processes(node: Node, smi: Smi) -> Rows:
     found = _kfd_processes(node)
     # The tools read the same files and count some processes twice; they are asked only if the
     # driver hides the files.
     if not os.path.isdir(f"{node.sys}/{_PROCESSES}"):
-        smi = Smi(node)
         values = smi.ask("amd-smi process", "rocm-smi --showpids")
         if not values and not ("rocm-smi" in smi.paths and "No JSON data" in smi.problem):
             text, remedy = (
@@ -308,7 +346,7 @@ def processes(node: Node, engine: EngineState) -> Rows:
             )
             if smi.paths:
                 text, remedy = (
-                    smi.problem or "the tool printed nothing",
+                    smi.late or smi.problem or "the tool printed nothing",
                     "run amd-smi process on the node",
                 )
             yield "gpu_processes", "warn", f"cannot be checked: {text}", remedy
@@ -396,20 +434,23 @@ Links = tuple[dict[int, int], list[str]]
 """GPU -> active links, and remarks on the others."""
 
 
-def links(node: Node, engine: EngineState) -> Rows:
+def links(node: Node, smi: Smi) -> Rows:
     if node.settings.gpus_per_node == 1:
         yield "gpu_links", "skip", "one GPU: no links", ""
         return
-    up, down = _told_links(Smi(node).ask("amd-smi xgmi --link-status", "amd-smi xgmi"))
+    up, down = _told_links(smi.ask("amd-smi xgmi --link-status", "amd-smi xgmi"))
+    text = "links up on each of"
     if not up:
         up, down = _driver_links(node)
+        text = "links, of unknown state, in the driver's topology on each of"
     if down:
         remedy = "reset the GPUs together or power-cycle the node; then have the board looked at"
-        yield "gpu_links", "fail", listed(down), remedy
+        verdict = "fail", listed(down), remedy
     elif up:
-        yield "gpu_links", "pass", f"{up[min(up)]} links up on each of {len(up)} GPUs", ""
+        verdict = "pass", f"{up[min(up)]} {text} {len(up)} GPUs", ""
     else:
-        yield "gpu_links", "skip", "neither a tool nor the driver tells about links", ""
+        verdict = "skip", "neither a tool nor the driver tells about links", ""
+    yield ("gpu_links", *_noted(smi, *verdict))
 
 
 def _told_links(values: Values) -> Links:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,11 +70,18 @@ def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
             yield gpu, bare, value, unit if bare != path and beside == f"{bare}/unit" else ""
 
 
+def tools_limit(node: Node) -> float:
+    """Return the seconds that all tools of a check have together. Some drivers keep amd-smi for a
+    minute: the other half of the limit is for the driver's files."""
+    return node.settings.preflight_check_s / 2
+
+
 class Smi:
     """The tools of a node. `paths`: installed ones; `source`: the last to answer; `problem`: the
-    last output without JSON."""
+    last output without JSON; `late`: the tool that had not answered at `until` (time.monotonic()),
+    as a sentence."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, until: float = 0.0) -> None:
         folders = os.environ.get("PATH", "/usr/bin:/bin").split(":")
         folders = [rehearsed("ORCH_SMI_PATH", "", node.name), *folders, "/opt/rocm/bin"]
         self.paths: dict[str, str] = {}
@@ -82,15 +90,22 @@ class Smi:
         ):
             if os.access(path, os.X_OK) and os.path.isfile(path):
                 self.paths.setdefault(name, path)
-        self.source = self.problem = ""
-        self._seconds = node.settings.preflight_check_s + 1
+        self.source = self.problem = self.late = ""
+        self._seconds = tools_limit(node)
+        self._until = until or time.monotonic() + self._seconds
 
     def ask(self, *commands: str) -> Values:
-        """Return the values of the first command with JSON, or []."""
+        """Return the values of the first command with JSON; [] without any, and when the time of
+        the tools is over."""
         for name, *words in (
             command.split() for command in commands if command.split()[0] in self.paths
         ):
-            text = ask([self.paths[name], *words, "--json"], self._seconds, errors=True)[1]
+            left = self._until - time.monotonic()
+            argv = [self.paths[name], *words, "--json"]
+            status, text = ask(argv, left, errors=True) if left > 0 else (-1, "")
+            if status < 0 and time.monotonic() >= self._until:
+                self.late = f"{name} did not answer within {self._seconds:g} s"
+                return []
             if values := read_json(text):
                 self.source = name
                 return values
