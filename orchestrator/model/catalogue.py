@@ -7,13 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import UsageError, did_you_mean
+from orchestrator.errors import DescriptorError, UsageError, did_you_mean
 from orchestrator.model.checks import check_system, check_workload
 from orchestrator.model.documents import System, Workload
+from orchestrator.model.extension import EXTENDS, chain_text, overlaid, with_rounds
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
 from orchestrator.model.shared_documents import Accelerators, Fabrics, Hosts
-from orchestrator.model.source import Document, read
+from orchestrator.model.source import Document, Problem, read
 from orchestrator.resources import data_dir
 
 _SHARED: dict[str, type[DocumentPart]] = {
@@ -53,9 +54,12 @@ class Catalogue:
 
     @cached_property
     def _workload_files(self) -> dict[str, Path]:
-        return _files(
-            [*(folder / "workloads" for folder in self.dirs), data_dir("workloads"), *self._beside]
-        )
+        return _files(self._workload_folders)
+
+    @property
+    def _workload_folders(self) -> list[Path]:
+        own = [*(folder / "workloads" for folder in self.dirs), *self._beside]
+        return [*own, data_dir("workloads")]
 
     def system_names(self) -> list[str]:
         """Return the names of all systems; reads no file."""
@@ -77,8 +81,8 @@ class Catalogue:
         """Return the system `name` (or its only completion, or that in the file `name`) with its
         document.
 
-        The workloads next to a file are known afterwards, behind all others: the file may refer to
-        them. Raises UsageError for an unknown name, DescriptorError for a wrong document.
+        The workloads next to a file are known afterwards, before those of the package: the file
+        may refer to them. Raises UsageError for an unknown name, DescriptorError for a wrong document.
         """
         path = _find(name, self._system_files, "system", "orchestrator systems lists the catalogue")
         if (
@@ -103,14 +107,64 @@ class Catalogue:
         path = _find(
             name, self._workload_files, "workload", f"there are: {', '.join(self.workload_names())}"
         )
+        return self._workload(path, [])
+
+    def _workload(self, path: Path, chain: list[Document]) -> tuple[Document, Workload]:
+        """Return the workload in the file `path`; `chain` are the documents that extend it."""
         if path not in self._workloads:
-            document = read(path)
+            document = with_rounds(self._extended(read(path), chain))
+            document.check()
             workload = validate(document, Workload)
             if workload is not None:
                 check_workload(document, workload)
             _check_file_name(document, path)
             self._workloads[path] = (document, checked(document, workload))
         return self._workloads[path]
+
+    def _extended(self, document: Document, chain: list[Document]) -> Document:
+        given = document.data.get(EXTENDS)
+        if not isinstance(given, str):
+            return document
+        path = self._to_extend(document, given)
+        paths = [other.path.resolve() for other in (*chain, document)]
+        if path.resolve() in paths:
+            circle = [*chain, document][paths.index(path.resolve()) :]
+            document.add((EXTENDS,), f"a circle: {chain_text([*circle, circle[0]])}")
+            document.check()
+        try:
+            base = self._workload(path, [*chain, document])[0]
+        except DescriptorError as error:
+            if not chain:
+                document.add((EXTENDS,), f"{given} cannot be extended, see its own problems")
+            document.problems += [one for one in error.problems if isinstance(one, Problem)]
+            document.check()
+            raise
+        return overlaid(base, document)
+
+    def _to_extend(self, document: Document, given: str) -> Path:
+        """Return the file that `document` extends: a path next to it, or the next workload of that
+        name."""
+        if "/" in given or given.endswith((".yaml", ".yml")):
+            return document.path.parent / given
+        mine = document.path.resolve()
+        there = [
+            path
+            for folder in self._workload_folders
+            if (path := folder / f"{given}.yaml").is_file()
+        ]
+        behind = [path.resolve() for path in there]
+        if mine in behind:
+            there = there[behind.index(mine) + 1 :]
+        if there:
+            return there[0]
+        names = [name for name in self.workload_names() if name != document.path.stem]
+        document.add(
+            (EXTENDS,),
+            f"there is no {'other ' if mine in behind else ''}workload {given}"
+            f"{did_you_mean(given, names)}; there are: {', '.join(names)}",
+        )
+        document.check()
+        raise AssertionError("a problem was reported")
 
     def shared(
         self, kind: str

@@ -118,7 +118,20 @@ def _check_batch(document: Document, key: Key, system: System, part: SystemRound
         return
     if part.micro_batch is None or part.global_batch is None:
         return
-    accumulation = part.accumulation or 1
+    accumulation = part.accumulation or part.computed_accumulation(ranks)
+    if not accumulation:
+        step = part.micro_batch * ranks // parallel
+        document.add(
+            (*key, "global_batch"),
+            f"{part.global_batch} is no multiple of micro batch {part.micro_batch} x {ranks} ranks "
+            f"/ parallel {parallel} = {step}, so no accumulation gives it; the nearest are "
+            f"{part.global_batch // step * step} and "
+            f"{(part.global_batch // step + 1) * step}"
+            if part.global_batch > step
+            else f"{part.global_batch}, but micro batch {part.micro_batch} x {ranks} ranks "
+            f"x accumulation 1 / parallel {parallel} = {step}, the smallest global batch",
+        )
+        return
     wanted = part.micro_batch * accumulation * ranks // parallel
     if wanted != part.global_batch:
         document.add(

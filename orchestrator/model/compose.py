@@ -241,8 +241,9 @@ class _Composition:
         key: Key,
         source: str,
     ) -> None:
+        home, there = document.origin(key)
         line = document.line(key) if document.lines else 0
-        origin = Origin(layer, shown(document.path), line, source)
+        origin = Origin(layer, shown(home.path), line, _source(home, there, source))
         if value is None:
             if self.env.pop(name, None) is not None:
                 self.removed[name] = origin
@@ -380,7 +381,14 @@ class _Composition:
         ]
         if self.site_document is not None:
             documents.append(self.site_document)
-        return tuple(dict.fromkeys(str(document.path) for document in documents))
+        return tuple(dict.fromkeys(str(path) for document in documents for path in document.paths))
+
+
+def _source(home: Document, key: Key, source: str) -> str:
+    """Return the source of a variable: of an inherited one that of the round it was written in."""
+    if key[:1] != ("rounds",):
+        return source
+    return str(home.data["rounds"][key[1]].get("source") or "")
 
 
 def _below(folder: str | None, subpath: str | None) -> str | None:

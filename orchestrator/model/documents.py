@@ -150,7 +150,7 @@ class SystemRound(DocumentPart):
     """Samples per step of the optimizer: micro x nodes x GPUs x accumulation / (TP x PP x CP),
     checked."""
     accumulation: Size | None = None
-    """Steps of gradient accumulation."""
+    """Steps of gradient accumulation; computed if both batches are given."""
     tensor_parallel: Count = 1
     """GPUs that share one layer."""
     pipeline_parallel: Count = 1
@@ -186,6 +186,15 @@ class SystemRound(DocumentPart):
     """The source of the facts."""
     note: str = ""
     """Assumptions and remarks."""
+
+    def computed_accumulation(self, ranks: int) -> int:
+        """Return the steps of accumulation that the batches of so many ranks need; 0 if a batch is
+        missing, or if no whole number does it."""
+        parallel = self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+        if self.micro_batch is None or self.global_batch is None:
+            return 0
+        steps, rest = divmod(self.global_batch * parallel, self.micro_batch * ranks)
+        return 0 if rest else steps
 
     def launch_over(self, stack: WorkloadRound) -> LaunchPart:
         """Return how to start runs: the round's way with the system's own keys."""
@@ -263,6 +272,9 @@ class RequiresPart(DocumentPart):
 class WorkloadRound(DocumentPart):
     """A workload in one round of MLPerf Training, or in a version of its own."""
 
+    extends: Round | None = None
+    """Another round of the workload: everything that is not given here is as there, but `source`
+    and `note`."""
     ruleset: Ruleset
     """The round of the applicable rules, or `own`: no MLPerf benchmark."""
     image: Image | None = None
@@ -307,6 +319,9 @@ class Workload(DocumentPart):
     """The kind of the document."""
     name: Name
     """Name of its file."""
+    extends: Line | None = None
+    """A workload by name or file: everything that is not given here is as there, and null removes
+    a key. Its own name is the next one of that name, such as the shipped one."""
     title: str = ""
     """For people."""
     benchmark: Name

@@ -200,7 +200,12 @@ class Facts:
     micro_batch = Fact(lambda of: of.mine.micro_batch or 0, compared=True)
     global_batch = Fact(lambda of: of.mine.global_batch or 0, compared=True)
     accumulation = Fact(
-        lambda of: of.mine.accumulation or (1 if of.mine.global_batch else 0), compared=True
+        lambda of: (
+            of.mine.accumulation
+            or of.mine.computed_accumulation(of.system.nodes * of.system.gpus_per_node)
+            or (1 if of.mine.global_batch else 0)
+        ),
+        compared=True,
     )
     tensor_parallel = Fact(lambda of: of.mine.tensor_parallel, compared=True)
     pipeline_parallel = Fact(lambda of: of.mine.pipeline_parallel, compared=True)

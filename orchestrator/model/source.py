@@ -65,16 +65,32 @@ class Document:
     data: Any = None
     lines: dict[Key, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    homes: dict[Key, tuple[Document, Key]] = field(default_factory=dict)
+    """Of a document that extends another: the document, and the key there, of every key."""
 
-    def line(self, key: Key) -> int:
-        """Return the line of `key`, or of its nearest existing parent."""
+    def origin(self, key: Key) -> tuple[Document, Key]:
+        """Return the document that `key` was written in, and its key there: that of the nearest
+        existing parent if `key` is missing."""
         while key and key not in self.lines:
             key = key[:-1]
-        return self.lines.get(key, 1)
+        return self.homes.get(key, (self, key))
+
+    def line(self, key: Key) -> int:
+        """Return the line of `key`, or of its nearest existing parent, in its document."""
+        home, there = self.origin(key)
+        return home.lines.get(there, 1)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The file, and those that it extends."""
+        return tuple(dict.fromkeys([self.path, *(home.path for home, _ in self.homes.values())]))
 
     def add(self, key: Key, text: str) -> None:
-        """Report a problem at `key`."""
-        self.problems.append(Problem(shown(self.path), self.line(key), key_text(key), text))
+        """Report a problem at `key`, where it was written."""
+        home, _ = self.origin(key)
+        if home.path != self.path:
+            text = f"{text} (inherited by {shown(self.path)})"
+        self.problems.append(Problem(shown(home.path), self.line(key), key_text(key), text))
 
     def check(self, hint: str = "") -> None:
         """Raise DescriptorError with every problem so far, in the order of their lines."""

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from orchestrator.errors import UsageError
 from orchestrator.model.documents import DataPart, MountPart
+from orchestrator.model.extension import EXTENDS, overlaid, with_rounds
 from orchestrator.model.fields import (
     AbsolutePath,
     Line,
@@ -90,7 +91,9 @@ Use = SpacePart | DataPart | PathPart | CleanPart | OverwritePart | MountPart
 class PreparationRound(DocumentPart):
     """The steps of a round, and the tree that they leave."""
 
-    source: Line
+    extends: Round | None = None
+    """Another round of the preparation: everything that is not given here is as there."""
+    source: Line = "your own"
     space: list[SpacePart] = []
     mounts: list[MountPart] = Field(min_length=1)
     workdir: AbsolutePath
@@ -105,30 +108,67 @@ class Preparation(DocumentPart):
 
     kind: Literal["preparation"]
     name: Name
+    extends: Name | None = None
+    """Its own name: the next preparation of that name, such as the shipped one."""
     rounds: dict[Round, PreparationRound] = Field(min_length=1)
 
 
-def names() -> list[str]:
-    return sorted(path.stem for path in data_dir("workloads/preparations").glob("*.yaml"))
+FOLDER = "workloads/preparations"
 
 
-def load_preparation(name: str) -> tuple[Document, Preparation]:
+def _folders(systems_dirs: Sequence[Path]) -> list[Path]:
+    return [*(folder / FOLDER for folder in systems_dirs), data_dir(FOLDER)]
+
+
+def names(systems_dirs: Sequence[Path] = ()) -> list[str]:
+    return sorted(
+        {path.stem for folder in _folders(systems_dirs) for path in folder.glob("*.yaml")}
+    )
+
+
+def load_preparation(name: str, systems_dirs: Sequence[Path] = ()) -> tuple[Document, Preparation]:
     """Return the preparation of workload `name`, or of a file.
 
-    Raises UsageError if it is missing, DescriptorError with every problem of a document.
+    Those of `systems_dirs` (`workloads/preparations/` there) win over the package. Raises
+    UsageError if it is missing, DescriptorError with every problem of a document.
     """
-    is_file = "/" in name or name.endswith(".yaml")
-    path = Path(name) if is_file else data_dir("workloads/preparations") / f"{name}.yaml"
-    if "/" not in name and not path.is_file():
+    files = [
+        path for folder in _folders(systems_dirs) if (path := folder / f"{name}.yaml").is_file()
+    ]
+    if "/" in name or name.endswith(".yaml"):
+        files = [Path(name), *_files_behind(Path(name), systems_dirs)]
+    if not files:
         raise UsageError(
-            f"no preparation is published for {name!r}; there is one for: {', '.join(names())}"
+            f"no preparation is published for {name!r}; there is one for: "
+            f"{', '.join(names(systems_dirs))}",
+            hint=f"your own: {FOLDER}/{name}.yaml in a folder of --systems-dir",
         )
-    document = read(path)
+    document = _extended(files)
     preparation = validate(document, Preparation)
     if preparation is not None:
         for key, part in preparation.rounds.items():
             _check(document, key, part)
     return document, checked(document, preparation)
+
+
+def _files_behind(path: Path, systems_dirs: Sequence[Path]) -> list[Path]:
+    candidates = [folder / path.name for folder in _folders(systems_dirs)]
+    return [file for file in candidates if file.is_file() and not file.samefile(path)]
+
+
+def _extended(files: list[Path]) -> Document:
+    """Return the first of `files`, over the others as far as each extends the next."""
+    document = read(files[0])
+    given = document.data.get(EXTENDS)
+    if given is not None and given != document.data.get("name"):
+        document.add((EXTENDS,), f"{given!r}: a preparation extends the next one of its own name")
+    elif given is not None and not files[1:]:
+        document.add((EXTENDS,), f"there is no other preparation of {given}")
+    elif given is not None:
+        document = overlaid(_extended(files[1:]), document)
+    document = with_rounds(document)
+    document.check()
+    return document
 
 
 def _check(document: Document, key: str, part: PreparationRound) -> None:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.model import Site
+    from orchestrator.model import Catalogue, Site
     from orchestrator.model.documents import MountPart
     from orchestrator.prepare.documents import (
         CleanPart,
         OverwritePart,
         PathPart,
+        Preparation,
         PreparationRound,
         StepPart,
     )
@@ -112,14 +113,19 @@ def make_plan(
     from orchestrator.model import Catalogue
     from orchestrator.prepare.documents import load_preparation
 
-    _, preparation = load_preparation(workload)
+    folders = [*map(Path, systems_dirs), *map(Path, site.systems_dirs)]
+    catalogue = Catalogue(folders)
+    _, preparation = load_preparation(workload, folders)
     chosen = round or max(preparation.rounds, key=_version)
-    if chosen not in preparation.rounds:
+    prepared = _prepared(catalogue, preparation, chosen)
+    if prepared is None:
         raise UsageError(
             f"no preparation of {preparation.name} is published for round {chosen}; "
-            f"there is one for: {', '.join(sorted(preparation.rounds))}"
+            f"there is one for: {', '.join(sorted(preparation.rounds))}",
+            hint=f"your own: workloads/preparations/{preparation.name}.yaml in a folder of "
+            "--systems-dir",
         )
-    part = preparation.rounds[chosen]
+    part = preparation.rounds[prepared]
     unknown = [name for name in extra if name not in [step.name for step in part.steps]]
     if unknown:
         optional = [step.name for step in part.steps if step.optional]
@@ -127,7 +133,7 @@ def make_plan(
             f"there is no step {', '.join(unknown)}; optional ones: {', '.join(optional) or 'none'}"
         )
     if not image:
-        known = Catalogue([*systems_dirs, *site.systems_dirs]).workload(preparation.name)[1]
+        known = catalogue.workload(preparation.name)[1]
         image = (known.rounds[chosen].image or "") if chosen in known.rounds else ""
     if not image:
         raise UsageError(f"{preparation.name} has no image for round {chosen}", hint="--image REF")
@@ -142,6 +148,19 @@ def make_plan(
         steps=steps,
         engine_command=tuple(site.container.command or [engine]),
     )
+
+
+def _prepared(catalogue: Catalogue, preparation: Preparation, chosen: str) -> str | None:
+    """Return the round whose steps prepare `chosen`: itself, or the nearest that it extends."""
+    name: str | None = chosen
+    rounds = (
+        catalogue.workload(preparation.name)[1].rounds
+        if chosen not in preparation.rounds and preparation.name in catalogue.workload_names()
+        else {}
+    )
+    while name is not None and name not in preparation.rounds:
+        name = rounds[name].extends if name in rounds else None
+    return name
 
 
 def _version(round: str) -> tuple[int, ...]:

@@ -1,0 +1,152 @@
+"""`extends`: a workload, preparation or round that starts from another, merged key by key.
+
+Mappings merge; every other value replaces the inherited one. A key with null removes it. Each key
+remembers the document and line that it comes from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.model.source import Document, Key, shown
+
+EXTENDS = "extends"
+_ENVIRONMENTS = ("env", "logged", "offline")
+"""Mappings in which null is a value: composition removes the variable, or the key of the log."""
+_OF_THE_ROUND_ALONE = ("source", "note", EXTENDS)
+"""Statements about a round that are not true of another."""
+
+
+def overlaid(base: Document, mine: Document) -> Document:
+    """Return `mine` over the whole of `base`, which is resolved already."""
+    merged = Document(mine.path, problems=mine.problems)
+    inherited = {name: value for name, value in base.data.items() if name != EXTENDS}
+    replaced = [("rounds", name) for name in _extending(mine)]
+    merged.data = _merge(merged, base, inherited, mine, mine.data, (), (), tuple(replaced))
+    merged.lines[()] = mine.lines.get((), 1)
+    return merged
+
+
+def with_rounds(document: Document) -> Document:
+    """Return `document` with every round that extends another one resolved. Problems are reported
+    in the document."""
+    rounds = document.data.get("rounds")
+    if not isinstance(rounds, dict):
+        return document
+    waiting = _extending(document)
+    done: set[str] = set()
+    for name in waiting:
+        document = _resolved(document, name, waiting, done, [])
+    return document
+
+
+def _extending(document: Document) -> dict[str, str]:
+    """Return round -> the round it extends, of the rounds of `document` itself."""
+    rounds = document.data.get("rounds")
+    if not isinstance(rounds, dict):
+        return {}
+    return {
+        name: part[EXTENDS]
+        for name, part in rounds.items()
+        if isinstance(part, dict)
+        and isinstance(part.get(EXTENDS), str)
+        and document.origin(("rounds", name, EXTENDS))[0].path == document.path
+    }
+
+
+def _resolved(
+    document: Document, name: str, waiting: dict[str, str], done: set[str], chain: list[str]
+) -> Document:
+    key: Key = ("rounds", name)
+    base = waiting.get(name)
+    if name in done or base is None:
+        return document
+    if base == name:
+        document.add(
+            (*key, EXTENDS),
+            f"{name} extends itself; leave it out: a round of the workload that this document "
+            "extends is inherited under the same name",
+        )
+        done.add(name)
+        return document
+    if base in [*chain, name]:
+        circle = " extends ".join([*[*chain, name][[*chain, name].index(base) :], base])
+        document.add((*key, EXTENDS), f"a circle: {circle}")
+        done.update([*chain, name])
+        return document
+    rounds = document.data["rounds"]
+    if base not in rounds:
+        has = ", ".join(sorted(other for other in rounds if other != name))
+        document.add((*key, EXTENDS), f"there is no round {base} to extend; there are: {has}")
+        done.add(name)
+        return document
+    document = _resolved(document, base, waiting, done, [*chain, name])
+    if name in done:
+        return document
+    done.add(name)
+    rounds = document.data["rounds"]
+    if not isinstance(rounds[base], dict):
+        return document
+    inherited = {
+        part: value for part, value in rounds[base].items() if part not in _OF_THE_ROUND_ALONE
+    }
+    merged = Document(
+        document.path, document.data, dict(document.lines), document.problems, dict(document.homes)
+    )
+    part = _merge(merged, document, inherited, document, rounds[name], ("rounds", base), key)
+    merged.data = {**document.data, "rounds": {**rounds, name: part}}
+    return merged
+
+
+def _merge(
+    merged: Document,
+    base: Document,
+    inherited: Any,
+    mine: Document,
+    given: Any,
+    base_key: Key,
+    key: Key,
+    replaced: tuple[Key, ...] = (),
+) -> Any:
+    if not (isinstance(inherited, dict) and isinstance(given, dict)) or key in replaced:
+        _adopt(merged, mine, given, key, key)
+        return given
+    merged.lines[key], merged.homes[key] = 0, mine.origin(key)
+    data: dict[str, Any] = {}
+    keeps_null = bool(key) and key[-1] in _ENVIRONMENTS and len(key) > 1
+    for name in dict.fromkeys([*inherited, *given]):
+        here, there = (*key, name), (*base_key, name)
+        if name not in given:
+            _adopt(merged, base, inherited[name], there, here)
+            data[name] = inherited[name]
+        elif given[name] is None and name in inherited and not keeps_null:
+            continue
+        elif name not in inherited:
+            _adopt(merged, mine, given[name], here, here)
+            data[name] = given[name]
+        else:
+            data[name] = _merge(
+                merged, base, inherited[name], mine, given[name], there, here, replaced
+            )
+    return data
+
+
+def _adopt(merged: Document, source: Document, value: Any, there: Key, here: Key) -> None:
+    """Record `value`, and all below it, as coming from `there` in `source`."""
+    merged.lines[here], merged.homes[here] = 0, source.origin(there)
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for name, part in items:
+        _adopt(merged, source, part, (*there, name), (*here, name))
+
+
+def chain_text(documents: list[Document]) -> str:
+    """Return documents that extend each other in a circle, with their lines."""
+    return " extends ".join(
+        f"{shown(document.path)}:{document.line((EXTENDS,))}" for document in documents
+    )
