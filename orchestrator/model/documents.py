@@ -97,9 +97,10 @@ class LaunchPart(DocumentPart):
     most_nodes: Count | None = None
     """The most nodes that the command can start."""
     master: Literal["name", "address"] | None = None
-    """MASTER_ADDR of several nodes: the first node's name, or its IPv4 address."""
+    """MASTER_ADDR of several nodes: the first node's name, or its IPv4 address; the site's
+    `network.master` wins."""
     hosts: bool | None = None
-    """List all nodes in /etc/hosts of the containers."""
+    """List all nodes in /etc/hosts of the containers; the site's `network.hosts` wins."""
     shared: list[AbsolutePath] = []
     """Folders of the containers shared by all nodes of a run."""
     env: dict[Annotated[Variable, AfterValidator(_no_secret)], RunText] = {}

@@ -44,6 +44,12 @@ class SiteNetwork(DocumentPart):
     rdma: Literal["required", "preferred", "off"] = "preferred"
     """If no node has RDMA devices: `required` stops the set, `preferred` warns, `off` wants TCP
     sockets."""
+    master: Literal["name", "address"] | None = None
+    """MASTER_ADDR of several nodes: the first node's name, or its IPv4 address; null: as in
+    `launch` of the round."""
+    hosts: bool | None = None
+    """List all nodes of a run in /etc/hosts of the containers, whose user must be root; null: as
+    in `launch` of the round."""
     allow_differences: bool = False
     """Start a set on nodes with different networks; each difference becomes a warning."""
     env: Env = {}

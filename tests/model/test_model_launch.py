@@ -92,6 +92,24 @@ def test_the_systems_keys_win_one_by_one(tmp_path: Path) -> None:
     assert '    cd /there && run "$SLURM_NODEID"\n' in readme and "SLURM_NODEID, A:" in readme
 
 
+def test_the_sites_rendezvous_wins_over_the_rounds(tmp_path: Path) -> None:
+    def wanted(launch: str, **network: object) -> tuple[str, ...]:
+        site = Site.model_validate({"log_dir": str(tmp_path), "network": network})
+        lines = settings(entry(tmp_path, "{command: [run], " + launch + "}", site))
+        return tuple(one for one in lines if one.startswith(("LAUNCH_MASTER", "LAUNCH_HOSTS")))
+
+    assert wanted("ranks: node") == ("LAUNCH_MASTER=name", "LAUNCH_HOSTS=0")
+    assert wanted("ranks: node", master="address", hosts=True) == (
+        "LAUNCH_MASTER=address",
+        "LAUNCH_HOSTS=1",
+    )
+    assert wanted("master: address, hosts: true", master="name", hosts=False) == (
+        "LAUNCH_MASTER=name",
+        "LAUNCH_HOSTS=0",
+    )
+    assert wanted("master: address, hosts: true") == ("LAUNCH_MASTER=address", "LAUNCH_HOSTS=1")
+
+
 def test_without_a_word_of_the_system_the_rounds_holds() -> None:
     site = Site(log_dir="/sets")
     one = load_entry("MI325X_08x08x32", "flux1", site=site)

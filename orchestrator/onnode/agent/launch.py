@@ -147,8 +147,8 @@ def look_up_master(order: Order) -> str:
     if len(order.nodes) == 1 or not re.search("[A-Za-z]", master.partition(":")[0]):
         return ""
     text = (
-        f"error: the container does not know MASTER_ADDR={master}: see `master` and `hosts` of "
-        "`launch`"
+        f"error: the container does not know MASTER_ADDR={master}; give the site file "
+        "`network: {master: address}` or `network: {hosts: true}`"
     )
     look = f"timeout {LOOK_UP_S} getent ahosts {quote(master)} >/dev/null"
     return f"! type getent >/dev/null 2>&1 || {look} || {{ echo {quote(text)}; exit 1; }}"

@@ -289,11 +289,13 @@ class Settings:
         " {master}, {port} in it and in LAUNCH_ENV are those of the run.",
     )
     launch_master: str = row(
-        'entry.launch.master or "name"',
+        'site.network.master or entry.launch.master or "name"',
         "MASTER_ADDR is the first node's name or its address. 1: all nodes are in "
         "/etc/hosts of the containers.",
     )
-    launch_hosts: int = row("entry.launch.hosts | int")
+    launch_hosts: int = row(
+        "(entry.launch.hosts if site.network.hosts is none else site.network.hosts) | int"
+    )
     launch_shared: tuple[str, ...] = row(
         "entry.launch.shared",
         "Folders of the containers shared by all nodes of a run, in the set's folder "
