@@ -3,258 +3,21 @@
     python tools/build_rule_data.py            # write the data files
     python tools/build_rule_data.py --check    # exit 1 if they differ from what the package gives
 
-The package's compliance rules are Python expressions inside YAML. They are translated into a small vocabulary of nested
-lists (see orchestrator/mllog/rules.py, which evaluates it): nothing is ever passed to `eval`, and an expression outside
-the vocabulary stops this script, so a changed package cannot slip through. Reference convergence points are copied as
-lists of samples (or epochs) per batch size.
+orchestrator/mllog/translation.py translates the package's rules.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROUNDS = ("5.0.0", "5.1.0", "6.0.0", "6.1.0")
-DATA = Path(__file__).resolve().parent.parent / "orchestrator" / "mllog" / "data"
-LICENCE = (
-    "Apache License 2.0, https://github.com/mlcommons/logging; facts taken over in another form"
-)
-CALLS = {"is_integer", "abs", "int", "max", "min", "math.ceil", "math.floor"}
-COMPARE = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.In: "in",
-    ast.NotIn: "not in",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-}
-ARITHMETIC = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.BitOr: "|",
-}
-RULE_PARTS = {"NAME", "REQ", "PRE", "CHECK", "POST", "FIRST_CHECK", "ATLEAST_ONE_CHECK"}
+from orchestrator.mllog.shipped import DATA, ROUNDS
+from orchestrator.mllog.translation import Untranslatable, condition, reference_points, rules
 
-
-class Untranslatable(Exception):
-    """The package uses an expression that the rule vocabulary does not have."""
-
-
-def expression(node: ast.expr) -> Any:
-    """Translate one Python expression into the rule vocabulary."""
-    match node:
-        case ast.Constant(value=value):
-            return value
-        case ast.List(elts=elements):
-            return ["list", *map(expression, elements)]
-        case ast.Compare(left=left, ops=ops, comparators=rights):
-            chain: list[Any] = ["cmp", expression(left)]
-            for op, right in zip(ops, rights, strict=True):
-                chain += [COMPARE[type(op)], expression(right)]
-            return chain
-        case ast.BoolOp(op=op, values=values):
-            return ["and" if isinstance(op, ast.And) else "or", *map(expression, values)]
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return ["not", expression(operand)]
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
-            return -value
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
-            return [ARITHMETIC[type(op)], expression(left), expression(right)]
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            return ["if", expression(test), expression(body), expression(orelse)]
-        case ast.Call(func=func, args=args, keywords=[]):
-            return call(ast.unparse(func), args)
-        case ast.Subscript() | ast.Name() | ast.Attribute():
-            return reference(node)
-    raise Untranslatable(ast.unparse(node))
-
-
-def call(name: str, args: list[ast.expr]) -> Any:
-    if name == "s.get" and len(args) == 1 and isinstance(args[0], ast.Constant):
-        return ["state.get", args[0].value]
-    if name not in CALLS:
-        raise Untranslatable(name)
-    return ["call", name, *map(expression, args)]
-
-
-def reference(node: ast.expr) -> Any:
-    """A name: the record (`v`), its value, its metadata, its time, or a variable of the state."""
-    known = {
-        "v": ["record"],
-        "v['value']": ["value"],
-        "v['metadata']": ["metadata"],
-        "ll.timestamp": ["time"],
-    }
-    text = ast.unparse(node)
-    if text in known:
-        return known[text]
-    match node:
-        case ast.Subscript(value=ast.Name(id="s"), slice=ast.Constant(value=name)):
-            return ["state", name]
-        case ast.Subscript(value=value, slice=index):
-            return ["item", expression(value), expression(index)]
-    raise Untranslatable(text)
-
-
-def condition(text: str) -> list[Any]:
-    """[the referee's own text, the translated expression]"""
-    return [text.strip(), expression(ast.parse(text.strip(), mode="eval").body)]
-
-
-def statements(text: str) -> list[Any]:
-    """Translate assignments, `enqueue_config` and `if` blocks."""
-    if text.strip().startswith("from dataclasses import replace\nagg_eval_lines = {}"):
-        # The one procedure of the package (stable_diffusion, 5.0.0). rules.py has it under this name.
-        return [["aggregate_eval_accuracy"]]
-    return [statement(node) for node in ast.parse(text.strip()).body]
-
-
-def statement(node: ast.stmt) -> Any:
-    match node:
-        case ast.Assign(
-            targets=[ast.Subscript(value=ast.Name(id="s"), slice=ast.Constant(value=name))],
-            value=value,
-        ):
-            return ["set", name, expression(value)]
-        case ast.AugAssign(
-            target=ast.Subscript(value=ast.Name(id="s"), slice=ast.Constant(value=name)),
-            op=op,
-            value=value,
-        ):
-            return ["set", name, [ARITHMETIC[type(op)], ["state", name], expression(value)]]
-        case ast.If(test=test, body=body, orelse=[]):
-            return ["when", expression(test), [statement(child) for child in body]]
-        case ast.Expr(value=ast.Call(func=ast.Name(id="enqueue_config"), args=[argument])):
-            return ["config", config_pattern(argument)]
-        case ast.Expr(
-            value=ast.Call(
-                func=ast.Attribute(value=ast.Name(id="s"), attr="update"),
-                args=[ast.Dict() as values],
-            )
-        ):
-            return [
-                "update",
-                {
-                    key.value: expression(value)
-                    for key, value in zip(values.keys, values.values, strict=True)
-                },
-            ]
-    raise Untranslatable(ast.unparse(node))
-
-
-def config_pattern(argument: ast.expr) -> str:
-    """'training_6.0.0/closed_{}.yaml'.format(v['value']) -> 'closed_{}'"""
-    match argument:
-        case ast.Call(
-            func=ast.Attribute(value=ast.Constant(value=pattern), attr="format"), args=[value]
-        ):
-            if ast.unparse(value) == "v['value']":
-                return pattern.split("/", 1)[1].removesuffix(".yaml")
-    raise Untranslatable(ast.unparse(argument))
-
-
-def key_rule(raw: dict[str, Any]) -> dict[str, Any]:
-    if unknown := set(raw) - RULE_PARTS:
-        raise Untranslatable(f"{raw['NAME']}: {sorted(unknown)}")
-    checks = raw.get("CHECK", [])
-    rule: dict[str, Any] = {"required": raw.get("REQ", "")}
-    rule["before"] = statements(raw["PRE"]) if "PRE" in raw else []
-    rule["checks"] = [
-        condition(text) for text in (checks if isinstance(checks, list) else [checks])
-    ]
-    rule["after"] = statements(raw["POST"]) if "POST" in raw else []
-    rule["first"] = condition(raw["FIRST_CHECK"]) if "FIRST_CHECK" in raw else None
-    rule["any"] = condition(raw["ATLEAST_ONE_CHECK"]) if "ATLEAST_ONE_CHECK" in raw else None
-    return {name: value for name, value in rule.items() if value}
-
-
-def config(path: Path) -> dict[str, Any]:
-    """One YAML file: the statements that run first, and the rules per key."""
-    import yaml
-
-    begin: list[Any] = []
-    keys: dict[str, Any] = {}
-    for entry in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader) or []:
-        ((kind, body),) = entry.items()
-        if kind == "BEGIN":
-            begin += statements(body["CODE"])
-        elif kind == "KEY" and body["NAME"] not in keys:
-            keys[body["NAME"]] = key_rule(body)
-        else:
-            raise Untranslatable(f"{path.name}: {kind} {body.get('NAME', '')}")
-    return {"begin": begin, "keys": keys}
-
-
-def rules(package: Path, ruleset: str) -> dict[str, Any]:
-    from mlperf_logging.benchmark_meta import get_allowed_benchmarks, get_result_file_counts
-
-    benchmarks = get_allowed_benchmarks("training", ruleset)
-    counts = get_result_file_counts("training")
-    folder = package / "compliance_checker" / f"training_{ruleset}"
-    return {
-        **stamp(ruleset),
-        "benchmarks": {name: counts[name] for name in sorted(benchmarks)},
-        "configs": {path.stem: config(path) for path in sorted(folder.glob("*.yaml"))},
-    }
-
-
-def reference_points(package: Path, ruleset: str) -> dict[str, Any]:
-    """Per benchmark: [[batch size, [samples or epochs of every reference run]], ...], sorted by batch size."""
-    tables: dict[str, list[Any]] = {}
-    for path in sorted((package / "rcp_checker" / f"training_{ruleset}").glob("rcps_*.json")):
-        name = path.stem.removeprefix("rcps_")
-        # The checker's own choice: samples for these two, else "Epochs to converge" (in samples for the LLMs).
-        unit = (
-            "samples to converge" if name in ("llama2_70b_lora", "flux1") else "Epochs to converge"
-        )
-        points = json.loads(path.read_text(encoding="utf-8")).values()
-        tables[name] = sorted([point["BS"], sorted(point[unit])] for point in points)
-    return {
-        **stamp(ruleset),
-        "submission_runs": submission_runs(tables),
-        "t95": quantiles(tables),
-        "tables": tables,
-    }
-
-
-def submission_runs(tables: dict[str, list[Any]]) -> dict[str, int]:
-    from mlperf_logging.rcp_checker.rcp_checker import submission_runs as runs
-
-    return {name: runs["training"][name] for name in tables}
-
-
-def quantiles(tables: dict[str, list[Any]]) -> dict[str, float]:
-    """The 0.95 quantile of Student's t for every number of degrees of freedom that the tables can need."""
-    from scipy.stats import t
-
-    runs = submission_runs(tables)
-    degrees = set()
-    for name, points in tables.items():
-        rejected = 4 if name == "unet3d" else 1
-        degrees |= {len(samples) - 2 * rejected + runs[name] - 4 for _, samples in points}
-        degrees.add(2 * runs[name] + runs[name] - 4)
-    return {str(df): round(float(t.ppf(0.95, df)), 12) for df in sorted(degrees)}
-
-
-def stamp(ruleset: str) -> dict[str, str]:
-    return {
-        "source": f"mlperf-logging {version('mlperf-logging')}",
-        "licence": LICENCE,
-        "round": ruleset,
-    }
+__all__ = ["Untranslatable", "condition"]
 
 
 def compact(document: dict[str, Any]) -> str:
@@ -292,7 +55,7 @@ def main() -> int:
     check = parser.parse_args().check
     stale = []
     for name, text in build().items():
-        path = DATA / name
+        path = Path(DATA) / name
         if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
             stale.append(name)
         elif not check:

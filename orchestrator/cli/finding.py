@@ -212,8 +212,14 @@ def load_named(
 
 def load_asked(args: Namespace) -> Entry:
     """Return the entry described by the arguments of add_entry(); its warnings go to standard
-    error."""
+    error. Raises DescriptorError for rules by which no set could be scored."""
+    from orchestrator.mllog.rounds import ruleset_problem
+
     entry = load_named(args, need_site(args.site), dict(args.env))
+    if problem := ruleset_problem(entry.ruleset):
+        document = entry.documents.workload_document
+        document.add(("rounds", entry.round, "ruleset"), problem)
+        document.check()
     print_warnings(entry)
     return with_allocation(entry, args)
 

@@ -29,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_rules(parser)
     parser.add_argument(
+        "--rules-from",
+        choices=("mlperf_logging",),
+        default="",
+        help="compare the installed mlperf-logging with the built-in rules first, and refuse to go on "
+        "if they differ; rules of a round that is not built in are always taken from it",
+    )
+    parser.add_argument(
         "--window",
         action="store_true",
         help="more runs than needed: score the median window of consecutive runs",
@@ -48,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from orchestrator.cli.finding import folders, own_rules
 
+    if args.rules_from:
+        from orchestrator.cli.output import note
+        from orchestrator.mllog.installed import check_equal
+
+        note(f"{check_equal()}: its rules of the built-in rounds are the ones here")
     own = own_rules(args.workload, args.ruleset, args.site)
     named = folders(args.folders, args.site)
     return show(

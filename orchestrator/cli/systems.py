@@ -479,13 +479,14 @@ def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
 
 
 def _validate(args: Namespace) -> ExitCode:
+    from orchestrator.mllog.rounds import ruleset_problem
     from orchestrator.model.validation import validate_file
 
     problems, fine = [], []
     catalogue = _catalogue(args, *(Path(name) for name in args.files if Path(name).is_dir()))
     for file in (path for name in args.files for path in _files_of(Path(name))):
         try:
-            fine.append((str(file), *validate_file(catalogue, file)))
+            fine.append((str(file), *validate_file(catalogue, file, ruleset_problem)))
         except DescriptorError as error:
             problems += error.problems
     if args.json:

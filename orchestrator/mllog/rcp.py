@@ -7,12 +7,10 @@ over the whole list of reference runs, the mean over the list without its smalle
 
 from __future__ import annotations
 
-import json
 import math
-import os
 
 from orchestrator.mllog.olympic import dropped_per_side, kept
-from orchestrator.mllog.rules import DATA, ROUNDS
+from orchestrator.mllog.rules import data
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -219,11 +217,8 @@ _READY: dict[tuple[str, str], RcpTable] = {}
 
 def table(ruleset: str, benchmark: str) -> RcpTable | None:
     """Return the table of a benchmark in a round such as `6.0.0`; None if the round has none."""
-    if ruleset not in ROUNDS:
-        return None
     if ruleset not in _TABLES:
-        with open(os.path.join(DATA, f"rcp-{ruleset}.json"), encoding="utf-8") as file:
-            _TABLES[ruleset] = json.load(file)
+        _TABLES[ruleset] = data("rcp", ruleset)
     raw = _TABLES[ruleset]
     if benchmark not in raw["tables"]:
         return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from orchestrator.errors import InputError
 from orchestrator.mllog.own import OWN
-from orchestrator.mllog.rules import ROUNDS, rules
+from orchestrator.mllog.rules import rules
+from orchestrator.mllog.shipped import ROUNDS
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -20,15 +21,33 @@ _UNTIL = ((1_751_328_000_000, "5.0.0"), (1_767_225_600_000, "5.1.0"))
 
 def chosen_round(text: str) -> str:
     """Return a round as users write it (`6.0.0`, `6.0`, `v6.0`). Raises InputError for a round
-    without rules here."""
+    without rules, built in or from the installed mlperf-logging."""
     version = text.removeprefix("v")
     version = f"{version}.0" if version.count(".") == 1 else version
-    if version not in ROUNDS:
+    if version in ROUNDS:
+        return version
+    from orchestrator.mllog.installed import how_to_get, installed_rounds, made
+
+    if version not in installed_rounds():
+        known = ", ".join((*ROUNDS, *installed_rounds()))
         raise InputError(
-            f"there are no rules for round {text!r} here",
-            hint=f"--ruleset takes {', '.join(ROUNDS)}, and {OWN} for what is no MLPerf benchmark",
+            f"there are no rules for round {text!r} here; there are: {known}, and {OWN} for what is "
+            "no MLPerf benchmark",
+            hint=how_to_get(version),
         )
+    for kind in ("rules", "rcp"):
+        made(kind, version)
     return version
+
+
+def ruleset_problem(text: str) -> str:
+    """Return why no set can be scored by this ruleset, with the command that helps; or ""."""
+    try:
+        if text != OWN:
+            chosen_round(text)
+    except InputError as error:
+        return f"{error.message}; {error.hint}"
+    return ""
 
 
 def guess_round(benchmark: Any, starts: list[float]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The rules of a round: data made by tools/build_rule_data.py, and the evaluation of their small
+"""The rules of a round: data made by translation.py, and the evaluation of their small
 vocabulary.
 
 An expression is a constant or a list `[operation, operand, ...]`; it is turned once into a chain of
@@ -19,10 +19,10 @@ Statements: ["set", name, expr] ["update", {name: expr}] ["when", expr, [stateme
 
 from __future__ import annotations
 
-import json
 import math
 import operator
-import os
+
+from orchestrator.mllog.shipped import ROUNDS, packaged
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     Expression = Callable[["Context"], Any]
     # Called with the context, all records of the log, and the queue of configs still to be checked.
     Statement = Callable[["Context", list[Record], list[str]], None]
-
-ROUNDS = ("5.0.0", "5.1.0", "6.0.0", "6.1.0")
-DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
 
 class Context:
@@ -323,8 +320,7 @@ class Rules:
     runs."""
 
     def __init__(self, ruleset: str) -> None:
-        with open(os.path.join(DATA, f"rules-{ruleset}.json"), encoding="utf-8") as file:
-            raw = json.load(file)
+        raw = data("rules", ruleset)
         self.ruleset = ruleset
         self.source: str = raw["source"]
         self.benchmarks: dict[str, int] = raw["benchmarks"]
@@ -340,14 +336,21 @@ class Rules:
         return self._configs[name]
 
 
+def data(kind: str, ruleset: str) -> dict[str, Any]:
+    """Return the data of `kind` of a round: shipped, or made from the installed mlperf-logging.
+    Raises InputError for a round without rules."""
+    if ruleset in ROUNDS:
+        return packaged(kind, ruleset)
+    from orchestrator.mllog.installed import made
+
+    return made(kind, ruleset)
+
+
 _LOADED: dict[str, Rules] = {}
 
 
 def rules(ruleset: str) -> Rules:
-    """Return the rules of a round such as `6.0.0`. Raises KeyError for a round without rules
-    here."""
-    if ruleset not in ROUNDS:
-        raise KeyError(ruleset)
+    """Return the rules of a round such as `6.0.0`. Raises InputError for a round without rules."""
     if ruleset not in _LOADED:
         _LOADED[ruleset] = Rules(ruleset)
     return _LOADED[ruleset]

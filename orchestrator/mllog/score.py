@@ -21,6 +21,7 @@ from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.rounds import chosen_round, guess_round
 from orchestrator.mllog.rules import Rules, rules
 from orchestrator.mllog.shapes import Shapes
+from orchestrator.mllog.shipped import ROUNDS
 from orchestrator.mllog.slowness import explain
 from orchestrator.mllog.source import RunFile, Source, find_source
 
@@ -93,7 +94,12 @@ def _rules(
     named = wanted or str(source.described.get("ruleset") or "")
     if named:
         why = "--ruleset" if wanted else "set.json"
-        return (OwnRules.of_set(source) if named == OWN else rules(chosen_round(named))), why
+        if named == OWN:
+            return OwnRules.of_set(source), why
+        applied = rules(chosen_round(named))
+        if applied.ruleset not in ROUNDS:
+            why = f"{why}; rules of the installed {applied.source}, equal for {', '.join(ROUNDS)}"
+        return applied, why
     starts = [start for _, log in logs if (start := log.start_stop[0]) is not None]
     guessed, why = guess_round(
         next((log.benchmark for _, log in logs if log.benchmark is not None), None), starts

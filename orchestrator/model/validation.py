@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning, launch_problem
+from orchestrator.model.documents import Workload
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
 from orchestrator.model.shared_documents import Accelerators, Fabrics, Hosts
@@ -21,9 +23,14 @@ _SHARED: dict[str, type[DocumentPart]] = {
 _KINDS = ("system", "workload", "site", *_SHARED)
 
 
-def validate_file(catalogue: Catalogue, path: Path) -> tuple[str, list[str]]:
-    """Check the document at `path`; return its kind and warnings. Raises DescriptorError with
-    every problem."""
+def validate_file(
+    catalogue: Catalogue, path: Path, ruleset_problem: Callable[[str], str] = lambda ruleset: ""
+) -> tuple[str, list[str]]:
+    """Check the document at `path`; return its kind and warnings.
+
+    `ruleset_problem` returns why no set can be scored by a ruleset, or "". Raises DescriptorError
+    with every problem.
+    """
     document = read(path)
     kind = document.data.get("kind")
     if kind is None and "log_dir" in document.data:
@@ -41,10 +48,19 @@ def validate_file(catalogue: Catalogue, path: Path) -> tuple[str, list[str]]:
     elif kind in _SHARED:
         checked(document, validate(document, _SHARED[kind]))
     elif kind == "workload":
-        catalogue.workload(_as_path(path))
+        _check_rulesets(*catalogue.workload(_as_path(path)), ruleset_problem)
     else:
         return kind, _check_system(catalogue, path)
     return str(kind), []
+
+
+def _check_rulesets(
+    document: Document, workload: Workload, ruleset_problem: Callable[[str], str]
+) -> None:
+    for name, part in workload.rounds.items():
+        if problem := ruleset_problem(part.ruleset):
+            document.add(("rounds", name, "ruleset"), problem)
+    document.check()
 
 
 def _as_path(path: Path) -> str:

@@ -213,14 +213,9 @@ def _t95(ruleset: str) -> dict[str, float]:
 
 
 def _rcp_data(ruleset: str) -> dict[str, Any]:
-    import json
-    import os
+    from orchestrator.mllog.rules import data
 
-    from orchestrator.mllog.rules import DATA
-
-    with open(os.path.join(DATA, f"rcp-{ruleset}.json"), encoding="utf-8") as file:
-        data: dict[str, Any] = json.load(file)
-    return data
+    return data("rcp", ruleset)
 
 
 def _factor(point: Point, result: RcpResult) -> Step:

@@ -252,7 +252,8 @@ def test_a_sparse_log_skips_known_statistics_too(tmp_path: Path) -> None:
 
 
 def test_no_rule_of_any_round_names_a_skipped_key() -> None:
-    from orchestrator.mllog.rules import ROUNDS, Rules
+    from orchestrator.mllog.rules import Rules
+    from orchestrator.mllog.shipped import ROUNDS
 
     for ruleset in ROUNDS:
         rules = Rules(ruleset)

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from orchestrator.errors import InputError
 from orchestrator.mllog import rcp
 from orchestrator.mllog.compliance import check_log
 from orchestrator.mllog.olympic import olympic_mean
 from orchestrator.mllog.reader import read_log
-from orchestrator.mllog.rules import ROUNDS, Context, expression, rules
+from orchestrator.mllog.rules import Context, expression, rules
+from orchestrator.mllog.shipped import ROUNDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -147,8 +149,9 @@ def assert_same(point: Any, record: Any) -> None:
 
 def test_no_table_and_no_round() -> None:
     assert rcp.table("5.0.0", "flux1") is None
-    assert rcp.table("4.1.0", "llama2_70b_lora") is None
-    with pytest.raises(KeyError):
+    with pytest.raises(InputError, match="no rules for round '4.1.0'"):
+        rcp.table("4.1.0", "llama2_70b_lora")
+    with pytest.raises(InputError, match="no rules for round '4.1.0'"):
         rules("4.1.0")
 
 

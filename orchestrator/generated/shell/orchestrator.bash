@@ -24,7 +24,7 @@ __orchestrator_options() {
     'logs') echo '--site --run --attempt --node -f --follow --job' ;;
     'cancel') echo '--site --json --others --grace' ;;
     'resume') echo '--site --json --spares --side-by-side --exclude --sbatch --dependency --begin --others --edited' ;;
-    'score') echo '--ruleset --workload --window --minutes-left --site --json' ;;
+    'score') echo '--ruleset --workload --rules-from --window --minutes-left --site --json' ;;
     'check') echo '--ruleset --workload --site --json' ;;
     'ledger') echo '--site --json --head' ;;
     'images') echo '--round --systems-dir --image --site --nodes --tar --expect --limit --timeout --engine --engine-command --ssh-config --always --login --password-stdin --json' ;;
@@ -148,6 +148,7 @@ __orchestrator_takes() {
     'resume --begin') echo 'any' ;;
     'score --ruleset') echo 'any' ;;
     'score --workload') echo 'files' ;;
+    'score --rules-from') echo '=mlperf_logging' ;;
     'score --minutes-left') echo 'any' ;;
     'score --site') echo 'files' ;;
     'check --ruleset') echo 'any' ;;

@@ -220,6 +220,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l edited -d 't
 complete -c orchestrator -n '__orchestrator_at score 0' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l ruleset -x -d 'round whose rules count, such as 6.0.0, or own: the workload'\''s own, no MLPerf benchmark'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l workload -r -F -d 'logs of a workload that is no MLPerf benchmark: the document with its target and number of runs'
+complete -c orchestrator -n '__fish_seen_subcommand_from score' -l rules-from -x -a 'mlperf_logging' -d 'compare the installed mlperf-logging with the built-in rules first, and refuse to go on if they differ'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l window -d 'more runs than needed: score the median window of consecutive runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l minutes-left -x -d 'unfinished set: time left in the allocation, to say whether the rest fits'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l site -r -F -d 'site file, to find sets by name and the newest one'
