@@ -38,6 +38,7 @@ from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from orchestrator.prepare.plan import Plan
     from orchestrator.prepare.sizes import TreePart
@@ -165,6 +166,8 @@ def _show(plan: Plan, args: Namespace) -> int:
     print(f"# {plan.workload} {plan.round}, from: {plan.part.source}")
     for space in file_systems:
         print(f"# {space}{'' if space.enough else ' (not enough)'}")
+    if plan.part.engine_bytes:
+        print(f"# the engine's storage: {gigabytes(plan.part.engine_bytes)} are needed there, too")
     for report, command in zip(reports, commands, strict=True):
         reason = report.why if report.due else "done, is skipped"
         print(f"\n# {report.step.name}: {report.step.what} ({reason})")
@@ -190,7 +193,7 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
     due = [report.step for report in before if report.due]
     secrets = {name: read_secret(name, args.hf_token_file) for name in secrets_needed(due)}
     if due:
-        _check_space(plan, force=args.force_space)
+        _check_space(plan, _engine_storage(plan, address), force=args.force_space)
     output = _print_output() if args.verbose else _ignore_output
     reports = prepare(plan, secrets, address=address, progress=note, output=output)
     failed = [report for report in reports if report.due]
@@ -230,15 +233,25 @@ def _ignore_output(piece: bytes) -> None:
     """Ignore a step's output: it is in the log."""
 
 
-def _check_space(plan: Plan, *, force: bool) -> None:
+def _engine_storage(plan: Plan, address: str) -> Path | None:
+    """Return the engine's folder on this host, if the steps need room there."""
+    from orchestrator.container.local import engine, storage_folder
+
+    if not plan.part.engine_bytes:
+        return None
+    with engine(address) as client:
+        return storage_folder(client, address)
+
+
+def _check_space(plan: Plan, storage: Path | None, *, force: bool) -> None:
     from orchestrator.prepare.sizes import spaces
 
-    small = [space for space in spaces(plan) if not space.enough]
+    small = [space for space in spaces(plan, storage) if not space.enough]
     if small and not force:
         raise InputError(
             "not enough space: " + "; ".join(map(str, small)),
-            hint="name a larger file system in the site's data section; "
-            "--force-space tries all the same",
+            hint="name a larger file system in the site's data section, or give the engine a "
+            "larger storage; --force-space tries all the same",
         )
     for space in small:
         note(f"warning: {space}")

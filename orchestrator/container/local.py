@@ -95,6 +95,18 @@ def reason(error: Exception) -> str:
     return text.strip()
 
 
+def storage_folder(client: DockerClient, address: str) -> Path | None:
+    """Return the folder of an engine of this host for images and containers; None if unknown."""
+    url = address or os.environ.get("DOCKER_HOST", "") or "unix:"
+    if not url.startswith("unix:"):
+        return None
+    info = client.info()
+    folder = Path(str(info.get("DockerRootDir") or ""))
+    if any("io.containerd.snapshotter" in str(pair) for pair in info.get("DriverStatus") or ()):
+        folder = Path("/var/lib/containerd")
+    return folder if folder.is_absolute() and folder.is_dir() else None
+
+
 def find_image(client: DockerClient, reference: str) -> Image | None:
     """Return the image with the tag, digest or id `reference`, or None."""
     from docker.errors import ImageNotFound, NotFound

@@ -281,6 +281,9 @@ class WorkloadRound(DocumentPart):
     image: Image | None = None
     """None: it was run without a container; the site gives the code, and the container engine is
     `none`."""
+    image_gb: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Its compressed size in GB, at least; 0: unknown. A node that pulls it needs four times as
+    much room. The registry's answer wins."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
     """Expected minutes of a run, for the time limit of the job."""
     env: Env = {}

@@ -283,6 +283,11 @@ class Entry(Facts):
         )
 
     @property
+    def image_gb(self) -> int:
+        """Return the least compressed size of the image in GB; 0 if unknown."""
+        return 0 if self.documents.mine.image else self.documents.stack.image_gb
+
+    @property
     def run_timeout_s(self) -> int:
         """Return the limit of a run in seconds."""
         return round(60 * (self.site.limits.run_timeout_minutes or self.minutes_per_run))

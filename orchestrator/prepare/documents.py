@@ -95,6 +95,8 @@ class PreparationRound(DocumentPart):
     """Another round of the preparation: everything that is not given here is as there."""
     source: Line = "your own"
     space: list[SpacePart] = []
+    engine_bytes: Annotated[int, Field(ge=0)] = 0
+    """Bytes that the steps write in their container, outside all mounts: in the engine's storage."""
     mounts: list[MountPart] = Field(min_length=1)
     workdir: AbsolutePath
     devices: list[AbsolutePath] = []

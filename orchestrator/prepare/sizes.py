@@ -66,22 +66,27 @@ class TreePart:
         }
 
 
-def spaces(plan: Plan) -> list[Space]:
-    """Return the space on each file system. Folders need not exist."""
+def spaces(plan: Plan, storage: Path | None = None) -> list[Space]:
+    """Return the space on each file system. Folders need not exist. `storage`: the engine's, if
+    it is a folder of this host."""
     needs: dict[int, list[tuple[Path, int]]] = {}
     for part in plan.part.space:
         folder = plan.folders[part.variable]
         device = os.stat(_existing(folder)).st_dev
         needs.setdefault(device, []).append((folder, part.bytes))
-    return [_space(group) for group in needs.values()]
+    if storage and plan.part.engine_bytes:
+        device = os.stat(_existing(storage)).st_dev
+        needs.setdefault(device, []).append((storage, plan.part.engine_bytes))
+    return [_space(group, set(plan.folders.values())) for group in needs.values()]
 
 
-def _space(needs: list[tuple[Path, int]]) -> Space:
+def _space(needs: list[tuple[Path, int]], data: set[Path]) -> Space:
     folders = [folder for folder, _ in needs]
     need = sum(size for _, size in needs)
     have = shutil.disk_usage(_existing(folders[0])).free
     if have < need:  # only then: a walk through millions of files takes long
-        have += sum(_size_of(folder) for folder in folders if not _is_inside(folder, folders))
+        inside = [folder for folder in folders if folder in data]
+        have += sum(_size_of(folder) for folder in inside if not _is_inside(folder, inside))
     return Space(tuple(folders), need, have)
 
 

@@ -137,6 +137,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "deep_gbps": "" if site.preflight.deep_gbps is None else f"{site.preflight.deep_gbps:g}",
         "engine_command": container.command
         or ((container.engine,) if container.engine != "none" else ()),
+        "image_gb": entry.image_gb,
         "requires": [f"{name}={value}" for name, value in entry.requires.items()],
         "site_mounts": [_site_mount(mount) for mount in site.container.mounts],
         "container_options": list(_container_options(entry)),

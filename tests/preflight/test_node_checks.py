@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -12,6 +13,7 @@ from preflight_parts import NAMES, Node
 from processes import processes_of, see_them_go
 from until import LIMIT_S, make_older, until
 
+from orchestrator.onnode.agent import space
 from orchestrator.onnode.agent.checks import Checks
 from orchestrator.onnode.agent.leftovers import open_channel, remove_folder
 
@@ -338,6 +340,82 @@ def test_free_space(node: Node) -> None:
     row = node.check(PREFLIGHT_FREE_GB=10_000_000).rows["free_space"]
     assert row.verdict == "fail" and "at least 10000000 needed" in row.text
     assert "free_gb" in row.remedy
+
+
+LAYERS = {"layers": [{"size": 12 * 10**9}, {"size": 8 * 10**9}]}
+INDEX = {
+    "manifests": [
+        {"digest": "sha256:aa", "platform": {"architecture": "arm64", "os": "linux"}},
+        {"digest": "sha256:bb", "platform": {"architecture": "amd64", "os": "linux"}},
+    ]
+}
+
+
+def registry(node: Node, **manifests: object) -> None:
+    """A docker that knows these manifests, by the end of the reference."""
+    cases = "".join(
+        f"*{end}) cat {node.write(f'manifest-{end}', json.dumps(text))} ;; "
+        for end, text in manifests.items()
+    )
+    node.tool(
+        "docker",
+        f'echo "$*" >>{node.top}/asked\n'
+        f'[ "$1 $2" != "manifest inspect" ] || case $3 in {cases} *) exit 1 ;; esac',
+    )
+
+
+FULL = "/proc"
+"""A file system without free space."""
+
+
+@pytest.mark.parametrize(
+    ("manifests", "image_gb", "source"),
+    [
+        ({"6.0": LAYERS}, 10, "80.0 needed to pull rocm/training:6.0 (20.0 GB compressed, by the registry, times 4)"),
+        ({"6.0": INDEX, "sha256:bb": LAYERS}, 0, "(20.0 GB compressed, by the registry, times 4)"),
+        ({}, 10, "40.0 needed to pull rocm/training:6.0 (10.0 GB compressed, by the round's image_gb, times 4)"),
+        ({"6.0": ["no", "manifest"]}, 10, "by the round's image_gb"),
+        ({"6.0": {"layers": [{"size": "9"}, {"size": -1}, 7, {}]}}, 10, "by the round's image_gb"),
+    ],
+)  # fmt: skip
+def test_an_image_about_to_be_pulled_needs_room(
+    node: Node, manifests: dict[str, object], image_gb: int, source: str
+) -> None:
+    registry(node, **manifests)
+    missing: dict[str, object] = {"IMAGE_ID": "", "PULL": "missing", "IMAGE_GB": image_gb}
+    row = node.check(**missing, ORCH_ENGINE_STORAGE=FULL).rows["free_space"]
+    assert row.verdict == "fail" and row.text.startswith(f"{FULL}: 0.0 GB free, ")
+    assert source in row.text
+    assert "preflight.warn" in row.remedy
+
+
+def test_an_image_that_fits_is_there_or_unknown_needs_no_room(node: Node) -> None:
+    registry(node, **{"6.0": {"layers": [{"size": 1 << 20}]}})
+    missing: dict[str, object] = {"IMAGE_ID": "", "PULL": "missing", "IMAGE_GB": 10**6}
+    assert node.check(**missing).rows["free_space"].verdict == "pass"  # 4 MB, by the registry
+    (node.top / "asked").unlink(missing_ok=True)
+    for settings in ({"PULL": "never"}, {"ENGINE_STATE": "silent"}, {"IMAGE_ID": "sha256:1"}):
+        row = node.check(**{**missing, **settings}, ORCH_ENGINE_STORAGE=FULL).rows["free_space"]
+        assert row.verdict == "pass"
+    assert "manifest" not in (node.top / "asked").read_text()
+    registry(node)
+    unknown = node.check(**{**missing, "IMAGE_GB": 0}, ENGINE_STATE="up")
+    assert unknown.rows["free_space"].verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("told", "folder"),
+    [
+        ('/proc\n[["Backing Filesystem","extfs"]]', "/proc"),
+        ('/elsewhere\n[["driver-type","io.containerd.snapshotter.v1"]]', "/var/lib/containerd"),
+        ("permission denied", ""),
+    ],
+)
+def test_the_engine_names_its_storage(node: Node, told: str, folder: str) -> None:
+    node.tool("docker", f"cat {node.write('told', told)}")
+    del node.settings["ORCH_ENGINE_STORAGE"]
+    with node.environment():
+        assert space.storage(node.real()) == folder
 
 
 # ---- RDMA ----

@@ -20,6 +20,7 @@ from ..kernel.world import now_ms
 from . import gpu, host
 from .leftovers import leftovers
 from .node import EngineState, Node, shortened
+from .space import free_space
 
 Jobs = dict[str, tuple[gpu.Check, ...]]
 """Process -> its checks by name."""
@@ -35,7 +36,7 @@ _JOBS: Jobs = {
     ),
     "log_dir": (host.log_dir,),
     "data": (host.data,),
-    "free_space": (host.free_space,),
+    "free_space": (free_space,),
     "rdma": (host.rdma,),
     "leftovers": (leftovers,),
 }

@@ -1,5 +1,4 @@
-"""The host of a node: engine, image, clock, limits, versions, RDMA ports, log folder, data, free
-space."""
+"""The host of a node: engine, image, clock, limits, versions, RDMA ports, log folder, data."""
 
 from __future__ import annotations
 
@@ -10,9 +9,9 @@ import time
 from collections.abc import Iterator
 
 from ..kernel.events import number
-from ..kernel.settings_file import folders, rehearsed
+from ..kernel.settings_file import folders
 from ..kernel.system import Inventory, ask, entries, first_line, lines
-from .gpu import Verdict, gib
+from .gpu import Verdict
 from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed
 
@@ -336,38 +335,3 @@ def _fingerprint(paths: list[str]) -> str:
         )
         value.update(os.fsencode(f"{words}\n"))
     return value.hexdigest()
-
-
-def free_space(node: Node, state: EngineState) -> Rows:
-    """Check the log folder, the channels' folder and the engine's storage."""
-    given, short, free = number(node.settings.preflight_free_gb), [], []
-    needed = 1 if given is None else given
-    own = (
-        "/var/lib/containers"
-        if os.geteuid() == 0
-        else f"{os.environ.get('HOME', '')}/.local/share/containers"
-    )
-    engines = {
-        "docker": rehearsed("ORCH_ENGINE_STORAGE", "/var/lib/docker", node.name),
-        "podman": own,
-    }
-    for folder in dict.fromkeys(
-        (node.settings.logdir, node.channels, engines.get(node.settings.engine, ""))
-    ):
-        try:
-            about = os.statvfs(folder)
-        except OSError:
-            continue
-        mib = about.f_bavail * about.f_frsize >> 20
-        free.append(f"{folder} {gib(mib)} GB")
-        if mib < needed * 1024:
-            short.append(f"{folder}: {gib(mib)} GB free, at least {needed} needed")
-        elif about.f_files and not about.f_ffree:
-            short.append(f"{folder}: no inodes free")
-    if short:
-        remedy = "remove old results, containers or images there, or lower preflight.free_gb"
-        yield "free_space", "fail", listed(short), remedy
-    elif free:
-        yield "free_space", "pass", f"free: {', '.join(free)}", ""
-    else:
-        yield "free_space", "warn", "cannot be checked: the file systems do not tell their size", ""

@@ -319,6 +319,12 @@ class Settings:
         one_a_line=True,
         default=(),
     )
+    image_gb: int = row(
+        "image_gb",
+        "Compressed size of the image in GB, at least (0: unknown): a node that pulls it needs "
+        "four times as much room.",
+        default=0,
+    )
     notify_events: tuple[str, ...] = row(
         "site.notify.events",
         "Events of a set to report: to a command, to mail addresses, and to the address "
