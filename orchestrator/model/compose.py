@@ -30,8 +30,10 @@ from orchestrator.model.fields import NAME
 from orchestrator.model.site_documents import Site
 from orchestrator.model.sites import check_data_variables, site_of
 from orchestrator.model.source import Document, Key, folders_in, read, shown
+from orchestrator.model.transport import transport_settings
 
 _NETWORK_LAYERS = ("fabric", "site network")
+_GIVEN_LAYERS = ("site network", "site", "command line")
 
 
 def load_entry(
@@ -197,6 +199,17 @@ class _Composition:
         self._layer("fabric", chosen.fabric.env, home, (*place, "env"), chosen.fabric.source)
         self._site_layers()
         self._command_line()
+        self._show_network()
+
+    def _show_network(self) -> None:
+        layers = {**self.removed, **self.origins}
+        given = [name for name, origin in layers.items() if origin.layer in _GIVEN_LAYERS]
+        system, fabric = self.chosen.system, self.chosen.fabric
+        wanted = transport_settings(self.env, given, system.nodes, fabric, self.site)
+        for name, value in wanted.items():
+            self.env[name] = values.Text(value)
+            self.origins[name] = Origin("transport", "", 0, "docs/network.md")
+            self.removed.pop(name, None)
 
     def _site_layers(self) -> None:
         document = self.site_document or Document(Path(f"site {self.site.name}"))

@@ -43,7 +43,7 @@ class Origin:
     of the fact."""
 
     layer: str
-    """`workload`, `system`, `fabric`, `site` or `command line`."""
+    """`workload`, `system`, `fabric`, `transport`, `site` or `command line`."""
     file: str
     line: int
     source: str = ""

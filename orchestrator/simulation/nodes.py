@@ -516,12 +516,12 @@ class TrainingRun:
     def _print(self, piece: bytes) -> None:
         if not self.over and not self.broken and self._keep(piece):
             self.output.feed(piece)
-            if self.output.speaks and not self._told:
+            if self.output.transports and not self._told:
                 self._told = True
                 self._later(TRANSPORT_S, self._tell_transport)
 
     def _tell_transport(self) -> None:
-        self.agent.say("transport", self.id, *self.output.transport())
+        self.agent.say("transport", self.id, *self.output.transports.use)
 
     def go(self) -> None:
         if self.begun or self.stopped:
@@ -570,7 +570,7 @@ class TrainingRun:
         for timer in self._timers:
             timer.cancel()
         self.output.finish()
-        if self.output.speaks:
+        if self.output.transports:
             self._tell_transport()
         self.end_ms = agent.wall_ms()
         code = ENDED_BY_US if self.stopped else code

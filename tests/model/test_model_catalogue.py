@@ -49,9 +49,9 @@ def allowed_by(identity: str, name: str, published: str | None, ours: str | None
     for number, rule in enumerate(RULES):
         if (
             name in rule["variables"]
-            and published is not None
             and re.fullmatch(rule.get("entries", ".*"), identity)
-            and (result := re.fullmatch(rule["published"], published))
+            and (result := re.fullmatch(rule["published"], published or "absent"))
+            and (published is not None or "absent" in rule["published"].split("|"))
             and _composed_fits(rule["composed"], result, ours)
         ):
             return number

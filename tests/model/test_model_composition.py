@@ -201,10 +201,60 @@ def test_newest_round_stack_and_whole_env(folder: Path) -> None:
     assert {name: str(value) for name, value in entry.env.items()} == {
         "ONLY": "theirs",
         "FILE": "config_theirs.sh",
+        **SHOWN,
     }
     assert entry.config_file == "config_theirs.sh"
     assert entry.minutes_per_run == 45
     assert job_time(entry).minutes(10) == 11 * 50
+
+
+SHOWN = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET",
+    "NCCL_DEBUG_FILE": "/results/nccl_%h_%p.log",
+}
+
+
+def rccl_log(
+    system: str, workload: str, given: dict[str, str] | None = None, **site: object
+) -> dict[str, str]:
+    entry = load_entry(system, workload, site=Site.model_validate(site), env=given)
+    return {
+        name: str(value) for name, value in entry.whole_env.items() if name.startswith("NCCL_DEBUG")
+    }
+
+
+def test_quiet_runs_over_rdma_name_their_network_in_files() -> None:
+    assert rccl_log("MI325X_08x08x32", "flux1") == SHOWN
+    assert rccl_log("MI300X_64x08x16", "flux1") == SHOWN, "Oracle's own file, and WARN before"
+    origin = load_entry("MI325X_08x08x32", "flux1").origins["NCCL_DEBUG"]
+    assert str(origin) == "transport"
+
+
+def test_rccl_s_log_is_as_published_where_nothing_is_to_be_shown() -> None:
+    quiet = {"NCCL_DEBUG": "VERSION"}
+    assert rccl_log("MI325X_08x08x32", "flux1", network={"rdma": "off"}) == quiet
+    bare = {"engine": "none"}  # there is no /results
+    assert rccl_log("MI325X_08x08x32", "flux1", container=bare) == quiet
+    assert "NCCL_DEBUG_FILE" not in rccl_log("MI355X_01x08x64", "flux1"), "one node"
+
+
+@pytest.mark.parametrize(
+    ("given", "site", "found"),
+    [
+        ({"NCCL_DEBUG": "WARN"}, {}, {"NCCL_DEBUG": "WARN"}),
+        ({"NCCL_DEBUG": "TRACE"}, {}, {"NCCL_DEBUG": "TRACE"}),
+        ({"NCCL_DEBUG_FILE": "/mine"}, {}, {"NCCL_DEBUG": "VERSION", "NCCL_DEBUG_FILE": "/mine"}),
+        ({}, {"env": {"NCCL_DEBUG": "WARN"}}, {"NCCL_DEBUG": "WARN"}),
+        ({}, {"network": {"env": {"NCCL_DEBUG": "WARN"}}}, {"NCCL_DEBUG": "WARN"}),
+        ({}, {"env": {"NCCL_DEBUG": None}}, {}),
+        ({}, {"pass_env": ["NCCL_DEBUG"]}, {"NCCL_DEBUG": "VERSION"}),
+    ],
+)
+def test_rccl_s_log_of_user_and_site_wins(
+    given: dict[str, str], site: dict[str, object], found: dict[str, str]
+) -> None:
+    assert rccl_log("MI325X_08x08x32", "flux1", given, **site) == found
 
 
 def test_a_reference_to_what_is_not_given_names_the_place(folder: Path) -> None:

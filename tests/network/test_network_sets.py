@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fake_sys import Port, down, renamed_broadcom
 from network_parts import Place, SetRun
 
@@ -41,6 +42,19 @@ def test_each_node_runs_with_what_it_detects(place: Place) -> None:
         "success",
         f"RCCL used TCP sockets although the nodes have RDMA ({told})",
     )
+
+
+@pytest.mark.parametrize(
+    ("rdma", "reason"),
+    [
+        ("required", "neither log nor RCCL's files show whether RDMA was used (docs/network.md)"),
+        ("preferred", ""),
+    ],
+)
+def test_a_run_that_names_no_network_proves_nothing(place: Place, rdma: str, reason: str) -> None:
+    nodes = {"local0": renamed_broadcom(), "local1": renamed_broadcom()}
+    ended = run_set(place, nodes, network=f"{{rdma: {rdma}}}")
+    assert (ended.code, ended.run()["state"], ended.run()["reason"]) == (0, "success", reason)
 
 
 def test_two_nodes_that_disagree_stop_the_set(place: Place) -> None:

@@ -6,13 +6,16 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from agent_parts import Bench, bench
 from until import until
 
-from orchestrator.onnode.agent.observers import RunOutput
+from orchestrator.onnode.agent.node import Node
+from orchestrator.onnode.agent.observers import RunOutput, debug_files
 from orchestrator.onnode.kernel.events import NetworkUse, Pulse
+from orchestrator.onnode.kernel.layout import Layout
 
 RECORD = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "%s", "metadata": {"lineno": 1}}\n'
 AT = "node-3:4711:4712 [0] NCCL INFO "
@@ -78,8 +81,8 @@ def test_what_rccl_says_of_the_network(lines: list[str], found: tuple[int, int] 
     text = "\n".join([*lines, ""])
     for cut in (0, 20, len(text) // 2):
         listener = heard(text[:cut], text[cut:])
-        assert listener.speaks is (found is not None)
-        assert listener.transport()[:2] == (found or (0, 0))
+        assert bool(listener.transports) is (found is not None)
+        assert listener.transports.use[:2] == (found or (0, 0))
 
 
 def test_hostile_output_is_bounded() -> None:
@@ -87,7 +90,7 @@ def test_hostile_output_is_bounded() -> None:
         f"x:{at}:1 [0] NCCL INFO Using network Socket {'y' * 500}\n" * 20 for at in range(5000)
     ]
     listener = heard(*lines, "NCCL INFO " * 100_000 + "\n")
-    assert listener.transport().other <= 4096 and len(listener.transport().line) <= 160
+    assert listener.transports.use.other <= 4096 and len(listener.transports.use.line) <= 160
 
 
 def test_a_node_tells_its_pulse_and_the_network(one: Bench) -> None:
@@ -111,6 +114,62 @@ def test_a_node_tells_its_pulse_and_the_network(one: Bench) -> None:
     agent.say("stop", id=name)
     assert NetworkUse(*agent.hear("transport")[1:]) == ("0", "1", "Using network Socket")
     agent.hear("exit")
+
+
+def test_rccl_s_files_prove_the_network_and_the_log_stays_clean(one: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "rccl[1]"  # its name is no pattern
+    folder.mkdir()
+    (folder / "nccl_h_1.log").write_text(f"{AT}Using network Socket\n")  # of an earlier run
+    one.layout.environment.write_text(
+        f'declare -x NCCL_DEBUG_FILE="{folder}/nccl_%h_%p.log"\n'.replace("[1]", "[[]1]")
+    )
+    one.plan(
+        f"echo '{AT}NET/IB : Using [0]rdma0:1/RoCE' >'{folder}/nccl_h_2.log'\n"
+        f"echo '{AT}Using network IB' >>'{folder}/nccl_h_2.log'\n"
+        f"{{ echo '{AT.replace('4711', '4713')}Using network Socket'; head -c 3000000 /dev/zero; }} "
+        f">'{folder}/nccl_h_3.log'\n"
+        f"ln -s nccl_h_1.log '{folder}/nccl_h_4.log'\nmkfifo '{folder}/nccl_h_5.log'"
+    )
+    agent = one.agent()
+    agent.hear("ready")
+    name = agent.begin(1)
+    assert agent.hear("transport") == [name, "1", "1", "Using network Socket"]
+    agent.hear("exit")
+    assert agent.record(1)["transport"] == {"rdma": 1, "other": 1, "line": "Using network Socket"}
+    assert agent.log(1) == b""
+
+
+def test_rccl_s_files_are_read_while_the_run_goes_on(one: Bench, tmp_path: Path) -> None:
+    one.change("agent/observers.py", "FILES_S = 30", "FILES_S = 0.05")
+    one.change("agent/observers.py", "TRANSPORT_S = 60", "TRANSPORT_S = 0.05")
+    one.layout.environment.write_text(f'declare -x NCCL_DEBUG_FILE="{tmp_path}/nccl_%h_%p.log"\n')
+    one.plan(f"echo '{AT}Using network Socket' >'{tmp_path}/nccl_h_1.log'; exec sleep 1000")
+    agent = one.agent()
+    agent.hear("ready")
+    name = agent.begin(1)
+    assert agent.hear("transport") == [name, "0", "1", "Using network Socket"]
+    agent.say("stop", id=name)
+    agent.hear("exit")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("/results/nccl_%h_%p.log", "{results}/nccl_*_*.log"),
+        ("/results/deep/%h", "{results}/deep/*"),
+        ("/tmp/nccl.%p", ""),
+        ("/results/../../etc/passwd", ""),
+        ("", ""),
+    ],
+)
+def test_rccl_s_files_in_a_container_are_those_of_its_results(
+    tmp_path: Path, given: str, found: str
+) -> None:
+    layout = Layout(tmp_path)
+    layout.environment.write_text(f'declare -x NCCL_DEBUG_FILE="{given}"\n')
+    settings = SimpleNamespace(engine="docker", results="shared")
+    node = Node("n1", settings, tmp_path, layout, "7", *["/"] * 6)  # type: ignore[arg-type]
+    assert debug_files(node) == found.format(results=tmp_path / "nodes/n1/scratch")
 
 
 PY_SPY = r"""#!/bin/bash

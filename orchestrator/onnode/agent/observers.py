@@ -6,13 +6,18 @@ All share one seam (begin, feed, run_ended, end): a new observer is a class here
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import time
 from collections.abc import Callable
+from glob import escape, glob
 from typing import Any
 
+from ..kernel import regular
 from ..kernel.events import NetworkUse, Pulse
 from ..kernel.mllog_tail import TOKEN, StopFinder, lines
+from ..kernel.settings_file import declared, shown
 from ..kernel.waiting import Waiting
 from .node import Node
 from .tuning import Answer, Tuning, drift
@@ -21,6 +26,7 @@ MOST_STEP_S = 120.0
 """The longest silence between two readings of the clock: a suspended node has not seen a hang."""
 _HEAD_BYTES = 64 << 20
 _MOST_PROCESSES = 4096
+_MOST_FILES, _FILE_BYTES = 256, 1 << 20
 # RCCL's lines: host:pid:thread [gpu] NCCL INFO text; per communicator `Using network IB` (Socket,
 # or a plug-in's name).
 _INFO, _MOST_LINE = b"NCCL INFO ", 300
@@ -30,6 +36,41 @@ _OTHER = re.compile(
 )
 
 
+class Transports:
+    """The networks that RCCL's processes name in their lines."""
+
+    def __init__(self) -> None:
+        self._processes: dict[bytes, bytes] = {}
+        """Process -> b"" with RDMA, else its first line about another network."""
+
+    def take(self, chunk: bytes) -> None:
+        """Read whole lines."""
+        at = chunk.find(_INFO)
+        while at >= 0:
+            end = chunk.find(b"\n", at)
+            begin = max(chunk.rfind(b"\n", max(0, at - _MOST_LINE), at) + 1, at - _MOST_LINE)
+            self._take_line(
+                chunk[begin:at].split()[-2:-1], chunk[at + len(_INFO) : min(end, at + _MOST_LINE)]
+            )
+            at = chunk.find(_INFO, end)
+
+    def _take_line(self, speaker: list[bytes], text: bytes) -> None:
+        process = speaker[0].rpartition(b":")[0] if speaker else b""
+        if _RDMA.search(text):
+            self._processes[process] = b""
+        elif _OTHER.search(text) and len(self._processes) < _MOST_PROCESSES:
+            self._processes.setdefault(process, text)
+
+    def __bool__(self) -> bool:
+        return bool(self._processes)
+
+    @property
+    def use(self) -> NetworkUse:
+        other = [text for text in self._processes.values() if text]
+        line = other[0][:160].decode("utf-8", "replace") if other else ""
+        return NetworkUse(len(self._processes) - len(other), len(other), line)
+
+
 class RunOutput(StopFinder):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -37,8 +78,7 @@ class RunOutput(StopFinder):
         self._looked, self._quiet_s, self._bytes = clock(), 0.0, 0
         self._began = self._interval_s = 0.0
         """Time of run_start or the last evaluation, and the longest time between two of these."""
-        self._processes: dict[bytes, bytes] = {}
-        """Process -> b"" with RDMA, else its first line about another network."""
+        self.transports = Transports()
 
     def feed(self, piece: bytes) -> None:
         self._looked, self._quiet_s = self._clock(), 0.0
@@ -53,30 +93,8 @@ class RunOutput(StopFinder):
                     if self._began:
                         self._interval_s = max(self._interval_s, self._looked - self._began)
                     self._began = self._looked
-        at = chunk.find(_INFO) if self._bytes < _HEAD_BYTES else -1
-        while at >= 0:
-            end = chunk.find(b"\n", at)
-            begin = max(chunk.rfind(b"\n", max(0, at - _MOST_LINE), at) + 1, at - _MOST_LINE)
-            self._hear_network(
-                chunk[begin:at].split()[-2:-1], chunk[at + len(_INFO) : min(end, at + _MOST_LINE)]
-            )
-            at = chunk.find(_INFO, end)
-
-    def _hear_network(self, speaker: list[bytes], text: bytes) -> None:
-        process = speaker[0].rpartition(b":")[0] if speaker else b""
-        if _RDMA.search(text):
-            self._processes[process] = b""
-        elif _OTHER.search(text) and len(self._processes) < _MOST_PROCESSES:
-            self._processes.setdefault(process, text)
-
-    @property
-    def speaks(self) -> bool:
-        return bool(self._processes)
-
-    def transport(self) -> NetworkUse:
-        other = [text for text in self._processes.values() if text]
-        line = other[0][:160].decode("utf-8", "replace") if other else ""
-        return NetworkUse(len(self._processes) - len(other), len(other), line)
+        if self._bytes < _HEAD_BYTES:
+            self.transports.take(chunk)
 
     def pulse(self) -> Pulse:
         now = self._clock()
@@ -89,6 +107,8 @@ class RunOutput(StopFinder):
 DRIFT_S = 10
 TRANSPORT_S = 60
 """All processes report the network within this time of the first."""
+FILES_S = 30
+"""Time between two looks for RCCL's files, until one names a network."""
 
 
 class Observer:
@@ -132,26 +152,76 @@ class OutputObserver(Observer):
 
 
 class TransportObserver(Observer):
-    """RCCL's network, reported a minute after its first line, and at the end."""
+    """RCCL's network, reported a minute after its first line, and at the end. RCCL writes to the
+    log, or to the files of NCCL_DEBUG_FILE."""
 
     def __init__(self, node: Node, waiting: Waiting, attempt: str, heard: OutputObserver) -> None:
         self._node, self._waiting, self._attempt = node, waiting, attempt
         self._heard = heard
         self._is_due = False
+        self._pattern = ""
+        self._before: set[str] = set()
+        """Files of an earlier run."""
+
+    def begin(self) -> None:
+        self._pattern = debug_files(self._node)
+        if self._pattern:
+            self._before = set(glob(self._pattern))
+            self._read_later()
 
     def feed(self, piece: bytes) -> None:
-        if self._heard.output.speaks and not self._is_due:
+        if self._heard.output.transports and not self._is_due:
             self._is_due = True
-            self._waiting.after("transport", TRANSPORT_S, self._say)
+            self._waiting.after("transport", TRANSPORT_S, self._report)
 
     def end(self) -> dict[str, Any]:
         self._waiting.cancel("transport")
-        if self._heard.output.speaks:
+        self._waiting.cancel("transport files")
+        self._read()
+        if self._heard.output.transports:
             self._say()
-        return {}
+        use = self._heard.output.transports.use
+        return {"transport": {"rdma": use.rdma, "other": use.other, "line": use.line}}
+
+    def _report(self) -> None:
+        self._read()
+        self._say()
 
     def _say(self) -> None:
-        self._node.say("transport", self._attempt, *self._heard.output.transport())
+        self._node.say("transport", self._attempt, *self._heard.output.transports.use)
+
+    def _read_later(self) -> None:
+        self._waiting.after("transport files", FILES_S, self._look)
+
+    def _look(self) -> None:
+        self._read()
+        self.feed(b"")
+        if not self._is_due:
+            self._read_later()
+
+    def _read(self) -> None:
+        """Read the starts of the files: RCCL names its network before it is used."""
+        for path in sorted(set(glob(self._pattern)) - self._before)[:_MOST_FILES]:
+            with contextlib.suppress(OSError):
+                if os.path.islink(path):  # the training can make links to anything
+                    continue
+                with regular.open_regular(path) as file:
+                    head = file.read(_FILE_BYTES)
+                self._heard.output.transports.take(head[: head.rfind(b"\n") + 1])
+
+
+def debug_files(node: Node) -> str:
+    """Return the pattern of RCCL's own files as this host sees them; "" without any."""
+    try:
+        text = regular.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    name = re.sub("%[a-z]", "*", shown(declared(text).get("NCCL_DEBUG_FILE", "")))
+    if node.settings.engine == "none":
+        return name if name.startswith("/") else ""
+    inside = "/results/"
+    is_there = name.startswith(inside) and ".." not in name
+    return f"{escape(node.results)}/{name[len(inside) :]}" if is_there else ""
 
 
 class DriftObserver(Observer):

@@ -186,7 +186,8 @@ class NodeRunRecord(StateFile):
     """node_<rank>.json of an attempt: its end on a node. `drift`: host settings that did not hold.
 
     `container_run`: number of the run in its container (0: unknown). `cache`: compile caches at its
-    start (agent/scratch.py), or {}.
+    start (agent/scratch.py), or {}. `transport`: how many processes said that they use RDMA
+    (`rdma`) or another network (`other`, with the first `line`).
     """
 
     NEEDED = ("node", "exit")
@@ -199,6 +200,7 @@ class NodeRunRecord(StateFile):
     drift: list[dict[str, Any]] = field(default_factory=list)
     container_run: int = 0
     cache: dict[str, Any] = field(default_factory=dict)
+    transport: dict[str, Any] = field(default_factory=dict)
 
 
 _ACCEPTED: dict[str, tuple[type, ...]] = {

@@ -301,8 +301,12 @@ class HangWatch:
         return self._reports.doing if self.stop_reason or self._look.is_open else {}
 
     def remark(self) -> str:
-        """Return a remark about RCCL on TCP sockets despite RDMA, or ""."""
+        """Return a remark about RCCL on TCP sockets despite RDMA, or without a sign of RDMA where
+        it is required; or ""."""
         if self.stop_reason or not self._group.rdma_expected:
             return ""
-        nodes = on_sockets(self._reports.transports)
+        transports = self._reports.transports
+        if not transports and self._group.settings.network_rdma == "required":
+            return "neither log nor RCCL's files show whether RDMA was used (docs/network.md)"
+        nodes = on_sockets(transports)
         return f"RCCL used TCP sockets although the nodes have RDMA ({nodes})" if nodes else ""

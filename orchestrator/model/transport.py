@@ -1,0 +1,33 @@
+"""The settings with which RCCL names the network that it uses, in files beside the log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from orchestrator.model.shared_documents import Fabric
+from orchestrator.model.site_documents import Site
+
+_QUIET = ("", "NONE", "VERSION", "WARN")
+"""Levels of NCCL_DEBUG at which RCCL does not name its network."""
+_SETTINGS = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET",
+    "NCCL_DEBUG_FILE": "/results/nccl_%h_%p.log",  # as in Oracle's job of 64 nodes
+}
+
+
+def transport_settings(
+    env: Mapping[str, object], given: Collection[str], nodes: int, fabric: Fabric, site: Site
+) -> dict[str, str]:
+    """Return the variables that make quiet runs over RDMA name their network; {} if not needed.
+
+    `env`: variable -> value; `given`: variables set or removed by the site or the user, who win.
+    """
+    is_given = any(name in given or name in site.pass_env for name in _SETTINGS)
+    over_rdma = nodes > 1 and fabric.kind not in ("none", "ethernet") and site.network.rdma != "off"
+    has_results = site.container.engine != "none"
+    is_quiet = str(env.get("NCCL_DEBUG", "")).upper() in _QUIET
+    if is_given or not (over_rdma and has_results and is_quiet):
+        return {}
+    kept = {"NCCL_DEBUG_FILE"} & set(env)
+    return {name: value for name, value in _SETTINGS.items() if name not in kept}
