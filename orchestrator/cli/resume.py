@@ -48,6 +48,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--edited",
         "the set's bundle was edited since it was declared, and is meant as it is now",
     )
+    add_flag(
+        parser,
+        "--allow-changes",
+        "run although the image, or the content of its containers, is not that of the runs that "
+        "count; the ledger records it",
+    )
 
 
 def run(args: Namespace) -> int:
@@ -57,7 +63,9 @@ def run(args: Namespace) -> int:
     run_set = own_set(args)
     scheduler = run_set.record.scheduler
     options = (*args.sbatch, *job_options(args, scheduler))
-    allocation = Allocation(args.spares, tuple(excluded(args)), args.side_by_side, options)
+    allocation = Allocation(
+        args.spares, tuple(excluded(args)), args.side_by_side, options, args.allow_changes
+    )
     for option in ["--exclude"] * bool(allocation.exclude) + ["--sbatch"] * bool(args.sbatch):
         refuse_without_scheduler(scheduler, option)
     missing = missing_runs(run_set)

@@ -5,8 +5,8 @@ ranks (`ordered`), the outcome and blame of an attempt (`outcome`), whether it w
 whether all died alike (`repeated`), the meaning of the checks (`judged`), the next image pull
 (`pull`), the allowed silence of a run (`pulse`), the node that stands out in it (`look`), a hang
 (`hung`), traffic over sockets (`sockets`), too little time before the job's limit (`late`), the
-next run of a group of nodes (`take`), its last run (`stops`), notifications (`notify`), why the set
-is closed (`ending`).
+next run of a group of nodes (`take`), whether nodes are those of earlier runs (`experiment`), the
+group's last run (`stops`), notifications (`notify`), why the set is closed (`ending`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from orchestrator.onnode.kernel.events import Event, NetworkUse, Pulse, number
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.loop.slurm import job_end
 from orchestrator.onnode.policy import place, queue
+from orchestrator.onnode.policy.experiment import judge_start
 from orchestrator.onnode.policy.hang import (
     hung,
     recorded,
@@ -228,7 +229,15 @@ def _look(state: _State, event: Event) -> tuple[Any, Any]:
     return (event.node, about["activity"]), now
 
 
+def _experiment(state: _State, event: Event) -> tuple[Any, Any]:
+    about = event.data()
+    facts = {node: state.group.reports[node].facts for node in about["nodes"]}
+    now = judge_start(facts, about["known"], about["changes"])
+    return {name: about[name] for name in ("problem", "warnings")}, now._asdict()
+
+
 _DECISIONS = {
+    "experiment": _experiment,
     "look": _look,
     "hold": _hold,
     "placed": _placed,

@@ -108,11 +108,17 @@ def _rules(
 
 
 def _differences(source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[LogFinding, ...]:
-    if not source.workload.get("logged"):
-        return ()
-    from orchestrator.mllog.described import differences
+    """Return where the logs are not as described, and where the runs are not one experiment."""
+    found: list[LogFinding] = []
+    if source.workload.get("logged"):
+        from orchestrator.mllog.described import differences
 
-    return tuple(differences(source, logs))
+        found += differences(source, logs)
+    if source.is_set and len(source.files) > 0:
+        from orchestrator.mllog.experiment import changes
+
+        found += changes(source)
+    return tuple(found)
 
 
 def _with_outlook(

@@ -113,9 +113,7 @@ def check_text(score: Score) -> str:
     seeds = "seeds ok" if score.seeds_ok else "seed check fails"
     rules = "the workload's own rules, not MLPerf's" if score.own else f"round {score.ruleset}"
     what = f"{score.directory}: {score.benchmark}, {rules}"
-    differing = (
-        f", {len(score.differences)} values are not as described" if score.differences else ""
-    )
+    differing = f", {len(score.differences)} values differ" if score.differences else ""
     what = f"rehearsal: {what}" if score.rehearsed else what
     bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"
     summary = f"{what}: {len(score.runs)} files, {bad_runs}, {seeds}{differing}"

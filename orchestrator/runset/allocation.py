@@ -28,12 +28,15 @@ class Allocation:
     exclude: tuple[str, ...] = ()
     side_by_side: int | None = None
     further: tuple[str, ...] = ()
+    allow_changes: bool = False
+    """Run although image or content of the containers are not those of earlier runs."""
 
     @property
     def variables(self) -> dict[str, str]:
         """Return variables for the job's environment, which wins over its settings.sh."""
         given = {"SPARES": self.spares, "SIDE_BY_SIDE": self.side_by_side}
-        return {name: str(value) for name, value in given.items() if value is not None}
+        sizes = {name: str(value) for name, value in given.items() if value is not None}
+        return sizes | ({"CHANGES": "flag"} if self.allow_changes else {})
 
     def options(self, record: SetRecord, layout: Layout, missing: int) -> tuple[str, ...]:
         """Return options for the scheduler that win over those of job.sh.
@@ -55,7 +58,7 @@ class Allocation:
 
     def _size(self, record: SetRecord, layout: Layout, limit: int, missing: int) -> tuple[int, int]:
         """Return the job's nodes and minutes; 0 keeps those of job.sh."""
-        if not self.variables:
+        if self.spares is None and self.side_by_side is None:
             return 0, 0
         settings = Findings().text(layout.bundle / "settings.sh")
         before = _used(settings, "SIDE_BY_SIDE", 1)

@@ -338,6 +338,13 @@ def _other_image(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     _plant(world, fault, numbers[0], "image", "sha256:" + "7" * 64, Machine.image)
 
 
+def _tag_moves(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    from orchestrator.simulation.nodes import Machine
+
+    for number in range(1, len(world.machines) + 1):
+        _plant(world, fault, str(number), "image", "sha256:" + "6" * 64, Machine.image)
+
+
 def _clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     machine = world.machines[_node(world, numbers[0])]
     machine.clock_ms += 3_600_000
@@ -572,6 +579,7 @@ EVENTS: dict[str, Happens] = {
     r"tasks do not start on node (\d+)": _starts_nothing,
     r"node (\d+) fails a check": _fails_check,
     r"node (\d+) has another image": _other_image,
+    r"the tag of the image moves": _tag_moves,
     r"the clock of node (\d+) steps": _clock,
     r"the clocks of all nodes are set back": _clocks,
     r"node (\d+) sends too much": _floods,

@@ -21,6 +21,7 @@ from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.set.bundle import MANIFEST
 from orchestrator.render import manifest_hash, render_bundle
+from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.cancel import cancel
 from orchestrator.runset.create import create, describe
 from orchestrator.runset.submit import submit
@@ -57,7 +58,7 @@ class Rendered:
         self._config: tuple[bytes, frozenset[str]] | None = None
 
     def settings(self, bundle: Path, environment: Mapping[str, str]) -> Settings:
-        names = ("SPARES", "SIDE_BY_SIDE", "NEXP", "MAX_ATTEMPTS")
+        names = ("SPARES", "SIDE_BY_SIDE", "NEXP", "MAX_ATTEMPTS", "CHANGES")
         key = tuple(environment.get(name, "") for name in names)
         if key not in self._settings:
             given = {name: environment[name] for name in ("PATH", *names) if name in environment}
@@ -136,6 +137,8 @@ class User:
     cancels: bool = False
     """True if the owner cancels the set before each resume, to be sure that nothing of it remains.
     """
+    allows_changes: bool = False
+    """True if the owner resumes with --allow-changes."""
 
 
 class Simulation:
@@ -275,7 +278,8 @@ class Simulation:
                 world=desk,
             )
             self.run_set = RunSet(create(record, bundle.files, self.log_dir, world=desk), record)
-        submit(self.run_set, Slurm(desk, desk.answer), world=desk)
+        allocation = Allocation(allow_changes=self.user.allows_changes)
+        submit(self.run_set, Slurm(desk, desk.answer), allocation=allocation, world=desk)
 
     def resume(self, dies_at: float = NEVER) -> SimProcess:
         """Submit the missing runs."""

@@ -446,7 +446,7 @@ def test_what_the_logs_say_otherwise_has_a_table_of_its_own(tmp_path: Path) -> N
     report = read_report(str(own_logs.own_set(tmp_path / "set", logs, entries=entries)))
     said = "logged is 0.5, and the environment says LR=1e-3 (in 4 of 4 runs)"
     text = structure(page(report)).text
-    assert text.count(said) == 1 and "Where the logs are not what was described" in text
+    assert text.count(said) == 1 and "Where logs are not as described" in text
     assert "| `opt_base_learning_rate` | logged is 0.5" in markdown(report)
     assert document(report)["score"]["differences"][0]["message"] == said
 

@@ -215,7 +215,7 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
         place,
         seed,
         [f"n{k}" for k in range(1, shape.hosts + 1)],
-        user=User(resumes=30),
+        user=User(resumes=30, allows_changes=True),
         run_seconds=RUN_S,
     )
     surroundings(world, shape, seed)

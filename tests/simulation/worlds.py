@@ -191,6 +191,7 @@ class World(Simulation):
     def finish(self) -> None:
         """End all faults, resume the set until it is complete, and check every invariant."""
         self.plan = well
+        self.user.allows_changes = True
         self.server.faults.none()
         for name, machine in self.machines.items():
             if not machine.up:

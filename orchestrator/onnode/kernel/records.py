@@ -157,6 +157,7 @@ class RunRecord(StateFile):
     """state.json of a run, or of an attempt."""
 
     NEEDED = ("run", "state")
+    SELDOM = ("inside",)
 
     schema: int = SCHEMA
     run: int = 0
@@ -172,6 +173,8 @@ class RunRecord(StateFile):
     image_digest: str = ""
     start_ms: int = 0
     end_ms: int = 0
+    inside: dict[str, Any] = field(default_factory=dict)
+    """Content of the containers at its end: node (* for most) -> part -> hash."""
 
     @property
     def done(self) -> bool:

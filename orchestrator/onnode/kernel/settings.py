@@ -147,6 +147,12 @@ class Settings:
         "1: drop the page cache before every run.",
         overridable=True,
     )
+    changes: str = row(
+        "site.changes",
+        "refuse: no run starts if image or content of the containers are not those of the runs "
+        "that count. stop: a change found after a run ends the job, too. flag: it continues.",
+        overridable=True,
+    )
     gpu_model: str = row(
         'entry.accelerator if entry.gfx else ""',
         "The accelerator's name on the nodes, and its ISA; empty without GPUs.",

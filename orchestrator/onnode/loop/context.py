@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from ..kernel.layout import Layout
 from ..kernel.records import JobRecord
 from ..kernel.settings import Settings
 from ..kernel.waiting import Flow
+from ..policy.experiment import judge_start, known
 from ..policy.job_state import JobEnd, ending
 from ..policy.place import GroupState, waiting_now
 from ..policy.reports import Check, NodeReport
@@ -136,6 +137,13 @@ class JobContext:
         """Return reports of ready nodes in other groups."""
         return {}
 
+    def compare_with_runs(
+        self, facts: Mapping[str, Mapping[str, str]], note: Callable[[dict[str, Any]], object]
+    ) -> str:
+        """Compare node facts with those of the runs that count; return why no run starts, or
+        "". `note` records the decision."""
+        return ""
+
     def meet(self, group: int) -> Flow:
         """Wait for the first nodes of the other groups, within a limit."""
         yield from ()
@@ -185,6 +193,32 @@ class SetContext(JobContext):
             "edited": self.status.edited,
         }
         self.folder.record_that(("job", entry))
+
+    # ---- one experiment ----
+
+    def compare_with_runs(
+        self, facts: Mapping[str, Mapping[str, str]], note: Callable[[dict[str, Any]], object]
+    ) -> str:
+        """Compare node facts with those of the runs that count; return why no run starts, or
+        "". `note` records the decision. Raises OSError."""
+        before = known(self.folder.start_facts())
+        policy = self.settings.changes
+        verdict = judge_start(facts, before, policy)
+        if not (verdict.problem or verdict.warnings):
+            return ""
+        nodes = list(facts)
+        note({"nodes": nodes, "known": before, "changes": policy, **verdict._asdict()})
+        for warning in verdict.warnings:
+            self.warn(warning)
+        if not verdict.problem:
+            self.record_change(verdict.warnings)
+            return ""
+        return f"{verdict.problem} (`{self.resume_command} --allow-changes` runs all the same)"
+
+    def record_change(self, texts: Sequence[str], run: int = 0, attempt: int = 0) -> None:
+        """Put changes of the experiment into the ledger. Raises OSError."""
+        about = {"job_id": self.job_id, "run": run, "attempt": attempt, "texts": list(texts)}
+        self.folder.record_that(("change", about), once=True)
 
     # ---- the job's record ----
 

@@ -244,7 +244,11 @@ class Group:
             self.problem = ""
         self.checks.write()
         self.order_ranks()
-        return True
+        facts = {node: self.state.reports[node].facts for node in self.state.workers}
+        self.problem = self.job.compare_with_runs(
+            facts, lambda decision: self.record.note("experiment", detail=decision)
+        )
+        return not self.problem
 
     def _wait_until_ready(self, workers: Sequence[str]) -> Flow:
         """Wait until `workers` are ready, and judge those not yet judged."""

@@ -18,6 +18,7 @@ from ..kernel.layout import Layout
 from ..kernel.records import RunRecord, SetRecord, StateFile
 from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
+from ..policy.experiment import Facts, of_run, parse_facts
 from . import bundle as bundle_files
 from . import ledger
 from .lease import HeldError, Lease, remove_abandoned, remove_unfinished
@@ -78,6 +79,22 @@ class Folder:
         """
         state = self.run_state(run, strict=True)
         return state is not None and state.done
+
+    def start_facts(self, *, inside: bool = False) -> list[tuple[int, Facts]]:
+        """Return the facts of each run that counts: at its start, or (`inside`) the content of
+        its containers at its end."""
+        states = (self.run_state(run) for run in range(1, self.record.nexp + 1))
+        done = [state for state in states if state is not None and state.done]
+        if inside:
+            return [(state.run, of_run(state.inside)) for state in done]
+        return [(state.run, self._facts_of(state)) for state in done]
+
+    def _facts_of(self, state: RunRecord) -> Facts:
+        try:
+            table = self.files.read_bytes(self.layout.start_table(state.run, state.attempt))
+        except OSError:  # not recorded
+            return {}
+        return parse_facts(table.decode("utf-8", "replace"))
 
     def missing(self) -> list[int]:
         """Return the runs without a final result. Raises OSError."""

@@ -1,0 +1,170 @@
+"""Is a set one experiment? Facts of a job's nodes compared with those of the runs that count.
+
+Image and content of the containers must stay the same across the runs of a set; another driver or
+firmware is a warning. Values missing on either side are not recorded, and never a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from .judge import MOST_TOLD, usual
+
+Facts = Mapping[str, Mapping[str, str]]
+"""field -> node (* for most) -> value."""
+Known = Mapping[str, Mapping[str, Sequence[int]]]
+"""field -> value -> runs that count and had it."""
+
+ALL = "*"
+INSIDE = "inside."
+"""Prefix of the facts about the content of containers, followed by a part."""
+PARTS = ("packages", "libraries", "code", "caches")
+_WARNED = ("driver", "gpu.firmware.", "gpu.vbios", "nic.firmware", "kernel", "bios", "rocm")
+_MOST_LISTED = 4
+
+
+class FactChange(NamedTuple):
+    """A fact without precedent in the runs that count. `nodes`: () for all; `before`: the usual
+    value of `runs`."""
+
+    field: str
+    nodes: tuple[str, ...]
+    value: str
+    before: str
+    runs: tuple[int, ...]
+
+    @property
+    def is_refused(self) -> bool:
+        return self.field == "image" or self.field.startswith(INSIDE)
+
+    @property
+    def text(self) -> str:
+        where = f"on {', '.join(self.nodes)}" if self.nodes else "on all nodes"
+        return f"{label(self.field)} {self.value} {where}, {self.before} in {runs_text(self.runs)}"
+
+
+def label(field: str) -> str:
+    """Return a fact's name for people."""
+    part = field[len(INSIDE) :] if field.startswith(INSIDE) else ""
+    return f"{part} of the containers:" if part else f"{field} is"
+
+
+def runs_text(runs: Sequence[int]) -> str:
+    """Return `run 3` or `runs 1 to 4, 7`."""
+    parts: list[list[int]] = []
+    for run in sorted(set(runs)):
+        if parts and parts[-1][-1] == run - 1:
+            parts[-1].append(run)
+        else:
+            parts.append([run])
+    texts = [f"{some[0]} to {some[-1]}" if len(some) > 1 else str(some[0]) for some in parts]
+    return f"run{'s' if len(set(runs)) > 1 else ''} {', '.join(texts)}"
+
+
+def parse_facts(text: str) -> dict[str, dict[str, str]]:
+    """Return the facts in a start.tsv that are compared between runs."""
+    facts: dict[str, dict[str, str]] = {}
+    for row in text.splitlines()[1:]:
+        node, field, value = (row.split("\t", 2) + ["", ""])[:3]
+        if is_compared(field) and value not in ("", "-"):
+            facts.setdefault(field, {})[node] = value
+    return facts
+
+
+def is_compared(field: str) -> bool:
+    return field == "image" or field.startswith((INSIDE, *_WARNED))
+
+
+def of_run(inside: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    """Return the facts in the member `inside` of a run's state (node -> part -> hash)."""
+    facts: dict[str, dict[str, str]] = {}
+    for node, parts in inside.items():
+        for part, value in parts.items() if isinstance(parts, dict) else ():
+            if part in PARTS and isinstance(value, str):
+                facts.setdefault(INSIDE + part, {})[node] = value
+    return facts
+
+
+def known(runs: Iterable[tuple[int, Facts]]) -> dict[str, dict[str, list[int]]]:
+    """Return the values of the runs that count."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for run, facts in runs:
+        for field, values in facts.items():
+            for value in dict.fromkeys(values.values()):
+                found.setdefault(field, {}).setdefault(value, []).append(run)
+    return found
+
+
+def folded(reports: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Return node -> part -> hash, with the most frequent values at * and only others by node."""
+    fields = list(dict.fromkeys(field for facts in reports.values() for field in facts))
+    most = {
+        field: usual(facts[field] for facts in reports.values() if field in facts)
+        for field in fields
+    }
+    own = {
+        node: {field: value for field, value in facts.items() if value != most[field]}
+        for node, facts in reports.items()
+    }
+    return {ALL: most, **{node: facts for node, facts in own.items() if facts}} if most else {}
+
+
+def changes(now: Mapping[str, Mapping[str, str]], before: Known) -> list[FactChange]:
+    """Return the facts of nodes (node -> field -> value) that no run that counts had."""
+    found = []
+    for field, values in before.items():
+        nodes: dict[str, list[str]] = {}
+        have = [node for node, facts in now.items() if facts.get(field, "-") not in ("", "-")]
+        for node in have:
+            if now[node][field] not in values:
+                nodes.setdefault(now[node][field], []).append(node)
+        for value, some in nodes.items():
+            best = max(values, key=lambda one: len(values[one]), default="")
+            every = () if len(some) == len(now) else tuple(some)
+            found.append(FactChange(field, every, value, best, tuple(values.get(best, ()))))
+    return found
+
+
+class Verdict(NamedTuple):
+    """`problem`: why no run starts, or ""."""
+
+    problem: str
+    warnings: list[str]
+
+
+def judge_start(now: Mapping[str, Mapping[str, str]], before: Known, policy: str) -> Verdict:
+    """Decide before a run on newly readied nodes. `policy`: CHANGES of the settings."""
+    found = changes(now, before)
+    refused = [one.text for one in found if one.is_refused]
+    warned = [one.text for one in found if not one.is_refused]
+    warnings = [f"not what earlier runs had: {listed(warned)}"] if warned else []
+    text = f"not the experiment of the runs that count: {listed(refused)}" if refused else ""
+    if text and policy == "flag":
+        return Verdict("", [f"{text} (allowed)", *warnings])
+    return Verdict(text, warnings)
+
+
+def listed(texts: Sequence[str], most: int = MOST_TOLD) -> str:
+    more = f"; and {len(texts) - most} more" if len(texts) > most else ""
+    return "; ".join(texts[:most]) + more
+
+
+def list_differences(old: str, new: str) -> str:
+    """Return how two lists (lines of name, tab, value) differ: `numpy 1.26.4 -> 2.0.0`."""
+    one, other = _entries(old), _entries(new)
+    texts = [
+        f"{name} {_shown(one.get(name))} -> {_shown(other.get(name))}"
+        for name in sorted(one.keys() | other.keys())
+        if one.get(name) != other.get(name)
+    ]
+    more = f" and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
+    return ", ".join(texts[:_MOST_LISTED]) + more
+
+
+def _entries(text: str) -> dict[str, str]:
+    return {line.partition("\t")[0]: line.partition("\t")[2] for line in text.splitlines()}
+
+
+def _shown(value: str | None) -> str:
+    return "none" if value is None else value[:60]

@@ -1,0 +1,94 @@
+"""A set is one experiment: what its jobs do when the image or the machines change in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from replayed import differences
+from worlds import Sets, World
+
+from orchestrator.cli import main
+from orchestrator.evidence.ledger import verify
+from orchestrator.mllog.score import score_dir
+from orchestrator.onnode.set import ledger
+
+FIRST, SECOND = "sha256:" + "5" * 64, "sha256:" + "6" * 64
+ENGINE = {"container": {"engine": "docker"}}
+
+
+def cancelled(sets: Sets, **site: object) -> World:
+    """Return a set of three runs whose job was cancelled in its second."""
+    world = sets.make(nexp=3, **{**ENGINE, **site}).start().running(2)
+    world.fault("the job is cancelled")
+    world.end()
+    return world
+
+
+def changed(world: World) -> list[dict[str, object]]:
+    return [one.data for one in ledger.read(world.set.root)[0] if one.kind == "change"]
+
+
+def found(world: World) -> list[str]:
+    return [str(one) for one in score_dir(str(world.set.root)).differences]
+
+
+def test_a_tag_that_moved_between_two_jobs_stops_the_second(sets: Sets) -> None:
+    world = cancelled(sets)
+    world.fault("the tag of the image moves for 1 day")
+    assert world.play() == 1
+    job = world.set.job
+    assert (job["state"], world.set.results()) == ("paused", [1])
+    assert job["reason"] == (
+        f"not the experiment of the runs that count: image is {SECOND} on all nodes, {FIRST} in "
+        f"run 1 (`orchestrator resume {world.set.root.name} --allow-changes` runs all the same)"
+    )
+    assert world.set.attempts(3) == [] and changed(world) == []
+    assert differences(world.set.root) == []
+    # The tag is put back.
+    world.wait(2 * 86400)
+    assert world.play() == 0 and found(world) == []
+
+
+def test_a_moved_tag_that_the_owner_allows_is_named_everywhere(
+    sets: Sets, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    world = cancelled(sets)
+    world.fault("the tag of the image moves for 30 days")
+    world.user.allows_changes = True
+    assert world.play() == 0
+    root = world.set.root
+    texts = [f"not the experiment of the runs that count: image is {SECOND} on all nodes, "]
+    [record] = changed(world)
+    assert record["texts"] == [f"{texts[0]}{FIRST} in run 1 (allowed)"]
+    assert record["texts"][0] in world.set.job["warnings"]  # type: ignore[index]
+    assert verify(root).problems == () and differences(root) == []
+    [difference] = found(world)
+    assert difference == (
+        "result_1.txt: differs: image: image is sha256:555555555555 in run 1, "
+        "sha256:666666666666 in runs 2 to 3"
+    )
+    for command in (["score"], ["check"], ["report", "-o", str(tmp_path / "report.html")]):
+        main([command[0], str(root), *command[1:]])
+    text = capsys.readouterr().out + (tmp_path / "report.html").read_text()
+    assert text.count("sha256:555555555555 in run 1") >= 3
+    assert main(["check", str(root)]) == 1
+    capsys.readouterr()
+
+
+def test_a_site_that_only_flags(sets: Sets) -> None:
+    world = cancelled(sets, changes="flag")
+    world.fault("the tag of the image moves for 30 days")
+    assert world.play() == 0
+    assert len(changed(world)) == len(found(world)) == 1
+
+
+def test_another_driver_is_a_warning(sets: Sets) -> None:
+    world = cancelled(sets)
+    for machine in world.machines.values():
+        machine.facts["driver"] = "6.14.0"
+    assert world.play() == 0
+    [warning] = world.set.job["warnings"]
+    assert warning == ("not what earlier runs had: driver is 6.14.0 on all nodes, 6.12.12 in run 1")
+    assert [one["texts"] for one in changed(world)] == [[warning]]
+    assert found(world) == []
