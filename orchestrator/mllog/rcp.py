@@ -217,6 +217,8 @@ _READY: dict[tuple[str, str], RcpTable] = {}
 
 def table(ruleset: str, benchmark: str) -> RcpTable | None:
     """Return the table of a benchmark in a round such as `6.0.0`; None if the round has none."""
+    if ruleset == "own":  # a workload's own rules have no reference
+        return None
     if ruleset not in _TABLES:
         _TABLES[ruleset] = data("rcp", ruleset)
     raw = _TABLES[ruleset]
