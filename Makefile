@@ -93,14 +93,16 @@ clean:
 	rm -rf $(VENV) .lab dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-# Python 3.11 or newer with venv. On Debian the venv module is a package of its own.
+# Python 3.10 or newer with venv, 3.11 for tests and checks. On Debian the venv module is a package of its own.
 $(BIN)/python:
 	newest() {
-		for python in python3 python3.14 python3.13 python3.12 python3.11; do
-			if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-				command -v "$$python"
-				return
-			fi
+		for floor in 11 10; do
+			for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
+				if "$$python" -c "import sys; sys.exit(sys.version_info < (3, $$floor))" 2>/dev/null; then
+					command -v "$$python"
+					return
+				fi
+			done
 		done
 		return 1
 	}
@@ -112,8 +114,8 @@ $(BIN)/python:
 			python3 python3-venv </dev/null >/dev/null
 	}
 	python=$$(newest) || { install_venv && python=$$(newest); } || {
-		echo "Python 3.11 or newer is needed, and there is none on PATH." >&2
-		echo "  hint: on Debian 12: apt-get install python3 python3-venv" >&2
+		echo "Python 3.10 or newer is needed, and there is none on PATH." >&2
+		echo "  hint: on Debian 12 and Ubuntu 22.04: apt-get install python3 python3-venv" >&2
 		exit 1
 	}
 	"$$python" -c 'import ensurepip' 2>/dev/null || install_venv || {
@@ -133,6 +135,11 @@ $(VENV)/installed: pyproject.toml | $(BIN)/python
 
 # Constraints, not requirements: they say which version, and pyproject.toml what is needed on this Python.
 $(VENV)/tested: pyproject.toml requirements-dev.txt | $(BIN)/python
+	"$(BIN)/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+		echo "Tests and checks need Python 3.11 or newer: the versions of requirements-dev.txt do." >&2
+		echo "  hint: put one on PATH, rm -rf $(VENV), and repeat" >&2
+		exit 1
+	}
 	echo "installing into $(VENV), with what tests and checks need ..." >&2
 	$(INSTALL) --constraint requirements-dev.txt --editable '.[test,check]'
 	touch $@ $(VENV)/installed

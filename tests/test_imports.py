@@ -20,6 +20,8 @@ import orchestrator
 from orchestrator.cli import COMMANDS
 
 PACKAGE = Path(orchestrator.__file__).resolve().parent
+TYPES_ALONE = {"typing_extensions"}
+"""For the type checker: types that `typing` has since 3.11."""
 TOP = PACKAGE.parent
 
 # `orchestrator --help` loads nothing of the standard library beyond what Python itself starts with, and this.
@@ -287,25 +289,34 @@ def test_no_module_needs_itself() -> None:
         pytest.fail(f"a circle of imports: {' <- '.join(circle.args[1])}")
 
 
+def test_types_alone_are_not_imported_at_run_time() -> None:
+    wrong = [
+        f"{path.relative_to(TOP)}:{line}"
+        for path in PACKAGE.rglob("*.py")
+        for line, module in imports(path)
+        if module in TYPES_ALONE and not path.read_text().splitlines()[line - 1].startswith(" ")
+    ]
+    assert wrong == []
+
+
 @pytest.mark.parametrize("part", ["mllog", "onnode"])
 def test_standard_library_only(part: str) -> None:
     wrong = [
         f"{path.name}:{line}: {module}"
         for path in (PACKAGE / part).rglob("*.py")
         for line, module in imports(path)
-        if module.split(".")[0] not in sys.stdlib_module_names | {"orchestrator"}
+        if module.split(".")[0] not in sys.stdlib_module_names | {"orchestrator", *TYPES_ALONE}
     ]
     assert wrong == []
 
 
 def test_third_parties_are_those_of_pyproject() -> None:
-    import tomllib
-
+    tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[<>=!~\[; ]", one)[0] for one in project["dependencies"]}
     called = {"pyyaml": "yaml", "backports.tarfile": "backports"}
     # Parts of another one's interface: pydantic's errors, and what docker raises when the engine does not answer.
-    theirs = {"pydantic_core", "requests"}
+    theirs = {"pydantic_core", "requests", *TYPES_ALONE}
     known = {called.get(name, name.replace("-", "_")) for name in declared} | theirs
     used: dict[str, str] = {}
     for path in PACKAGE.rglob("*.py"):

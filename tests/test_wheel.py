@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from test_oldest_python import oldest
 
 TOP = Path(__file__).resolve().parent.parent
 DATA = ("templates", "systems", "workloads", "docs")
@@ -66,8 +67,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(place: Path, *words: str | Path, **settings: str) -> Path:
-    """A clean environment with what these words name: the folder of its programs."""
-    venv.create(place, with_pip=False)
+    """A clean environment with what these words name, made unless it exists: the folder of its programs."""
+    if not place.exists():
+        venv.create(place, with_pip=False)
     env = {**os.environ, "PYTHON": sys.executable, "INTO": str(place / "bin/python"), **settings}
     subprocess.run([TOP / "tools/install", *words], env=env, check=True, stdin=subprocess.DEVNULL)
     return place / "bin"
@@ -209,3 +211,26 @@ def test_the_demo(installed: Path, empty: Path) -> None:
     told = run("bash", "-ec", "\n".join(steps), cwd=empty)
     assert "local_2x2x8-builtin-" in told.stdout and (empty / "report.html").is_file()
     assert len(list(empty.glob("demo-results/*/results/result_1.txt"))) == 1
+
+
+def test_the_command_on_python_310(wheel: Path, tmp_path: Path) -> None:
+    """Ubuntu 22.04's version: the wheel installs there, scores, renders and runs a set."""
+    python = oldest("3.10")
+    subprocess.run([python, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    programs = install(tmp_path / "venv", wheel)
+    told = run(programs / "python", "-c", "import sys; print(sys.version_info[:2])", cwd=tmp_path)
+    assert told.stdout.strip() == "(3, 10)"
+    command = programs / "orchestrator"
+    for logs in sorted({path.parent for path in (TOP / "tests/data/mllog").rglob("result_*.txt*")})[
+        :4
+    ]:
+        here = run(sys.executable, "-m", "orchestrator", "score", logs, cwd=TOP, check=False)
+        there = run(command, "score", logs, cwd=tmp_path, check=False)
+        assert (there.returncode, there.stdout, there.stderr) == (
+            here.returncode,
+            here.stdout,
+            here.stderr,
+        )
+    done = run(command, "demo", "--nexp", "1", cwd=tmp_path, check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert len(list(tmp_path.glob("demo-results/*/results/result_1.txt"))) == 1

@@ -11,7 +11,9 @@ from orchestrator.words import train_time
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Self, dataclass_transform
+    from typing import Any
+
+    from typing_extensions import Self, dataclass_transform
 
     from orchestrator.mllog.own import OwnRules
     from orchestrator.mllog.rcp import RcpResult

@@ -35,10 +35,10 @@ SAMPLE = 48
 
 # Bounded digits: an integer of thousands of digits is a parse error of Python's json, and must stay
 # one.
-_NUMBER = rb"-?(?:0|[1-9]\d{0,17}+)(?:\.\d{1,40}+)?(?:[eE][-+]?\d{1,2}+)?"
-_INTEGER = rb"-?(?:0|[1-9]\d{0,17}+)"
+_NUMBER = rb"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,40})?(?:[eE][-+]?\d{1,2})?"
+_INTEGER = rb"-?(?:0|[1-9]\d{0,17})"
 # A line's start may carry a launcher's rank label, padded to a column: ` 8: `.
-_LINE_START = rb"\n[ \d]{0,8}+:? ?"
+_LINE_START = rb"\n[ \d]{0,8}:? ?"
 _LINE_END = rb"(?=\r?\n)"
 _PART = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 

@@ -7,7 +7,7 @@ Unknown keys are errors, types are exact (a number is not text), and every defau
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -40,6 +40,9 @@ from orchestrator.model.values import (
     name_problem,
     secret_problem,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class ContainerPart(DocumentPart):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from orchestrator.model.values import EnvValue
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from orchestrator.model.documents import (
         DataPart,
         LaunchPart,

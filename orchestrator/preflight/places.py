@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import SchedulerError, UsageError
 from orchestrator.evidence.checks import judge, parse_table
@@ -300,6 +301,11 @@ def _start(
     argv: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[str]:
     # A process group of its own: Ctrl-C reaches us alone, and we end the others in order.
+    group: dict[str, Any]
+    if sys.version_info >= (3, 11):
+        group = {"process_group": 0}
+    else:
+        group = {"preexec_fn": os.setpgrp}
     try:
         return subprocess.Popen(
             argv,
@@ -309,7 +315,7 @@ def _start(
             env=dict(env),
             encoding="utf-8",
             errors="replace",
-            process_group=0,
+            **group,
         )
     except FileNotFoundError as error:
         raise SchedulerError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from orchestrator.errors import UsageError
@@ -215,7 +215,7 @@ def _begin(text: str, now_ms: int) -> int:
     units = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
     if (later := re.fullmatch(r"now\+([0-9]+)([a-z]*?)s?", text)) and later[2] in units:
         return now_ms + 1000 * int(later[1]) * units[later[2]]
-    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    now = datetime.fromtimestamp(now_ms / 1000, timezone.utc)
     try:
         if re.fullmatch("[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
             at = datetime.fromisoformat(f"{now:%Y-%m-%d}T{text.zfill(5)}")
@@ -227,7 +227,7 @@ def _begin(text: str, now_ms: int) -> int:
             "specification\n"
         )
         raise Rejected(255, err) from None
-    ms = int(at.replace(tzinfo=UTC).timestamp() * 1000)
+    ms = int(at.replace(tzinfo=timezone.utc).timestamp() * 1000)
     return ms if ms > now_ms or "-" in text else ms + 86_400_000
 
 

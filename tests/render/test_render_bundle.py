@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -41,6 +40,7 @@ def render(out: Path, site: Path, *, cwd: Path, top: Path = TOP, **env: str) -> 
 
 
 def copy_of_the_checkout(place: Path) -> Path:
+    tomllib = pytest.importorskip("tomllib")
     packed = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
         "targets"
     ]["wheel"]["force-include"]

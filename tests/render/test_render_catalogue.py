@@ -41,7 +41,7 @@ def bundles(request: pytest.FixtureRequest) -> Bundles:
             engines = ("none",)
         for engine in engines:
             container = {"engine": engine}
-            chosen[*triple, engine] = an_entry(
+            chosen[(*triple, engine)] = an_entry(
                 *triple[:2], round=triple[2], container=container, sudo=["sudo", "-n"]
             )
     return {key: (entry, render_bundle(entry, nexp=NEXP)) for key, entry in chosen.items()}

@@ -98,7 +98,7 @@ def silence(pulses: Mapping[str, Pulse], settings: Settings, unheard: int = 0) -
     """Return a run's silence, which any node's output ends. `unheard`: nodes without a pulse."""
     if not pulses:
         return Silence(Pulse(0, 0, 0, 0), 0, unheard)
-    quiet, began, interval, stopped = zip(*pulses.values(), strict=True)
+    quiet, began, interval, stopped = zip(*pulses.values())
     run = Pulse(min(quiet), max(began), max(interval), max(stopped))
     applies = settings.hang_multiple > 0 and not unheard
     return Silence(run, _limit_ms(run, settings) if applies else 0, unheard)
