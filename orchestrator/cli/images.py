@@ -221,7 +221,8 @@ def _pull(request: _Request) -> int:
     container = request.site.container if request.site else None
     engine = container.engine if container else ""
     command = container.command if container else None
-    with reachable(args.engine, engine, command) as address:
+    proxy = container.proxy.variables if container else None
+    with reachable(args.engine, engine, command, proxy) as address:
         result = pull_and_save(
             reference,
             folder,

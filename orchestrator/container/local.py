@@ -10,12 +10,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.container.image import EngineError, Image, image_of
+from orchestrator.onnode.kernel.proxy import with_proxy
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -128,10 +129,12 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 
 @contextmanager
-def reachable(address: str, kind: str, command: Sequence[str] | None) -> Iterator[str]:
+def reachable(
+    address: str, kind: str, command: Sequence[str] | None, proxy: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Yield the address of the site's engine: `address`, else a podman service, else "".
 
-    `command` calls podman. Raises EngineError for an unusable service.
+    `command` calls podman, `proxy` has the variables for its pulls. Raises EngineError for an unusable service.
     """
     if address or kind != "podman":
         yield address
@@ -145,7 +148,8 @@ def reachable(address: str, kind: str, command: Sequence[str] | None) -> Iterato
     folder = Path(tempfile.mkdtemp(prefix="orch-podman."))
     service_socket = folder / "sock"
     log = folder / "log"
-    service = _start_service(argv, service_socket, log)
+    variables = [f"{name}={value}" for name, value in (proxy or {}).items()]
+    service = _start_service(with_proxy(argv, variables), service_socket, log)
     try:
         _await_service(argv, service, service_socket, log)
         yield f"unix://{service_socket}"

@@ -217,6 +217,9 @@ class _Composition:
             for name, (value, key) in self._site_network().items():
                 self._set(name, values.Text(value), "site network", document, ("network", key), "")
         self._layer("site network", self.site.network.env, document, ("network", "env"), "")
+        for name, value in self.site.container.proxy.variables.items():
+            text = values.Text(value)
+            self._set(name, text, "site proxy", document, ("container", "proxy"), "")
         self._layer("site", self.site.env, document, ("env",), "")
 
     def _site_network(self) -> dict[str, tuple[str, str]]:

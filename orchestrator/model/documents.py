@@ -23,6 +23,7 @@ from orchestrator.model.fields import (
     Lines,
     Name,
     PassedName,
+    ReachedHost,
     RelativePath,
     Round,
     Ruleset,
@@ -260,6 +261,17 @@ class DataPart(DocumentPart):
     """Runs that ask the network do without it."""
 
 
+class ReachPart(DocumentPart):
+    """A host that runs reach while they start."""
+
+    host: ReachedHost
+    """HOST or HOST:PORT, 443 by default."""
+    what: Line
+    """What runs get there."""
+    offline: bool = False
+    """Runs with prepared caches need it, too."""
+
+
 class RequiresPart(DocumentPart):
     """The image's requirements of a host; versions are minimums."""
 
@@ -271,6 +283,8 @@ class RequiresPart(DocumentPart):
     """By kind of the fabric, of systems with several nodes."""
     gfx: Lines = []
     """The ISAs for which the image was built; empty: unknown."""
+    reaches: list[ReachPart] = []
+    """Hosts outside that runs reach while they start."""
 
 
 class WorkloadRound(DocumentPart):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         DataPart,
         LaunchPart,
         LoggedPart,
+        ReachPart,
         System,
         SystemRound,
         Workload,
@@ -288,6 +289,14 @@ class Entry(Facts):
     def image_gb(self) -> int:
         """Return the least compressed size of the image in GB; 0 if unknown."""
         return 0 if self.documents.mine.image else self.documents.stack.image_gb
+
+    @property
+    def reaches(self) -> tuple[ReachPart, ...]:
+        """Return the hosts that runs reach while they start; () for another image."""
+        if self.documents.mine.image:
+            return ()
+        hosts = self.documents.stack.requires.reaches
+        return tuple(part for part in hosts if part.offline or not self.is_offline)
 
     @property
     def run_timeout_s(self) -> int:

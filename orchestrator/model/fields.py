@@ -18,6 +18,9 @@ _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}")
 _BRACED = re.compile(r"\{(\w+)\}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _TIME = re.compile(r"[0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]{1,2}(:[0-5]?[0-9]){0,2}")
+_PROXY = re.compile(r"https?://([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?")
+_REACHED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?")
+_DIRECT = re.compile(r"[A-Za-z0-9.*:\[\]/_-]+")
 OWN = "own"
 """The ruleset of a workload that is no MLPerf benchmark: its own document has the rules."""
 
@@ -82,6 +85,8 @@ def _line(text: str) -> str:
         raise refuse("must not be empty or begin or end with blanks")
     if not text.isprintable():
         raise refuse(f"{text!r} holds a line break or another control character")
+    if problem := values.value_problem(text):
+        raise refuse(problem)
     return text
 
 
@@ -202,6 +207,39 @@ def _run_option(text: str) -> str:
     return text
 
 
+def _proxy(text: str) -> str:
+    """Parse a proxy's address; one with a user name or password is refused unquoted."""
+    if "@" in text:
+        raise refuse(
+            "the address holds a user name or password: write it without them, or leave the key "
+            f"out; {values.LOGIN_HINT} (https_proxy)"
+        )
+    if not _PROXY.fullmatch(text):
+        raise refuse(f"{text!r} is not a proxy; accepted: http://HOST:PORT or https://HOST:PORT")
+    return text.rstrip("/")
+
+
+def _reached(text: str) -> str:
+    if not _REACHED.fullmatch(text):
+        raise refuse(f"{text!r} is not a host; accepted: HOST, or HOST:PORT (443 by default)")
+    return text
+
+
+def _direct(raw: object) -> object:
+    """Split the form of the variable no_proxy, and parse each host."""
+    listed = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(listed, list) or not all(isinstance(host, str) for host in listed):
+        return listed
+    hosts = [host.strip() for host in listed]
+    for host in hosts:
+        if not _DIRECT.fullmatch(host):
+            raise refuse(
+                f"{host!r} is not a host; accepted: a name, a domain (.cluster), an address, a "
+                "network (10.0.0.0/8), or *"
+            )
+    return hosts
+
+
 def _time_limit(raw: object) -> object:
     if type(raw) is int:
         if not 1 <= raw <= 525_600:
@@ -298,6 +336,13 @@ RelativePath = Annotated[str, AfterValidator(_relative)]
 Image = Annotated[str, AfterValidator(_image)]
 Variable = Annotated[str, AfterValidator(_variable)]
 PassedName = Annotated[str, AfterValidator(_passed)]
+ProxyAddress = Annotated[str, AfterValidator(_proxy)]
+ReachedHost = Annotated[str, AfterValidator(_reached)]
+DirectHosts = Annotated[
+    list[str],
+    BeforeValidator(_direct),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
+]
 TimeLimit = Annotated[
     str, BeforeValidator(_time_limit), WithJsonSchema({"type": ["integer", "string"]})
 ]

@@ -11,6 +11,7 @@ from pydantic import Field
 from orchestrator.model.fields import (
     AbsolutePath,
     DataFolders,
+    DirectHosts,
     Env,
     Joined,
     Line,
@@ -18,12 +19,16 @@ from orchestrator.model.fields import (
     LogDir,
     Name,
     PassedName,
+    ProxyAddress,
     RunOption,
     SbatchLine,
     TimeLimit,
 )
 from orchestrator.model.part import DocumentPart
 from orchestrator.onnode.policy.reports import CHECKS
+
+ALWAYS_DIRECT = ("localhost", "127.0.0.1", "::1")
+"""The processes of a run reach each other there; gRPC would ask the proxy."""
 
 
 class SiteNetwork(DocumentPart):
@@ -68,6 +73,35 @@ class SiteMount(DocumentPart):
     """false: runs may write there."""
 
 
+class SiteProxy(DocumentPart):
+    """The way from the nodes to hosts outside."""
+
+    http: ProxyAddress | None = Field(default=None, examples=["http://proxy.example:3128"])
+    """Address of the proxy for http://; a user name or password in it is refused."""
+    https: ProxyAddress | None = Field(default=None, examples=["http://proxy.example:3128"])
+    """Address of the proxy for https://; null: that of `http`."""
+    no_proxy: DirectHosts = Field(default=[], examples=[[".cluster", "10.0.0.0/8"]])
+    """Hosts, domains and networks reached without it; localhost always is."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the variables, in both spellings that programs read; {} without a proxy."""
+        if not (self.http or self.https):
+            return {}
+        direct = ",".join(dict.fromkeys([*ALWAYS_DIRECT, *self.no_proxy]))
+        given = {
+            "http_proxy": self.http,
+            "https_proxy": self.https or self.http,
+            "no_proxy": direct,
+        }
+        return {
+            spelled: value
+            for name, value in given.items()
+            if value
+            for spelled in (name, name.upper())
+        }
+
+
 class SiteContainer(DocumentPart):
     """How to start containers on the site."""
 
@@ -106,6 +140,8 @@ class SiteContainer(DocumentPart):
     """The longest duration of a pull."""
     pull_at_once: Annotated[int, Field(ge=1, le=10_000)] = 1
     """How many nodes pull at the same time: they share one registry, and the network to it."""
+    proxy: SiteProxy = SiteProxy.model_construct()
+    """The proxy of runs, of `prepare`, and of podman's pulls (docs/images-and-data.md)."""
 
 
 class SiteLimits(DocumentPart):

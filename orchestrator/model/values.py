@@ -87,6 +87,12 @@ SECRET = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)$", re.IGNORECASE
 )
 
+_LOGIN = re.compile(r"\b(?:https?|socks[45][ah]?)://[^\s/?#]*@", re.IGNORECASE)
+LOGIN_HINT = (
+    "what is written here ends up in files and logs: export the variable where you submit, and put "
+    "its name into the site's `pass_env` list"
+)
+
 # Variables set by the loop over the runs, per set or per run. MASTER_ADDR, MASTER_PORT and
 # NODE_RANK are not among them: published single-node configs export defaults for them, and the loop
 # overrides those per run.
@@ -122,8 +128,12 @@ def secret_problem(name: str) -> str:
 
 
 def value_problem(text: str) -> str:
-    """Return the problem of a literal value, or ""."""
-    return "the value contains a NUL byte, which no environment can hold" if "\0" in text else ""
+    """Return the problem of a literal value, or ""; it never quotes the value."""
+    if "\0" in text:
+        return "the value contains a NUL byte, which no environment can hold"
+    if _LOGIN.search(text):
+        return f"the value holds a user name or password in an address; {LOGIN_HINT}"
+    return ""
 
 
 def empty_problem(name: str, value: object) -> str:

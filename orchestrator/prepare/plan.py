@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,8 @@ class Plan:
     """By variable."""
     steps: tuple[StepPart, ...]
     engine_command: tuple[str, ...] = ("docker",)
+    proxy: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the site's proxy."""
 
     @property
     def own_folder(self) -> Path:
@@ -147,6 +149,7 @@ def make_plan(
         folders=_folders(preparation.name, part, site),
         steps=steps,
         engine_command=tuple(site.container.command or [engine]),
+        proxy=site.container.proxy.variables,
     )
 
 

@@ -139,6 +139,8 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         or ((container.engine,) if container.engine != "none" else ()),
         "image_gb": entry.image_gb,
         "requires": [f"{name}={value}" for name, value in entry.requires.items()],
+        "reaches": [f"{part.host}\t{part.what}" for part in entry.reaches],
+        "proxy": [f"{name}={value}" for name, value in site.container.proxy.variables.items()],
         "site_mounts": [_site_mount(mount) for mount in site.container.mounts],
         "container_options": list(_container_options(entry)),
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],

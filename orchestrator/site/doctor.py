@@ -33,6 +33,7 @@ _OF_SYSTEM = (
     "gpu_links",
     "rdma",
     "data",
+    "reach",
 )
 
 

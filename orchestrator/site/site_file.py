@@ -78,7 +78,7 @@ def _lines(
 ) -> Iterator[str]:
     """Yield the lines of one mapping; those of a section are indented."""
     texts = descriptions(model)
-    indent = "  " * bool(section)
+    indent = "  " * section.count(".")
     for key, field in model.model_fields.items():
         path = f"{section}{key}"
         given = values.get(key)
@@ -90,7 +90,7 @@ def _lines(
             )
         part = field.annotation
         if isinstance(part, type) and issubclass(part, DocumentPart):
-            yield f"{'' if given else '#'}{key}:"
+            yield f"{'' if given else '#'}{indent}{key}:"
             children = list(_lines(part, given or {}, remarks, f"{path}."))
             yield from children if given else (_commented(line) for line in children)
         elif key in values:

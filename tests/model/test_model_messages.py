@@ -537,6 +537,54 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "preflight.skip[0]",
         "'clok' is not accepted; accepted: engine, image",
     ),
+    "site proxy with a password": (
+        SITE,
+        "  engine: docker",
+        "  engine: docker\n  proxy: {http: 'http://me:hf_secret@proxy.example:3128'}",
+        11,
+        "container.proxy.http",
+        "`pass_env` list",
+    ),
+    "site proxy with a user name": (
+        SITE,
+        "  engine: docker",
+        "  engine: docker\n  proxy: {https: 'hf_secret@proxy.example:3128'}",
+        11,
+        "container.proxy.https",
+        "user name or password",
+    ),
+    "site proxy without a scheme": (
+        SITE,
+        "  engine: docker",
+        "  engine: docker\n  proxy: {http: 'proxy.example:3128'}",
+        11,
+        "container.proxy.http",
+        "'proxy.example:3128' is not a proxy; accepted: http://HOST:PORT",
+    ),
+    "site no_proxy": (
+        SITE,
+        "  engine: docker",
+        "  engine: docker\n  proxy: {no_proxy: [localhost, 'http://x y']}",
+        11,
+        "container.proxy.no_proxy",
+        "'http://x y' is not a host",
+    ),
+    "a password in an address": (
+        SITE,
+        "exclude: [node7]",
+        "env: {HTTPS_PROXY: 'http://me:hf_secret@proxy.example:3128'}",
+        14,
+        "env.HTTPS_PROXY",
+        "`pass_env` list",
+    ),
+    "a password in a further option of sbatch": (
+        SITE,
+        '["--mem=0"]',
+        "['--export=ALL,https_proxy=http://me:hf_secret@proxy.example']",
+        13,
+        "sbatch[0]",
+        "user name or password in an address",
+    ),
     "site check seconds": (
         SITE,
         "exclude: [node7]",
@@ -946,6 +994,9 @@ def test_request_that_cannot_be_met(case: str) -> None:
 def test_a_secret_never_appears_in_its_message() -> None:
     with pytest.raises(OrchestratorError) as caught:
         load_entry("local_2x2x8", "builtin", env={"HF_TOKEN": "hf_abcdef"})
+    assert "hf_abcdef" not in str(caught.value)
+    with pytest.raises(OrchestratorError, match="pass_env") as caught:
+        load_entry("local_2x2x8", "builtin", env={"https_proxy": "https://hf_abcdef@proxy:1"})
     assert "hf_abcdef" not in str(caught.value)
 
 

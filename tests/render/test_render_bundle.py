@@ -284,6 +284,38 @@ def test_the_site_says_how_nodes_are_checked_and_how_many_wait() -> None:
     assert b"\nGPU_MODEL=''\nGPU_GFX=''\n" in host_only
 
 
+def test_the_proxy_of_the_site_reaches_runs_and_nodes() -> None:
+    proxy = {"http": "http://proxy.example:3128/", "no_proxy": "localhost, .cluster"}
+    entry = an_entry("MI355X_1x8x1", "llama2_70b_lora", container={"proxy": proxy})
+    files = render_bundle(entry, nexp=1)
+    address, direct = "http://proxy.example:3128", "localhost,127.0.0.1,::1,.cluster"
+    wanted = {"http_proxy": address, "https_proxy": address, "no_proxy": direct}
+    for name, value in wanted.items():
+        for spelled in (name, name.upper()):
+            assert f"\nexport {spelled}={value}\n".encode() in files[entry.config_file]
+            assert f"  {spelled}={value}\n".encode() in files["settings.sh"]
+    plain = render_bundle(an_entry("MI355X_1x8x1", "llama2_70b_lora"), nexp=1)
+    assert b"_proxy" not in plain[entry.config_file].lower()
+    assert b"\nPROXY=(\n)\n" in plain["settings.sh"]
+    own = an_entry(
+        container={"proxy": proxy}, env={"https_proxy": "http://other:1", "no_proxy": None}
+    )
+    assert str(own.env["https_proxy"]) == "http://other:1" and "no_proxy" not in own.env
+
+
+def test_hosts_that_runs_reach_while_they_start() -> None:
+    llama2 = ("MI355X_1x8x1", "llama2_70b_lora")
+    packages, hub = ["pypi.org", "files.pythonhosted.org"], "huggingface.co"
+    assert [part.host for part in an_entry(*llama2).reaches] == packages
+    online = an_entry(*llama2, offline=False)
+    assert [part.host for part in online.reaches] == [*packages, hub]
+    settings = render_bundle(online, nexp=1)["settings.sh"].decode()
+    listed = settings.partition("\nREACHES=(\n")[2].partition("\n)\n")[0]
+    assert listed.splitlines()[-1].startswith(f"  '{hub}\tconfig and tokenizer")
+    assert online.with_document("mine", image="own/image:1").reaches == ()
+    assert an_entry().reaches == ()
+
+
 def test_what_the_site_asks_slurm_for() -> None:
     job = render_bundle(an_entry(), nexp=1)["job.sh"].decode()
     assert "\n#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH --gres=gpu:8\n" in job

@@ -20,6 +20,7 @@ from ..kernel.world import now_ms
 from . import gpu, host
 from .leftovers import leftovers
 from .node import EngineState, Node, shortened
+from .reach import reach
 from .space import free_space
 
 Jobs = dict[str, tuple[gpu.Check, ...]]
@@ -27,12 +28,13 @@ Jobs = dict[str, tuple[gpu.Check, ...]]
 
 _JOBS: Jobs = {
     # Checks that read small files of the kernel share a process.
-    "engine image clock limits versions": (
+    "engine image clock limits versions reach": (
         host.engine,
         host.image,
         host.clock,
         host.limits,
         host.versions,
+        reach,  # last: it may wait
     ),
     "log_dir": (host.log_dir,),
     "data": (host.data,),

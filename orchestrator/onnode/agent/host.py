@@ -14,6 +14,7 @@ from ..kernel.system import Inventory, ask, entries, first_line, lines
 from .gpu import Verdict
 from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed
+from .reach import daemon_lacks_proxy
 
 MAX_ENTRIES = 2000
 """Names of data compared between the nodes."""
@@ -43,6 +44,8 @@ def image(node: Node, state: EngineState) -> Rows:
         yield "image", "skip", "cannot be checked: the engine does not answer", ""
     elif node.settings.pull == "missing":
         remedy = "it is pulled when the job starts; that can take long"
+        if daemon_lacks_proxy(node):
+            remedy += ". Docker's daemon has no proxy, and pulls do not use container.proxy"
         yield "image", "warn", f"image {name} is not on this node yet", remedy
     else:
         yield "image", "fail", f"image {name} is not on this node", "pull or load it there"

@@ -6,6 +6,7 @@ import re
 import subprocess
 import time
 
+from ..kernel.proxy import with_proxy
 from ..kernel.waiting import Failed, Partner, Waiting, end_session, failing
 from .container import look_for_image, pulled_name
 from .node import EngineState, Node, shortened
@@ -77,7 +78,8 @@ def pull(node: Node, waiting: Waiting) -> EngineState:
 def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
     """Pull once; return success, and the engine's last output."""
     told, ended, said = Progress(), list[bool](), [""]
-    argv = [*node.settings.engine_command, "pull", pulled_name(node.settings)]
+    engine = with_proxy(node.settings.engine_command, node.settings.proxy)
+    argv = [*engine, "pull", pulled_name(node.settings)]
 
     def hear(line: str) -> None:
         told.take(line)

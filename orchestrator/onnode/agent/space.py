@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ..kernel.events import number
+from ..kernel.proxy import with_proxy
 from ..kernel.settings_file import rehearsed
 from ..kernel.system import ask
 from .gpu import gib
@@ -126,8 +127,10 @@ def _registry_bytes(node: Node, name: str) -> int:
 def _manifest(node: Node, name: str) -> dict[str, Any]:
     # This process is the check's own. Older clients refuse the command without the first.
     os.environ["DOCKER_CLI_EXPERIMENTAL"] = "enabled"
-    argv = [*node.settings.engine_command, "manifest", "inspect", name]
-    status, text = ask(argv, node.settings.preflight_check_s / 4)
+    settings = node.settings
+    engine = with_proxy(settings.engine_command, settings.proxy, ("docker", "podman"))
+    argv = [*engine, "manifest", "inspect", name]
+    status, text = ask(argv, settings.preflight_check_s / 4)
     try:
         document = json.loads(text) if status == 0 else {}
     except (ValueError, RecursionError):

@@ -331,6 +331,20 @@ class Settings:
         "four times as much room.",
         default=0,
     )
+    reaches: tuple[str, ...] = row(
+        "reaches",
+        "Hosts outside that runs reach while they start (host, use; separated by a tab).",
+        title="hosts outside (lib/agent/reach.py)",
+        one_a_line=True,
+        default=(),
+    )
+    proxy: tuple[str, ...] = row(
+        "proxy",
+        "Variables of the site's proxy: podman pulls and the check `reach` use them; runs have "
+        "them in the config.",
+        one_a_line=True,
+        default=(),
+    )
     notify_events: tuple[str, ...] = row(
         "site.notify.events",
         "Events of a set to report: to a command, to mail addresses, and to the address "

@@ -25,6 +25,7 @@ CHECKS = (
     "limits",
     "leftovers",
     "versions",
+    "reach",
     "deep",
 )
 """In display order; the first failure is the reason for an unfit node."""

@@ -1,0 +1,43 @@
+"""The site's proxy: for an engine's pulls, and for a host outside."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+
+
+def with_proxy(
+    command: Sequence[str], variables: Sequence[str], clients: Sequence[str] = ("podman",)
+) -> list[str]:
+    """Return an engine's command with the proxy of `variables` (NAME=VALUE) for these `clients`.
+
+    Podman pulls by itself; Docker's daemon has a proxy of its own, its client reads manifests.
+    `env` also works behind sudo, which clears the environment.
+    """
+    words = list(command)
+    found = [at for at, word in enumerate(words) if os.path.basename(word) in clients]
+    if variables and found:
+        words[found[0] : found[0]] = ["env", *variables]
+    return words
+
+
+def proxy_of(host: str, variables: Mapping[str, str]) -> str:
+    """Return the address of the proxy for https:// to `host`; "" for a direct connection."""
+    values = {name.lower(): value for name, value in variables.items() if value}
+    exceptions = values.get("no_proxy", "").split(",")
+    if any(_is_in(host.lower(), one.strip().lower()) for one in exceptions):
+        return ""
+    return values.get("https_proxy", "")
+
+
+def _is_in(host: str, exception: str) -> bool:
+    """Return whether an entry of no_proxy (name, domain, address, network, *) covers a host."""
+    if exception == "*":
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(exception, strict=False)
+    except ValueError:
+        pass
+    domain = exception.lstrip("*.")
+    return bool(domain) and (host == domain or host.endswith(f".{domain}"))
