@@ -165,8 +165,8 @@ def test_podman_pulls_through_the_proxy(node: Node) -> None:
     ("command", "wanted"),
     [
         (["podman"], ["env", "A=1", "podman"]),
-        (["sudo", "-n", "/usr/bin/podman", "--root=/x"],
-         ["sudo", "-n", "env", "A=1", "/usr/bin/podman", "--root=/x"]),
+        (["/usr/bin/podman", "--root=/x"], ["env", "A=1", "/usr/bin/podman", "--root=/x"]),
+        (["sudo", "-n", "podman"], ["sudo", "-n", "podman"]),
         (["docker"], ["docker"]),
     ],
 )  # fmt: skip

@@ -13,13 +13,10 @@ def with_proxy(
     """Return an engine's command with the proxy of `variables` (NAME=VALUE) for these `clients`.
 
     Podman pulls by itself; Docker's daemon has a proxy of its own, its client reads manifests.
-    `env` also works behind sudo, which clears the environment.
+    Behind sudo nothing changes: it clears the environment, and may allow the engine alone.
     """
-    words = list(command)
-    found = [at for at, word in enumerate(words) if os.path.basename(word) in clients]
-    if variables and found:
-        words[found[0] : found[0]] = ["env", *variables]
-    return words
+    direct = os.path.basename("".join(command[:1])) in clients
+    return ["env", *variables, *command] if variables and direct else list(command)
 
 
 def proxy_of(host: str, variables: Mapping[str, str]) -> str:
