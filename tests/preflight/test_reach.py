@@ -14,7 +14,7 @@ import pytest
 from preflight_parts import Node
 
 from orchestrator.onnode.agent.pull import pull
-from orchestrator.onnode.agent.reach import reach
+from orchestrator.onnode.agent.reach import reach, registry_of
 from orchestrator.onnode.kernel.proxy import proxy_of, with_proxy
 from orchestrator.onnode.kernel.waiting import Waiting
 
@@ -199,6 +199,61 @@ def test_the_registry_is_asked_for_the_size_of_the_image_through_the_proxy(node:
 def test_hosts_without_the_proxy(host: str, exceptions: str, direct: bool) -> None:
     variables = {"HTTPS_PROXY": "http://p:1", "no_proxy": exceptions}
     assert proxy_of(host, variables) == ("" if direct else "http://p:1")
+
+
+MISSING: dict[str, object] = {"IMAGE_ID": "", "PULL": "missing", "ENGINE_STATE": "up"}
+
+
+def daemon(node: Node, *lines: str) -> None:
+    """A docker whose daemon has these facts: default registry, proxy, exceptions, mirrors."""
+    told = node.write("told", "".join(f"{line}\n" for line in lines))
+    node.tool("docker", f"[ $1 != info ] || cat {told}")
+
+
+def test_the_registry_of_a_missing_image_is_tried(node: Node) -> None:
+    daemon(node, "", "", "", "0")
+    with listening() as (port, _):
+        row = node.check(CONT=f"127.0.0.1:{port}/rocm/image:1", **MISSING).rows["reach"]
+        assert row.line == f"pass: 127.0.0.1:{port} reached"
+    row = node.check().rows["reach"]  # its server has ended
+    use = "the image, which is not on this node"
+    why = f"127.0.0.1:{port} ({use}): Connection refused"
+    assert row.line == f"warn: runs start with hosts not reached: {why}"
+    assert "orchestrator images distribute" in row.remedy
+    assert node.check(IMAGE_ID="sha256:1").rows["reach"].verdict == "skip"
+    assert node.check(IMAGE_ID="", PULL="never").rows["reach"].verdict == "skip"
+
+
+def test_docker_goes_to_a_registry_by_the_proxy_of_its_daemon(node: Node) -> None:
+    with listening(TUNNEL) as (port, requests):
+        daemon(node, f"https://{OUTSIDE}/v1/", f"http://127.0.0.1:{port}", "localhost", "0")
+        site = ["https_proxy=http://127.0.0.1:1"]  # of the runs alone
+        row = node.check(**MISSING, PROXY=site).rows["reach"]
+    assert row.line == f"pass: {OUTSIDE} reached through the proxy 127.0.0.1:{port}"
+    assert requests[0].startswith(f"CONNECT {OUTSIDE}:443 ".encode())
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts", "wanted"),
+    [
+        ({"CONT": "registry.example/a/b:1"}, ("https://hub.invalid/v1/",), "registry.example"),
+        ({"CONT": "localhost/a:1"}, ("https://hub.invalid/v1/",), "localhost"),
+        ({"CONT": "a/b:1"}, ("https://hub.invalid/v1/", "", "", "0"), "hub.invalid"),
+        ({"CONT": "a/b:1"}, ("https://hub.invalid/v1/", "", "", "2"), ""),
+        ({"CONT": "registry.example/a:1"}, ("", "", "", "2"), "registry.example"),
+        ({"CONT": "registry.example/a:1"}, ("", "http://xxxxx:xxxxx@proxy:1"), ""),
+        ({"CONT": "a/b:1"}, (), ""),
+        ({"CONT": "r.example:5000/a:1", "ENGINE": "podman"}, (), "r.example:5000"),
+        ({"CONT": "r.example/a:1", "ENGINE": "none", "ENGINE_STATE": "none"}, (), ""),
+    ],
+)  # fmt: skip
+def test_the_registry_of_an_image(
+    node: Node, settings: dict[str, object], facts: tuple[str, ...], wanted: str
+) -> None:
+    daemon(node, *facts)
+    node.settings |= {**MISSING, **settings}
+    with node.environment():
+        assert registry_of(node.real(), node.engine)[0] == wanted
 
 
 def test_many_silent_hosts_are_tried_at_once(node: Node) -> None:

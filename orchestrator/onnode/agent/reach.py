@@ -1,5 +1,5 @@
-"""The hosts outside that runs reach while they start: a connection to each, through the site's
-proxy if there is one. Nothing is sent."""
+"""The hosts outside that runs reach while they start, and the registry of an image that is to be
+pulled: a connection to each, through the proxy if there is one. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from ..kernel.proxy import proxy_of
 from ..kernel.system import ask
 from .node import EngineState, Node, Rows, listed, shortened
 
+_DAEMON = "{{.IndexServerAddress}}\n{{.HTTPSProxy}}\n{{.NoProxy}}\n{{len .RegistryConfig.Mirrors}}"
 LIMIT_S = 5
 """For all hosts together: they are tried at once."""
 
 
 def reach(node: Node, engine: EngineState) -> Rows:
-    """Warn about hosts without an answer: a cache in the image may do without them."""
+    """Warn about hosts without an answer: a cache in the image may do without them, and an image
+    can be loaded from a file."""
     settings = node.settings
     uses = dict(one.split("\t", 1) for one in settings.reaches)
+    ways = dict.fromkeys(uses, proxy_variables(node, os.environ))
+    registry, way = registry_of(node, engine)
+    if registry:
+        uses.setdefault(registry, "the image, which is not on this node")
+        ways.setdefault(registry, way)
     if not uses:
         yield "reach", "skip", "runs reach no host outside", ""
         return
-    variables = proxy_variables(node, os.environ)
     problems: dict[str, str] = {}
     threads = [
-        threading.Thread(target=_try, args=(host, variables, problems), daemon=True)
+        threading.Thread(target=_try, args=(host, ways[host], problems), daemon=True)
         for host in uses
     ]
     end = time.monotonic() + min(LIMIT_S, settings.preflight_check_s / 2)
@@ -39,7 +45,7 @@ def reach(node: Node, engine: EngineState) -> Rows:
         thread.join(max(end - time.monotonic(), 0))
     told = dict(problems)
     missing = {host: told.get(host, "no answer") for host in uses if told.get(host, "-")}
-    used = dict.fromkeys(filter(None, (_shown(_proxy(host, variables)) for host in uses)))
+    used = dict.fromkeys(filter(None, (_shown(_proxy(host, ways[host])) for host in uses)))
     through = f" through the proxy {' '.join(used)}" if used else ""
     if not missing:
         yield "reach", "pass", f"{listed([*uses])} reached{through}", ""
@@ -50,6 +56,8 @@ def reach(node: Node, engine: EngineState) -> Rows:
         if used
         else "give the site file container.proxy, or let the nodes out"
     )
+    if registry in missing:
+        remedy += "; orchestrator images distribute brings the image without a registry"
     yield "reach", "warn", f"runs start with hosts not reached{through}: {text}", remedy
 
 
@@ -58,6 +66,27 @@ def proxy_variables(node: Node, environment: Mapping[str, str]) -> dict[str, str
     given = dict(one.split("=", 1) for one in node.settings.proxy)
     passed = {name: environment.get(name, "") for name in node.settings.pass_env}
     return {**given, **{name: value for name, value in passed.items() if value}}
+
+
+def registry_of(node: Node, engine: EngineState) -> tuple[str, dict[str, str]]:
+    """Return the registry (HOST or HOST:PORT) from which this node pulls, and the proxy's variables
+    on the way there; "" without a pull, and if the engine goes another way: by a mirror, or a proxy
+    whose password is hidden."""
+    settings = node.settings
+    if engine.state != "up" or engine.image_id or settings.pull != "missing":
+        return "", {}
+    from .container import pulled_name  # a bundle without an engine does not carry it
+
+    head, slash, _ = pulled_name(settings).partition("/")
+    named = head if slash and (set(head) & set(".:") or head == "localhost") else ""
+    if settings.engine == "podman":
+        return named, dict(one.split("=", 1) for one in settings.proxy)
+    argv = [*settings.engine_command, "info", "--format", _DAEMON]
+    status, text = ask(argv, min(LIMIT_S, settings.preflight_check_s / 4))
+    index, proxy, direct, mirrors, *_ = [*text.rstrip("\n").split("\n"), "", "", "", ""]
+    if status != 0 or "@" in proxy or (not named and mirrors not in ("", "0")):
+        return "", {}
+    return named or urlsplit(index).hostname or "", {"https_proxy": proxy, "no_proxy": direct}
 
 
 def daemon_lacks_proxy(node: Node) -> bool:
