@@ -1,21 +1,25 @@
-"""Check the container image of every node; pull it once; load it on all nodes.
+"""Check the container image of every node; pull it once; load it on all nodes; read its contract.
 
   check       which image each node has: present, missing, or another one under the same tag
   pull        pull it once, into the local engine, and keep it as a tar on shared storage
   distribute  load the tar on nodes where it is missing or another one; check afterwards
+  inspect     from the image's files alone, without a GPU and without starting it: what its scripts
+              need, start, download, write and hide, and where they do not fit the bundle
 
 An image is identified by its id (the digest of its configuration), never by its tag. The wanted
 image is that of --expect, else that of the tar on shared storage, else the most frequent one.
 Nodes are reached with srun inside an allocation and with SSH outside. `NAME=ssh://user@host:port`
 is another way to a node, `NAME=unix:///path` the socket of its engine.
-Exit code: 0 all nodes have the image, 1 they differ, 2 unusable input, 3 the engine failed,
-4 a node did not answer.
+Exit code: 0 all nodes have the image (inspect: no error was found), 1 they differ (inspect: errors
+were found), 2 unusable input, 3 the engine failed, 4 a node did not answer.
 
 example:
   orchestrator images check MI325X_08x08x32 flux1 --nodes node[1-8]
   orchestrator images pull --image rocm/amd-mlperf:flux1_training_6.0 \\
       --login me --password-stdin <token-file
   orchestrator images distribute --image rocm/amd-mlperf:flux1_training_6.0 --site site.yaml
+  orchestrator images inspect MI325X_08x08x32 flux1
+  orchestrator images inspect MI325X_08x08x32 flux1 --from flux1.tar --json
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
     from orchestrator.container.engine import NodeEngine
     from orchestrator.container.image import Image
     from orchestrator.container.spread import NodeImage, SpreadReport
-    from orchestrator.model import Site
+    from orchestrator.model import Entry, Site
     from orchestrator.nodes.names import NamedNode
 
 NODES = TextTable(
@@ -62,8 +66,8 @@ SHOWN_DIGEST = len("sha256:") + 12
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
-        choices=("check", "pull", "distribute"),
-        metavar="check|pull|distribute",
+        choices=("check", "pull", "distribute", "inspect"),
+        metavar="check|pull|distribute|inspect",
         help="what to do",
     )
     add_system(parser, optional=True)
@@ -84,6 +88,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_number(
         parser, "--timeout", "SECONDS", "longest time for loading on one node (default: 3600)", 3600
     )
+    add_option(
+        parser,
+        "--from",
+        "PATH",
+        "inspect: a tar of the image (docker save, OCI layout, file system) or its unpacked folder, "
+        "instead of the engine's image",
+        dest="source",
+    )
     add_engine(parser)
     add_option(
         parser,
@@ -102,7 +114,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    actions = {"check": _check, "pull": _pull, "distribute": _distribute}
+    actions = {
+        "check": _check,
+        "pull": _pull,
+        "distribute": _distribute,
+        "inspect": _inspect,
+    }
     return actions[args.action](_Request(args))
 
 
@@ -131,7 +148,11 @@ class _Request:
                 "which image? name SYSTEM and WORKLOAD, or --image REF",
                 hint=f"orchestrator images {args.action} MI325X_08x08x32 flux1",
             )
-        return load_named(args, find_site(args.site)).image
+        return self.entry.image
+
+    @cached_property
+    def entry(self) -> Entry:
+        return load_named(self.args, find_site(self.args.site))
 
     @cached_property
     def folder(self) -> Path:
@@ -250,6 +271,22 @@ def _distribute(request: _Request) -> int:
     report = distribute(request.engines(), kept, limit=args.limit, progress=note)
     _print(report, args)
     return _exit_code(report)
+
+
+def _inspect(request: _Request) -> int:
+    from orchestrator.cli.image_contract import inspect
+
+    args = request.args
+    container = request.site.container if request.site else None
+    return inspect(
+        request.entry if args.workload else None,
+        args.image or "",
+        source=args.source or "",
+        address=args.engine,
+        engine=container.engine if container else "",
+        engine_command=args.engine_command or (container.command if container else None),
+        as_json=args.json,
+    )
 
 
 # ---- output ----

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,9 +102,7 @@ def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copi
     try:
         pieces, _ = client.api.get_archive(container["Id"], code_dir)
         copied = Copied(work, image)
-        with tarfile.open(
-            fileobj=io.BufferedReader(_Pieces(iter(pieces)), 1 << 20), mode="r|"
-        ) as tar:
+        with tarfile.open(fileobj=Pieces.buffered(pieces), mode="r|") as tar:
             for member in tar:
                 _extract(tar, member, work, copied)
         return copied
@@ -137,8 +135,12 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, work: Path, copied: 
         copied.bytes += member.size if member.isfile() else 0
 
 
-class _Pieces(io.RawIOBase):
+class Pieces(io.RawIOBase):
     """The engine's pieces as a file."""
+
+    @classmethod
+    def buffered(cls, pieces: Iterable[bytes]) -> io.BufferedReader:
+        return io.BufferedReader(cls(iter(pieces)), 1 << 20)
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces

@@ -21,9 +21,10 @@ from orchestrator.scheduler.local import Local
 
 TOP = Path(__file__).resolve().parent.parent.parent
 LOGS = TOP / "tests/data/mllog/v5.1/AMD/MI325X_EPYC_9575F_pytorch_llama2_70b/llama2_70b_lora"
+IMAGE = TOP / "lab/standins/images/llama31-nemo"
 WHAT = "local_2x2x8 builtin"
 
-# What is run, and the kind that it prints. SET, SITE, LOGS and DIR are put in; so is --json.
+# What is run, and the kind that it prints. SET, SITE, LOGS and DIR and IMAGE are put in; so is --json.
 CALLS = {
     "init --yes --scheduler local -o DIR/site.yaml": "init",
     f"doctor {WHAT}": "doctor",
@@ -53,6 +54,7 @@ CALLS = {
     "check LOGS": "check",
     "check SET LOGS": "checks",
     "images check --image x --nodes localhost --timeout 1": "images",
+    "images inspect MI355X_1x8x1 llama31_8b --round 5.1 --from IMAGE": "images-inspect",
     "prepare flux1 --check --site DIR/data.yaml": "prepare-check",
     "prepare flux1 --dry-run --site DIR/data.yaml": "prepare-plan",
     "prepare flux1": "error",
@@ -120,10 +122,10 @@ def test_outputs_are_as_described(
 ) -> None:
     [a_set] = (made / "sets").iterdir()
     (tmp_path / "data.yaml").write_text((made / "data.yaml").read_text())
-    places = {"SET": a_set, "SITE": site, "LOGS": LOGS, "DIR": tmp_path}
+    places = {"SET": a_set, "SITE": site, "LOGS": LOGS, "DIR": tmp_path, "IMAGE": IMAGE}
     cli(
         *(
-            re.sub("SET|SITE|LOGS|DIR", lambda name: str(places[name[0]]), word)
+            re.sub("SET|SITE|LOGS|DIR|IMAGE", lambda name: str(places[name[0]]), word)
             for word in arguments.split()
         ),
         "--json",

@@ -106,7 +106,7 @@ def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dic
     if nodes > 1:
         values["NODE_RANK"] = str(rank)
     values.update(
-        (name, _filled(text, order, rank, gpus)) for name, text in _pairs(settings.launch_env)
+        (name, filled(text, order, rank, gpus)) for name, text in _pairs(settings.launch_env)
     )
     if order.verbose:
         values.update(_pairs(settings.launch_verbose))
@@ -121,7 +121,7 @@ def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dic
 
 def start(order: Order, rank: int, settings: Settings) -> str:
     gpus = settings.gpus_per_node
-    command = " ".join(quote(_filled(word, order, rank, gpus)) for word in settings.command)
+    command = " ".join(quote(filled(word, order, rank, gpus)) for word in settings.command)
     if settings.launch_ranks != "gpu":
         return f"exec {command}\n"
     return _EACH_GPU % {"gpus": gpus, "first": rank * gpus, "command": command, "limit": END_S}
@@ -158,7 +158,7 @@ def _pairs(lines: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(name, text) for name, _, text in (one.partition("\t") for one in lines)]
 
 
-def _filled(text: str, order: Order, rank: int, gpus: int) -> str:
+def filled(text: str, order: Order, rank: int, gpus: int) -> str:
     """Return `text` with the values of {node_rank} and the like; other braces stay."""
     nodes = len(order.nodes)
     values = {

@@ -1,0 +1,226 @@
+"""What `images inspect` reads and prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.errors import ExitCode, UsageError
+from orchestrator.words import TextTable, cell
+from orchestrator.words import facts as fact_lines
+
+if TYPE_CHECKING:
+    from orchestrator.inspection.contract import Contract
+    from orchestrator.inspection.findings import Finding
+    from orchestrator.inspection.given import Given
+    from orchestrator.inspection.tree import ImageTree
+    from orchestrator.model import Entry
+
+FINDINGS = TextTable(
+    "FINDING",
+    "KIND",
+    "WHERE",
+    "WHAT",
+    "WHY",
+    "FIX",
+    states=("FINDING",),
+    below=("WHAT", "WHY", "FIX"),
+)
+FOLDED = 3
+"""Findings of a kind without a line that are printed one by one; more are printed as one."""
+RUN_SCRIPTS = ("run_and_time.sh", "run.sh", "train.sh")
+
+
+def inspect(
+    entry: Entry | None,
+    reference: str,
+    *,
+    source: str,
+    address: str,
+    engine: str,
+    engine_command: Sequence[str] | None,
+    as_json: bool,
+) -> int:
+    """Print the contract of an image with an entry, or alone. Raises UsageError, InputError or
+    EngineError."""
+    from orchestrator.inspection.contract import contract_of
+    from orchestrator.inspection.findings import findings
+    from orchestrator.inspection.given import Given, given_by
+
+    given = given_by(entry) if entry is not None else Given()
+    image = reference or (entry.image if entry is not None else "")
+    tree = _read(image, given, source, address, engine, engine_command)
+    command = given.command or _own_command(tree)
+    contract = contract_of(tree, command, _around(given, tree))
+    found = findings(contract, given) if entry is not None else []
+    if as_json:
+        print_json("images-inspect", _to_json(contract, found, image, source))
+    else:
+        _print(contract, found, image or source)
+    has_errors = any(one.severity == "error" for one in found)
+    return ExitCode.NO_SCORE if has_errors else ExitCode.OK
+
+
+def _read(
+    image: str,
+    given: Given,
+    source: str,
+    address: str,
+    engine: str,
+    engine_command: Sequence[str] | None,
+) -> ImageTree:
+    from orchestrator.inspection import sources
+
+    if source:
+        path = Path(source)
+        if not path.exists():
+            raise UsageError(f"--from {source}: there is no such file or folder")
+        read = sources.read_folder if path.is_dir() else sources.read_tar
+        return read(path, given.configured)
+    if not image:
+        raise UsageError(
+            "which image? name SYSTEM and WORKLOAD, --image REF, or --from PATH",
+            hint="orchestrator images inspect MI325X_08x08x32 flux1",
+        )
+    from orchestrator.container import local
+
+    with ExitStack() as stack:
+        where = stack.enter_context(local.reachable(address, engine, engine_command))
+        client = stack.enter_context(local.engine(where, timeout_s=600))
+        return sources.read_engine(client, image, given.configured, note)
+
+
+def _around(given: Given, tree: ImageTree) -> Any:
+    from dataclasses import replace
+
+    from orchestrator.inspection.surroundings import Surroundings
+
+    if given.command:
+        return given.around
+    return replace(Surroundings(), cwd=tree.config.workdir or "/")
+
+
+def _own_command(tree: ImageTree) -> tuple[str, ...]:
+    """Return the command of an image without an entry: its run script, else its own command."""
+    folder = tree.config.workdir.rstrip("/")
+    for name in RUN_SCRIPTS:
+        if tree.text(f"{folder}/{name}") is not None:
+            return ("bash", f"./{name}")
+    return (*tree.config.entrypoint, *tree.config.command)
+
+
+# ---- output ----
+
+
+def _facts(contract: Contract) -> dict[str, str]:
+    config, software = contract.tree.config, contract.software
+    return {
+        "image": config.reference,
+        "id": config.id,
+        "size": f"{config.size / 1e9:.1f} GB" if config.size else "",
+        "user": config.user or "root",
+        "folder": config.workdir,
+        "entry point": " ".join(config.entrypoint),
+        "system": software.os,
+        "Python": software.python,
+        "torch": software.torch,
+        "ROCm": software.rocm,
+        "RCCL": software.rccl,
+        "libibverbs": software.verbs,
+        "RDMA providers": ", ".join(
+            f"{name} (ABI {abi})" for name, abi in software.providers.items()
+        ),
+        "packages": str(len(software.packages)) if software.packages else "",
+    }
+
+
+def _launch(contract: Contract) -> dict[str, str]:
+    from orchestrator.inspection.contract import where_errors_go
+    from orchestrator.inspection.trace import shown
+
+    training = contract.training
+    if training is None:
+        return {"command": " ".join(contract.command), "training": "not found"}
+    believable = {True: "that of the training", False: "0 also after a failure", None: "undecided"}
+    goes = where_errors_go(training) or "is in the log"
+    return {
+        "command": " ".join(contract.command),
+        "training": training.text,
+        "started by": str(training.place),
+        "ranks": contract.ranks,
+        "exit code": believable[contract.exit.is_believable],
+        "standard error": shown(goes),
+        "scripts read": str(len(contract.scripts)),
+        "downloads": str(len(contract.trace.downloads)),
+        "undecided": str(len(contract.trace.undecided)),
+    }
+
+
+def _print(contract: Contract, found: list[Finding], name: str) -> None:
+    facts = {**_facts(contract), **_launch(contract)}
+    facts["image"] = facts["image"] or name
+    print(*fact_lines([(label, value) for label, value in facts.items() if value]), sep="\n")
+    for undecided in contract.trace.undecided:
+        note(cell(f"undecided: {undecided.why} ({undecided.place})"))
+    if not contract.tree.complete:
+        note("parts of the image were not read: a file that is missing here may be in it")
+    if found:
+        print()
+        print_table(FINDINGS, list(_rows(found)))
+    counts = [
+        f"{count} {severity}{'' if count == 1 else 's'}"
+        for severity in ("error", "warning", "note")
+        if (count := sum(one.severity == severity for one in found))
+    ]
+    print(", ".join(counts) or "nothing found")
+
+
+def _rows(found: list[Finding]) -> Iterable[list[str]]:
+    """Return the table's rows; many findings of one kind without a line are folded."""
+    folded: Mapping[tuple[str, str], list[Finding]] = {}
+    for one in found:
+        if not one.file:
+            folded.setdefault((one.severity, one.kind), []).append(one)  # type: ignore[attr-defined]
+    for one in found:
+        same = folded.get((one.severity, one.kind), [])
+        if one.file or len(same) <= FOLDED:
+            yield [one.severity, one.kind, one.where, one.what, one.why, one.fix]
+        elif one is same[0]:
+            names = ", ".join(finding.what.partition(" ")[0] for finding in same)
+            what = f"{names}: {one.what.partition(', and ')[2]}" if ", and " in one.what else names
+            yield [one.severity, f"{one.kind} x {len(same)}", "", what, one.why, one.fix]
+
+
+def _to_json(contract: Contract, found: list[Finding], image: str, source: str) -> dict[str, Any]:
+    trace, config = contract.trace, contract.tree.config
+    training = contract.training
+    return {
+        "image": config.reference or image or source,
+        "id": config.id,
+        "digests": list(config.digests),
+        "bytes": config.size,
+        "user": config.user,
+        "workdir": config.workdir,
+        "entrypoint": list(config.entrypoint),
+        "environment": sorted(config.environment),
+        "complete": contract.tree.complete,
+        "software": asdict(contract.software),
+        "command": list(contract.command),
+        "training": training.text if training else "",
+        "started_by": str(training.place) if training else "",
+        "ranks": contract.ranks,
+        "exit_after_success": contract.exit.after_success,
+        "exit_after_failure": contract.exit.after_failure,
+        "scripts": dict(sorted(contract.scripts.items())),
+        "reads": [
+            {"name": one.name, "use": one.use, "given": one.given, "where": str(one.place)}
+            for one in dict.fromkeys(trace.reads)
+        ],
+        "downloads": [{"what": one.what, "where": str(one.place)} for one in trace.downloads],
+        "undecided": [{"why": one.why, "where": str(one.place)} for one in trace.undecided],
+        "findings": [one.to_json() for one in found],
+    }

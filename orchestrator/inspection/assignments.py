@@ -1,0 +1,63 @@
+"""Assignments of variables, array elements and arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.inspection import expansion
+from orchestrator.inspection.interface import Walk
+from orchestrator.inspection.state import Shell
+from orchestrator.inspection.syntax import text_of
+from orchestrator.inspection.trace import Assignment
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+def assign(walk: Walk, node: Node, shell: Shell) -> str:
+    """Make a `variable_assignment`; return the variable's name."""
+    name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
+    if name_node is None:
+        return ""
+    adds = any(one.type == "+=" for one in node.children)
+    name = text_of(name_node).partition("[")[0]
+    if value_node is not None and value_node.type == "array":
+        items = [
+            word for one in value_node.named_children for word in expansion.fields(walk, shell, one)
+        ]
+        before = shell.variables.get(name)
+        earlier = (
+            [before] if isinstance(before, str) else before if isinstance(before, list) else []
+        )
+        if not isinstance(before, dict) or items:
+            shell.variables[name] = [*earlier, *items] if adds else items
+        return name
+    value = expansion.text(walk, shell, value_node) if value_node is not None else ""
+    if name_node.type == "subscript":
+        _assign_element(walk, name_node, name, value, shell, adds=adds)
+        return name
+    if adds:
+        value = (shell.scalar(name) or "") + value
+    forced = value_node is None or name not in text_of(value_node)
+    place = walk.place(node, shell)
+    walk.trace.assignments.append(Assignment(name, value, forced, place))
+    shell.variables[name] = value
+    return name
+
+
+def _assign_element(
+    walk: Walk, node: Node, name: str, value: str, shell: Shell, *, adds: bool
+) -> None:
+    index_node = node.child_by_field_name("index")
+    index = expansion.text(walk, shell, index_node) if index_node is not None else ""
+    before = shell.variables.get(name)
+    if isinstance(before, list) and index.isdigit() and int(index) <= len(before):
+        items = list(before)
+        items[int(index) : int(index) + 1] = [value]
+        shell.variables[name] = items
+        return
+    if isinstance(before, list) and not before and not index.isdigit():
+        before = {}
+    items_by_key = dict(before) if isinstance(before, dict) else {}
+    items_by_key[index] = items_by_key.get(index, "") + value if adds else value
+    shell.variables[name] = items_by_key

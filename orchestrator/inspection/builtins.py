@@ -1,0 +1,331 @@
+"""Bash's own commands, as far as a contract depends on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from orchestrator.inspection import conditions, expansion, programs
+from orchestrator.inspection.assignments import assign
+from orchestrator.inspection.interface import Walk
+from orchestrator.inspection.state import Break, Continue, Exit, Return, Shell
+from orchestrator.inspection.syntax import line_of, parse, text_of
+from orchestrator.inspection.trace import UNKNOWN, Undecided, is_known
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+Builtin = Callable[[Walk, Shell, list[str], "Node"], int | None]
+
+_OPTIONS = {"e": "errexit", "u": "nounset"}
+
+
+def declare(walk: Walk, node: Node, shell: Shell) -> None:
+    """Walk export, readonly, local, declare or typeset."""
+    keyword = node.children[0].type
+    flags = ""
+    for child in node.named_children:
+        if child.type == "word" and text_of(child).startswith(("-", "+")):
+            flags += text_of(child)[1:]
+        elif child.type == "variable_assignment":
+            _declared(shell, assign(walk, child, shell), keyword, flags)
+        else:
+            for word in expansion.fields(walk, shell, child):
+                name, equals, value = word.partition("=")
+                if "f" in flags:
+                    shell.exported.add(f"{name}()")
+                    continue
+                if equals:
+                    shell.variables[name] = value
+                elif "A" in flags:
+                    shell.variables.setdefault(name, {})
+                elif "a" in flags:
+                    shell.variables.setdefault(name, [])
+                _declared(shell, name, keyword, flags)
+    shell.status = 0
+
+
+def _declared(shell: Shell, name: str, keyword: str, flags: str) -> None:
+    if keyword == "export" or "x" in flags:
+        shell.exported.add(name)
+
+
+def _exit(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    raise Exit(_number(words[1]) if len(words) > 1 else shell.status)
+
+
+def _return(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    raise Return(_number(words[1]) if len(words) > 1 else shell.status)
+
+
+def _break(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    raise Break
+
+
+def _continue(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    raise Continue
+
+
+def _number(text: str) -> int | None:
+    return int(text) & 255 if text.lstrip("-").isdigit() else None
+
+
+def _nothing(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    return 0
+
+
+def _fails(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    return 1
+
+
+def _unknown(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    return None
+
+
+def _test(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    """test and [ as the grammar leaves them after assignments on the line before."""
+    inner = words[1:-1] if words[0] == "[" else words[1:]
+    answer = conditions.of_words(walk, shell, inner, node)
+    return None if answer is None else int(not answer)
+
+
+def _echo(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    rest, end = words[1:], "\n"
+    while rest and re.fullmatch(r"-[neE]+", rest[0]):
+        end = "" if "n" in rest.pop(0) else end
+    shell.write(" ".join(rest) + end)
+    return 0
+
+
+def _printf(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    rest = words[1:]
+    name = ""
+    if rest[:1] == ["-v"] and len(rest) > 1:
+        name, rest = rest[1], rest[2:]
+    if rest[:1] == ["--"]:
+        rest = rest[1:]
+    text = _formatted(rest[0], rest[1:]) if rest else ""
+    if name:
+        shell.variables[name] = text
+    else:
+        shell.write(text)
+    return 0
+
+
+def _formatted(form: str, values: list[str]) -> str:
+    form = form.replace("\\n", "\n").replace("\\t", "\t")
+    slots = re.findall(r"%[-0-9.]*[a-zA-Z]", form)
+    if any(slot not in ("%s", "%d", "%q", "%b") for slot in slots):
+        return UNKNOWN
+    if not slots:
+        return form
+    out, left = "", list(values) or [""]
+    while left:
+        piece = form
+        for slot in slots:
+            piece = piece.replace(slot, left.pop(0) if left else "", 1)
+        out += piece
+    return out
+
+
+def _cd(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    target = next((one for one in words[1:] if not one.startswith("-")), "/root")
+    shell.cwd = walk.absolute(shell, target)
+    return 0
+
+
+def _pwd(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    shell.write(shell.cwd + "\n")
+    return 0
+
+
+def _set(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    rest = words[1:]
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            shell.positional = rest
+            return 0
+        if not re.fullmatch(r"[-+][a-zA-Z]+", word):
+            shell.positional = [word, *rest]
+            return 0
+        change = shell.options.add if word[0] == "-" else shell.options.discard
+        for letter in word[1:]:
+            if letter == "o" and rest:
+                change(rest.pop(0))
+            elif letter in _OPTIONS:
+                change(_OPTIONS[letter])
+    return 0
+
+
+def _shift(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
+    if count > len(shell.positional):
+        return 1
+    shell.positional = shell.positional[count:]
+    return 0
+
+
+def _source(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    if len(words) < 2:
+        return 2
+    path = walk.absolute(shell, words[1])
+    place = walk.place(node, shell)
+    walk.use_path("read", path, place)
+    if not is_known(path):
+        walk.trace.undecided.append(Undecided("which file is sourced here", place))
+        return None
+    if walk.tree.text(path) is None:
+        if walk.has(path) is True and walk.around.mount_of(path) is None:
+            walk.trace.undecided.append(Undecided(f"{path} is sourced, and was not read", place))
+        return None if walk.has(path) is not False else 1
+    before = shell.positional
+    if len(words) > 2:
+        shell.positional = words[2:]
+    shell.status = 0
+    try:
+        walk.source(path, shell, f"sourced by {place}")
+    except Return as end:
+        shell.status = end.status
+    finally:
+        shell.positional = before if len(words) > 2 else shell.positional
+    return shell.status
+
+
+def _eval(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    text = " ".join(words[1:])
+    if not is_known(text.partition(" ")[0]):
+        place = walk.place(node, shell)
+        walk.trace.undecided.append(Undecided("text that only the run knows is evaluated", place))
+        return None
+    shell.status = 0
+    with walk.at_line(line_of(node)):
+        walk.statements(parse(text), shell)
+    return shell.status
+
+
+def _exec(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    rest = words[1:]
+    while rest and rest[0] in ("-a", "-c", "-l"):
+        rest = rest[2 if rest[0] == "-a" else 1 :]
+    if not rest:
+        return 0
+    raise Exit(programs.run(walk, shell, rest, walk.place(node, shell)))
+
+
+def _read(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    names = [one for one in words[1:] if one.isidentifier()] or ["REPLY"]
+    array = "-a" in words or any(re.fullmatch(r"-\w*a", one) for one in words[1:])
+    if shell.stdin is None:
+        for name in names:
+            shell.variables[name] = [UNKNOWN] if array else UNKNOWN
+        return None
+    if not shell.stdin:
+        shell.variables.update((name, [] if array else "") for name in names)
+        return 1
+    line = shell.stdin.pop(0)
+    signs = shell.scalar("IFS")
+    sign = signs[0] if signs and signs.strip() else None
+    if array:
+        shell.variables[names[-1]] = line.split(sign)
+        return 0
+    whole = len(names) == 1 or signs == ""
+    parts = [line] if whole else line.split(sign, len(names) - 1)
+    for at, name in enumerate(names):
+        shell.variables[name] = parts[at] if at < len(parts) else ""
+    return 0
+
+
+def _mapfile(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    name = next((one for one in reversed(words[1:]) if one.isidentifier()), "MAPFILE")
+    shell.variables[name] = [UNKNOWN] if shell.stdin is None else list(shell.stdin)
+    return 0
+
+
+def _command(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    """command NAME, command -v NAME, type NAME, hash NAME."""
+    rest = [one for one in words[1:] if not one.startswith("-")]
+    asks = words[0] != "command" or any(one in ("-v", "-V") for one in words[1:])
+    if not rest:
+        return 0
+    if not asks:
+        return programs.run(walk, shell, rest, walk.place(node, shell))
+    name = rest[0]
+    if name in shell.functions or name in BUILTINS:
+        return 0
+    path = walk.tree.program(name, shell.scalar("PATH") or "")
+    if path is not None:
+        shell.write(path + "\n")
+        return 0
+    shell.write(UNKNOWN if not walk.tree.complete else "")
+    return 1 if walk.tree.complete and is_known(name) else None
+
+
+def _declare(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+    """declare -p NAME, and what the grammar takes for a command."""
+    flags = "".join(one for one in words[1:] if one.startswith("-"))
+    names = [one for one in words[1:] if not one.startswith("-")]
+    if "p" in flags or "F" in flags or ("f" in flags and words[0] == "declare"):
+        known = shell.functions if "f" in flags.lower() else shell.variables
+        shell.write(UNKNOWN)
+        return int(any(one not in known for one in names))
+    for word in names:
+        name, equals, value = word.partition("=")
+        if equals:
+            shell.variables[name] = value
+        if words[0] == "export" or "x" in flags:
+            shell.exported.add(name)
+    return 0
+
+
+BUILTINS: dict[str, Builtin] = {
+    ":": _nothing,
+    "true": _nothing,
+    "false": _fails,
+    "exit": _exit,
+    "return": _return,
+    "break": _break,
+    "continue": _continue,
+    "echo": _echo,
+    "printf": _printf,
+    "cd": _cd,
+    "pushd": _cd,
+    "popd": _unknown,
+    "pwd": _pwd,
+    "set": _set,
+    "shift": _shift,
+    "source": _source,
+    ".": _source,
+    "eval": _eval,
+    "exec": _exec,
+    "read": _read,
+    "mapfile": _mapfile,
+    "readarray": _mapfile,
+    "command": _command,
+    "type": _command,
+    "hash": _command,
+    "which": _command,
+    "declare": _declare,
+    "typeset": _declare,
+    "local": _declare,
+    "export": _declare,
+    "readonly": _declare,
+    "test": _test,
+    "[": _test,
+    "let": _unknown,
+    "getopts": _unknown,
+    "trap": _nothing,
+    "wait": _unknown,
+    "shopt": _nothing,
+    "ulimit": _nothing,
+    "umask": _nothing,
+    "alias": _nothing,
+    "disown": _nothing,
+    "kill": _unknown,
+    "jobs": _unknown,
+}
+
+CHANGING = {"read", "mapfile", "readarray", "cd", "source", ".", "eval", "set", "shift"}
+"""Commands that change the shell itself, also with a variable before them (`IFS= read -r line`)."""

@@ -1,0 +1,167 @@
+"""Commands of a script: assignments, calls, pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from orchestrator.inspection import builtins, expansion, programs
+from orchestrator.inspection.assignments import assign
+from orchestrator.inspection.interface import Walk
+from orchestrator.inspection.redirections import redirected
+from orchestrator.inspection.state import Exit, Flow, Function, Return, Shell
+from orchestrator.inspection.syntax import text_of
+from orchestrator.inspection.trace import UNKNOWN, lines_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+def _variable_assignments(walk: Walk, node: Node, shell: Shell) -> None:
+    for child in node.named_children:
+        _variable_assignment(walk, child, shell)
+
+
+def _variable_assignment(walk: Walk, node: Node, shell: Shell) -> None:
+    substitutes = "command_substitution" in {one.type for one in _below(node)}
+    assign(walk, node, shell)
+    if not substitutes:
+        shell.status = 0
+    walk.failed(shell)
+
+
+def _declaration_command(walk: Walk, node: Node, shell: Shell) -> None:
+    builtins.declare(walk, node, shell)
+
+
+def _unset_command(walk: Walk, node: Node, shell: Shell) -> None:
+    for child in node.named_children:
+        name = expansion.text(walk, shell, child)
+        base, _, key = name.partition("[")
+        value = shell.variables.get(base)
+        if key and isinstance(value, dict):
+            shell.variables[base] = {k: v for k, v in value.items() if k != key.rstrip("]")}
+        elif not key:
+            shell.variables.pop(name, None)
+            shell.exported.discard(name)
+    shell.status = 0
+
+
+def _command(walk: Walk, node: Node, shell: Shell) -> None:
+    name_node = node.child_by_field_name("name")
+    assignments = [one for one in node.named_children if one.type == "variable_assignment"]
+    if name_node is not None and assignments and _are_apart(assignments[-1], name_node):
+        for one in assignments:
+            _variable_assignment(walk, one, shell)
+        assignments = []
+    words = expansion.fields(walk, shell, name_node) if name_node is not None else []
+    for child in node.children_by_field_name("argument"):
+        words += expansion.fields(walk, shell, child)
+    target = shell
+    if assignments and words:
+        target = shell.copy()
+    for one in assignments:
+        target.exported.add(assign(walk, one, target))
+    redirects = [one for one in node.named_children if one.type.endswith("_redirect")]
+    with redirected(walk, redirects, target):
+        if words:
+            _call(walk, words, node, target)
+    shell.status = target.status
+    if target is not shell and words and words[0] in builtins.CHANGING:
+        shell.variables, shell.cwd, shell.stdin = target.variables, target.cwd, target.stdin
+    walk.failed(shell)
+
+
+def _call(walk: Walk, words: list[str], node: Node, shell: Shell) -> None:
+    name = words[0]
+    if name in shell.functions:
+        _function(walk, shell.functions[name], words[1:], shell)
+    elif name in builtins.BUILTINS:
+        shell.status = builtins.BUILTINS[name](walk, shell, words, node)
+    else:
+        shell.status = programs.run(walk, shell, words, walk.place(node, shell))
+    shell.variables["PIPESTATUS"] = [_text(shell.status)]
+
+
+def _function(walk: Walk, function: Function, arguments: list[str], shell: Shell) -> None:
+    positional, source = shell.positional, shell.source
+    shell.positional, shell.source = arguments, function.file
+    try:
+        with walk.nested() as fits:
+            if fits:
+                walk.statement(function.body, shell)
+    except Return as end:
+        shell.status = end.status
+    finally:
+        shell.positional, shell.source = positional, source
+
+
+def _pipeline(walk: Walk, node: Node, shell: Shell) -> None:
+    stages = node.named_children
+    statuses: list[int | None] = []
+    text: list[str] | None = None
+    for at, stage in enumerate(stages):
+        last = at == len(stages) - 1
+        inner = shell.copy()
+        inner.stdin = text if at else inner.stdin
+        if not last:
+            inner.captured = []
+            rest = " | ".join(text_of(one) for one in stages[at + 1 :])
+            inner.out = f"| {rest} {shell.out if shell.out.startswith('|') else ''}".rstrip()
+            if stage.next_sibling is not None and stage.next_sibling.type == "|&":
+                inner.err = inner.out
+        with walk.guard():
+            try:
+                walk.statement(stage, inner)
+                status = inner.status
+            except (Exit, Return) as end:
+                status = end.status
+            except Flow:
+                status = None
+        statuses.append(status)
+        if not last:
+            output = "".join(inner.captured or [])
+            text = lines_of(output)
+    shell.variables["PIPESTATUS"] = [_text(one) for one in statuses]
+    shell.status = _of_pipe(statuses, "pipefail" in shell.options)
+    walk.failed(shell)
+
+
+def _are_apart(assignment: Node, name: Node) -> bool:
+    """Return whether a command starts on a line of its own: the grammar joins `a=1 b=2` with the
+    line after it."""
+    lines = name.start_point[0] - assignment.end_point[0]
+    source = assignment.parent.text if assignment.parent else b""
+    begin = assignment.parent.start_byte if assignment.parent else 0
+    between = (source or b"")[assignment.end_byte - begin : name.start_byte - begin]
+    return lines > between.count(b"\\\n")
+
+
+def _below(node: Node) -> Iterator[Node]:
+    for child in node.named_children:
+        yield child
+        if child.type in ("string", "concatenation", "array"):
+            yield from _below(child)
+
+
+def _text(status: int | None) -> str:
+    return UNKNOWN if status is None else str(status)
+
+
+def _of_pipe(statuses: list[int | None], pipefail: bool) -> int | None:
+    if not pipefail:
+        return statuses[-1]
+    known = [one for one in statuses if one]
+    if known:
+        return known[-1]
+    return None if None in statuses else 0
+
+
+COMMANDS: dict[str, Callable[[Walk, Node, Shell], None]] = {
+    "variable_assignments": _variable_assignments,
+    "variable_assignment": _variable_assignment,
+    "declaration_command": builtins.declare,
+    "unset_command": _unset_command,
+    "command": _command,
+    "pipeline": _pipeline,
+}

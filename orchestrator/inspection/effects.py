@@ -1,0 +1,186 @@
+"""Effects of programs of every system: downloads, paths, and what they print."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+
+from orchestrator.inspection.interface import Walk
+from orchestrator.inspection.state import Shell
+from orchestrator.inspection.trace import UNKNOWN, Download, Place, is_known
+
+_PIP = re.compile(r"(uv )?pip(3(\.\d+)?)?")
+
+# ---- downloads ----
+
+_FETCHERS = {
+    "wget": "",
+    "curl": "",
+    "huggingface-cli": "HF_HUB_OFFLINE",
+    "hf": "HF_HUB_OFFLINE",
+    "rclone": "",
+    "aria2c": "",
+    "gsutil": "",
+    "conda": "",
+    "mamba": "",
+    "apt": "",
+    "apt-get": "",
+    "dnf": "",
+    "yum": "",
+    "gdown": "",
+    "kaggle": "",
+}
+_LOCAL_ONLY = {"clean", "autoremove", "remove", "activate", "config", "env", "version", "list"}
+
+
+def look_for_downloads(walk: Walk, shell: Shell, words: list[str], place: Place) -> None:
+    """Record the downloads of a program."""
+    name = posixpath.basename(words[0])
+    rest = words[1:]
+    if name == "uv" and rest[:1] == ["pip"]:
+        name, rest = "pip", rest[1:]
+    what = " ".join([name, *rest])[:200]
+    if _PIP.fullmatch(name):
+        if rest[:1] in (["install"], ["download"]) and "--no-index" not in rest:
+            off = "PIP_NO_INDEX" if shell.scalar("PIP_NO_INDEX") not in (None, "0", "") else ""
+            walk.trace.downloads.append(Download(what, place, off))
+    elif (
+        name == "git" and any(one in rest for one in ("clone", "fetch", "pull", "submodule"))
+    ) or (name == "aws" and "s3" in rest):
+        walk.trace.downloads.append(Download(what, place))
+    elif name in _FETCHERS and not set(rest[:1]) & _LOCAL_ONLY:
+        if name in ("curl", "wget") and any(
+            "localhost" in one or "127.0.0.1" in one for one in rest
+        ):
+            return
+        variable = _FETCHERS[name]
+        off = variable if variable and shell.scalar(variable) not in (None, "0", "") else ""
+        walk.trace.downloads.append(Download(what, place, off))
+
+
+# ---- paths ----
+
+_WRITING = {"mkdir", "touch", "tee", "install"}
+_TWO_ENDED = {"cp", "mv", "ln", "rsync"}
+_READING = {"cat", "head", "tail", "ls", "grep", "egrep", "sed", "awk", "find", "tar", "jq"}
+
+
+def look_for_paths(walk: Walk, shell: Shell, name: str, words: list[str], place: Place) -> None:
+    """Record the paths of a program."""
+    arguments = [one for one in words[1:] if not one.startswith("-")]
+    paths = [walk.absolute(shell, one) for one in arguments]
+    if name in _WRITING:
+        for path in paths:
+            walk.use_path("written", path, place)
+            walk.make(path)
+    elif name in ("rm", "rmdir"):
+        for path in paths:
+            walk.use_path("deleted", path, place)
+    elif name in _TWO_ENDED and len(paths) > 1:
+        for path in paths[:-1]:
+            walk.use_path("deleted" if name == "mv" else "read", path, place)
+        walk.use_path("written", paths[-1], place)
+        walk.make(paths[-1])
+    elif name in _READING:
+        for argument, path in zip(arguments, paths, strict=True):
+            if argument.startswith("/"):
+                walk.use_path("read", path, place)
+    elif name in ("chmod", "chown"):
+        for path in paths[1:]:
+            walk.use_path("written", path, place)
+
+
+def status_of_making(walk: Walk, shell: Shell, words: list[str]) -> int | None:
+    """Return the status of mkdir or touch: root may write everywhere but in read-only mounts."""
+    paths = [walk.absolute(shell, one) for one in words[1:] if not one.startswith("-")]
+    mounts = [walk.around.mount_of(path) for path in paths]
+    if any(mount is not None and mount.read_only for mount in mounts):
+        return 1
+    return 0 if paths and all(path[0] == "/" for path in paths) else None
+
+
+# ---- output ----
+
+
+def output(walk: Walk, shell: Shell, name: str, words: list[str]) -> str:
+    """Return what a program prints, as far as the files decide it."""
+    arguments = [one for one in words[1:] if not one.startswith("-")]
+    if name in ("dirname", "basename", "realpath", "readlink") and arguments:
+        return _path_part(walk, shell, name, arguments) + "\n"
+    if name == "find":
+        return _listing(walk, shell, words[1:])
+    if name in ("sort", "tee", "cat") and not (name == "cat" and arguments):
+        lines = shell.stdin
+        if lines is None:
+            return UNKNOWN
+        return "".join(f"{line}\n" for line in (sorted(lines) if name == "sort" else lines))
+    if name in (
+        "mkdir",
+        "touch",
+        "rm",
+        "rmdir",
+        "cp",
+        "mv",
+        "ln",
+        "chmod",
+        "chown",
+        "sleep",
+        "sync",
+    ):
+        return ""
+    if name == "seq" and arguments and all(one.lstrip("-").isdigit() for one in arguments):
+        numbers = [int(one) for one in arguments]
+        first, last = (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
+        step = numbers[1] if len(numbers) == 3 else 1
+        if step and abs(last - first) < 10_000:
+            return "".join(f"{one}\n" for one in range(first, last + (1 if step > 0 else -1), step))
+    return UNKNOWN
+
+
+def _path_part(walk: Walk, shell: Shell, name: str, arguments: list[str]) -> str:
+    path = arguments[0]
+    if name == "basename":
+        base = posixpath.basename(path.rstrip("/"))
+        return base.removesuffix(arguments[1]) if len(arguments) > 1 else base
+    if name == "dirname":
+        return posixpath.dirname(path.rstrip("/")) or "."
+    full = walk.absolute(shell, path)
+    return walk.tree.resolve(full) if is_known(full) else full
+
+
+def _listing(walk: Walk, shell: Shell, arguments: list[str]) -> str:
+    """Return the output of `find DIR [-maxdepth N] [-type f|d] [-name P [-o -name P]]`."""
+    folders = []
+    while arguments and not arguments[0].startswith(("-", "(", "!")):
+        folders.append(arguments[0])
+        arguments = arguments[1:]
+    names, depth, kind = [], 99, ""
+    rest = [one for one in arguments if one not in ("(", ")", "-o")]
+    while len(rest) >= 2 and rest[0] in ("-maxdepth", "-mindepth", "-type", "-name"):
+        option, value = rest[0], rest[1]
+        rest = rest[2:]
+        if option == "-name":
+            names.append(value)
+        elif option == "-maxdepth" and value.isdigit():
+            depth = int(value)
+        elif option == "-type":
+            kind = value
+    if rest or not folders:
+        return UNKNOWN
+    lines = []
+    for folder in folders:
+        top = walk.absolute(shell, folder)
+        if walk.around.mount_of(top) is not None:
+            return UNKNOWN
+        if not is_known(top):
+            pattern = posixpath.join(top, *[one for one in names if len(names) == 1] or "*")
+            return pattern.replace("*", UNKNOWN)
+        for file in walk.tree.below(top):
+            below = posixpath.relpath(file.path, walk.tree.resolve(top))
+            fits = not names or any(
+                fnmatch.fnmatchcase(posixpath.basename(below), one) for one in names
+            )
+            if fits and below.count("/") < depth and kind in ("", "f"):
+                lines.append(posixpath.join(folder, below))
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,430 @@
+"""Findings: where an image and a bundle do not fit, or a run would fail without a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from orchestrator.inspection.contract import Contract, where_errors_go
+from orchestrator.inspection.given import Given
+from orchestrator.inspection.trace import PathUse, Place, Read, is_known, shown
+
+Severity = Literal["error", "warning", "note"]
+ORDER: tuple[Severity, ...] = ("error", "warning", "note")
+
+BY_LAUNCHERS = frozenset(
+    (
+        *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
+        *("GROUP_WORLD_SIZE", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"),
+        *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
+    )
+)
+"""Set by torchrun for its workers (torch/distributed/run.py)."""
+
+OF_LIBRARIES = re.compile(
+    r"(NCCL|RCCL|HSA|HIP|ROCR|ROCM|NVTE|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|AITER|CK|MIOPEN|HIPBLASLT|AMD"
+    r"|AMDGCN|UCX|GLOO|OMPI|PMI|OMP|MKL|KMP|HF|TRANSFORMERS|DIFFUSERS|TOKENIZERS|PYTHON|CUDA|CUDNN|CUBLAS"
+    r"|GPU|NVIDIA|PET|TQDM|HYDRA|PIP|LD|USE_HIPBLASLT|TF|XLA|FI|IBV|RDMAV|MC|MSCCL|MSCCLPP|ENABLE|FUSED|LORA)(_|$)"
+)
+"""Prefixes of variables that compiled libraries read, where a text search cannot see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding. `file` and `line` are in the image, or "" and 0."""
+
+    kind: str
+    severity: Severity
+    what: str
+    why: str
+    fix: str
+    file: str = ""
+    line: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else ""
+
+
+def _at(place: Place) -> dict[str, Any]:
+    return {"file": place.file, "line": place.line}
+
+
+def findings(contract: Contract, given: Given) -> list[Finding]:
+    """Return the findings about an image and the entry that would run in it, the worst first."""
+    rules = (
+        _missing,
+        _ends_early,
+        _unset,
+        _unread,
+        _overwritten,
+        _downloads,
+        _errors,
+        _exit_code,
+        _ranks,
+        _paths,
+        _user,
+    )
+    found = list(dict.fromkeys(one for rule in rules for one in rule(contract, given)))
+    return sorted(found, key=lambda one: ORDER.index(one.severity))
+
+
+def _missing(contract: Contract, given: Given) -> Iterator[Finding]:
+    for start in contract.trace.missing:
+        yield Finding(
+            "missing program",
+            "warning" if start.place.maybe else "error",
+            f"the image has no {shown(start.words[0])}: `{start.text[:120]}`",
+            "the command ends with 127 or 2 before the training",
+            "another image, or `launch.command` and `launch.code_dir` of the round",
+            **_at(start.place),
+        )
+
+
+def _ends_early(contract: Contract, given: Given) -> Iterator[Finding]:
+    if contract.training is None and not contract.trace.missing and contract.tree.complete:
+        yield Finding(
+            "no training",
+            "error",
+            f"`{' '.join(contract.command)}` starts no program",
+            "a script ends before the training; see the variables that it requires",
+            "orchestrator images inspect --json shows every script that was read",
+        )
+
+
+# ---- variables ----
+
+
+def _unset(contract: Contract, given: Given) -> Iterator[Finding]:
+    worst: dict[str, Read] = {}
+    for read in contract.trace.reads:
+        if read.given or read.use in ("default", "test") or not _concerns(contract, given, read):
+            continue
+        before = worst.get(read.name)
+        if before is None or _rank(read) < _rank(before):
+            worst[read.name] = read
+    for name, read in worst.items():
+        required = read.use == "required"
+        yield Finding(
+            "unset variable",
+            "error" if required and not read.place.maybe else "warning",
+            f"{name} is {'required' if required else 'read without a default'}, and nobody sets it",
+            "the program ends there" if required else "it is empty there",
+            f"`env: {{{name}: ...}}` in the round or the system",
+            **_at(read.place),
+        )
+
+
+def _rank(read: Read) -> tuple[bool, bool]:
+    return (read.use != "required", read.place.maybe)
+
+
+def _concerns(contract: Contract, given: Given, read: Read) -> bool:
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]+", read.name) or read.name in given.unset:
+        return False
+    is_python = read.place.file.endswith((".py", ".yaml", ".yml"))
+    return not (is_python and read.name in BY_LAUNCHERS and "torchrun" in contract.ranks)
+
+
+def _unread(contract: Contract, given: Given) -> Iterator[Finding]:
+    if contract.training is None or contract.training.place.maybe:
+        return
+    read = {one.name for one in contract.trace.reads}
+    for name in sorted(given.configured - read - BY_LAUNCHERS):
+        if OF_LIBRARIES.match(name) or name in contract.tree.mentions or _is_named(contract, name):
+            continue
+        yield Finding(
+            "unread variable",
+            "warning" if name in given.logged and contract.tree.complete else "note",
+            f"{name} is set by {given.sources[name]}, and nothing in the image names it",
+            "the value has no effect: a renamed variable, or one of another image",
+            "remove it, or use the image's own name",
+        )
+
+
+def _is_named(contract: Contract, name: str) -> bool:
+    """Return whether a file of the image reads the variable: a script that only sets it does
+    not."""
+    read = re.compile(rf"\$\{{?[!#]?{re.escape(name)}\b".encode())
+    token = re.compile(rf"\b{re.escape(name)}\b".encode())
+    return any(
+        (read if file.path.endswith((".sh", ".bash", ".sub")) else token).search(file.content)
+        for file in contract.tree
+        if file.content is not None
+    )
+
+
+def _overwritten(contract: Contract, given: Given) -> Iterator[Finding]:
+    mine = given.around.environment
+    last = {
+        one.name: one
+        for one in contract.trace.assignments
+        if one.name in given.configured | {"SEED", "MASTER_ADDR", "MASTER_PORT"}
+    }
+    forced = {one.name for one in contract.trace.assignments if one.forced}
+    for name, assignment in last.items():
+        if name not in forced or name not in mine or assignment.value == mine[name]:
+            continue
+        if not is_known(mine[name]):
+            continue
+        theirs = assignment.value if is_known(assignment.value) else "a value of its own"
+        yield Finding(
+            "overwritten variable",
+            "note" if assignment.place.maybe else "warning",
+            f"{name} is {mine[name]!r} in the bundle, and the image sets {shown(theirs)}",
+            "the bundle's value has no effect after that line",
+            "remove it from the documents, or use the image's value there",
+            **_at(assignment.place),
+        )
+
+
+# ---- network ----
+
+
+def _downloads(contract: Contract, given: Given) -> Iterator[Finding]:
+    for download in contract.trace.downloads:
+        if download.switched_off_by:
+            continue
+        sure = not download.place.maybe
+        yield Finding(
+            "download",
+            "warning" if sure else "note",
+            f"{'at every start' if sure else 'perhaps, at a start'}: {shown(download.what)}",
+            "needs the network on the nodes, and what is fetched can change between two runs",
+            "offline: in the round, after `orchestrator prepare` has filled the caches",
+            **_at(download.place),
+        )
+
+
+# ---- errors and exit codes ----
+
+
+def _errors(contract: Contract, given: Given) -> Iterator[Finding]:
+    training = contract.training
+    if training is None:
+        return
+    if "grep" in training.out:
+        yield Finding(
+            "hidden output",
+            "note",
+            f"standard output of the training goes through `{shown(training.out[2:])}`",
+            "other lines than these never reach the log",
+            _shown_by(given),
+            **_at(training.place),
+        )
+    if not (goes := where_errors_go(training)):
+        return
+    lost = goes == "is thrown away"
+    severity: Severity = "warning" if lost and not given.verbose else "note"
+    yield Finding(
+        "hidden errors",
+        severity,
+        f"standard error of the training {goes}",
+        "a run that fails leaves no reason in its log" if lost else "the log may lack its lines",
+        _shown_by(given),
+        **_at(training.place),
+    )
+
+
+def _shown_by(given: Given) -> str:
+    if not given.verbose:
+        return "launch.verbose: in the round, if the image has a variable that shows everything"
+    pairs = " ".join(f"{name}={value}" for name, value in given.verbose.items())
+    return f"{pairs} shows it; an attempt after one without any record sets it"
+
+
+def _exit_code(contract: Contract, given: Given) -> Iterator[Finding]:
+    training = contract.training
+    if training is None:
+        return
+    after = contract.exit
+    if after.after_success:
+        yield Finding(
+            "exit code",
+            "error",
+            f"the command ends with {after.after_success} also after a good training",
+            "every run would be a failure",
+            "look at the last lines of the script",
+            **_at(training.place),
+        )
+    if after.is_believable is False:
+        yield Finding(
+            "exit code",
+            "warning",
+            "the command ends with 0 although the training failed",
+            "a failed run looks like a good one to Slurm and to scripts",
+            "nothing: the loop takes run_stop in the log as proof, never the exit code",
+            **_at(training.place),
+        )
+    elif after.is_believable is None:
+        yield Finding(
+            "exit code",
+            "note",
+            "whether a failed training is a failure of the command is undecided",
+            "a condition of the script depends on the run",
+            "nothing: the loop takes run_stop in the log as proof, never the exit code",
+            **_at(training.place),
+        )
+
+
+# ---- ranks ----
+
+
+def _ranks(contract: Contract, given: Given) -> Iterator[Finding]:
+    training, ranks = contract.training, contract.ranks
+    if training is None:
+        return
+    place = _at(training.place)
+    is_torchrun = ranks.startswith("torchrun")
+    if is_torchrun and given.ranks == "gpu":
+        yield Finding(
+            "ranks",
+            "error",
+            "the image starts torchrun, and the bundle starts it once per GPU",
+            f"each of {given.gpus} copies would make {given.gpus} ranks",
+            "`launch.ranks: node` in the round",
+            **place,
+        )
+    if ranks == "task per GPU" and given.ranks == "node" and given.gpus > 1:
+        yield Finding(
+            "ranks",
+            "error",
+            f"the image starts one process: `{training.text[:100]}`",
+            f"the node has {given.gpus} GPUs, and nothing starts the other ranks",
+            "`launch.ranks: gpu` in the round",
+            **place,
+        )
+    if ranks == "torchrun one node" and given.nodes > 1:
+        yield Finding(
+            "ranks",
+            "error",
+            f"torchrun is given no number of nodes: `{training.text[:100]}`",
+            f"each of {given.nodes} nodes would train alone",
+            "`launch.most_nodes: 1` in the round, and a system of one node",
+            **place,
+        )
+    if ranks == "torchrun c10d" and given.nodes > 1:
+        yield Finding(
+            "ranks",
+            "note",
+            "the rendezvous is c10d: global rank 0 is on the node with the smallest full name",
+            "--node_rank does not count, and the records are in that node's log",
+            "nothing: the loop finds the log with the records",
+            **place,
+        )
+
+
+# ---- paths ----
+
+
+def _paths(contract: Contract, given: Given) -> Iterator[Finding]:
+    made = {use.path for use in contract.trace.paths if use.how == "written"}
+    seen: set[tuple[str, str]] = set()
+    for use in contract.trace.paths:
+        mount = given.around.mount_of(use.path)
+        if mount is None:
+            yield from _unprovided(contract, given, use)
+            continue
+        for one in _of_mount(given, use, mount.place, mount.read_only, made, mount.holds):
+            if (one.kind, one.what) not in seen:
+                seen.add((one.kind, one.what))
+                yield one
+
+
+def _of_mount(
+    given: Given,
+    use: PathUse,
+    place: str,
+    read_only: bool,
+    made: Iterable[str],
+    holds: tuple[str, ...] | None,
+) -> Iterator[Finding]:
+    path = shown(use.path)
+    if use.how in ("written", "deleted") and read_only:
+        yield Finding(
+            "read-only path",
+            "error",
+            f"{path} is {use.how}, and {place} is mounted read-only",
+            "the script fails there, or goes elsewhere",
+            f"a mount of {place} with `written: true` in the round",
+            **_at(use.place),
+        )
+    elif use.how == "written" and place not in given.writable:
+        yield Finding(
+            "written path",
+            "warning",
+            f"the container's root writes below {place}",
+            "root is nobody on storage with root_squash: the script fails there, or goes elsewhere",
+            f"`written: true` for the mount of {place} in the round; it is then tested before a run",
+            **_at(use.place),
+        )
+    elif use.how == "deleted" and use.path not in made and place not in given.writable:
+        yield Finding(
+            "deleted path",
+            "warning",
+            f"{path} is deleted",
+            "it is the host's: data that took hours to prepare",
+            "orchestrator prepare mounts a folder of its own; keep a copy before another command",
+            **_at(use.place),
+        )
+    elif (
+        use.how in ("tested", "read")
+        and holds is not None
+        and place not in ("/results", "/orch")
+        and (
+            use.path not in made
+            and not _is_promised(use.path, holds)
+            and use.path.rstrip("/") != place
+        )
+    ):
+        yield Finding(
+            "expected path",
+            "warning",
+            f"{path} is looked for, and no preparation makes it",
+            "what happens without it is decided at the start: often a download",
+            "`data_tree` and the preparation of the workload, or another mount",
+            **_at(use.place),
+        )
+
+
+def _is_promised(path: str, holds: tuple[str, ...]) -> bool:
+    known = path.partition(shown("\ue000"))[0] if is_known(path) else path.split("\ue000")[0]
+    return any(
+        (one + "/").startswith(known.rstrip("/") + "/")
+        or one.startswith(known)
+        or known.startswith(one + "/")
+        for one in holds
+    )
+
+
+def _unprovided(contract: Contract, given: Given, use: PathUse) -> Iterator[Finding]:
+    """Find an absolute path of a Python program that neither the image nor a mount has."""
+    if use.how != "read" or not contract.tree.complete or not use.place.file.endswith(".py"):
+        return
+    top = "/" + use.path.split("/")[1]
+    if not contract.tree.exists(top) and not use.place.maybe:
+        yield Finding(
+            "missing path",
+            "warning",
+            f"{use.path} is named, and neither the image nor a mount has {top}",
+            "the program may look for its data or code there",
+            "a mount in the round",
+            **_at(use.place),
+        )
+
+
+def _user(contract: Contract, given: Given) -> Iterator[Finding]:
+    user = contract.tree.config.user
+    if user not in ("", "0", "root", "root:root", "0:0"):
+        yield Finding(
+            "user",
+            "warning",
+            f"the image runs as user {user!r}",
+            "folders of the job are made for root in the container",
+            "container.options of the site: --user=root, if the image allows it",
+        )

@@ -1,0 +1,107 @@
+"""A bundle's side of the contract: the variables, mounts and command that it gives its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from orchestrator.inspection.surroundings import Mounted, Surroundings
+from orchestrator.inspection.trace import UNKNOWN
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry
+    from orchestrator.onnode.kernel.settings import Settings
+
+RESULTS = "/results"
+
+
+@dataclass(frozen=True)
+class Given:
+    """The needs of findings about an entry; the defaults are those of an image without one.
+
+    `sources` are the places (file and line) of the values.
+    """
+
+    around: Surroundings = field(default_factory=Surroundings)
+    command: tuple[str, ...] = ()
+    nodes: int = 1
+    gpus: int = 8
+    ranks: str = "node"
+    """`node`: the command is a launcher; `gpu`: it is started once per GPU."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    writable: frozenset[str] = frozenset()
+    """Places in the container where the program is known to write."""
+    verbose: Mapping[str, str] = field(default_factory=dict)
+    needs: frozenset[str] = frozenset()
+    """Variables taken from the submitter."""
+    unset: frozenset[str] = frozenset()
+    logged: frozenset[str] = frozenset()
+    """Variables whose values the log must show."""
+    is_offline: bool = False
+    offline: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def configured(self) -> frozenset[str]:
+        """Return the variables of the config, without those of every run."""
+        return frozenset(self.sources)
+
+
+def given_by(entry: Entry) -> Given:
+    """Return the bundle's side for the first node of an entry."""
+    from orchestrator.onnode.agent import launch
+
+    nodes = [f"node{number}" for number in range(1, entry.nodes + 1)]
+    order = launch.Order("1", nodes, 1, 1, 1, 29500, "127.0.0.1" if entry.nodes == 1 else "node1")
+    settings = cast(
+        "Settings",
+        SimpleNamespace(
+            gpus_per_node=entry.gpus_per_node,
+            launch_env=tuple(f"{name}\t{value}" for name, value in entry.launch.env.items()),
+            launch_verbose=(),
+            launch_ranks=entry.launch.ranks or "node",
+            launch_unset=tuple(entry.launch.unset),
+        ),
+    )
+    environment = {name: str(value) for name, value in entry.whole_env.items()}
+    for name, value in launch.environment(order, 0, settings, "1").items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = value
+    if entry.launch.ranks == "gpu":
+        environment.update(LOCAL_RANK="0", SLURM_LOCALID="0", RANK="0", SLURM_PROCID="0")
+    environment.update((name, UNKNOWN) for name in entry.pass_env)
+    return Given(
+        Surroundings(environment, tuple(_mounts(entry)), entry.code_dir),
+        tuple(launch.filled(word, order, 0, entry.gpus_per_node) for word in entry.command),
+        entry.nodes,
+        entry.gpus_per_node,
+        entry.launch.ranks or "node",
+        {name: str(origin) for name, origin in entry.origins.items() if name in entry.whole_env},
+        frozenset(mount.container for mount in entry.mounts if mount.written) | {RESULTS, "/orch"},
+        entry.launch.verbose,
+        frozenset(entry.pass_env),
+        frozenset(entry.launch.unset),
+        frozenset(one.env for one in entry.logged if one.env),
+        entry.is_offline,
+        {name: str(value) for name, value in entry.documents.stack.offline.items()},
+    )
+
+
+def _mounts(entry: Entry) -> list[Mounted]:
+    mounts = [Mounted(RESULTS, holds=()), Mounted("/orch", holds=())]
+    for mount in entry.mounts:
+        subpath = f"{mount.subpath}/" if mount.subpath else ""
+        holds = [
+            f"{mount.container.rstrip('/')}/{part.path[len(subpath) :]}".rstrip("/")
+            for part in entry.data_tree
+            if part.variable == mount.variable and f"{part.path}/".startswith(subpath)
+        ]
+        mounts.append(Mounted(mount.container, mount.read_only, tuple(holds)))
+    for site_mount in entry.site.container.mounts:
+        place = site_mount.container or site_mount.host
+        mounts.append(Mounted(place, site_mount.read_only, None))
+    mounts += [Mounted(place, holds=()) for place in entry.launch.shared]
+    return mounts

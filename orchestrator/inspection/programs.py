@@ -1,0 +1,314 @@
+"""Programs that a script starts: what they start in turn, download, read and write."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Callable
+
+from orchestrator.inspection import effects
+from orchestrator.inspection.interface import Walk
+from orchestrator.inspection.state import Exit, Flow, Shell
+from orchestrator.inspection.syntax import parse
+from orchestrator.inspection.trace import (
+    UNKNOWN,
+    Place,
+    Start,
+    Undecided,
+    is_known,
+    shown,
+)
+
+SHELLS = {"bash", "sh", "dash"}
+LAUNCHERS = {"torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun"}
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+
+# Wrapper -> its options that take a value, and the number of words before the program.
+_WRAPPERS: dict[str, tuple[frozenset[str], int]] = {
+    "nohup": (frozenset(), 0),
+    "time": (frozenset({"-f", "-o"}), 0),
+    "nice": (frozenset({"-n"}), 0),
+    "ionice": (frozenset({"-c", "-n"}), 0),
+    "numactl": (frozenset({"-N", "-m", "-C", "-i", "-p"}), 0),
+    "stdbuf": (frozenset({"-o", "-i", "-e"}), 0),
+    "setsid": (frozenset(), 0),
+    "sudo": (frozenset({"-u", "-g"}), 0),
+    "unbuffer": (frozenset(), 0),
+    "timeout": (frozenset({"-k", "-s"}), 1),
+    "taskset": (frozenset(), 1),
+    "chrt": (frozenset(), 1),
+}
+
+MOST_CHOICES = 20
+"""Scripts that a partly known name can mean: more say nothing."""
+LEAST_KNOWN = 8
+
+FILTERS = {
+    "grep",
+    "egrep",
+    "tee",
+    "sed",
+    "awk",
+    "cat",
+    "head",
+    "tail",
+    "tr",
+    "sort",
+    "uniq",
+    "cut",
+    "ts",
+}
+"""They read the output of others, and end well when those fail."""
+
+_QUIET = FILTERS | {
+    *("date", "sleep", "hostname", "uname", "id", "whoami", "nproc", "seq", "basename", "dirname"),
+    *(
+        "realpath",
+        "readlink",
+        "find",
+        "ls",
+        "wc",
+        "xargs",
+        "env",
+        "expr",
+        "bc",
+        "md5sum",
+        "df",
+        "du",
+    ),
+    *(
+        "mktemp",
+        "getent",
+        "ip",
+        "ifconfig",
+        "lscpu",
+        "free",
+        "ps",
+        "pgrep",
+        "pkill",
+        "stat",
+        "diff",
+    ),
+    *("rocm-smi", "amd-smi", "rocminfo", "ibv_devices", "ibv_devinfo", "ldconfig", "sysctl", "jq"),
+    *("mkdir", "touch", "rm", "rmdir", "cp", "mv", "ln", "chmod", "chown", "tar", "unzip", "sync"),
+    *("scontrol", "sinfo", "squeue", "modprobe", "lspci", "make", "cmake", "patch", "flock"),
+}
+"""Programs of every system, without a meaning of their own for the contract."""
+
+
+def run(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | None:
+    """Walk a program; return its exit status, None if only the run knows."""
+    words = _unwrapped(shell, words)
+    if not words:
+        return 0
+    if not is_known(words[0]):
+        walk.trace.undecided.append(Undecided("which program is started here", place))
+        shell.write(UNKNOWN)
+        return None
+    name = posixpath.basename(words[0])
+    if name in SHELLS and "/" not in words[0].removeprefix("/bin/").removeprefix("/usr/bin/"):
+        return _shell(walk, shell, words, place)
+    path = _find(walk, shell, words[0])
+    script = path and _interpreter(walk, path)
+    if script == "shell" and path:
+        return walk.script(path, words[1:], shell, f"started by {place}")
+    if script == "python" and path:
+        return _python(walk, shell, ["python3", path, *words[1:]], place)
+    if name in LAUNCHERS or _PYTHON.fullmatch(name):
+        return _python(walk, shell, words, place)
+    effects.look_for_downloads(walk, shell, words, place)
+    effects.look_for_paths(walk, shell, name, words, place)
+    shell.write(effects.output(walk, shell, name, words))
+    if path is None and _is_missing(walk, shell, words[0]):
+        walk.trace.missing.append(_start(shell, words, place))
+        return 127
+    if name not in _QUIET:
+        return _started(walk, shell, words, place)
+    if name in ("mkdir", "touch"):
+        return effects.status_of_making(walk, shell, words)
+    if name in ("rm", "rmdir", "sleep", "sync", "chmod"):
+        return 0
+    return 0 if name in FILTERS and name not in ("grep", "egrep") else None
+
+
+def _unwrapped(shell: Shell, words: list[str]) -> list[str]:
+    """Return the program behind env, timeout and the like."""
+    rest = list(words)
+    while rest:
+        name = posixpath.basename(rest[0])
+        if name == "env":
+            rest = rest[1:]
+            while rest and ("=" in rest[0] or rest[0].startswith("-")):
+                variable, _, value = rest.pop(0).partition("=")
+                if variable.isidentifier():
+                    shell.variables[variable] = value
+                    shell.exported.add(variable)
+        elif name in _WRAPPERS:
+            valued, count = _WRAPPERS[name]
+            rest = rest[1:]
+            while rest and rest[0].startswith("-"):
+                option = rest.pop(0)
+                if option in valued and rest:
+                    rest.pop(0)
+            rest = rest[count:]
+        else:
+            break
+    return rest
+
+
+def _find(walk: Walk, shell: Shell, word: str) -> str | None:
+    """Return the path of a program in the image, links not followed; None if it is missing."""
+    if "/" in word:
+        path = walk.absolute(shell, word)
+        return path if walk.tree.get(path) is not None else None
+    return walk.tree.program(word, shell.scalar("PATH") or "")
+
+
+def _is_missing(walk: Walk, shell: Shell, word: str) -> bool:
+    if not walk.tree.complete:
+        return False
+    if "/" in word:
+        return walk.has(walk.absolute(shell, word)) is False
+    return posixpath.basename(word) not in _QUIET | {"git", "wget", "curl", "pip", "pip3"}
+
+
+def _interpreter(walk: Walk, path: str) -> str:
+    """Return `shell` or `python` for a script, by its first line; else ""."""
+    text = walk.tree.text(path)
+    if text is None:
+        return ""
+    first = text.partition("\n")[0]
+    if not first.startswith("#!"):
+        return "shell" if path.endswith(".sh") else ""
+    if "python" in first:
+        return "python"
+    return "shell" if re.search(r"\b(ba|da)?sh\b", first) else ""
+
+
+def _shell(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | None:
+    rest = words[1:]
+    options: set[str] = set()
+    while rest and rest[0].startswith(("-", "+")) and rest[0] != "--":
+        option = rest.pop(0)
+        if option.startswith("-") and "c" in option[1:] and not option.startswith("--"):
+            return _text(walk, shell, rest, place)
+        options |= {"errexit"} if "e" in option[1:] and not option.startswith("--") else set()
+        if option in ("-o", "+o", "-O") and rest:
+            options.add(rest.pop(0))
+    rest = rest[1:] if rest[:1] == ["--"] else rest
+    if not rest:
+        return None
+    path = walk.absolute(shell, rest[0])
+    walk.use_path("read", path, place)
+    if not is_known(path):
+        return _one_of(walk, shell, path, rest[1:], place)
+    if walk.tree.text(path) is None:
+        if walk.around.mount_of(path) or not walk.tree.complete:
+            walk.trace.undecided.append(Undecided(f"the script {path} was not read", place))
+            return None
+        walk.trace.missing.append(_start(shell, words, place))
+        return 127
+    return walk.script(path, rest[1:], shell, f"started by {place}")
+
+
+def _one_of(walk: Walk, shell: Shell, path: str, arguments: list[str], place: Place) -> int | None:
+    """Walk all scripts that a partly known path can mean."""
+    pattern = path.replace(UNKNOWN, "*")
+    fitting = [
+        one.path
+        for one in walk.tree
+        if one.content and _fits(one.path, pattern) and _interpreter(walk, one.path) == "shell"
+    ]
+    named = _named_in_documents(walk, shell, fitting, path)
+    if len(named) == 1:
+        return walk.script(named[0], arguments, shell, f"started by {place}, by a document")
+    fitting = named or fitting
+    why = f"which script is started: {shown(path)}"
+    walk.trace.undecided.append(Undecided(why, place))
+    if len(path.strip("/" + UNKNOWN)) < LEAST_KNOWN or len(fitting) > MOST_CHOICES:
+        return None
+
+    def started(script: str) -> Callable[[Shell], None]:
+        def branch(one: Shell) -> None:
+            walk.script(script, arguments, one, f"perhaps started by {place}")
+
+        return branch
+
+    walk.either(shell, *map(started, sorted(fitting)), lambda one: None)
+    return None
+
+
+def _named_in_documents(walk: Walk, shell: Shell, paths: list[str], pattern: str) -> list[str]:
+    """Return the paths whose unknown folder is a value in a YAML document that the run is given."""
+    documents = [value for value in shell.variables.values() if isinstance(value, str)]
+    texts = [walk.tree.text(one) or "" for one in documents if one.endswith((".yaml", ".yml"))]
+    values = {match for text in texts for match in re.findall(r":\s*([\w.-]+)", text)}
+    at = [number for number, part in enumerate(pattern.split("/")[:-1]) if UNKNOWN in part]
+    return [path for path in paths if at and path.split("/")[at[0]] in values]
+
+
+def _fits(path: str, pattern: str) -> bool:
+    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
+
+
+def _text(walk: Walk, shell: Shell, rest: list[str], place: Place) -> int | None:
+    """Walk the text of `bash -c`."""
+    if not rest or not is_known(rest[0]):
+        walk.trace.undecided.append(Undecided("text that only the run knows is started", place))
+        return None
+    child = shell.child(rest[1] if len(rest) > 1 else shell.script, rest[2:])
+    child.source = shell.source
+    try:
+        walk.statements(parse(rest[0]), child)
+    except Exit as end:
+        return end.status
+    except Flow:
+        pass
+    return child.status
+
+
+def _start(shell: Shell, words: list[str], place: Place) -> Start:
+    return Start(tuple(words), place, shell.out, shell.err, shell.cwd, frozenset(shell.exported))
+
+
+def _started(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | None:
+    walk.trace.starts.append(_start(shell, words, place))
+    return walk.statuses.get((place.file, place.line))
+
+
+def _python(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | None:
+    """Walk a start of Python or of a launcher of ranks."""
+    if "pip" in words[1:4]:
+        at = words.index("pip")
+        if words[at - 1] == "-m":
+            effects.look_for_downloads(walk, shell, words[at:], place)
+            return None
+    script = python_script(words)
+    if script:
+        path = walk.absolute(shell, script)
+        walk.use_path("read", path, place)
+        if walk.has(path) is False:
+            walk.trace.missing.append(_start(shell, words, place))
+            return 2
+        if walk.tree.text(path) is not None:
+            walk.trace.scripts.setdefault(walk.tree.resolve(path), f"started by {place}")
+    shell.write(UNKNOWN)
+    return _started(walk, shell, words, place)
+
+
+def python_script(words: list[str]) -> str | None:
+    """Return the script in a command of Python or torchrun; None for -c, -m and none."""
+    launcher = posixpath.basename(words[0]) in LAUNCHERS
+    rest = words[1:]
+    while rest:
+        word = rest.pop(0)
+        if word.endswith(".py"):
+            return word
+        if word == "-c" or (
+            word == "-m" and not launcher and "torch.distributed" not in " ".join(rest[:1])
+        ):
+            return None
+        if not launcher and not word.startswith("-"):
+            return word
+    return None

@@ -1,0 +1,100 @@
+"""Redirections: where the output of a command goes, and what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from orchestrator.inspection import expansion
+from orchestrator.inspection.interface import Walk
+from orchestrator.inspection.state import LOG, NOWHERE, Shell
+from orchestrator.inspection.syntax import text_of
+from orchestrator.inspection.trace import lines_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+def redirect_of(walk: Walk, body: Node | None, redirects: Sequence[Node], shell: Shell) -> None:
+    if body is not None and text_of(body) == "exec":  # of the shell itself, from here on
+        _redirect(walk, redirects, shell)
+        shell.status = 0
+        return
+    with redirected(walk, redirects, shell):
+        if body is not None:
+            walk.statement(body, shell)
+
+
+@contextmanager
+def redirected(walk: Walk, redirects: Sequence[Node], shell: Shell) -> Iterator[None]:
+    before = shell.out, shell.err, shell.captured, shell.stdin
+    _redirect(walk, redirects, shell)
+    try:
+        yield
+    finally:
+        shell.out, shell.err, shell.captured, shell.stdin = before
+
+
+def _redirect(walk: Walk, redirects: Sequence[Node], shell: Shell) -> None:
+    for node in redirects:
+        if node.type == "herestring_redirect":
+            text = expansion.text(walk, shell, node.named_children[-1])
+            shell.stdin = lines_of(text) if text else [""]
+        elif node.type == "heredoc_redirect":
+            shell.stdin = None
+            _rest_of_heredoc(walk, node, shell)
+        else:
+            _redirect_file(walk, node, shell)
+
+
+def _rest_of_heredoc(walk: Walk, node: Node, shell: Shell) -> None:
+    for child in node.named_children:
+        if child.type == "heredoc_body":
+            for one in child.named_children:
+                if one.type in ("expansion", "simple_expansion", "command_substitution"):
+                    expansion.text(walk, shell, one)
+
+
+def _redirect_file(walk: Walk, node: Node, shell: Shell) -> None:
+    descriptor = next((text_of(one) for one in node.children if one.type == "file_descriptor"), "")
+    operator = next((one.type for one in node.children if not one.is_named), ">")
+    target = node.child_by_field_name("destination")
+    if target is None:
+        return
+    if operator == "<":
+        _redirect_input(walk, target, shell)
+        return
+    if target.type == "process_substitution":
+        sink = f"| {text_of(target)[2:-1]}"
+    else:
+        sink = expansion.text(walk, shell, target)
+    if operator == ">&" and sink in ("1", "2", "-"):
+        sink = {"1": shell.out, "2": shell.err, "-": NOWHERE}[sink]
+    elif not sink.startswith("|"):
+        sink = sink if sink in (LOG, NOWHERE) else walk.absolute(shell, sink)
+        walk.use_path("written", sink, walk.place(node, shell))
+        walk.make(sink)
+    if operator in ("&>", "&>>") or (
+        operator == ">&" and not descriptor and sink not in (shell.out, shell.err)
+    ):
+        shell.out = shell.err = sink
+        shell.captured = None
+    elif descriptor == "2":
+        shell.err = sink
+    elif descriptor in ("", "1"):
+        shell.out = sink
+        shell.captured = None
+
+
+def _redirect_input(walk: Walk, target: Node, shell: Shell) -> None:
+    if target.type != "process_substitution":
+        walk.use_path(
+            "read",
+            walk.absolute(shell, expansion.text(walk, shell, target)),
+            walk.place(target, shell),
+        )
+        shell.stdin = None
+        return
+    output = walk.capture(target, shell)
+    shell.stdin = lines_of(output)

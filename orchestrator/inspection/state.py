@@ -1,0 +1,151 @@
+"""The state of one shell process during a walk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.inspection.trace import UNKNOWN
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Value = str | list[str] | dict[str, str]
+
+LOG = "log"
+NOWHERE = "/dev/null"
+
+
+class Flow(Exception):
+    """The end of a script, function or loop before its last line."""
+
+
+class Exit(Flow):
+    def __init__(self, status: int | None) -> None:
+        self.status = status
+
+
+class Return(Flow):
+    def __init__(self, status: int | None) -> None:
+        self.status = status
+
+
+class Break(Flow):
+    pass
+
+
+class Continue(Flow):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A shell function and the file that defines it."""
+
+    body: Node
+    file: str
+
+
+@dataclass
+class Shell:
+    """A shell's variables, options, folder and outputs. Subshells and processes get copies."""
+
+    script: str
+    cwd: str
+    variables: dict[str, Value] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+    functions: dict[str, Function] = field(default_factory=dict)
+    positional: list[str] = field(default_factory=list)
+    options: set[str] = field(default_factory=set)
+    source: str = ""
+    """The file whose lines run now: another one than `script` in sourced files."""
+    out: str = LOG
+    err: str = LOG
+    captured: list[str] | None = None
+    """What is written to standard output, inside a command substitution or pipe."""
+    stdin: list[str] | None = None
+    """The lines to read; None if unknown."""
+    status: int | None = 0
+
+    def copy(self) -> Shell:
+        return replace(
+            self,
+            variables=dict(self.variables),
+            exported=set(self.exported),
+            functions=dict(self.functions),
+            positional=list(self.positional),
+            options=set(self.options),
+            stdin=None if self.stdin is None else list(self.stdin),
+        )
+
+    def child(self, script: str, arguments: list[str]) -> Shell:
+        """Return the shell of a script that this one starts as a process."""
+        shell = self.copy()
+        shell.script = shell.source = script
+        shell.positional = arguments
+        shell.options = set()
+        shell.variables = {
+            name: value for name, value in self.variables.items() if name in self.exported
+        }
+        shell.functions = {
+            name: body for name, body in self.functions.items() if f"{name}()" in self.exported
+        }
+        return shell
+
+    def scalar(self, name: str) -> str | None:
+        """Return a variable's value as bash's $NAME; None if it is not set."""
+        value = self.variables.get(name)
+        if isinstance(value, list):
+            return value[0] if value else None
+        if isinstance(value, dict):
+            return value.get("0")
+        return value
+
+    def write(self, text: str) -> None:
+        if self.captured is not None:
+            self.captured.append(text)
+
+
+def joined(before: Shell, ends: list[Shell]) -> Shell:
+    """Return the state after a branch that is undecided: a value that differs is unknown.
+
+    Of lists one is kept, to have something to go on with: that of the branch that changed nothing.
+    """
+    first, *others = ends
+    for other in others:
+        for name in first.variables.keys() | other.variables.keys():
+            mine, yours = first.variables.get(name), other.variables.get(name)
+            if mine != yours:
+                first.variables[name] = _either(before.variables.get(name), mine, yours)
+        first.exported |= other.exported
+        first.functions.update(other.functions)
+        first.options |= other.options
+        if first.positional != other.positional:
+            first.positional = before.positional
+        for name in ("cwd", "out", "err"):
+            if getattr(first, name) != getattr(other, name):
+                setattr(first, name, UNKNOWN)
+        if first.status != other.status:
+            first.status = None
+        if first.captured != other.captured and before.captured is not None:
+            first.captured = [*before.captured, UNKNOWN]
+        if first.stdin != other.stdin:
+            first.stdin = None
+    return first
+
+
+def _either(before: Value | None, mine: Value | None, yours: Value | None) -> Value:
+    lists = [one for one in (mine, yours) if isinstance(one, list)]
+    if lists:
+        return before if before in lists and isinstance(before, list) else max(lists, key=len)
+    both = [one for one in (mine, yours) if isinstance(one, dict)]
+    if both:
+        values: dict[str, set[str]] = {}
+        for one in both:
+            for name, value in one.items():
+                values.setdefault(name, set()).add(value)
+        return {
+            name: found.pop() if len(found) == 1 and all(name in one for one in both) else UNKNOWN
+            for name, found in values.items()
+        }
+    return UNKNOWN

@@ -1,0 +1,271 @@
+"""Statements of a script: branches, loops, functions, lists."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.inspection import conditions, expansion
+from orchestrator.inspection.interface import Answer, Walk
+from orchestrator.inspection.redirections import redirect_of
+from orchestrator.inspection.state import Break, Continue, Exit, Flow, Function, Return, Shell
+from orchestrator.inspection.syntax import assigned_names, text_of
+from orchestrator.inspection.trace import UNKNOWN, is_known
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MOST_ROUNDS = 200
+"""Of one loop: more are not walked."""
+
+
+def _list(walk: Walk, node: Node, shell: Shell, redirects: Sequence[Node] = ()) -> None:
+    """Walk `left && right`. `redirects` belong to the right side: the grammar gives them to
+    the list."""
+    left, operator, right = node.children[0], node.children[1].type, node.children[-1]
+    begin = len(walk.trace.reads)
+    with walk.guard():
+        walk.statement(left, shell)
+    wanted = operator == "&&"
+    if shell.status is None:
+        walk.either(shell, lambda one: redirect_of(walk, right, redirects, one), lambda one: None)
+        shell.status = None
+    elif (shell.status == 0) is wanted:
+        with walk.insisting(range(begin, len(walk.trace.reads))):
+            redirect_of(walk, right, redirects, shell)
+
+
+def _subshell(walk: Walk, node: Node, shell: Shell) -> None:
+    inner = shell.copy()
+    try:
+        walk.statements(node, inner)
+        shell.status = inner.status
+    except (Exit, Return) as end:
+        shell.status = end.status
+    except Flow:
+        pass
+    walk.failed(shell)
+
+
+def _negated_command(walk: Walk, node: Node, shell: Shell) -> None:
+    with walk.guard():
+        walk.statement(node.named_children[0], shell)
+    shell.status = None if shell.status is None else int(shell.status == 0)
+
+
+def _test_command(walk: Walk, node: Node, shell: Shell) -> None:
+    shell.status = _status(conditions.test(walk, shell, node))
+    walk.failed(shell)
+
+
+def _compound_statement(walk: Walk, node: Node, shell: Shell) -> None:
+    if node.children and node.children[0].type == "((":
+        value = conditions.arithmetic(walk, shell, node)
+        shell.status = None if value is None else int(value == 0)
+        walk.failed(shell)
+    else:
+        walk.statements(node, shell)
+
+
+def _function_definition(walk: Walk, node: Node, shell: Shell) -> None:
+    name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+    if name is not None and body is not None:
+        shell.functions[text_of(name)] = Function(body, shell.source)
+
+
+def _if_statement(walk: Walk, node: Node, shell: Shell) -> None:
+    _branch(walk, list(node.children), shell)
+
+
+def _branch(walk: Walk, parts: list[Node], shell: Shell) -> None:
+    """Walk `if CONDITION then BODY` with the clauses that follow."""
+    kinds = [one.type for one in parts]
+    begin = len(walk.trace.reads)
+    then = kinds.index("then")
+    clauses = [at for at, kind in enumerate(kinds) if kind in ("elif_clause", "else_clause")]
+    end = clauses[0] if clauses else len(parts)
+    with walk.guard():
+        for condition in parts[1:then]:
+            if condition.is_named:
+                walk.statement(condition, shell)
+    answer = shell.status
+    body = parts[then + 1 : end]
+    rest = parts[end] if clauses else None
+
+    def yes(one: Shell) -> None:
+        one.status = 0
+        _each(walk, body, one)
+
+    def no(one: Shell) -> None:
+        one.status = 0
+        if rest is None:
+            return
+        if rest.type == "else_clause":
+            _each(walk, rest.children[1:], one)
+        else:
+            _branch(walk, [*rest.children, *parts[end + 1 :]], one)
+
+    if answer is None:
+        walk.either(shell, yes, no)
+        return
+    asked = range(begin, len(walk.trace.reads))
+    with walk.insisting(asked):
+        (no if answer else yes)(shell)
+
+
+def _each(walk: Walk, nodes: list[Node], shell: Shell) -> None:
+    for node in nodes:
+        if node.is_named and node.type not in ("comment", "elif_clause", "else_clause"):
+            walk.statement(node, shell)
+
+
+def _case_statement(walk: Walk, node: Node, shell: Shell) -> None:
+    subject = node.child_by_field_name("value")
+    value = expansion.text(walk, shell, subject) if subject is not None else UNKNOWN
+    items = [one for one in node.named_children if one.type == "case_item"]
+    if not is_known(value):
+        branches = [lambda one, item=item: _each(walk, _body(item), one) for item in items]
+        walk.either(shell, *branches, lambda one: None)
+        return
+    for item in items:
+        patterns = [
+            expansion.text(walk, shell, one) for one in item.children_by_field_name("value")
+        ]
+        if any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns):
+            _each(walk, _body(item), shell)
+            return
+
+
+def _for_statement(walk: Walk, node: Node, shell: Shell) -> None:
+    name = node.child_by_field_name("variable")
+    body = node.child_by_field_name("body")
+    if name is None or body is None:
+        return
+    if any(one.type == "in" for one in node.children):
+        values = [
+            word
+            for one in node.children_by_field_name("value")
+            for word in expansion.fields(walk, shell, one)
+        ]
+    else:
+        values = list(shell.positional)
+    for value in values[:MOST_ROUNDS]:
+        shell.variables[text_of(name)] = value
+        if is_known(value):
+            if _round(walk, body, shell):
+                return
+        else:
+            walk.either(shell, lambda one: _once(walk, body, one), lambda one: None)
+
+
+def _c_style_for_statement(walk: Walk, node: Node, shell: Shell) -> None:
+    parts = {
+        name: node.child_by_field_name(name) for name in ("initializer", "condition", "update")
+    }
+    body = node.child_by_field_name("body")
+    if parts["initializer"] is not None:
+        conditions.arithmetic(walk, shell, parts["initializer"])
+
+    def goes_on(one: Shell) -> Answer:
+        if parts["condition"] is None:
+            return None
+        value = conditions.arithmetic(walk, one, parts["condition"])
+        return None if value is None else bool(value)
+
+    def step(one: Shell) -> None:
+        if parts["update"] is not None:
+            conditions.arithmetic(walk, one, parts["update"])
+
+    if body is not None:
+        _loop(walk, body, shell, goes_on, step)
+
+
+def _while_statement(walk: Walk, node: Node, shell: Shell) -> None:
+    body = node.child_by_field_name("body")
+    until = node.children[0].type == "until"
+
+    def goes_on(one: Shell) -> Answer:
+        with walk.guard():
+            for condition in node.children_by_field_name("condition"):
+                if condition.is_named:
+                    walk.statement(condition, one)
+        answer = None if one.status is None else one.status == 0
+        return conditions.negated(answer) if until else answer
+
+    if body is not None:
+        _loop(walk, body, shell, goes_on, lambda one: None)
+
+
+def _loop(
+    walk: Walk,
+    body: Node,
+    shell: Shell,
+    goes_on: Callable[[Shell], Answer],
+    step: Callable[[Shell], None],
+) -> None:
+    for _ in range(MOST_ROUNDS):
+        answer = goes_on(shell)
+        if answer is False:
+            shell.status = 0
+            return
+        if answer is None:
+            break
+        if _round(walk, body, shell):
+            return
+        step(shell)
+    for name in assigned_names(body):
+        shell.variables[name] = UNKNOWN
+    walk.either(shell, lambda one: _once(walk, body, one), lambda one: None)
+
+
+def _round(walk: Walk, body: Node, shell: Shell) -> bool:
+    """Walk a loop's body; return whether it left the loop."""
+    try:
+        walk.statement(body, shell)
+    except Break:
+        return True
+    except Continue:
+        pass
+    return False
+
+
+def _once(walk: Walk, body: Node, shell: Shell) -> None:
+    try:
+        walk.statement(body, shell)
+    except (Break, Continue):
+        pass
+
+
+def _redirected_statement(walk: Walk, node: Node, shell: Shell) -> None:
+    body = node.child_by_field_name("body")
+    redirects = [one for one in node.named_children if one.type.endswith("_redirect")]
+    if body is not None and body.type == "list":
+        _list(walk, body, shell, redirects)
+    else:
+        redirect_of(walk, body, redirects, shell)
+
+
+def _body(item: Node) -> list[Node]:
+    closing = next(at for at, one in enumerate(item.children) if one.type == ")")
+    return [one for one in item.children[closing + 1 :] if one.is_named]
+
+
+def _status(answer: Answer) -> int | None:
+    return None if answer is None else int(not answer)
+
+
+STATEMENTS: dict[str, Callable[[Walk, Node, Shell], None]] = {
+    "list": _list,
+    "subshell": _subshell,
+    "negated_command": _negated_command,
+    "test_command": _test_command,
+    "compound_statement": _compound_statement,
+    "function_definition": _function_definition,
+    "if_statement": _if_statement,
+    "case_statement": _case_statement,
+    "for_statement": _for_statement,
+    "c_style_for_statement": _c_style_for_statement,
+    "while_statement": _while_statement,
+    "redirected_statement": _redirected_statement,
+}

@@ -1,0 +1,32 @@
+"""A container as a run finds it: its variables, mounts and folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A folder of the host in the container. `holds` are the paths in the container that
+    preparation makes there; None if that is not known."""
+
+    place: str
+    read_only: bool = False
+    holds: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run gives its container: variables, mounts, the folder, the command."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mounted, ...] = ()
+    cwd: str = "/"
+
+    def mount_of(self, path: str) -> Mounted | None:
+        """Return the innermost mount that has `path`."""
+        inside = [
+            one for one in self.mounts if (path + "/").startswith(one.place.rstrip("/") + "/")
+        ]
+        return max(inside, key=lambda one: len(one.place), default=None)

@@ -1,0 +1,57 @@
+"""Bash text as a syntax tree (tree-sitter)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+MOST_BYTES = 1 << 20
+"""Longer scripts are not read: generated ones, with data in them."""
+
+
+@cache
+def _parser() -> Parser:
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def parse(text: str) -> Node:
+    """Return the root of a script's tree. Parts that are no bash are nodes of type ERROR."""
+    return _parser().parse(text.encode("utf-8", "surrogateescape")[:MOST_BYTES]).root_node
+
+
+def text_of(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def line_of(node: Node) -> int:
+    return int(node.start_point[0]) + 1
+
+
+def first_error(node: Node) -> Node | None:
+    """Return the first part that could not be parsed."""
+    if not node.has_error:
+        return None
+    if node.type == "ERROR" or node.is_missing:
+        return node
+    return next((error for child in node.children if (error := first_error(child))), None)
+
+
+def assigned_names(node: Node) -> set[str]:
+    """Return the names of all variables that are assigned below `node`."""
+    names: set[str] = set()
+    pending = [node]
+    while pending:
+        here = pending.pop()
+        if here.type == "variable_assignment":
+            name = here.child_by_field_name("name")
+            names.add(text_of(name).partition("[")[0] if name else "")
+        elif here.type == "command" and text_of(here).startswith(("read ", "mapfile ")):
+            names.update(word for word in text_of(here).split()[1:] if word.isidentifier())
+        pending.extend(here.named_children)
+    return names

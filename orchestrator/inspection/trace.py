@@ -1,0 +1,124 @@
+"""Records of a script's walk: variables read, programs started, paths used, downloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+UNKNOWN = "\ue000"
+"""In a value: a part that only the run knows."""
+
+
+def is_known(text: str) -> bool:
+    return UNKNOWN not in text
+
+
+def shown(text: str) -> str:
+    """Return a value for people: unknown parts are dots."""
+    return text.replace(UNKNOWN, "…")
+
+
+def lines_of(text: str) -> list[str] | None:
+    """Return the lines of a program's output; None if nothing of it is known."""
+    if UNKNOWN in text and not text.strip(UNKNOWN + "\n"):
+        return None
+    return text.splitlines()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file in the image. `maybe`: only under a condition that is undecided here."""
+
+    file: str
+    line: int
+    maybe: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+Use = Literal["plain", "test", "default", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A variable that is read. `required`: the program ends without it; `test`: a condition asks
+    for it; `plain`: empty without it."""
+
+    name: str
+    use: Use
+    given: bool
+    """It had a value, from the bundle, the image or a script."""
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A variable that a script sets, without looking at its former value if `forced`."""
+
+    name: str
+    value: str
+    forced: bool
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A program that is started. `out`, `err`: where its output goes; `log` is the run's log."""
+
+    words: tuple[str, ...]
+    place: Place
+    out: str
+    err: str
+    cwd: str = "/"
+    environment: frozenset[str] = frozenset()
+    """Names of the variables that it is given."""
+
+    @property
+    def text(self) -> str:
+        return shown(" ".join(self.words))
+
+
+PathHow = Literal["read", "written", "tested", "deleted"]
+
+
+@dataclass(frozen=True, slots=True)
+class PathUse:
+    """A path that is used; it may end in an unknown part."""
+
+    path: str
+    how: PathHow
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Something that is fetched; `needs` names the variable that would stop it."""
+
+    what: str
+    place: Place
+    switched_off_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A part of the contract that cannot be read from the files."""
+
+    why: str
+    place: Place
+
+
+@dataclass
+class Trace:
+    """Everything that a walk met, in its order."""
+
+    reads: list[Read] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    paths: list[PathUse] = field(default_factory=list)
+    downloads: list[Download] = field(default_factory=list)
+    undecided: list[Undecided] = field(default_factory=list)
+    scripts: dict[str, str] = field(default_factory=dict)
+    """Path of every script that was read -> how it is started."""
+    missing: list[Start] = field(default_factory=list)
+    """Programs that the image does not have."""

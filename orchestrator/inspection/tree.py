@@ -1,0 +1,173 @@
+"""The files of an image, as far as they were read."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+MOST_LINKS = 40
+"""As Linux: more symbolic links than that are a circle."""
+
+Kind = Literal["file", "folder", "link", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """A file of an image. `content` is None if it was not kept; `size` is in bytes."""
+
+    path: str
+    kind: Kind
+    mode: int = 0o644
+    uid: int = 0
+    size: int = 0
+    link: str = ""
+    content: bytes | None = None
+
+    @property
+    def is_executable(self) -> bool:
+        return self.kind == "file" and bool(self.mode & 0o111)
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """An image's own settings. `size` is in bytes, 0 if unknown; `created_by` has the oldest layer
+    first."""
+
+    reference: str = ""
+    id: str = ""
+    digests: tuple[str, ...] = ()
+    size: int = 0
+    user: str = ""
+    workdir: str = "/"
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    created_by: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, inspected: Mapping[str, Any], **known: Any) -> ImageConfig:
+        """Return the settings in `config` or `Config` of an image's description."""
+        config = inspected.get("config") or inspected.get("Config") or {}
+        pairs = (str(one).partition("=") for one in config.get("Env") or ())
+        return cls(
+            user=str(config.get("User") or ""),
+            workdir=str(config.get("WorkingDir") or "/"),
+            entrypoint=_words(config.get("Entrypoint")),
+            command=_words(config.get("Cmd")),
+            environment={name: value for name, _, value in pairs},
+            created_by=tuple(
+                str(layer.get("created_by") or layer.get("CreatedBy") or "")
+                for layer in inspected.get("history") or ()
+            ),
+            **known,
+        )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return ("/bin/sh", "-c", value)
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+class ImageTree:
+    """The files of an image by absolute path.
+
+    `complete` is False if parts of the image were not read: then a missing file may exist.
+    `mentions` has names of variables in libraries, each with a file that contains it.
+    """
+
+    def __init__(
+        self,
+        files: Iterable[ImageFile],
+        config: ImageConfig,
+        *,
+        complete: bool = True,
+        mentions: Mapping[str, str] | None = None,
+    ) -> None:
+        self.config = config
+        self.complete = complete
+        self.mentions = dict(mentions or {})
+        self._files = {one.path: one for one in files}
+        self._names: dict[str, set[str]] = defaultdict(set)
+        for path in list(self._files):
+            self._note(path)
+
+    def _note(self, path: str) -> None:
+        while path != "/":
+            folder, name = posixpath.split(path)
+            names = self._names[folder]
+            if name in names:
+                return
+            names.add(name)
+            path = folder
+
+    def __iter__(self) -> Iterator[ImageFile]:
+        return iter(self._files.values())
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def resolve(self, path: str) -> str:
+        """Return `path` without symbolic links; the last part need not exist."""
+        done, left = "/", [part for part in path.split("/") if part]
+        links = 0
+        while left:
+            part = left.pop(0)
+            if part in (".", ".."):
+                done = posixpath.dirname(done) if part == ".." else done
+                continue
+            here = posixpath.join(done, part)
+            file = self._files.get(here)
+            if file is None or file.kind != "link" or links == MOST_LINKS:
+                done = here
+                continue
+            links += 1
+            if file.link.startswith("/"):
+                done = "/"
+            left[:0] = [one for one in file.link.split("/") if one]
+        return done
+
+    def get(self, path: str) -> ImageFile | None:
+        """Return the file at `path`, links followed."""
+        return self._files.get(self.resolve(path))
+
+    def exists(self, path: str) -> bool:
+        place = self.resolve(path)
+        return place in self._files or place in self._names or place == "/"
+
+    def is_folder(self, path: str) -> bool:
+        place = self.resolve(path)
+        file = self._files.get(place)
+        return place in self._names or place == "/" or (file is not None and file.kind == "folder")
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, sorted."""
+        return sorted(self._names.get(self.resolve(folder), ()))
+
+    def text(self, path: str) -> str | None:
+        """Return a file's text; None if it is missing or was not kept."""
+        file = self.get(path)
+        if file is None or file.content is None:
+            return None
+        return file.content.decode("utf-8", "replace")
+
+    def below(self, folder: str) -> Iterator[ImageFile]:
+        """Yield the files below a folder, by name."""
+        place = self.resolve(folder)
+        for name in sorted(self._names.get(place, ())):
+            path = posixpath.join(place, name)
+            file = self._files.get(path)
+            if file is not None and file.kind != "folder":
+                yield file
+            yield from self.below(path) if path in self._names else ()
+
+    def program(self, name: str, search: str) -> str | None:
+        """Return the path of a command in the folders `search` ($PATH); None if it is missing."""
+        for folder in search.split(":"):
+            file = self.get(posixpath.join(folder or "/", name))
+            if file is not None and file.is_executable:
+                return posixpath.join(folder or "/", name)
+        return None

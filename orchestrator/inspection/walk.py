@@ -1,0 +1,296 @@
+"""A script is walked line by line, as bash would run it, with what is known before a run.
+
+Conditions that are known decide; of the others both branches are walked, and what differs after
+them is unknown. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from orchestrator.inspection import conditions, programs
+from orchestrator.inspection.commands import COMMANDS
+from orchestrator.inspection.interface import Answer
+from orchestrator.inspection.state import (
+    NOWHERE,
+    Break,
+    Continue,
+    Exit,
+    Flow,
+    Return,
+    Shell,
+    joined,
+)
+from orchestrator.inspection.statements import STATEMENTS
+from orchestrator.inspection.surroundings import Surroundings
+from orchestrator.inspection.syntax import first_error, line_of, parse, text_of
+from orchestrator.inspection.trace import (
+    UNKNOWN,
+    PathHow,
+    PathUse,
+    Place,
+    Trace,
+    Undecided,
+    is_known,
+)
+from orchestrator.inspection.tree import ImageTree
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MOST_STEPS = 60_000
+MOST_DEPTH = 25
+"""Of functions and scripts that start each other."""
+LIBRARY_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HANDLERS = {**STATEMENTS, **COMMANDS}
+SEQUENCES = {"program", "do_group", "ERROR"}
+
+
+class ScriptWalk:
+    """One walk. `failing`: the programs (file and line of the start) that end with FAILED here;
+    the status of all others is unknown."""
+
+    FAILED = 7
+
+    def __init__(
+        self,
+        tree: ImageTree,
+        around: Surroundings,
+        statuses: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        self.tree = tree
+        self.around = around
+        self.statuses = dict(statuses or {})
+        self.trace = Trace()
+        self.in_test = False
+        self._maybe = 0
+        self._guarded = 0
+        self._steps = MOST_STEPS
+        self._depth = 0
+        self._line = 0
+        self._made: set[str] = set()
+
+    def run(self, words: list[str]) -> int | None:
+        """Walk the command `words`; return its exit status, None if undecided."""
+        path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
+        variables = {"PATH": path, **self.tree.config.environment, **self.around.environment}
+        shell = Shell("bash", self.around.cwd, dict(variables), set(variables))
+        origin = Place("the bundle's command", 1)
+        try:
+            return programs.run(self, shell, words, origin)
+        except Exit as end:
+            return end.status
+        except RecursionError:
+            self.trace.undecided.append(Undecided("it is nested too deeply to be walked", origin))
+            return None
+
+    def place(self, node: Node, shell: Shell) -> Place:
+        return Place(shell.source, self._line or line_of(node), self._maybe > 0)
+
+    @contextmanager
+    def at_line(self, line: int) -> Iterator[None]:
+        """Text that is evaluated has the place of its `eval`."""
+        before, self._line = self._line, self._line or line
+        try:
+            yield
+        finally:
+            self._line = before
+
+    def capture(self, node: Node, shell: Shell) -> str:
+        if (text := text_of(node)).startswith("$(("):  # the grammar takes `$((1*2))` in quotes so
+            return str(conditions.plain_number(text[3:-2]) or UNKNOWN)
+        inner = shell.copy()
+        inner.captured = []
+        with self.guard():
+            try:
+                self.statements(node, inner)
+            except (Exit, Return) as end:
+                inner.status = end.status
+            except Flow:
+                pass
+        shell.status = inner.status
+        return "".join(inner.captured or []).rstrip("\n")
+
+    def arithmetic(self, node: Node, shell: Shell) -> int | None:
+        return conditions.arithmetic(self, shell, node)
+
+    def path_test(self, operator: str, path: str, node: Node, shell: Shell) -> Answer:
+        full = self.absolute(shell, path)
+        self.use_path("tested", full, self.place(node, shell))
+        if operator in ("-r", "-w", "-x", "-s"):
+            return None
+        return self.has(full, folder=operator == "-d")
+
+    def absolute(self, shell: Shell, path: str) -> str:
+        joined_path = posixpath.join(shell.cwd, path)
+        return posixpath.normpath(joined_path) if is_known(joined_path) else joined_path
+
+    def has(self, path: str, *, folder: bool = False) -> Answer:
+        """Return whether the container has a path."""
+        if not is_known(path):
+            return None
+        if path in self._made:
+            return True
+        mount = self.around.mount_of(path)
+        if mount is not None:
+            if path.rstrip("/") == mount.place.rstrip("/"):
+                return True
+            promised = mount.holds or ()
+            return (
+                True
+                if any((one + "/").startswith(path.rstrip("/") + "/") for one in promised)
+                else None
+            )
+        if path.startswith(("/proc", "/sys", "/dev", "/tmp", "/run")):
+            return None
+        there = self.tree.is_folder(path) if folder else self.tree.exists(path)
+        return True if there else (False if self.tree.complete else None)
+
+    def use_path(self, how: PathHow, path: str, place: Place) -> None:
+        if path.startswith("/") and path != NOWHERE:
+            self.trace.paths.append(PathUse(path, how, place))
+
+    def make(self, path: str) -> None:
+        """Note that a script made `path`."""
+        if is_known(path):
+            self._made.add(path)
+
+    def source(self, path: str, shell: Shell, how: str) -> None:
+        """Walk a file in `shell`. Its own `exit` ends the shell."""
+        place = self.tree.resolve(path)
+        body = self.tree.text(place)
+        if body is None:
+            return
+        self.trace.scripts.setdefault(place, how)
+        root = parse(body)
+        error = first_error(root)
+        if error is not None:
+            where = Place(place, line_of(error), self._maybe > 0)
+            self.trace.undecided.append(Undecided("a line that cannot be parsed", where))
+        before, shell.source = shell.source, path
+        try:
+            with self.nested() as fits:
+                if fits:
+                    self.statements(root, shell)
+        finally:
+            shell.source = before
+
+    @contextmanager
+    def nested(self) -> Iterator[bool]:
+        """Enter a file or function; yield whether it is not nested too deeply."""
+        line, self._line = self._line, 0
+        self._depth += 1
+        try:
+            yield self._depth <= MOST_DEPTH
+        finally:
+            self._depth -= 1
+            self._line = line
+
+    def script(self, path: str, arguments: list[str], shell: Shell, how: str) -> int | None:
+        """Walk a script as a process of its own; return its exit status."""
+        child = shell.child(path, arguments)
+        try:
+            with self.guard(0):
+                self.source(path, child, how)
+        except Exit as end:
+            return end.status
+        except Flow:
+            pass
+        return child.status
+
+    def statements(self, node: Node, shell: Shell) -> None:
+        """Walk the statements below `node` in order."""
+        for child in node.named_children:
+            follower = child.next_sibling
+            if follower is not None and follower.type == "&":
+                with self.guard():
+                    self._apart(child, shell)
+                shell.status = 0
+            else:
+                self.statement(child, shell)
+
+    def statement(self, node: Node, shell: Shell) -> None:
+        self._steps -= 1
+        if self._steps <= 0:
+            self.trace.undecided.append(
+                Undecided("the script is too long to be walked to its end", self.place(node, shell))
+            )
+            raise Exit(None)
+        handler = HANDLERS.get(node.type)
+        if handler is not None:
+            handler(self, node, shell)
+        elif node.type in SEQUENCES:
+            self.statements(node, shell)
+
+    def _apart(self, node: Node, shell: Shell) -> int | None:
+        """Walk a statement in a subshell; return its status."""
+        inner = shell.copy()
+        try:
+            self.statement(node, inner)
+        except (Exit, Return) as end:
+            return end.status
+        except Flow:
+            pass
+        return inner.status
+
+    @contextmanager
+    def guard(self, depth: int | None = None) -> Iterator[None]:
+        """A failure in here does not end the shell (`set -e`)."""
+        before = self._guarded
+        self._guarded = before + 1 if depth is None else depth
+        try:
+            yield
+        finally:
+            self._guarded = before
+
+    def either(self, shell: Shell, *branches: Callable[[Shell], None]) -> None:
+        """Walk branches of which only the run knows the right one, each on a copy of `shell`."""
+        alive: list[Shell] = []
+        ends: list[Flow] = []
+        self._maybe += 1
+        try:
+            for branch in branches:
+                copy = shell.copy()
+                if copy.captured is not None:
+                    copy.captured = list(copy.captured)
+                try:
+                    branch(copy)
+                    alive.append(copy)
+                except Flow as end:
+                    ends.append(end)
+        finally:
+            self._maybe -= 1
+        if not alive:
+            raise _common(ends)
+        written = shell.captured
+        shell.__dict__.update(joined(shell.copy(), alive).__dict__)
+        if written is not None and shell.captured is not None:
+            written[:], shell.captured = shell.captured, written
+
+    def failed(self, shell: Shell) -> None:
+        """End the shell if its last command failed under `set -e`."""
+        if shell.status and "errexit" in shell.options and not self._guarded:
+            raise Exit(shell.status)
+
+    @contextmanager
+    def insisting(self, asked: range) -> Iterator[None]:
+        """A script that fails after a question about unset variables requires them."""
+        try:
+            yield
+        except (Exit, Return) as end:
+            if end.status:
+                conditions.insist(self, asked)
+            raise
+
+
+def _common(ends: list[Flow]) -> Flow:
+    """Return the end that all branches have in common: an exit if they differ."""
+    for kind in (Exit, Return):
+        same = [one for one in ends if isinstance(one, kind)]
+        if len(same) == len(ends):
+            statuses = {one.status for one in same}
+            return kind(statuses.pop() if len(statuses) == 1 else None)
+    return next((one for one in ends if isinstance(one, (Break, Continue))), ends[0])

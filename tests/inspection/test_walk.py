@@ -1,0 +1,150 @@
+"""What a walk says of a script, against what bash does with it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from script_snippets import SNIPPETS
+
+from orchestrator.inspection.sources import read_folder
+from orchestrator.inspection.surroundings import Surroundings
+from orchestrator.inspection.trace import Trace
+from orchestrator.inspection.walk import ScriptWalk
+
+GIVEN = {"NNODES": "2", "MODE": "slow"}
+ARGUMENTS = ["-n", "7", "rest"]
+PROGRAM = '#!/bin/bash\nprintf "%s\\n" "$@" "" >>"$RECORD"\nexit "$STATUS"\n'
+
+
+@pytest.fixture(scope="module")
+def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bin")
+    program = folder / "torchrun"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    return folder
+
+
+def _by_bash(script: Path, bin_folder: Path, status: int) -> tuple[int, list[str]]:
+    record = script.parent / f"record.{status}"
+    record.touch()
+    env = {
+        "PATH": f"{bin_folder}:/usr/bin:/bin",
+        "RECORD": str(record),
+        "STATUS": str(status),
+        **GIVEN,
+    }
+    done = subprocess.run(
+        ["bash", str(script), *ARGUMENTS],
+        env=env,
+        cwd=script.parent,
+        capture_output=True,
+        timeout=60,
+    )
+    return done.returncode, record.read_text().split("\n")[:-2] if record.stat().st_size else []
+
+
+def _walked(script: Path, status: int) -> tuple[int | None, Trace]:
+    """Walk the script twice: once to find the training, once with its status."""
+    tree = read_folder(script.parent.parent)
+    tree.complete = False
+    around = Surroundings(GIVEN, cwd="/code")
+    words = ["bash", "/code/run.sh", *ARGUMENTS]
+    first = ScriptWalk(tree, around)
+    first.run(list(words))
+    places = {(one.place.file, one.place.line): status for one in first.trace.starts}
+    second = ScriptWalk(tree, around, places)
+    return second.run(list(words)), second.trace
+
+
+@pytest.mark.parametrize("status", [0, 7])
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_a_walk_ends_as_bash_does(name: str, status: int, tmp_path: Path, bin_folder: Path) -> None:
+    script = tmp_path / "code" / "run.sh"
+    script.parent.mkdir()
+    script.write_text(SNIPPETS[name])
+    code, arguments = _by_bash(script, bin_folder, status)
+    walked, trace = _walked(script, status)
+
+    assert walked == code
+    assert not trace.undecided
+    sure = [one for one in trace.starts if not one.place.maybe]
+    assert len(sure) == 1
+    own = [word.replace(str(tmp_path), "") for word in arguments]
+    assert list(sure[0].words[1:]) == own
+
+
+def _trace(tmp_path: Path, text: str, **given: str) -> Trace:
+    script = tmp_path / "run.sh"
+    script.write_text(text)
+    tree = read_folder(tmp_path)
+    walk = ScriptWalk(tree, Surroundings(given, cwd="/"))
+    walk.run(["bash", "/run.sh"])
+    return walk.trace
+
+
+def test_an_unknown_condition_walks_both_branches(tmp_path: Path) -> None:
+    text = 'if [ "$(date +%H)" -gt 12 ]; then pip install late; else pip install early; fi\n'
+    found = _trace(tmp_path, text).downloads
+    assert [(one.what, one.place.maybe) for one in found] == [
+        ("pip install late", True),
+        ("pip install early", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "use"),
+    [
+        ('echo "${SEED:?not set}"\n', "required"),
+        ("set -u\necho $SEED\n", "required"),
+        ('if [[ -z "$SEED" ]]; then exit 1; fi\n', "required"),
+        ("[ $SEED -gt 0 ] && echo\n", "required"),
+        ('[ -n "$SEED" ] || exit 1\n', "required"),
+        ("echo $SEED\n", "plain"),
+        ("echo ${SEED:-1}\n", "default"),
+        ('if [[ "$SEED" == 1 ]]; then echo; fi\n', "test"),
+    ],
+)
+def test_reads_of_an_unset_variable(text: str, use: str, tmp_path: Path) -> None:
+    reads = [one for one in _trace(tmp_path, text).reads if one.name == "SEED"]
+    assert {(one.use, one.given) for one in reads} == {(use, False)}
+    assert all(one.given for one in _trace(tmp_path, text, SEED="1").reads if one.name == "SEED")
+
+
+@pytest.mark.parametrize(
+    ("text", "out", "err"),
+    [
+        ("torchrun a\n", "log", "log"),
+        ("torchrun a 2>/dev/null\n", "log", "/dev/null"),
+        ("torchrun a 2>&1 | tee /x\n", "| tee /x", "| tee /x"),
+        ("torchrun a >/out 2>&1\n", "/out", "/out"),
+        ("exec 2>/dev/null\ntorchrun a\n", "log", "/dev/null"),
+        ("torchrun a &>/both\n", "/both", "/both"),
+        ("{ torchrun a; } 2>/e\n", "log", "/e"),
+        ("f() { torchrun a; }\nf 2>/dev/null | grep x\n", "| grep x", "/dev/null"),
+        ("exec > >(tee /log) 2>&1\ntorchrun a\n", "| tee /log", "| tee /log"),
+    ],
+)
+def test_where_output_goes(text: str, out: str, err: str, tmp_path: Path) -> None:
+    (start,) = [one for one in _trace(tmp_path, text).starts if one.words[0] == "torchrun"]
+    assert (start.out, start.err) == (out, err)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while true; do :; done\n",
+        "f() { f; }\nf\n",
+        "x() { :; }; " * 2000 + "\n",
+        "((((\n",
+        'a="' + "$(" * 300 + ")" * 300 + '"\n',
+        "for i in $(seq 1 9999); do for j in $(seq 1 9999); do :; done; done\n",
+        ": ${x:=$(cat /dev/zero)}\n",
+        "case $1 in a) ;;\n",
+        "\x00\x01\x02",
+    ],
+)
+def test_odd_scripts_end(text: str, tmp_path: Path) -> None:
+    _trace(tmp_path, text)
