@@ -1,4 +1,4 @@
-"""What `images inspect` reads and prints."""
+"""The output of `images inspect`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.words import facts as fact_lines
 
 if TYPE_CHECKING:
     from orchestrator.inspection.contract import Contract
-    from orchestrator.inspection.findings import Finding
+    from orchestrator.inspection.findings import ContractFinding
     from orchestrator.inspection.given import Given
     from orchestrator.inspection.tree import ImageTree
     from orchestrator.model import Entry
@@ -31,7 +31,7 @@ FINDINGS = TextTable(
     below=("WHAT", "WHY", "FIX"),
 )
 FOLDED = 3
-"""Findings of a kind without a line that are printed one by one; more are printed as one."""
+"""Findings of a kind without a line printed one by one; more are printed as one."""
 RUN_SCRIPTS = ("run_and_time.sh", "run.sh", "train.sh")
 
 
@@ -97,11 +97,11 @@ def _read(
 def _around(given: Given, tree: ImageTree) -> Any:
     from dataclasses import replace
 
-    from orchestrator.inspection.surroundings import Surroundings
+    from orchestrator.inspection.run_container import RunContainer
 
     if given.command:
         return given.around
-    return replace(Surroundings(), cwd=tree.config.workdir or "/")
+    return replace(RunContainer(), cwd=tree.config.workdir or "/")
 
 
 def _own_command(tree: ImageTree) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ def _launch(contract: Contract) -> dict[str, str]:
     }
 
 
-def _print(contract: Contract, found: list[Finding], name: str) -> None:
+def _print(contract: Contract, found: list[ContractFinding], name: str) -> None:
     facts = {**_facts(contract), **_launch(contract)}
     facts["image"] = facts["image"] or name
     print(*fact_lines([(label, value) for label, value in facts.items() if value]), sep="\n")
@@ -179,9 +179,9 @@ def _print(contract: Contract, found: list[Finding], name: str) -> None:
     print(", ".join(counts) or "nothing found")
 
 
-def _rows(found: list[Finding]) -> Iterable[list[str]]:
+def _rows(found: list[ContractFinding]) -> Iterable[list[str]]:
     """Return the table's rows; many findings of one kind without a line are folded."""
-    folded: Mapping[tuple[str, str], list[Finding]] = {}
+    folded: Mapping[tuple[str, str], list[ContractFinding]] = {}
     for one in found:
         if not one.file:
             folded.setdefault((one.severity, one.kind), []).append(one)  # type: ignore[attr-defined]
@@ -195,7 +195,9 @@ def _rows(found: list[Finding]) -> Iterable[list[str]]:
             yield [one.severity, f"{one.kind} x {len(same)}", "", what, one.why, one.fix]
 
 
-def _to_json(contract: Contract, found: list[Finding], image: str, source: str) -> dict[str, Any]:
+def _to_json(
+    contract: Contract, found: list[ContractFinding], image: str, source: str
+) -> dict[str, Any]:
     trace, config = contract.trace, contract.tree.config
     training = contract.training
     return {

@@ -1,1 +1,1 @@
-"""The contract of an image: what it starts, reads, writes and downloads, from its files alone."""
+"""The contract of an image, from its files alone: programs, variables, paths, downloads."""

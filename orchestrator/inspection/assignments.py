@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.inspection import expansion
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import Shell
+from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import Assignment
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-def assign(walk: Walk, node: Node, shell: Shell) -> str:
+def assign(walk: Walk, node: Node, shell: ShellState) -> str:
     """Make a `variable_assignment`; return the variable's name."""
     name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
     if name_node is None:
@@ -46,7 +46,7 @@ def assign(walk: Walk, node: Node, shell: Shell) -> str:
 
 
 def _assign_element(
-    walk: Walk, node: Node, name: str, value: str, shell: Shell, *, adds: bool
+    walk: Walk, node: Node, name: str, value: str, shell: ShellState, *, adds: bool
 ) -> None:
     index_node = node.child_by_field_name("index")
     index = expansion.text(walk, shell, index_node) if index_node is not None else ""

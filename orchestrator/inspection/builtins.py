@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.inspection import conditions, expansion, programs
 from orchestrator.inspection.assignments import assign
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import Break, Continue, Exit, Return, Shell
+from orchestrator.inspection.state import Break, Continue, Exit, Return, ShellState
 from orchestrator.inspection.syntax import line_of, parse, text_of
 from orchestrator.inspection.trace import UNKNOWN, Undecided, is_known
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-Builtin = Callable[[Walk, Shell, list[str], "Node"], int | None]
+Builtin = Callable[[Walk, ShellState, list[str], "Node"], int | None]
 
 _OPTIONS = {"e": "errexit", "u": "nounset"}
 
 
-def declare(walk: Walk, node: Node, shell: Shell) -> None:
+def declare(walk: Walk, node: Node, shell: ShellState) -> None:
     """Walk export, readonly, local, declare or typeset."""
     keyword = node.children[0].type
     flags = ""
@@ -47,24 +47,24 @@ def declare(walk: Walk, node: Node, shell: Shell) -> None:
     shell.status = 0
 
 
-def _declared(shell: Shell, name: str, keyword: str, flags: str) -> None:
+def _declared(shell: ShellState, name: str, keyword: str, flags: str) -> None:
     if keyword == "export" or "x" in flags:
         shell.exported.add(name)
 
 
-def _exit(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _exit(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     raise Exit(_number(words[1]) if len(words) > 1 else shell.status)
 
 
-def _return(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _return(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     raise Return(_number(words[1]) if len(words) > 1 else shell.status)
 
 
-def _break(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _break(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     raise Break
 
 
-def _continue(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _continue(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     raise Continue
 
 
@@ -72,26 +72,26 @@ def _number(text: str) -> int | None:
     return int(text) & 255 if text.lstrip("-").isdigit() else None
 
 
-def _nothing(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _nothing(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     return 0
 
 
-def _fails(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _fails(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     return 1
 
 
-def _unknown(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _unknown(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     return None
 
 
-def _test(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _test(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     """test and [ as the grammar leaves them after assignments on the line before."""
     inner = words[1:-1] if words[0] == "[" else words[1:]
     answer = conditions.of_words(walk, shell, inner, node)
     return None if answer is None else int(not answer)
 
 
-def _echo(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _echo(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     rest, end = words[1:], "\n"
     while rest and re.fullmatch(r"-[neE]+", rest[0]):
         end = "" if "n" in rest.pop(0) else end
@@ -99,7 +99,7 @@ def _echo(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
     return 0
 
 
-def _printf(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _printf(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     rest = words[1:]
     name = ""
     if rest[:1] == ["-v"] and len(rest) > 1:
@@ -130,18 +130,18 @@ def _formatted(form: str, values: list[str]) -> str:
     return out
 
 
-def _cd(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _cd(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     target = next((one for one in words[1:] if not one.startswith("-")), "/root")
     shell.cwd = walk.absolute(shell, target)
     return 0
 
 
-def _pwd(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _pwd(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     shell.write(shell.cwd + "\n")
     return 0
 
 
-def _set(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _set(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     rest = words[1:]
     while rest:
         word = rest.pop(0)
@@ -160,7 +160,7 @@ def _set(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
     return 0
 
 
-def _shift(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _shift(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
     if count > len(shell.positional):
         return 1
@@ -168,7 +168,7 @@ def _shift(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None
     return 0
 
 
-def _source(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _source(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     if len(words) < 2:
         return 2
     path = walk.absolute(shell, words[1])
@@ -194,7 +194,7 @@ def _source(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | Non
     return shell.status
 
 
-def _eval(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _eval(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     text = " ".join(words[1:])
     if not is_known(text.partition(" ")[0]):
         place = walk.place(node, shell)
@@ -206,7 +206,7 @@ def _eval(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
     return shell.status
 
 
-def _exec(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _exec(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     rest = words[1:]
     while rest and rest[0] in ("-a", "-c", "-l"):
         rest = rest[2 if rest[0] == "-a" else 1 :]
@@ -215,7 +215,7 @@ def _exec(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
     raise Exit(programs.run(walk, shell, rest, walk.place(node, shell)))
 
 
-def _read(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _read(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     names = [one for one in words[1:] if one.isidentifier()] or ["REPLY"]
     array = "-a" in words or any(re.fullmatch(r"-\w*a", one) for one in words[1:])
     if shell.stdin is None:
@@ -238,13 +238,13 @@ def _read(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
     return 0
 
 
-def _mapfile(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _mapfile(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     name = next((one for one in reversed(words[1:]) if one.isidentifier()), "MAPFILE")
     shell.variables[name] = [UNKNOWN] if shell.stdin is None else list(shell.stdin)
     return 0
 
 
-def _command(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
+def _command(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     """command NAME, command -v NAME, type NAME, hash NAME."""
     rest = [one for one in words[1:] if not one.startswith("-")]
     asks = words[0] != "command" or any(one in ("-v", "-V") for one in words[1:])
@@ -263,8 +263,8 @@ def _command(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | No
     return 1 if walk.tree.complete and is_known(name) else None
 
 
-def _declare(walk: Walk, shell: Shell, words: list[str], node: Node) -> int | None:
-    """declare -p NAME, and what the grammar takes for a command."""
+def _declare(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+    """declare -p NAME, and declarations that the grammar takes for commands."""
     flags = "".join(one for one in words[1:] if one.startswith("-"))
     names = [one for one in words[1:] if not one.startswith("-")]
     if "p" in flags or "F" in flags or ("f" in flags and words[0] == "declare"):

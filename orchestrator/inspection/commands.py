@@ -9,7 +9,7 @@ from orchestrator.inspection import builtins, expansion, programs
 from orchestrator.inspection.assignments import assign
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.redirections import redirected
-from orchestrator.inspection.state import Exit, Flow, Function, Return, Shell
+from orchestrator.inspection.state import Exit, Flow, Function, Return, ShellState
 from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import UNKNOWN, lines_of
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-def _variable_assignments(walk: Walk, node: Node, shell: Shell) -> None:
+def _variable_assignments(walk: Walk, node: Node, shell: ShellState) -> None:
     for child in node.named_children:
         _variable_assignment(walk, child, shell)
 
 
-def _variable_assignment(walk: Walk, node: Node, shell: Shell) -> None:
+def _variable_assignment(walk: Walk, node: Node, shell: ShellState) -> None:
     substitutes = "command_substitution" in {one.type for one in _below(node)}
     assign(walk, node, shell)
     if not substitutes:
@@ -30,11 +30,11 @@ def _variable_assignment(walk: Walk, node: Node, shell: Shell) -> None:
     walk.failed(shell)
 
 
-def _declaration_command(walk: Walk, node: Node, shell: Shell) -> None:
+def _declaration_command(walk: Walk, node: Node, shell: ShellState) -> None:
     builtins.declare(walk, node, shell)
 
 
-def _unset_command(walk: Walk, node: Node, shell: Shell) -> None:
+def _unset_command(walk: Walk, node: Node, shell: ShellState) -> None:
     for child in node.named_children:
         name = expansion.text(walk, shell, child)
         base, _, key = name.partition("[")
@@ -47,7 +47,7 @@ def _unset_command(walk: Walk, node: Node, shell: Shell) -> None:
     shell.status = 0
 
 
-def _command(walk: Walk, node: Node, shell: Shell) -> None:
+def _command(walk: Walk, node: Node, shell: ShellState) -> None:
     name_node = node.child_by_field_name("name")
     assignments = [one for one in node.named_children if one.type == "variable_assignment"]
     if name_node is not None and assignments and _are_apart(assignments[-1], name_node):
@@ -72,7 +72,7 @@ def _command(walk: Walk, node: Node, shell: Shell) -> None:
     walk.failed(shell)
 
 
-def _call(walk: Walk, words: list[str], node: Node, shell: Shell) -> None:
+def _call(walk: Walk, words: list[str], node: Node, shell: ShellState) -> None:
     name = words[0]
     if name in shell.functions:
         _function(walk, shell.functions[name], words[1:], shell)
@@ -83,7 +83,7 @@ def _call(walk: Walk, words: list[str], node: Node, shell: Shell) -> None:
     shell.variables["PIPESTATUS"] = [_text(shell.status)]
 
 
-def _function(walk: Walk, function: Function, arguments: list[str], shell: Shell) -> None:
+def _function(walk: Walk, function: Function, arguments: list[str], shell: ShellState) -> None:
     positional, source = shell.positional, shell.source
     shell.positional, shell.source = arguments, function.file
     try:
@@ -96,7 +96,7 @@ def _function(walk: Walk, function: Function, arguments: list[str], shell: Shell
         shell.positional, shell.source = positional, source
 
 
-def _pipeline(walk: Walk, node: Node, shell: Shell) -> None:
+def _pipeline(walk: Walk, node: Node, shell: ShellState) -> None:
     stages = node.named_children
     statuses: list[int | None] = []
     text: list[str] | None = None
@@ -157,7 +157,7 @@ def _of_pipe(statuses: list[int | None], pipefail: bool) -> int | None:
     return None if None in statuses else 0
 
 
-COMMANDS: dict[str, Callable[[Walk, Node, Shell], None]] = {
+COMMANDS: dict[str, Callable[[Walk, Node, ShellState], None]] = {
     "variable_assignments": _variable_assignments,
     "variable_assignment": _variable_assignment,
     "declaration_command": builtins.declare,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.inspection import expansion
 from orchestrator.inspection.interface import Answer, Walk
-from orchestrator.inspection.state import Shell
+from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import UNKNOWN, Read, is_known
 
@@ -38,7 +38,7 @@ def _all(left: Answer, right: Answer) -> Answer:
     return None if left is None or right is None else True
 
 
-def test(walk: Walk, shell: Shell, node: Node) -> Answer:
+def test(walk: Walk, shell: ShellState, node: Node) -> Answer:
     """Return the answer of a `test_command`."""
     body = [one for one in node.children if one.type not in ("[", "]", "[[", "]]")]
     single = bool(node.children) and node.children[0].type == "["
@@ -49,7 +49,7 @@ def test(walk: Walk, shell: Shell, node: Node) -> Answer:
         walk.in_test = before
 
 
-def _expression(walk: Walk, shell: Shell, node: Node, *, single: bool) -> Answer:
+def _expression(walk: Walk, shell: ShellState, node: Node, *, single: bool) -> Answer:
     if node.type == "parenthesized_expression":
         return _expression(walk, shell, node.named_children[0], single=single)
     if node.type == "unary_expression":
@@ -60,18 +60,18 @@ def _expression(walk: Walk, shell: Shell, node: Node, *, single: bool) -> Answer
     return bool(value) if is_known(value) else None
 
 
-def _unary(walk: Walk, shell: Shell, node: Node, *, single: bool) -> Answer:
+def _unary(walk: Walk, shell: ShellState, node: Node, *, single: bool) -> Answer:
     sign, operand = text_of(node.children[0]), node.children[-1]
     if sign == "!":
         return negated(_expression(walk, shell, operand, single=single))
     return _of_operand(walk, shell, sign, expansion.text(walk, shell, operand), node)
 
 
-def _of_operand(walk: Walk, shell: Shell, sign: str, value: str, node: Node) -> Answer:
+def _of_operand(walk: Walk, shell: ShellState, sign: str, value: str, node: Node) -> Answer:
     if sign in _PATHS:
         return walk.path_test(sign, value, node, shell)
     if sign in ("-n", "-z"):
-        # A part that is known makes the whole not empty.
+        # A known part makes the whole not empty.
         empty = None if value.strip(UNKNOWN) == "" and value else not value
         return empty if sign == "-z" else negated(empty)
     if sign == "-v":
@@ -79,7 +79,7 @@ def _of_operand(walk: Walk, shell: Shell, sign: str, value: str, node: Node) -> 
     return None
 
 
-def _binary(walk: Walk, shell: Shell, node: Node, *, single: bool) -> Answer:
+def _binary(walk: Walk, shell: ShellState, node: Node, *, single: bool) -> Answer:
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     sign = text_of(node.child_by_field_name("operator") or node.children[1])
     if left is None or right is None:
@@ -104,7 +104,7 @@ def _binary(walk: Walk, shell: Shell, node: Node, *, single: bool) -> Answer:
 
 
 def _compare(
-    walk: Walk, shell: Shell, left: Node, sign: str, right: Node, *, single: bool
+    walk: Walk, shell: ShellState, left: Node, sign: str, right: Node, *, single: bool
 ) -> Answer:
     begin = len(walk.trace.reads)
     mine = expansion.text(walk, shell, left)
@@ -133,7 +133,7 @@ def insist(walk: Walk, asked: range) -> None:
             walk.trace.reads[at] = Read(read.name, "required", False, read.place)
 
 
-def of_words(walk: Walk, shell: Shell, words: Sequence[str], node: Node) -> Answer:
+def of_words(walk: Walk, shell: ShellState, words: Sequence[str], node: Node) -> Answer:
     """Return the answer of `test` or `[` as a plain command."""
     if words[:1] == ["!"]:
         return negated(of_words(walk, shell, words[1:], node))
@@ -180,7 +180,7 @@ def _differ(mine: str, yours: str, sign: str) -> Answer:
     return sign == "!="
 
 
-def arithmetic(walk: Walk, shell: Shell, node: Node) -> int | None:
+def arithmetic(walk: Walk, shell: ShellState, node: Node) -> int | None:
     """Return the value of an arithmetic expression, with its assignments made."""
     if node.type in ("arithmetic_expansion", "parenthesized_expression", "compound_statement"):
         value: int | None = 0
@@ -207,7 +207,7 @@ def arithmetic(walk: Walk, shell: Shell, node: Node) -> int | None:
     return None
 
 
-def _calculated(walk: Walk, shell: Shell, node: Node) -> int | None:
+def _calculated(walk: Walk, shell: ShellState, node: Node) -> int | None:
     left_node, right_node = node.child_by_field_name("left"), node.child_by_field_name("right")
     if left_node is None or right_node is None:
         return None
@@ -255,7 +255,7 @@ def _result(left: int, sign: str, right: int) -> int | None:
     return None if calculate is None else int(calculate(left, right))
 
 
-def _stepped(walk: Walk, shell: Shell, node: Node) -> int | None:
+def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
     body = text_of(node)
     operand = next((one for one in node.named_children if one.type != "test_operator"), None)
     value = arithmetic(walk, shell, operand) if operand else None

@@ -1,4 +1,4 @@
-"""The contract of an image for one command: what the command starts, needs and hides."""
+"""The contract of an image for one command."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.inspection import python
 from orchestrator.inspection.programs import LAUNCHERS, python_script
+from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.software import Software, software
 from orchestrator.inspection.state import LOG, NOWHERE
-from orchestrator.inspection.surroundings import Surroundings
 from orchestrator.inspection.trace import Start, Trace, shown
 from orchestrator.inspection.tree import ImageTree
 from orchestrator.inspection.walk import ScriptWalk
 
 
 @dataclass(frozen=True)
-class ExitCode:
+class CommandEnd:
     """The command's exit status if its training ends well, and if it fails with 7; None if only
     the run knows."""
 
@@ -42,12 +42,12 @@ class Contract:
     trace: Trace
     training: Start | None
     ranks: str
-    exit: ExitCode
+    exit: CommandEnd
     scripts: dict[str, str]
     software: Software = field(default_factory=Software)
 
 
-def contract_of(tree: ImageTree, command: Iterable[str], around: Surroundings) -> Contract:
+def contract_of(tree: ImageTree, command: Iterable[str], around: RunContainer) -> Contract:
     """Return the contract of `command` in an image, by walking its scripts."""
     words = list(command)
     walk = ScriptWalk(tree, around)
@@ -75,7 +75,7 @@ def contract_of(tree: ImageTree, command: Iterable[str], around: Surroundings) -
 
 
 def _training(tree: ImageTree, trace: Trace) -> Start | None:
-    """Return the start that is the training: the last launcher of ranks, else the last Python
+    """Return the start of the training: the last launcher of ranks, else the last Python
     program, else the last program."""
     starts = [one for one in trace.starts if not one.place.maybe] or trace.starts
     kinds = (
@@ -87,7 +87,7 @@ def _training(tree: ImageTree, trace: Trace) -> Start | None:
 
 
 def _follow_python(
-    tree: ImageTree, trace: Trace, start: Start, environment: dict[str, str], around: Surroundings
+    tree: ImageTree, trace: Trace, start: Start, environment: dict[str, str], around: RunContainer
 ) -> None:
     script = python_script(list(start.words))
     if script is None:
@@ -107,7 +107,7 @@ def _follow_python(
             python.documents(tree, trace, posixpath.join(top, "conf"), environment)
 
 
-def _script_path(tree: ImageTree, start: Start, script: str, around: Surroundings) -> str:
+def _script_path(tree: ImageTree, start: Start, script: str, around: RunContainer) -> str:
     """Return the script's path: the walk noted it as a script of the start."""
     for path in trace_paths(start, script, around):
         if tree.text(path) is not None:
@@ -115,7 +115,7 @@ def _script_path(tree: ImageTree, start: Start, script: str, around: Surrounding
     return script
 
 
-def trace_paths(start: Start, script: str, around: Surroundings) -> list[str]:
+def trace_paths(start: Start, script: str, around: RunContainer) -> list[str]:
     if script.startswith("/"):
         return [script]
     folder = posixpath.dirname(start.place.file)
@@ -143,16 +143,16 @@ def _ranks(training: Start | None) -> str:
 
 
 def _exit(
-    tree: ImageTree, words: list[str], around: Surroundings, training: Start | None
-) -> ExitCode:
+    tree: ImageTree, words: list[str], around: RunContainer, training: Start | None
+) -> CommandEnd:
     if training is None:
-        return ExitCode(None, None)
+        return CommandEnd(None, None)
     place = (training.place.file, training.place.line)
     ends = [
         ScriptWalk(tree, around, {place: status}).run(list(words))
         for status in (0, ScriptWalk.FAILED)
     ]
-    return ExitCode(*ends)
+    return CommandEnd(*ends)
 
 
 def where_errors_go(training: Start) -> str:
@@ -167,5 +167,5 @@ def where_errors_go(training: Start) -> str:
 
 
 def without_folder(contract: Contract) -> Contract:
-    """Return the contract without the image's files: what is kept of it."""
+    """Return the contract without the image's files."""
     return replace(contract, tree=ImageTree((), contract.tree.config))

@@ -1,4 +1,4 @@
-"""Effects of programs of every system: downloads, paths, and what they print."""
+"""Effects of programs of every system: downloads, paths, output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import posixpath
 import re
 
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import Shell
+from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.trace import UNKNOWN, Download, Place, is_known
 
 _PIP = re.compile(r"(uv )?pip(3(\.\d+)?)?")
@@ -34,7 +34,7 @@ _FETCHERS = {
 _LOCAL_ONLY = {"clean", "autoremove", "remove", "activate", "config", "env", "version", "list"}
 
 
-def look_for_downloads(walk: Walk, shell: Shell, words: list[str], place: Place) -> None:
+def look_for_downloads(walk: Walk, shell: ShellState, words: list[str], place: Place) -> None:
     """Record the downloads of a program."""
     name = posixpath.basename(words[0])
     rest = words[1:]
@@ -66,7 +66,9 @@ _TWO_ENDED = {"cp", "mv", "ln", "rsync"}
 _READING = {"cat", "head", "tail", "ls", "grep", "egrep", "sed", "awk", "find", "tar", "jq"}
 
 
-def look_for_paths(walk: Walk, shell: Shell, name: str, words: list[str], place: Place) -> None:
+def look_for_paths(
+    walk: Walk, shell: ShellState, name: str, words: list[str], place: Place
+) -> None:
     """Record the paths of a program."""
     arguments = [one for one in words[1:] if not one.startswith("-")]
     paths = [walk.absolute(shell, one) for one in arguments]
@@ -91,7 +93,7 @@ def look_for_paths(walk: Walk, shell: Shell, name: str, words: list[str], place:
             walk.use_path("written", path, place)
 
 
-def status_of_making(walk: Walk, shell: Shell, words: list[str]) -> int | None:
+def status_of_making(walk: Walk, shell: ShellState, words: list[str]) -> int | None:
     """Return the status of mkdir or touch: root may write everywhere but in read-only mounts."""
     paths = [walk.absolute(shell, one) for one in words[1:] if not one.startswith("-")]
     mounts = [walk.around.mount_of(path) for path in paths]
@@ -103,8 +105,8 @@ def status_of_making(walk: Walk, shell: Shell, words: list[str]) -> int | None:
 # ---- output ----
 
 
-def output(walk: Walk, shell: Shell, name: str, words: list[str]) -> str:
-    """Return what a program prints, as far as the files decide it."""
+def output(walk: Walk, shell: ShellState, name: str, words: list[str]) -> str:
+    """Return a program's output, as far as the files decide it."""
     arguments = [one for one in words[1:] if not one.startswith("-")]
     if name in ("dirname", "basename", "realpath", "readlink") and arguments:
         return _path_part(walk, shell, name, arguments) + "\n"
@@ -138,7 +140,7 @@ def output(walk: Walk, shell: Shell, name: str, words: list[str]) -> str:
     return UNKNOWN
 
 
-def _path_part(walk: Walk, shell: Shell, name: str, arguments: list[str]) -> str:
+def _path_part(walk: Walk, shell: ShellState, name: str, arguments: list[str]) -> str:
     path = arguments[0]
     if name == "basename":
         base = posixpath.basename(path.rstrip("/"))
@@ -149,7 +151,7 @@ def _path_part(walk: Walk, shell: Shell, name: str, arguments: list[str]) -> str
     return walk.tree.resolve(full) if is_known(full) else full
 
 
-def _listing(walk: Walk, shell: Shell, arguments: list[str]) -> str:
+def _listing(walk: Walk, shell: ShellState, arguments: list[str]) -> str:
     """Return the output of `find DIR [-maxdepth N] [-type f|d] [-name P [-o -name P]]`."""
     folders = []
     while arguments and not arguments[0].startswith(("-", "(", "!")):

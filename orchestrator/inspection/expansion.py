@@ -1,4 +1,4 @@
-"""Expansion of a script's words: what bash does with $NAME, ${NAME:-x} and quotes."""
+"""Expansion of a script's words: $NAME, ${NAME:-x}, quotes and patterns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import Exit, Shell, Value
+from orchestrator.inspection.state import Exit, ShellState, Value
 from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import UNKNOWN, Assignment, Read, Use, is_known
 
@@ -34,7 +34,7 @@ _LIST = re.compile(rb"\$@|\$\{(@|\w+\[@\])\}")
 _GLOB = re.compile(r"[*?\[]")
 
 
-def value_of(shell: Shell, name: str) -> Value | None:
+def value_of(shell: ShellState, name: str) -> Value | None:
     """Return the value of a variable or special parameter; None if it is not set."""
     if name in shell.variables:
         return shell.variables[name]
@@ -70,7 +70,7 @@ def value_of(shell: Shell, name: str) -> Value | None:
     return special.get(name)
 
 
-def fields(walk: Walk, shell: Shell, node: Node) -> list[str]:
+def fields(walk: Walk, shell: ShellState, node: Node) -> list[str]:
     """Return the words that an argument becomes."""
     words = _fields(walk, shell, node)
     if node.type in ("word", "concatenation") and _GLOB.search(_literal(node)):
@@ -78,7 +78,7 @@ def fields(walk: Walk, shell: Shell, node: Node) -> list[str]:
     return words
 
 
-def text(walk: Walk, shell: Shell, node: Node) -> str:
+def text(walk: Walk, shell: ShellState, node: Node) -> str:
     """Return the one word that a value, pattern or file name becomes."""
     return " ".join(_fields(walk, shell, node, split=False))
 
@@ -88,7 +88,7 @@ def _literal(node: Node) -> str:
     return "".join(text_of(part) for part in parts if part.type == "word")
 
 
-def _matches(walk: Walk, shell: Shell, word: str) -> list[str]:
+def _matches(walk: Walk, shell: ShellState, word: str) -> list[str]:
     """Return the image's files that match a pattern; the pattern itself without any."""
     if not _GLOB.search(word) or not is_known(word):
         return [word]
@@ -104,7 +104,7 @@ def _matches(walk: Walk, shell: Shell, word: str) -> list[str]:
     return [f"{folder}/{name}" if folder else name for name in names] or [word]
 
 
-def _fields(walk: Walk, shell: Shell, node: Node, *, split: bool = True) -> list[str]:
+def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) -> list[str]:
     kind = node.type
     if kind in ("word", "extglob_pattern", "number", "regex", "test_operator", "file_descriptor"):
         if node.named_children and kind == "number":
@@ -155,7 +155,7 @@ def _joined(parts: Sequence[list[str]]) -> list[str]:
     return words
 
 
-def _quoted(walk: Walk, shell: Shell, node: Node) -> list[str]:
+def _quoted(walk: Walk, shell: ShellState, node: Node) -> list[str]:
     """Return the words of quoted text: one, or more if it holds "$@" or "${NAME[@]}".
 
     Blanks between the tree's children count.
@@ -192,7 +192,7 @@ def _unescaped(raw: bytes) -> str:
 # ---- parameters ----
 
 
-def _expanded(walk: Walk, shell: Shell, node: Node, *, quoted: bool = False) -> list[str]:
+def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False) -> list[str]:
     """Return the values of $NAME or ${NAME...}; none if it is empty or not set."""
     children = [one for one in node.children if one.type not in ("$", "${", "}")]
     operators = [text_of(one) for one in children]
@@ -223,7 +223,7 @@ def _expanded(walk: Walk, shell: Shell, node: Node, *, quoted: bool = False) -> 
     return [" ".join(values)] if values else []
 
 
-def _use(walk: Walk, shell: Shell, operator: str) -> Use:
+def _use(walk: Walk, shell: ShellState, operator: str) -> Use:
     if operator in _DEFAULTS:
         return "default"
     if operator in _REQUIRED or "nounset" in shell.options:
@@ -231,7 +231,7 @@ def _use(walk: Walk, shell: Shell, operator: str) -> Use:
     return "test" if walk.in_test else "plain"
 
 
-def _ends(shell: Shell, operator: str) -> bool:
+def _ends(shell: ShellState, operator: str) -> bool:
     """Return whether an unset variable ends the script: `set -u`."""
     return operator not in _REQUIRED and "nounset" in shell.options
 
@@ -244,7 +244,7 @@ def _is_all(node: Node) -> bool:
     return text_of(node) in ("@", "*") or text_of(node).endswith(("[@]", "[*]"))
 
 
-def _values(walk: Walk, shell: Shell, node: Node, use: Use, name: str) -> list[str]:
+def _values(walk: Walk, shell: ShellState, node: Node, use: Use, name: str) -> list[str]:
     value = value_of(shell, name)
     if re.fullmatch(r"[A-Za-z_]\w*", name):
         read = Read(name, use, value is not None, walk.place(node, shell))
@@ -284,7 +284,7 @@ def _length(values: list[str], node: Node) -> str:
     return str(len(joined)) if is_known(joined) else UNKNOWN
 
 
-def _indirect(walk: Walk, shell: Shell, node: Node, values: list[str], use: Use) -> list[str]:
+def _indirect(walk: Walk, shell: ShellState, node: Node, values: list[str], use: Use) -> list[str]:
     if _is_all(node):  # the keys
         value = shell.variables.get(_base_name(node))
         if isinstance(value, dict):
@@ -296,7 +296,7 @@ def _indirect(walk: Walk, shell: Shell, node: Node, values: list[str], use: Use)
 
 
 def _with_default(
-    walk: Walk, shell: Shell, node: Node, values: list[str], operator: str, rest: list[Node]
+    walk: Walk, shell: ShellState, node: Node, values: list[str], operator: str, rest: list[Node]
 ) -> list[str]:
     joined = " ".join(values)
     is_set = bool(joined) if operator.startswith(":") else bool(values)
@@ -314,7 +314,7 @@ def _with_default(
     return [default] if default else []
 
 
-def _argument(walk: Walk, shell: Shell, nodes: list[Node]) -> str:
+def _argument(walk: Walk, shell: ShellState, nodes: list[Node]) -> str:
     return "".join(text(walk, shell, one) for one in nodes)
 
 

@@ -1,4 +1,4 @@
-"""Findings: where an image and a bundle do not fit, or a run would fail without a word."""
+"""Findings: places at which an image and a bundle do not fit, or a run would fail silently."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ OF_LIBRARIES = re.compile(
     r"|AMDGCN|UCX|GLOO|OMPI|PMI|OMP|MKL|KMP|HF|TRANSFORMERS|DIFFUSERS|TOKENIZERS|PYTHON|CUDA|CUDNN|CUBLAS"
     r"|GPU|NVIDIA|PET|TQDM|HYDRA|PIP|LD|USE_HIPBLASLT|TF|XLA|FI|IBV|RDMAV|MC|MSCCL|MSCCLPP|ENABLE|FUSED|LORA)(_|$)"
 )
-"""Prefixes of variables that compiled libraries read, where a text search cannot see it."""
+"""Prefixes of variables read by compiled libraries, out of reach of a text search."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ContractFinding:
     """A finding. `file` and `line` are in the image, or "" and 0."""
 
     kind: str
@@ -55,7 +55,7 @@ def _at(place: Place) -> dict[str, Any]:
     return {"file": place.file, "line": place.line}
 
 
-def findings(contract: Contract, given: Given) -> list[Finding]:
+def findings(contract: Contract, given: Given) -> list[ContractFinding]:
     """Return the findings about an image and the entry that would run in it, the worst first."""
     rules = (
         _missing,
@@ -74,9 +74,9 @@ def findings(contract: Contract, given: Given) -> list[Finding]:
     return sorted(found, key=lambda one: ORDER.index(one.severity))
 
 
-def _missing(contract: Contract, given: Given) -> Iterator[Finding]:
+def _missing(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     for start in contract.trace.missing:
-        yield Finding(
+        yield ContractFinding(
             "missing program",
             "warning" if start.place.maybe else "error",
             f"the image has no {shown(start.words[0])}: `{start.text[:120]}`",
@@ -86,9 +86,9 @@ def _missing(contract: Contract, given: Given) -> Iterator[Finding]:
         )
 
 
-def _ends_early(contract: Contract, given: Given) -> Iterator[Finding]:
+def _ends_early(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     if contract.training is None and not contract.trace.missing and contract.tree.complete:
-        yield Finding(
+        yield ContractFinding(
             "no training",
             "error",
             f"`{' '.join(contract.command)}` starts no program",
@@ -100,7 +100,7 @@ def _ends_early(contract: Contract, given: Given) -> Iterator[Finding]:
 # ---- variables ----
 
 
-def _unset(contract: Contract, given: Given) -> Iterator[Finding]:
+def _unset(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     worst: dict[str, Read] = {}
     for read in contract.trace.reads:
         if read.given or read.use in ("default", "test") or not _concerns(contract, given, read):
@@ -110,7 +110,7 @@ def _unset(contract: Contract, given: Given) -> Iterator[Finding]:
             worst[read.name] = read
     for name, read in worst.items():
         required = read.use == "required"
-        yield Finding(
+        yield ContractFinding(
             "unset variable",
             "error" if required and not read.place.maybe else "warning",
             f"{name} is {'required' if required else 'read without a default'}, and nobody sets it",
@@ -131,14 +131,14 @@ def _concerns(contract: Contract, given: Given, read: Read) -> bool:
     return not (is_python and read.name in BY_LAUNCHERS and "torchrun" in contract.ranks)
 
 
-def _unread(contract: Contract, given: Given) -> Iterator[Finding]:
+def _unread(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     if contract.training is None or contract.training.place.maybe:
         return
     read = {one.name for one in contract.trace.reads}
     for name in sorted(given.configured - read - BY_LAUNCHERS):
         if OF_LIBRARIES.match(name) or name in contract.tree.mentions or _is_named(contract, name):
             continue
-        yield Finding(
+        yield ContractFinding(
             "unread variable",
             "warning" if name in given.logged and contract.tree.complete else "note",
             f"{name} is set by {given.sources[name]}, and nothing in the image names it",
@@ -159,7 +159,7 @@ def _is_named(contract: Contract, name: str) -> bool:
     )
 
 
-def _overwritten(contract: Contract, given: Given) -> Iterator[Finding]:
+def _overwritten(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     mine = given.around.environment
     last = {
         one.name: one
@@ -173,7 +173,7 @@ def _overwritten(contract: Contract, given: Given) -> Iterator[Finding]:
         if not is_known(mine[name]):
             continue
         theirs = assignment.value if is_known(assignment.value) else "a value of its own"
-        yield Finding(
+        yield ContractFinding(
             "overwritten variable",
             "note" if assignment.place.maybe else "warning",
             f"{name} is {mine[name]!r} in the bundle, and the image sets {shown(theirs)}",
@@ -186,12 +186,12 @@ def _overwritten(contract: Contract, given: Given) -> Iterator[Finding]:
 # ---- network ----
 
 
-def _downloads(contract: Contract, given: Given) -> Iterator[Finding]:
+def _downloads(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     for download in contract.trace.downloads:
         if download.switched_off_by:
             continue
         sure = not download.place.maybe
-        yield Finding(
+        yield ContractFinding(
             "download",
             "warning" if sure else "note",
             f"{'at every start' if sure else 'perhaps, at a start'}: {shown(download.what)}",
@@ -204,12 +204,12 @@ def _downloads(contract: Contract, given: Given) -> Iterator[Finding]:
 # ---- errors and exit codes ----
 
 
-def _errors(contract: Contract, given: Given) -> Iterator[Finding]:
+def _errors(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     training = contract.training
     if training is None:
         return
     if "grep" in training.out:
-        yield Finding(
+        yield ContractFinding(
             "hidden output",
             "note",
             f"standard output of the training goes through `{shown(training.out[2:])}`",
@@ -221,7 +221,7 @@ def _errors(contract: Contract, given: Given) -> Iterator[Finding]:
         return
     lost = goes == "is thrown away"
     severity: Severity = "warning" if lost and not given.verbose else "note"
-    yield Finding(
+    yield ContractFinding(
         "hidden errors",
         severity,
         f"standard error of the training {goes}",
@@ -238,13 +238,13 @@ def _shown_by(given: Given) -> str:
     return f"{pairs} shows it; an attempt after one without any record sets it"
 
 
-def _exit_code(contract: Contract, given: Given) -> Iterator[Finding]:
+def _exit_code(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     training = contract.training
     if training is None:
         return
     after = contract.exit
     if after.after_success:
-        yield Finding(
+        yield ContractFinding(
             "exit code",
             "error",
             f"the command ends with {after.after_success} also after a good training",
@@ -253,7 +253,7 @@ def _exit_code(contract: Contract, given: Given) -> Iterator[Finding]:
             **_at(training.place),
         )
     if after.is_believable is False:
-        yield Finding(
+        yield ContractFinding(
             "exit code",
             "warning",
             "the command ends with 0 although the training failed",
@@ -262,7 +262,7 @@ def _exit_code(contract: Contract, given: Given) -> Iterator[Finding]:
             **_at(training.place),
         )
     elif after.is_believable is None:
-        yield Finding(
+        yield ContractFinding(
             "exit code",
             "note",
             "whether a failed training is a failure of the command is undecided",
@@ -275,14 +275,14 @@ def _exit_code(contract: Contract, given: Given) -> Iterator[Finding]:
 # ---- ranks ----
 
 
-def _ranks(contract: Contract, given: Given) -> Iterator[Finding]:
+def _ranks(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     training, ranks = contract.training, contract.ranks
     if training is None:
         return
     place = _at(training.place)
     is_torchrun = ranks.startswith("torchrun")
     if is_torchrun and given.ranks == "gpu":
-        yield Finding(
+        yield ContractFinding(
             "ranks",
             "error",
             "the image starts torchrun, and the bundle starts it once per GPU",
@@ -291,7 +291,7 @@ def _ranks(contract: Contract, given: Given) -> Iterator[Finding]:
             **place,
         )
     if ranks == "task per GPU" and given.ranks == "node" and given.gpus > 1:
-        yield Finding(
+        yield ContractFinding(
             "ranks",
             "error",
             f"the image starts one process: `{training.text[:100]}`",
@@ -300,7 +300,7 @@ def _ranks(contract: Contract, given: Given) -> Iterator[Finding]:
             **place,
         )
     if ranks == "torchrun one node" and given.nodes > 1:
-        yield Finding(
+        yield ContractFinding(
             "ranks",
             "error",
             f"torchrun is given no number of nodes: `{training.text[:100]}`",
@@ -309,7 +309,7 @@ def _ranks(contract: Contract, given: Given) -> Iterator[Finding]:
             **place,
         )
     if ranks == "torchrun c10d" and given.nodes > 1:
-        yield Finding(
+        yield ContractFinding(
             "ranks",
             "note",
             "the rendezvous is c10d: global rank 0 is on the node with the smallest full name",
@@ -322,7 +322,7 @@ def _ranks(contract: Contract, given: Given) -> Iterator[Finding]:
 # ---- paths ----
 
 
-def _paths(contract: Contract, given: Given) -> Iterator[Finding]:
+def _paths(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     made = {use.path for use in contract.trace.paths if use.how == "written"}
     seen: set[tuple[str, str]] = set()
     for use in contract.trace.paths:
@@ -343,10 +343,10 @@ def _of_mount(
     read_only: bool,
     made: Iterable[str],
     holds: tuple[str, ...] | None,
-) -> Iterator[Finding]:
+) -> Iterator[ContractFinding]:
     path = shown(use.path)
     if use.how in ("written", "deleted") and read_only:
-        yield Finding(
+        yield ContractFinding(
             "read-only path",
             "error",
             f"{path} is {use.how}, and {place} is mounted read-only",
@@ -355,7 +355,7 @@ def _of_mount(
             **_at(use.place),
         )
     elif use.how == "written" and place not in given.writable:
-        yield Finding(
+        yield ContractFinding(
             "written path",
             "warning",
             f"the container's root writes below {place}",
@@ -364,7 +364,7 @@ def _of_mount(
             **_at(use.place),
         )
     elif use.how == "deleted" and use.path not in made and place not in given.writable:
-        yield Finding(
+        yield ContractFinding(
             "deleted path",
             "warning",
             f"{path} is deleted",
@@ -382,7 +382,7 @@ def _of_mount(
             and use.path.rstrip("/") != place
         )
     ):
-        yield Finding(
+        yield ContractFinding(
             "expected path",
             "warning",
             f"{path} is looked for, and no preparation makes it",
@@ -402,13 +402,13 @@ def _is_promised(path: str, holds: tuple[str, ...]) -> bool:
     )
 
 
-def _unprovided(contract: Contract, given: Given, use: PathUse) -> Iterator[Finding]:
+def _unprovided(contract: Contract, given: Given, use: PathUse) -> Iterator[ContractFinding]:
     """Find an absolute path of a Python program that neither the image nor a mount has."""
     if use.how != "read" or not contract.tree.complete or not use.place.file.endswith(".py"):
         return
     top = "/" + use.path.split("/")[1]
     if not contract.tree.exists(top) and not use.place.maybe:
-        yield Finding(
+        yield ContractFinding(
             "missing path",
             "warning",
             f"{use.path} is named, and neither the image nor a mount has {top}",
@@ -418,10 +418,10 @@ def _unprovided(contract: Contract, given: Given, use: PathUse) -> Iterator[Find
         )
 
 
-def _user(contract: Contract, given: Given) -> Iterator[Finding]:
+def _user(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     user = contract.tree.config.user
     if user not in ("", "0", "root", "root:root", "0:0"):
-        yield Finding(
+        yield ContractFinding(
             "user",
             "warning",
             f"the image runs as user {user!r}",

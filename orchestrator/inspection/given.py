@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.inspection.surroundings import Mounted, Surroundings
+from orchestrator.inspection.run_container import Mounted, RunContainer
 from orchestrator.inspection.trace import UNKNOWN
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Given:
     `sources` are the places (file and line) of the values.
     """
 
-    around: Surroundings = field(default_factory=Surroundings)
+    around: RunContainer = field(default_factory=RunContainer)
     command: tuple[str, ...] = ()
     nodes: int = 1
     gpus: int = 8
@@ -32,7 +32,7 @@ class Given:
     """`node`: the command is a launcher; `gpu`: it is started once per GPU."""
     sources: Mapping[str, str] = field(default_factory=dict)
     writable: frozenset[str] = frozenset()
-    """Places in the container where the program is known to write."""
+    """Places in the container to which the program writes."""
     verbose: Mapping[str, str] = field(default_factory=dict)
     needs: frozenset[str] = frozenset()
     """Variables taken from the submitter."""
@@ -74,7 +74,7 @@ def given_by(entry: Entry) -> Given:
         environment.update(LOCAL_RANK="0", SLURM_LOCALID="0", RANK="0", SLURM_PROCID="0")
     environment.update((name, UNKNOWN) for name in entry.pass_env)
     return Given(
-        Surroundings(environment, tuple(_mounts(entry)), entry.code_dir),
+        RunContainer(environment, tuple(_mounts(entry)), entry.code_dir),
         tuple(launch.filled(word, order, 0, entry.gpus_per_node) for word in entry.command),
         entry.nodes,
         entry.gpus_per_node,

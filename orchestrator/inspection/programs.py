@@ -1,4 +1,4 @@
-"""Programs that a script starts: what they start in turn, download, read and write."""
+"""Programs started by a script: scripts, Python programs, launchers, and wrappers of these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from orchestrator.inspection import effects
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import Exit, Flow, Shell
+from orchestrator.inspection.state import Exit, Flow, ShellState
 from orchestrator.inspection.syntax import parse
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -21,7 +21,7 @@ from orchestrator.inspection.trace import (
 )
 
 SHELLS = {"bash", "sh", "dash"}
-LAUNCHERS = {"torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun"}
+LAUNCHERS = {"torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec"}
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 # Wrapper -> its options that take a value, and the number of words before the program.
@@ -92,12 +92,12 @@ _QUIET = FILTERS | {
     ),
     *("rocm-smi", "amd-smi", "rocminfo", "ibv_devices", "ibv_devinfo", "ldconfig", "sysctl", "jq"),
     *("mkdir", "touch", "rm", "rmdir", "cp", "mv", "ln", "chmod", "chown", "tar", "unzip", "sync"),
-    *("scontrol", "sinfo", "squeue", "modprobe", "lspci", "make", "cmake", "patch", "flock"),
+    *("modprobe", "lspci", "make", "cmake", "patch", "flock"),
 }
 """Programs of every system, without a meaning of their own for the contract."""
 
 
-def run(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | None:
+def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
     """Walk a program; return its exit status, None if only the run knows."""
     words = _unwrapped(shell, words)
     if not words:
@@ -132,7 +132,7 @@ def run(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | None:
     return 0 if name in FILTERS and name not in ("grep", "egrep") else None
 
 
-def _unwrapped(shell: Shell, words: list[str]) -> list[str]:
+def _unwrapped(shell: ShellState, words: list[str]) -> list[str]:
     """Return the program behind env, timeout and the like."""
     rest = list(words)
     while rest:
@@ -157,7 +157,7 @@ def _unwrapped(shell: Shell, words: list[str]) -> list[str]:
     return rest
 
 
-def _find(walk: Walk, shell: Shell, word: str) -> str | None:
+def _find(walk: Walk, shell: ShellState, word: str) -> str | None:
     """Return the path of a program in the image, links not followed; None if it is missing."""
     if "/" in word:
         path = walk.absolute(shell, word)
@@ -165,7 +165,7 @@ def _find(walk: Walk, shell: Shell, word: str) -> str | None:
     return walk.tree.program(word, shell.scalar("PATH") or "")
 
 
-def _is_missing(walk: Walk, shell: Shell, word: str) -> bool:
+def _is_missing(walk: Walk, shell: ShellState, word: str) -> bool:
     if not walk.tree.complete:
         return False
     if "/" in word:
@@ -186,7 +186,7 @@ def _interpreter(walk: Walk, path: str) -> str:
     return "shell" if re.search(r"\b(ba|da)?sh\b", first) else ""
 
 
-def _shell(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | None:
+def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
     rest = words[1:]
     options: set[str] = set()
     while rest and rest[0].startswith(("-", "+")) and rest[0] != "--":
@@ -212,7 +212,9 @@ def _shell(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | No
     return walk.script(path, rest[1:], shell, f"started by {place}")
 
 
-def _one_of(walk: Walk, shell: Shell, path: str, arguments: list[str], place: Place) -> int | None:
+def _one_of(
+    walk: Walk, shell: ShellState, path: str, arguments: list[str], place: Place
+) -> int | None:
     """Walk all scripts that a partly known path can mean."""
     pattern = path.replace(UNKNOWN, "*")
     fitting = [
@@ -229,8 +231,8 @@ def _one_of(walk: Walk, shell: Shell, path: str, arguments: list[str], place: Pl
     if len(path.strip("/" + UNKNOWN)) < LEAST_KNOWN or len(fitting) > MOST_CHOICES:
         return None
 
-    def started(script: str) -> Callable[[Shell], None]:
-        def branch(one: Shell) -> None:
+    def started(script: str) -> Callable[[ShellState], None]:
+        def branch(one: ShellState) -> None:
             walk.script(script, arguments, one, f"perhaps started by {place}")
 
         return branch
@@ -239,7 +241,7 @@ def _one_of(walk: Walk, shell: Shell, path: str, arguments: list[str], place: Pl
     return None
 
 
-def _named_in_documents(walk: Walk, shell: Shell, paths: list[str], pattern: str) -> list[str]:
+def _named_in_documents(walk: Walk, shell: ShellState, paths: list[str], pattern: str) -> list[str]:
     """Return the paths whose unknown folder is a value in a YAML document that the run is given."""
     documents = [value for value in shell.variables.values() if isinstance(value, str)]
     texts = [walk.tree.text(one) or "" for one in documents if one.endswith((".yaml", ".yml"))]
@@ -252,7 +254,7 @@ def _fits(path: str, pattern: str) -> bool:
     return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
 
 
-def _text(walk: Walk, shell: Shell, rest: list[str], place: Place) -> int | None:
+def _text(walk: Walk, shell: ShellState, rest: list[str], place: Place) -> int | None:
     """Walk the text of `bash -c`."""
     if not rest or not is_known(rest[0]):
         walk.trace.undecided.append(Undecided("text that only the run knows is started", place))
@@ -268,16 +270,16 @@ def _text(walk: Walk, shell: Shell, rest: list[str], place: Place) -> int | None
     return child.status
 
 
-def _start(shell: Shell, words: list[str], place: Place) -> Start:
+def _start(shell: ShellState, words: list[str], place: Place) -> Start:
     return Start(tuple(words), place, shell.out, shell.err, shell.cwd, frozenset(shell.exported))
 
 
-def _started(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | None:
+def _started(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
     walk.trace.starts.append(_start(shell, words, place))
     return walk.statuses.get((place.file, place.line))
 
 
-def _python(walk: Walk, shell: Shell, words: list[str], place: Place) -> int | None:
+def _python(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
     """Walk a start of Python or of a launcher of ranks."""
     if "pip" in words[1:4]:
         at = words.index("pip")

@@ -1,4 +1,4 @@
-"""Redirections: where the output of a command goes, and what it reads."""
+"""Redirections of the input and output of commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.inspection import expansion
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import LOG, NOWHERE, Shell
+from orchestrator.inspection.state import LOG, NOWHERE, ShellState
 from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import lines_of
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-def redirect_of(walk: Walk, body: Node | None, redirects: Sequence[Node], shell: Shell) -> None:
+def redirect_of(
+    walk: Walk, body: Node | None, redirects: Sequence[Node], shell: ShellState
+) -> None:
     if body is not None and text_of(body) == "exec":  # of the shell itself, from here on
         _redirect(walk, redirects, shell)
         shell.status = 0
@@ -27,7 +29,7 @@ def redirect_of(walk: Walk, body: Node | None, redirects: Sequence[Node], shell:
 
 
 @contextmanager
-def redirected(walk: Walk, redirects: Sequence[Node], shell: Shell) -> Iterator[None]:
+def redirected(walk: Walk, redirects: Sequence[Node], shell: ShellState) -> Iterator[None]:
     before = shell.out, shell.err, shell.captured, shell.stdin
     _redirect(walk, redirects, shell)
     try:
@@ -36,7 +38,7 @@ def redirected(walk: Walk, redirects: Sequence[Node], shell: Shell) -> Iterator[
         shell.out, shell.err, shell.captured, shell.stdin = before
 
 
-def _redirect(walk: Walk, redirects: Sequence[Node], shell: Shell) -> None:
+def _redirect(walk: Walk, redirects: Sequence[Node], shell: ShellState) -> None:
     for node in redirects:
         if node.type == "herestring_redirect":
             text = expansion.text(walk, shell, node.named_children[-1])
@@ -48,7 +50,7 @@ def _redirect(walk: Walk, redirects: Sequence[Node], shell: Shell) -> None:
             _redirect_file(walk, node, shell)
 
 
-def _rest_of_heredoc(walk: Walk, node: Node, shell: Shell) -> None:
+def _rest_of_heredoc(walk: Walk, node: Node, shell: ShellState) -> None:
     for child in node.named_children:
         if child.type == "heredoc_body":
             for one in child.named_children:
@@ -56,7 +58,7 @@ def _rest_of_heredoc(walk: Walk, node: Node, shell: Shell) -> None:
                     expansion.text(walk, shell, one)
 
 
-def _redirect_file(walk: Walk, node: Node, shell: Shell) -> None:
+def _redirect_file(walk: Walk, node: Node, shell: ShellState) -> None:
     descriptor = next((text_of(one) for one in node.children if one.type == "file_descriptor"), "")
     operator = next((one.type for one in node.children if not one.is_named), ">")
     target = node.child_by_field_name("destination")
@@ -87,7 +89,7 @@ def _redirect_file(walk: Walk, node: Node, shell: Shell) -> None:
         shell.captured = None
 
 
-def _redirect_input(walk: Walk, target: Node, shell: Shell) -> None:
+def _redirect_input(walk: Walk, target: Node, shell: ShellState) -> None:
     if target.type != "process_substitution":
         walk.use_path(
             "read",

@@ -18,7 +18,7 @@ _OS = re.compile(r'^PRETTY_NAME="?([^"\n]*)', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Software:
-    """Versions; "" for what the image does not have or does not say."""
+    """Versions; "" for missing or unknown ones."""
 
     os: str = ""
     python: str = ""

@@ -1,4 +1,4 @@
-"""Reading an image's files: from a folder, a tar, or a container that is never started."""
+"""Reading an image's files: from a folder, a tar, or a container without starting it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 MOST_TEXT = 1 << 20
-"""Bytes of one file that is kept: longer files are data."""
+"""Bytes of a kept file: longer files are data."""
 MOST_KEPT = 256 << 20
 MOST_FILES = 2_000_000
 _TEXT = (".sh", ".bash", ".py", ".yaml", ".yml", ".txt", ".cfg", ".toml", ".sub", ".env")
@@ -132,7 +132,7 @@ def _described(path: str, info: os.stat_result, full: str) -> ImageFile:
 def read_engine(
     client: DockerClient, reference: str, names: Iterable[str], progress: Progress
 ) -> ImageTree:
-    """Return the files of an engine's image, through a container that is created and never started.
+    """Return the files of an engine's image, through a container without starting it.
 
     Its whole file system goes through the engine's socket once: about a minute for 50 GB.
     Raises EngineError.

@@ -47,7 +47,7 @@ class Function:
 
 
 @dataclass
-class Shell:
+class ShellState:
     """A shell's variables, options, folder and outputs. Subshells and processes get copies."""
 
     script: str
@@ -62,12 +62,12 @@ class Shell:
     out: str = LOG
     err: str = LOG
     captured: list[str] | None = None
-    """What is written to standard output, inside a command substitution or pipe."""
+    """Standard output, inside a command substitution or pipe."""
     stdin: list[str] | None = None
     """The lines to read; None if unknown."""
     status: int | None = 0
 
-    def copy(self) -> Shell:
+    def copy(self) -> ShellState:
         return replace(
             self,
             variables=dict(self.variables),
@@ -78,7 +78,7 @@ class Shell:
             stdin=None if self.stdin is None else list(self.stdin),
         )
 
-    def child(self, script: str, arguments: list[str]) -> Shell:
+    def child(self, script: str, arguments: list[str]) -> ShellState:
         """Return the shell of a script that this one starts as a process."""
         shell = self.copy()
         shell.script = shell.source = script
@@ -106,8 +106,8 @@ class Shell:
             self.captured.append(text)
 
 
-def joined(before: Shell, ends: list[Shell]) -> Shell:
-    """Return the state after a branch that is undecided: a value that differs is unknown.
+def joined(before: ShellState, ends: list[ShellState]) -> ShellState:
+    """Return the state after an undecided branch: differing values are unknown.
 
     Of lists one is kept, to have something to go on with: that of the branch that changed nothing.
     """

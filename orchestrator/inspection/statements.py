@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.inspection import conditions, expansion
 from orchestrator.inspection.interface import Answer, Walk
 from orchestrator.inspection.redirections import redirect_of
-from orchestrator.inspection.state import Break, Continue, Exit, Flow, Function, Return, Shell
+from orchestrator.inspection.state import Break, Continue, Exit, Flow, Function, Return, ShellState
 from orchestrator.inspection.syntax import assigned_names, text_of
 from orchestrator.inspection.trace import UNKNOWN, is_known
 
@@ -20,7 +20,7 @@ MOST_ROUNDS = 200
 """Of one loop: more are not walked."""
 
 
-def _list(walk: Walk, node: Node, shell: Shell, redirects: Sequence[Node] = ()) -> None:
+def _list(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()) -> None:
     """Walk `left && right`. `redirects` belong to the right side: the grammar gives them to
     the list."""
     left, operator, right = node.children[0], node.children[1].type, node.children[-1]
@@ -36,7 +36,7 @@ def _list(walk: Walk, node: Node, shell: Shell, redirects: Sequence[Node] = ()) 
             redirect_of(walk, right, redirects, shell)
 
 
-def _subshell(walk: Walk, node: Node, shell: Shell) -> None:
+def _subshell(walk: Walk, node: Node, shell: ShellState) -> None:
     inner = shell.copy()
     try:
         walk.statements(node, inner)
@@ -48,18 +48,18 @@ def _subshell(walk: Walk, node: Node, shell: Shell) -> None:
     walk.failed(shell)
 
 
-def _negated_command(walk: Walk, node: Node, shell: Shell) -> None:
+def _negated_command(walk: Walk, node: Node, shell: ShellState) -> None:
     with walk.guard():
         walk.statement(node.named_children[0], shell)
     shell.status = None if shell.status is None else int(shell.status == 0)
 
 
-def _test_command(walk: Walk, node: Node, shell: Shell) -> None:
+def _test_command(walk: Walk, node: Node, shell: ShellState) -> None:
     shell.status = _status(conditions.test(walk, shell, node))
     walk.failed(shell)
 
 
-def _compound_statement(walk: Walk, node: Node, shell: Shell) -> None:
+def _compound_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     if node.children and node.children[0].type == "((":
         value = conditions.arithmetic(walk, shell, node)
         shell.status = None if value is None else int(value == 0)
@@ -68,17 +68,17 @@ def _compound_statement(walk: Walk, node: Node, shell: Shell) -> None:
         walk.statements(node, shell)
 
 
-def _function_definition(walk: Walk, node: Node, shell: Shell) -> None:
+def _function_definition(walk: Walk, node: Node, shell: ShellState) -> None:
     name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
     if name is not None and body is not None:
         shell.functions[text_of(name)] = Function(body, shell.source)
 
 
-def _if_statement(walk: Walk, node: Node, shell: Shell) -> None:
+def _if_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     _branch(walk, list(node.children), shell)
 
 
-def _branch(walk: Walk, parts: list[Node], shell: Shell) -> None:
+def _branch(walk: Walk, parts: list[Node], shell: ShellState) -> None:
     """Walk `if CONDITION then BODY` with the clauses that follow."""
     kinds = [one.type for one in parts]
     begin = len(walk.trace.reads)
@@ -93,11 +93,11 @@ def _branch(walk: Walk, parts: list[Node], shell: Shell) -> None:
     body = parts[then + 1 : end]
     rest = parts[end] if clauses else None
 
-    def yes(one: Shell) -> None:
+    def yes(one: ShellState) -> None:
         one.status = 0
         _each(walk, body, one)
 
-    def no(one: Shell) -> None:
+    def no(one: ShellState) -> None:
         one.status = 0
         if rest is None:
             return
@@ -114,13 +114,13 @@ def _branch(walk: Walk, parts: list[Node], shell: Shell) -> None:
         (no if answer else yes)(shell)
 
 
-def _each(walk: Walk, nodes: list[Node], shell: Shell) -> None:
+def _each(walk: Walk, nodes: list[Node], shell: ShellState) -> None:
     for node in nodes:
         if node.is_named and node.type not in ("comment", "elif_clause", "else_clause"):
             walk.statement(node, shell)
 
 
-def _case_statement(walk: Walk, node: Node, shell: Shell) -> None:
+def _case_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     subject = node.child_by_field_name("value")
     value = expansion.text(walk, shell, subject) if subject is not None else UNKNOWN
     items = [one for one in node.named_children if one.type == "case_item"]
@@ -137,7 +137,7 @@ def _case_statement(walk: Walk, node: Node, shell: Shell) -> None:
             return
 
 
-def _for_statement(walk: Walk, node: Node, shell: Shell) -> None:
+def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     name = node.child_by_field_name("variable")
     body = node.child_by_field_name("body")
     if name is None or body is None:
@@ -159,7 +159,7 @@ def _for_statement(walk: Walk, node: Node, shell: Shell) -> None:
             walk.either(shell, lambda one: _once(walk, body, one), lambda one: None)
 
 
-def _c_style_for_statement(walk: Walk, node: Node, shell: Shell) -> None:
+def _c_style_for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     parts = {
         name: node.child_by_field_name(name) for name in ("initializer", "condition", "update")
     }
@@ -167,13 +167,13 @@ def _c_style_for_statement(walk: Walk, node: Node, shell: Shell) -> None:
     if parts["initializer"] is not None:
         conditions.arithmetic(walk, shell, parts["initializer"])
 
-    def goes_on(one: Shell) -> Answer:
+    def goes_on(one: ShellState) -> Answer:
         if parts["condition"] is None:
             return None
         value = conditions.arithmetic(walk, one, parts["condition"])
         return None if value is None else bool(value)
 
-    def step(one: Shell) -> None:
+    def step(one: ShellState) -> None:
         if parts["update"] is not None:
             conditions.arithmetic(walk, one, parts["update"])
 
@@ -181,11 +181,11 @@ def _c_style_for_statement(walk: Walk, node: Node, shell: Shell) -> None:
         _loop(walk, body, shell, goes_on, step)
 
 
-def _while_statement(walk: Walk, node: Node, shell: Shell) -> None:
+def _while_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     body = node.child_by_field_name("body")
     until = node.children[0].type == "until"
 
-    def goes_on(one: Shell) -> Answer:
+    def goes_on(one: ShellState) -> Answer:
         with walk.guard():
             for condition in node.children_by_field_name("condition"):
                 if condition.is_named:
@@ -200,9 +200,9 @@ def _while_statement(walk: Walk, node: Node, shell: Shell) -> None:
 def _loop(
     walk: Walk,
     body: Node,
-    shell: Shell,
-    goes_on: Callable[[Shell], Answer],
-    step: Callable[[Shell], None],
+    shell: ShellState,
+    goes_on: Callable[[ShellState], Answer],
+    step: Callable[[ShellState], None],
 ) -> None:
     for _ in range(MOST_ROUNDS):
         answer = goes_on(shell)
@@ -219,7 +219,7 @@ def _loop(
     walk.either(shell, lambda one: _once(walk, body, one), lambda one: None)
 
 
-def _round(walk: Walk, body: Node, shell: Shell) -> bool:
+def _round(walk: Walk, body: Node, shell: ShellState) -> bool:
     """Walk a loop's body; return whether it left the loop."""
     try:
         walk.statement(body, shell)
@@ -230,14 +230,14 @@ def _round(walk: Walk, body: Node, shell: Shell) -> bool:
     return False
 
 
-def _once(walk: Walk, body: Node, shell: Shell) -> None:
+def _once(walk: Walk, body: Node, shell: ShellState) -> None:
     try:
         walk.statement(body, shell)
     except (Break, Continue):
         pass
 
 
-def _redirected_statement(walk: Walk, node: Node, shell: Shell) -> None:
+def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     body = node.child_by_field_name("body")
     redirects = [one for one in node.named_children if one.type.endswith("_redirect")]
     if body is not None and body.type == "list":
@@ -255,7 +255,7 @@ def _status(answer: Answer) -> int | None:
     return None if answer is None else int(not answer)
 
 
-STATEMENTS: dict[str, Callable[[Walk, Node, Shell], None]] = {
+STATEMENTS: dict[str, Callable[[Walk, Node, ShellState], None]] = {
     "list": _list,
     "subshell": _subshell,
     "negated_command": _negated_command,

@@ -21,7 +21,7 @@ def _parser() -> Parser:
 
 
 def parse(text: str) -> Node:
-    """Return the root of a script's tree. Parts that are no bash are nodes of type ERROR."""
+    """Return the root of a script's tree. Other text than bash becomes nodes of type ERROR."""
     return _parser().parse(text.encode("utf-8", "surrogateescape")[:MOST_BYTES]).root_node
 
 
@@ -43,7 +43,7 @@ def first_error(node: Node) -> Node | None:
 
 
 def assigned_names(node: Node) -> set[str]:
-    """Return the names of all variables that are assigned below `node`."""
+    """Return the names of all variables assigned below `node`."""
     names: set[str] = set()
     pending = [node]
     while pending:

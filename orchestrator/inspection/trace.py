@@ -27,7 +27,7 @@ def lines_of(text: str) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a file in the image. `maybe`: only under a condition that is undecided here."""
+    """A line of a file in the image. `maybe`: only under an undecided condition."""
 
     file: str
     line: int
@@ -42,7 +42,7 @@ Use = Literal["plain", "test", "default", "required"]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A variable that is read. `required`: the program ends without it; `test`: a condition asks
+    """A read of a variable. `required`: the program ends without it; `test`: a condition asks
     for it; `plain`: empty without it."""
 
     name: str
@@ -64,7 +64,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A program that is started. `out`, `err`: where its output goes; `log` is the run's log."""
+    """A started program. `out`, `err`: places of its output; `log` is the run's log."""
 
     words: tuple[str, ...]
     place: Place
@@ -84,7 +84,7 @@ PathHow = Literal["read", "written", "tested", "deleted"]
 
 @dataclass(frozen=True, slots=True)
 class PathUse:
-    """A path that is used; it may end in an unknown part."""
+    """A use of a path, which may end in an unknown part."""
 
     path: str
     how: PathHow
@@ -93,7 +93,7 @@ class PathUse:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Something that is fetched; `needs` names the variable that would stop it."""
+    """A download; `switched_off_by` is the variable that stops it."""
 
     what: str
     place: Place

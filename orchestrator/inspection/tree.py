@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 MOST_LINKS = 40
-"""As Linux: more symbolic links than that are a circle."""
+"""As Linux: more symbolic links are a circle."""
 
 Kind = Literal["file", "folder", "link", "other"]
 

@@ -1,7 +1,7 @@
-"""A script is walked line by line, as bash would run it, with what is known before a run.
+"""A script is walked line by line, as bash would run it, with the values known before a run.
 
-Conditions that are known decide; of the others both branches are walked, and what differs after
-them is unknown. Nothing is executed.
+Conditions that are known decide; of the others both branches are walked, and differences after
+them are unknown. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orchestrator.inspection import conditions, programs
 from orchestrator.inspection.commands import COMMANDS
 from orchestrator.inspection.interface import Answer
+from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.state import (
     NOWHERE,
     Break,
@@ -21,11 +22,10 @@ from orchestrator.inspection.state import (
     Exit,
     Flow,
     Return,
-    Shell,
+    ShellState,
     joined,
 )
 from orchestrator.inspection.statements import STATEMENTS
-from orchestrator.inspection.surroundings import Surroundings
 from orchestrator.inspection.syntax import first_error, line_of, parse, text_of
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -58,7 +58,7 @@ class ScriptWalk:
     def __init__(
         self,
         tree: ImageTree,
-        around: Surroundings,
+        around: RunContainer,
         statuses: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
         self.tree = tree
@@ -77,7 +77,7 @@ class ScriptWalk:
         """Walk the command `words`; return its exit status, None if undecided."""
         path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
         variables = {"PATH": path, **self.tree.config.environment, **self.around.environment}
-        shell = Shell("bash", self.around.cwd, dict(variables), set(variables))
+        shell = ShellState("bash", self.around.cwd, dict(variables), set(variables))
         origin = Place("the bundle's command", 1)
         try:
             return programs.run(self, shell, words, origin)
@@ -87,19 +87,19 @@ class ScriptWalk:
             self.trace.undecided.append(Undecided("it is nested too deeply to be walked", origin))
             return None
 
-    def place(self, node: Node, shell: Shell) -> Place:
+    def place(self, node: Node, shell: ShellState) -> Place:
         return Place(shell.source, self._line or line_of(node), self._maybe > 0)
 
     @contextmanager
     def at_line(self, line: int) -> Iterator[None]:
-        """Text that is evaluated has the place of its `eval`."""
+        """Evaluated text has the place of its `eval`."""
         before, self._line = self._line, self._line or line
         try:
             yield
         finally:
             self._line = before
 
-    def capture(self, node: Node, shell: Shell) -> str:
+    def capture(self, node: Node, shell: ShellState) -> str:
         if (text := text_of(node)).startswith("$(("):  # the grammar takes `$((1*2))` in quotes so
             return str(conditions.plain_number(text[3:-2]) or UNKNOWN)
         inner = shell.copy()
@@ -114,17 +114,17 @@ class ScriptWalk:
         shell.status = inner.status
         return "".join(inner.captured or []).rstrip("\n")
 
-    def arithmetic(self, node: Node, shell: Shell) -> int | None:
+    def arithmetic(self, node: Node, shell: ShellState) -> int | None:
         return conditions.arithmetic(self, shell, node)
 
-    def path_test(self, operator: str, path: str, node: Node, shell: Shell) -> Answer:
+    def path_test(self, operator: str, path: str, node: Node, shell: ShellState) -> Answer:
         full = self.absolute(shell, path)
         self.use_path("tested", full, self.place(node, shell))
         if operator in ("-r", "-w", "-x", "-s"):
             return None
         return self.has(full, folder=operator == "-d")
 
-    def absolute(self, shell: Shell, path: str) -> str:
+    def absolute(self, shell: ShellState, path: str) -> str:
         joined_path = posixpath.join(shell.cwd, path)
         return posixpath.normpath(joined_path) if is_known(joined_path) else joined_path
 
@@ -158,7 +158,7 @@ class ScriptWalk:
         if is_known(path):
             self._made.add(path)
 
-    def source(self, path: str, shell: Shell, how: str) -> None:
+    def source(self, path: str, shell: ShellState, how: str) -> None:
         """Walk a file in `shell`. Its own `exit` ends the shell."""
         place = self.tree.resolve(path)
         body = self.tree.text(place)
@@ -189,7 +189,7 @@ class ScriptWalk:
             self._depth -= 1
             self._line = line
 
-    def script(self, path: str, arguments: list[str], shell: Shell, how: str) -> int | None:
+    def script(self, path: str, arguments: list[str], shell: ShellState, how: str) -> int | None:
         """Walk a script as a process of its own; return its exit status."""
         child = shell.child(path, arguments)
         try:
@@ -201,7 +201,7 @@ class ScriptWalk:
             pass
         return child.status
 
-    def statements(self, node: Node, shell: Shell) -> None:
+    def statements(self, node: Node, shell: ShellState) -> None:
         """Walk the statements below `node` in order."""
         for child in node.named_children:
             follower = child.next_sibling
@@ -212,7 +212,7 @@ class ScriptWalk:
             else:
                 self.statement(child, shell)
 
-    def statement(self, node: Node, shell: Shell) -> None:
+    def statement(self, node: Node, shell: ShellState) -> None:
         self._steps -= 1
         if self._steps <= 0:
             self.trace.undecided.append(
@@ -225,7 +225,7 @@ class ScriptWalk:
         elif node.type in SEQUENCES:
             self.statements(node, shell)
 
-    def _apart(self, node: Node, shell: Shell) -> int | None:
+    def _apart(self, node: Node, shell: ShellState) -> int | None:
         """Walk a statement in a subshell; return its status."""
         inner = shell.copy()
         try:
@@ -246,9 +246,9 @@ class ScriptWalk:
         finally:
             self._guarded = before
 
-    def either(self, shell: Shell, *branches: Callable[[Shell], None]) -> None:
+    def either(self, shell: ShellState, *branches: Callable[[ShellState], None]) -> None:
         """Walk branches of which only the run knows the right one, each on a copy of `shell`."""
-        alive: list[Shell] = []
+        alive: list[ShellState] = []
         ends: list[Flow] = []
         self._maybe += 1
         try:
@@ -270,7 +270,7 @@ class ScriptWalk:
         if written is not None and shell.captured is not None:
             written[:], shell.captured = shell.captured, written
 
-    def failed(self, shell: Shell) -> None:
+    def failed(self, shell: ShellState) -> None:
         """End the shell if its last command failed under `set -e`."""
         if shell.status and "errexit" in shell.options and not self._guarded:
             raise Exit(shell.status)

@@ -10,10 +10,10 @@ from image_mutations import MUTATIONS, Mutation
 from standin_images import STAND_INS, make_root
 
 from orchestrator.inspection.contract import Contract, contract_of
-from orchestrator.inspection.findings import Finding, findings
+from orchestrator.inspection.findings import ContractFinding, findings
 from orchestrator.inspection.given import Given, given_by
+from orchestrator.inspection.run_container import Mounted
 from orchestrator.inspection.sources import read_folder
-from orchestrator.inspection.surroundings import Mounted
 from orchestrator.model import load_entry
 
 TRUE_FINDINGS = {
@@ -72,7 +72,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: make_root(one, top / name) for name, one in STAND_INS.items()}
 
 
-def _lines(found: list[Finding]) -> set[str]:
+def _lines(found: list[ContractFinding]) -> set[str]:
     return {
         f"{one.severity} {one.kind} {one.where}" for one in found if one.kind != "unread variable"
     }

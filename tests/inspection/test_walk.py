@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from script_snippets import SNIPPETS
 
+from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.sources import read_folder
-from orchestrator.inspection.surroundings import Surroundings
 from orchestrator.inspection.trace import Trace
 from orchestrator.inspection.walk import ScriptWalk
 
@@ -50,7 +50,7 @@ def _walked(script: Path, status: int) -> tuple[int | None, Trace]:
     """Walk the script twice: once to find the training, once with its status."""
     tree = read_folder(script.parent.parent)
     tree.complete = False
-    around = Surroundings(GIVEN, cwd="/code")
+    around = RunContainer(GIVEN, cwd="/code")
     words = ["bash", "/code/run.sh", *ARGUMENTS]
     first = ScriptWalk(tree, around)
     first.run(list(words))
@@ -80,7 +80,7 @@ def _trace(tmp_path: Path, text: str, **given: str) -> Trace:
     script = tmp_path / "run.sh"
     script.write_text(text)
     tree = read_folder(tmp_path)
-    walk = ScriptWalk(tree, Surroundings(given, cwd="/"))
+    walk = ScriptWalk(tree, RunContainer(given, cwd="/"))
     walk.run(["bash", "/run.sh"])
     return walk.trace
 

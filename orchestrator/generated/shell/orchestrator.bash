@@ -27,7 +27,7 @@ __orchestrator_options() {
     'score') echo '--ruleset --workload --rules-from --window --minutes-left --site --json' ;;
     'check') echo '--ruleset --workload --site --json' ;;
     'ledger') echo '--site --json --head' ;;
-    'images') echo '--round --systems-dir --image --site --nodes --tar --expect --limit --timeout --engine --engine-command --ssh-config --always --login --password-stdin --json' ;;
+    'images') echo '--round --systems-dir --image --site --nodes --tar --expect --limit --timeout --from --engine --engine-command --ssh-config --always --login --password-stdin --json' ;;
     'code') echo '--round --systems-dir -o --output --engine --site --json' ;;
     'prepare') echo '--site --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'published') echo '--system --benchmark --round --minutes --sources --others --json' ;;
@@ -165,6 +165,7 @@ __orchestrator_takes() {
     'images --expect') echo 'any' ;;
     'images --limit') echo 'any' ;;
     'images --timeout') echo 'any' ;;
+    'images --from') echo 'any' ;;
     'images --engine') echo 'any' ;;
     'images --engine-command') echo 'any' ;;
     'images --ssh-config') echo 'files' ;;
@@ -275,7 +276,7 @@ __orchestrator_positional() {
     'check 0') echo 'sets' ;;
     'ledger 0') echo '=verify' ;;
     'ledger 1') echo 'sets' ;;
-    'images 0') echo '=check pull distribute' ;;
+    'images 0') echo '=check pull distribute inspect' ;;
     'images 1') echo 'systems' ;;
     'images 2') echo 'workloads' ;;
     'code 0') echo 'systems' ;;

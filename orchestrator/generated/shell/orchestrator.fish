@@ -236,7 +236,7 @@ complete -c orchestrator -n '__orchestrator_at ledger 1' -a '(__orchestrator_set
 complete -c orchestrator -n '__fish_seen_subcommand_from ledger' -l site -r -F -d 'site file'
 complete -c orchestrator -n '__fish_seen_subcommand_from ledger' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__fish_seen_subcommand_from ledger' -l head -x -d 'a head that was kept elsewhere: `<number> <hash>`'
-complete -c orchestrator -n '__orchestrator_at images 0' -a 'check pull distribute'
+complete -c orchestrator -n '__orchestrator_at images 0' -a 'check pull distribute inspect'
 complete -c orchestrator -n '__orchestrator_at images 1' -a "$__orchestrator_systems"
 complete -c orchestrator -n '__orchestrator_at images 2' -a "$__orchestrator_workloads"
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l round -x -d 'round, such as 6.0'
@@ -248,6 +248,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from images' -l tar -r -F -d
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l expect -x -d 'the image id that is wanted on every node'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l limit -x -d 'nodes at a time'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l timeout -x -d 'longest time for loading on one node'
+complete -c orchestrator -n '__fish_seen_subcommand_from images' -l from -x -d 'inspect: a tar of the image (docker save, OCI layout, file system) or its unpacked folder, instead of the engine'\''s image'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l engine -x -d 'local engine'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l engine-command -x -d 'how nodes call their engine, such as '\''sudo -n docker'\'''
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l ssh-config -r -F -d 'instead of ~/.ssh/config'

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class Mounted:
     """A folder of the host in the container. `holds` are the paths in the container that
-    preparation makes there; None if that is not known."""
+    preparation makes there; None if unknown."""
 
     place: str
     read_only: bool = False
@@ -17,8 +17,8 @@ class Mounted:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a run gives its container: variables, mounts, the folder, the command."""
+class RunContainer:
+    """A run's part of its container: variables, mounts, working folder."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mounted, ...] = ()
