@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from bundle_parts import Bundles, Set, made
 
 from orchestrator.cli import main
 from orchestrator.evidence.ledger import verify
+from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.set import ledger
 
 ROOT = 2_145_483_646
@@ -253,3 +255,18 @@ def test_a_bundle_that_was_edited_and_is_read_only_on_a_host_with_few_programs(
     assert one.results() == [1] and one.json("set.json")["nexp"] == 1
     assert b"mine=it is rank=0\n" in one.log(1)
     assert "MINE" in (root / "bundle/config_one_node.sh").read_text()
+
+
+def test_a_second_copy_of_a_job_leaves_quietly(bundles: Bundles) -> None:
+    """Some schedulers start the batch script on every node; another job is an error."""
+    bundles.make("hang", nexp=1)
+    first = bundles.start(ORCH_JOB_ID="77")
+    one = bundles.running(1, 1, "hanging")
+    code, out = bundles.again(one, ORCH_JOB_ID="77")
+    assert (code, out.count("\n")) == (0, 1) and "error" not in out, out
+    assert f"job 77 started on several nodes; the copy on {THIS.host} works on the set" in out
+    code, out = bundles.again(one, ORCH_JOB_ID="78")
+    assert code == 1 and "error: job 77 on" in out and "is already working on" in out
+    assert [job["job_id"] for job in one.jobs()] == ["77"]
+    first.signal(signal.SIGTERM)
+    first.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.onnode.loop.slurm import MOST_HELD, Senders, labelled
+from orchestrator.onnode.loop.slurm import MOST_HELD, Senders, first_copy, labelled
 from orchestrator.onnode.loop.step import BEHIND_S, Complaints
 
 NODES = ["n1", "n2", "n3"]
@@ -171,3 +171,23 @@ def test_what_is_no_word_has_a_place() -> None:
         ("", "srun: error\tn1".replace("\t", " ")),
         ("n2", "x n9"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "works"),
+    [
+        ({}, ""),
+        ({"SLURM_NODEID": "0", "SLURMD_NODENAME": "n1"}, ""),
+        ({"SLURM_NODEID": "0", "SLURMD_NODENAME": "n3"}, ""),  # a shell in a step of one node
+        ({"SLURM_NODEID": "2", "SLURMD_NODENAME": "n3"}, "n1"),
+        ({"SLURM_NODEID": "2"}, "n1"),
+        ({"SLURMD_NODENAME": "n1"}, ""),
+        ({"SLURMD_NODENAME": "n2"}, "n1"),
+        ({"SLURMD_NODENAME": "login"}, ""),  # not a node of the job
+        ({"SLURM_NODEID": "x"}, ""),
+    ],
+)
+def test_of_several_batch_scripts_the_first_nodes_works(
+    environment: dict[str, str], works: str
+) -> None:
+    assert first_copy(environment, ["n1", "n2", "n3"]) == works

@@ -10,6 +10,16 @@ from ..kernel.world import World
 from ..policy.job_state import JobEnd
 
 
+class OtherCopy(Exception):
+    """The scheduler started the batch script on several nodes; the copy on `node` works."""
+
+    def __init__(self, job_id: str, node: str) -> None:
+        super().__init__(
+            f"job {job_id} started on several nodes; the copy on {node} works on the set, "
+            "and this one has nothing to do"
+        )
+
+
 class JobAllocation:
     """The parts common to all schedulers."""
 

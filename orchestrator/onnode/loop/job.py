@@ -17,11 +17,11 @@ from ..policy.job_state import fits
 from ..policy.outcome import Outcome
 from ..policy.queue import IN_A_ROW, Queue, apply, is_to_stop, next_run
 from ..policy.reports import NodeReport
-from ..set.folder import NO_ROOM, Folder, FolderError
+from ..set.folder import NO_ROOM, Folder, FolderError, SameJobError
 from ..set.opening import open_folder
 from ..set.settle import settle
 from . import storage
-from .allocation import JobAllocation
+from .allocation import JobAllocation, OtherCopy
 from .attempt import Attempt
 from .context import SetContext
 from .group import Group
@@ -52,6 +52,12 @@ def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
         allocation = job_nodes(kind, settings, world, world.environment)
         folder = open_folder(bundle, settings, allocation, world.environment, world)
         gone = yield from folder.taking(allocation, lambda: _lost(folder, world))
+    except OtherCopy as other:
+        world.log(str(other))
+        return 0
+    except SameJobError as held:
+        world.log(str(OtherCopy(allocation.job_id, held.node)))
+        return 0
     except (SettingsError, LookupError, FolderError) as error:
         world.log(f"error: {error}")
         return 1

@@ -15,7 +15,7 @@ from ..kernel.settings import Settings
 from ..kernel.system import ENDED_STATES, UNKNOWN_JOB
 from ..kernel.world import World
 from ..policy.job_state import PREEMPTED, TIME_LIMIT, JobEnd
-from .allocation import JobAllocation, LocalAllocation
+from .allocation import JobAllocation, LocalAllocation, OtherCopy
 
 ANSWER_S = 4.0
 """Limit for scontrol at the job's end, part of the remaining time."""
@@ -52,7 +52,8 @@ _ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks?
 def job_nodes(
     kind: str, settings: Settings, world: World, environment: dict[str, str]
 ) -> JobAllocation:
-    """Return the nodes of a job of `kind` slurm or local. Raises LookupError for too few."""
+    """Return the nodes of a job of `kind` slurm or local. Raises LookupError for too few, OtherCopy
+    if another node's copy of the batch script is to work."""
     at_once = settings.side_by_side
     wanted = settings.nnodes * at_once
     alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
@@ -65,6 +66,8 @@ def job_nodes(
     nodes: JobAllocation
     if kind == "slurm":
         nodes = SlurmAllocation(environment, world)
+        if first := first_copy(environment, nodes.allocated):
+            raise OtherCopy(nodes.job_id, first)
     else:
         count = wanted + settings.spares if wanted > 1 else 1
         nodes = _host_nodes(environment, count, world)
@@ -181,6 +184,21 @@ class SlurmAllocation(JobAllocation):
     def master(self, ranks: Sequence[str]) -> str:
         """Return the first rank's address. A single node's name may resolve nowhere."""
         return ranks[0] if len(ranks) > 1 else "127.0.0.1"
+
+
+def first_copy(environment: Mapping[str, str], allocated: Sequence[str]) -> str:
+    """Return the node whose copy of the batch script is to work; "" if it is this one, or unknown.
+
+    Slurm starts the script on the first node. ROCm/spur, which calls itself Slurm-compatible,
+    starts it on every node, with the same job id. Inside a step of one node SLURM_NODEID is 0,
+    whatever the node's name.
+    """
+    first = allocated[0] if allocated else "node 0"
+    given = environment.get("SLURM_NODEID", "")
+    if given:
+        return first if number(given, 6) else ""
+    here = environment.get("SLURMD_NODENAME", "")
+    return first if here in allocated[1:] else ""
 
 
 # ---- the end of the job ----

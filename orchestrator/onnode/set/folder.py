@@ -31,6 +31,14 @@ class FolderError(Exception):
     """The set cannot be used; the message has the reason."""
 
 
+class SameJobError(FolderError):
+    """This job already works on the set, from `node`."""
+
+    def __init__(self, node: str, text: str) -> None:
+        super().__init__(text)
+        self.node = node
+
+
 class TakingJob(Protocol):
     """The job that works on a set, as its scheduler shows it; see JobAllocation (loop/allocation.py)."""
 
@@ -248,10 +256,14 @@ class Folder:
         try:
             gone = yield from self.lease.taking(wait=True)
         except HeldError as held:
-            raise FolderError(
+            text = (
                 f"{held.holder} is already working on {self.layout.root}: {held.verdict.why}"
                 f" (if it is gone for certain: rm {lock})"
-            ) from held
+            )
+            other = held.holder
+            if (other.job, other.cluster, other.restart) == (me.job, me.cluster, me.restart):
+                raise SameJobError(held.holder.host, text) from held
+            raise FolderError(text) from held
         except OSError as error:
             words = "disk full, quota, or a read-only file system"
             raise FolderError(

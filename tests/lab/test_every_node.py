@@ -1,0 +1,127 @@
+"""A scheduler that starts the batch script on every node of a job, as ROCm/spur does: one loop works, the others leave."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from replayed import differences
+from run_sets import Set
+from sites import write_site, write_system
+from until import LIMIT_S, until
+
+from orchestrator.errors import ExitCode
+from orchestrator.onnode.kernel.layout import Layout
+
+if TYPE_CHECKING:
+    from labs import Lab
+
+pytestmark = pytest.mark.lab
+
+TOP = Path(__file__).resolve().parents[2]
+NODES = 3
+# Slurm's own sbatch, with a script that starts the given one on each node at once.
+SBATCH = """#!/bin/bash
+script=${!#}
+every=$(dirname "$0")/every_node.$$
+{ grep -E '^#(!|SBATCH)' "$script"; echo "srun --overlap --ntasks-per-node=1 --kill-on-bad-exit=0 %s bash '$script'"; } >"$every"
+exec %s "${@:1:$#-1}" "$every"
+"""
+LEAVES = re.compile(
+    r"job (\d+) started on several nodes; the copy on (\S+) works on the set, and this one has nothing to do"
+)
+
+
+@pytest.fixture
+def folder(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Path]:
+    root = (
+        lab.shared / f"test-{os.getpid()}-{request.node.name.translate(str.maketrans('[]', '--'))}"
+    )
+    write_site(
+        root / "site.yaml", root / "results", scheduler="slurm", nodelist=[*lab.nodes[:NODES]]
+    )
+    write_system(root, "three_nodes", nodes=NODES)
+    yield root
+    for job in lab.run("squeue", "--noheader", "--format=%i").stdout.split():
+        lab.run("scancel", job)
+    until(lambda: not lab.run("squeue", "--noheader", "--format=%i").stdout.split())
+    assert differences(root) == []
+    shutil.rmtree(root)
+
+
+def every_node(lab: Lab, folder: Path, without: str = "") -> dict[str, str]:
+    """The environment in which sbatch starts scripts on every node, `without` some variables."""
+    sbatch = shutil.which("sbatch", path=lab.env["PATH"])
+    stand_in = folder / "bin/sbatch"
+    stand_in.parent.mkdir()
+    stand_in.write_text(SBATCH % (without, sbatch))
+    stand_in.chmod(0o755)
+    return lab.env | {
+        "PYTHONPATH": str(TOP),
+        "ORCHESTRATOR_SITE": str(folder / "site.yaml"),
+        "PATH": f"{stand_in.parent}:{lab.env['PATH']}",
+    }
+
+
+def orchestrator(
+    folder: Path, env: dict[str, str], *words: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *words],
+        env=env,
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=3 * LIMIT_S,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        pytest.param("", id="numbered"),
+        pytest.param("env -u SLURM_NODEID", id="named"),
+        pytest.param("env -u SLURM_NODEID -u SLURMD_NODENAME", id="leased"),
+    ],
+)
+def test_one_loop_works(lab: Lab, folder: Path, without: str) -> None:
+    """By the node's number, else by its name, else by the set's lease."""
+    env = every_node(lab, folder, without)
+    done = orchestrator(folder, env, "run", "three_nodes.yaml", "builtin", "--nexp", "2", "--json")
+    [record] = (folder / "results").glob("*/set.json")
+    one = Set(record.parent)
+    layout = Layout(record.parent)
+    said = "".join(layout.job_output(job["job_id"]).read_text() for job in one.jobs())
+    assert done.returncode in (ExitCode.OK, ExitCode.NO_SCORE), done.stderr + said
+    assert [job["state"] for job in one.jobs()] == ["complete"], said
+    assert one.results() == [1, 2] and [one.outcomes(run) for run in (1, 2)] == [["success"]] * 2
+    leaving = LEAVES.findall(said)
+    assert len(leaving) == NODES - 1 and "error:" not in said, said
+    [job] = one.jobs()
+    assert {number for number, _ in leaving} == {str(job["job_id"])}
+    if "NODENAME" not in without:
+        assert {node for _, node in leaving} == {lab.nodes[0]}
+
+
+def test_a_bundle_started_by_hand_makes_one_set(lab: Lab, folder: Path) -> None:
+    """Without the controller each loop would make a set of its own."""
+    env = every_node(lab, folder)
+    words = ("three_nodes.yaml", "builtin", "--nexp", "1", "-o", "bundle")
+    done = orchestrator(folder, env, "render", *words)
+    assert done.returncode == 0, done.stderr
+    output = folder / "by_hand.out"
+    status = lab.batch(
+        f"--output={output}", folder / "bundle/job.sh", cwd=folder / "bundle", env=env
+    )
+    said = output.read_text()
+    assert status == 0 and len(LEAVES.findall(said)) == NODES - 1, said
+    [record] = (folder / "results").glob("*/set.json")
+    assert Set(record.parent).results() == [1]
