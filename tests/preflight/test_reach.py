@@ -73,7 +73,7 @@ def test_a_host_that_is_not_reached_is_a_warning_with_its_use(node: Node) -> Non
     port = closed_port()
     row = node.check(REACHES=[f"127.0.0.1:{port}\tPython packages"]).rows["reach"]
     why = f"127.0.0.1:{port} (Python packages): Connection refused"
-    assert row.line == f"warn: runs start with hosts not reached: {why}"
+    assert row.line == f"warn: hosts not reached: {why}"
     assert "container.proxy" in row.remedy
 
 
@@ -104,10 +104,7 @@ def test_a_proxy_that_does_not_let_a_host_through(
             "reach"
         ]
     through = f"through the proxy 127.0.0.1:{port}"
-    assert (
-        row.line
-        == f"warn: runs start with hosts not reached {through}: {OUTSIDE} (tokenizer): {why}"
-    )
+    assert row.line == f"warn: hosts not reached {through}: {OUTSIDE} (tokenizer): {why}"
     assert "what the proxy allows" in row.remedy
 
 
@@ -218,7 +215,7 @@ def test_the_registry_of_a_missing_image_is_tried(node: Node) -> None:
     row = node.check().rows["reach"]  # its server has ended
     use = "the image, which is not on this node"
     why = f"127.0.0.1:{port} ({use}): Connection refused"
-    assert row.line == f"warn: runs start with hosts not reached: {why}"
+    assert row.line == f"warn: hosts not reached: {why}"
     assert "orchestrator images distribute" in row.remedy
     assert node.check(IMAGE_ID="sha256:1").rows["reach"].verdict == "skip"
     assert node.check(IMAGE_ID="", PULL="never").rows["reach"].verdict == "skip"

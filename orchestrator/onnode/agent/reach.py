@@ -58,7 +58,7 @@ def reach(node: Node, engine: EngineState) -> Rows:
     )
     if registry in missing:
         remedy += "; orchestrator images distribute brings the image without a registry"
-    yield "reach", "warn", f"runs start with hosts not reached{through}: {text}", remedy
+    yield "reach", "warn", f"hosts not reached{through}: {text}", remedy
 
 
 def proxy_variables(node: Node, environment: Mapping[str, str]) -> dict[str, str]:
