@@ -153,6 +153,10 @@ def default_text(about: dict[str, Any]) -> str:
     )
 
 
+def _is_one_part(about: dict[str, Any]) -> bool:
+    return any("$ref" in one for one in (about, *about.get("anyOf", ())))
+
+
 def key_rows(
     part: dict[str, Any], parts: dict[str, Any], prefix: str, above: tuple[str, ...]
 ) -> Iterator[str]:
@@ -165,7 +169,7 @@ def key_rows(
         yield f"| `{key}` | {cell(kind_text(about))} | {need} | {text} |"
         if inner and inner not in above:
             mapping = kind_text(about)
-            step = "[]." if mapping.startswith("list") else "." if "$ref" in about else ".NAME."
+            step = "[]." if mapping.startswith("list") else "." if _is_one_part(about) else ".NAME."
             yield from key_rows(parts[inner], parts, f"{key}{step}", (*above, inner))
 
 

@@ -1,7 +1,8 @@
-"""Check the container image of every node; pull it once; load it on all nodes; read its contract.
+"""Check the container image of every node; pull or build it once; load it on all nodes; read its contract.
 
   check       which image each node has: present, missing, or another one under the same tag
   pull        pull it once, into the local engine, and keep it as a tar on shared storage
+  build       build an image that no registry has, from its published tree (--tree), with the local engine
   distribute  load the tar on nodes where it is missing or another one; check afterwards
   inspect     from the image's files alone, without a GPU and without starting it: what its scripts
               need, start, download, write and hide, and where they do not fit the bundle
@@ -17,6 +18,7 @@ example:
   orchestrator images check MI325X_08x08x32 flux1 --nodes node[1-8]
   orchestrator images pull --image rocm/amd-mlperf:flux1_training_6.0 \\
       --login me --password-stdin <token-file
+  orchestrator images build MI355X_1x8x1_Oracle gpt_oss_20b --tree ./8xMI355X_2xEPYC_9575F
   orchestrator images distribute --image rocm/amd-mlperf:flux1_training_6.0 --site site.yaml
   orchestrator images inspect MI325X_08x08x32 flux1
   orchestrator images inspect MI325X_08x08x32 flux1 --from flux1.tar --json
@@ -66,8 +68,8 @@ SHOWN_DIGEST = len("sha256:") + 12
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
-        choices=("check", "pull", "distribute", "inspect"),
-        metavar="check|pull|distribute|inspect",
+        choices=("check", "pull", "build", "distribute", "inspect"),
+        metavar="check|pull|build|distribute|inspect",
         help="what to do",
     )
     add_system(parser, optional=True)
@@ -83,6 +85,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_option(
         parser, "--tar", "DIR", "where tars are kept (default: images/ beside the site's log_dir)"
     )
+    add_option(parser, "--tree", "DIR", "build: the folder of the published tree")
     add_text(parser, "--expect", "ID", "the image id that is wanted on every node")
     add_number(parser, "--limit", "N", "nodes at a time (default: 8)", 8)
     add_number(
@@ -117,6 +120,7 @@ def run(args: Namespace) -> int:
     actions = {
         "check": _check,
         "pull": _pull,
+        "build": _build,
         "distribute": _distribute,
         "inspect": _inspect,
     }
@@ -260,6 +264,36 @@ def _pull(request: _Request) -> int:
         present = "" if result.pulled else " (was in the local engine; --always pulls again)"
         print(f"image  {result.image.id}{present}")
         print(f"tar    {result.kept.tar}{'' if result.saved else ' (was there)'}")
+    return ExitCode.OK
+
+
+def _build(request: _Request) -> int:
+    from orchestrator.container.build import build
+
+    if not request.args.workload or request.args.image:
+        raise UsageError(
+            "images build needs SYSTEM and WORKLOAD",
+            hint="orchestrator images build MI355X_1x8x1_Oracle gpt_oss_20b --tree DIR",
+        )
+    entry = request.entry
+    if entry.build is None:
+        raise UsageError(
+            f"nothing says how {entry.image} is built",
+            hint=f"orchestrator images pull --image {entry.image}",
+        )
+    if not request.args.tree:
+        raise UsageError(f"--tree DIR: the folder of the published tree ({entry.build.source})")
+    container = entry.site.container
+    command = container.command or [container.engine if container.engine != "none" else "docker"]
+    tree = user_path(request.args.tree)
+    build(command, entry.image, tree, entry.build.dockerfile, entry.build.source)
+    if request.args.json:
+        print_json("images-build", {"reference": entry.image, "tree": request.args.tree})
+    else:
+        print(f"image  {entry.image}")
+        note(
+            f"hint: orchestrator images pull --image {entry.image} keeps it as a tar for all nodes"
+        )
     return ExitCode.OK
 
 

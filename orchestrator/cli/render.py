@@ -7,6 +7,7 @@ examples:
   (cd bundle && sbatch job.sh)
   orchestrator render MI325X_08x08x32 flux1 --site site.yaml -o -          # job.sh on standard output
   orchestrator render MI325X_08x08x32 flux1 --site site.yaml --diff SET    # what differs from what that set ran with
+  orchestrator render MI300X_2x8x1 llama2_70b_lora --site site.yaml --image-config config.sh   # to mount over the image's own
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_entry, add_flag, add_json, add_option
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, log_dir_of, need_site
-from orchestrator.cli.output import print_json
+from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.words import clean
 
@@ -36,6 +37,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "SET",
         "show what differs from the bundle of this set or folder; exit code 1 when something does",
     )
+    add_option(
+        parser,
+        "--image-config",
+        "FILE",
+        "write only the environment, as a new file to mount over the config of an image",
+    )
     add_flag(parser, "--force", "replace a bundle even if it was edited by hand")
     add_json(parser)
 
@@ -43,11 +50,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from orchestrator.render import render_bundle, write_bundle
 
-    if bool(args.output) == bool(args.diff):
+    if sum(map(bool, (args.output, args.diff, args.image_config))) != 1:
         raise UsageError(
-            "say where the bundle goes (-o DIR) or what to compare it with (--diff SET)"
+            "say where the bundle goes (-o DIR) or what to compare it with (--diff SET)",
+            hint="or --image-config FILE",
         )
     entry = load_asked(args)
+    if args.image_config:
+        return _write_config(entry, Path(args.image_config))
     files = render_bundle(entry, nexp=args.nexp or entry.runs_required)
     if args.diff:
         return _diff(args, files)
@@ -57,6 +67,22 @@ def run(args: Namespace) -> int:
     directory = Path(args.output)
     write_bundle(files, directory, replace_edited=args.force)
     _print_outcome(args, entry, files, directory)
+    return ExitCode.OK
+
+
+def _write_config(entry: Entry, path: Path) -> int:
+    from orchestrator.render.bundle import image_config
+
+    try:
+        with path.open("xb") as file:
+            file.write(image_config(entry))
+    except OSError as error:
+        raise UsageError(
+            f"--image-config {path}: {error.strerror}", hint="name a new file"
+        ) from error
+    note(f"{path}: {len(entry.whole_env)} variables; SEED is that of the run")
+    if "NCCL_SOCKET_IFNAME" not in entry.whole_env:
+        note("no names of interfaces: each node detects its own (`network` of the site file)")
     return ExitCode.OK
 
 

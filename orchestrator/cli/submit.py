@@ -18,6 +18,7 @@ example:
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from argparse import ArgumentParser, Namespace
@@ -78,11 +79,12 @@ def submit_entry(
 ) -> tuple[RunSet, SubmissionRecord]:
     """Submit a set of `nexp` runs; its folder is printed before the scheduler is asked
     (runset/start.py)."""
-    from orchestrator.model.sites import missing_data
+    from orchestrator.model.prerequisites import needs
     from orchestrator.runset.start import start
 
-    if missing := missing_data(entry):
-        note(f"warning: not there: {missing}; orchestrator prepare {entry.workload} --check")
+    for need in needs(entry, os.environ):
+        if not need.stops:
+            note(f"warning: {need.text}; {need.remedy} --check")
 
     def show(run_set: RunSet, was_there: bool) -> None:
         if was_there:

@@ -26,11 +26,10 @@ from orchestrator.model.entry import (
     Origin,
     fact_of,
 )
-from orchestrator.model.fields import NAME
 from orchestrator.model.site_documents import Site
 from orchestrator.model.sites import check_data_variables, site_of
 from orchestrator.model.source import Document, Key, folders_in, read, shown
-from orchestrator.model.transport import transport_settings
+from orchestrator.model.transport import site_variables, transport_settings
 
 _NETWORK_LAYERS = ("fabric", "site network")
 _GIVEN_LAYERS = ("site network", "site", "command line")
@@ -214,33 +213,13 @@ class _Composition:
     def _site_layers(self) -> None:
         document = self.site_document or Document(Path(f"site {self.site.name}"))
         if self.chosen.fabric.kind != "none":
-            for name, (value, key) in self._site_network().items():
+            for name, (value, key) in site_variables(self.site.network).items():
                 self._set(name, values.Text(value), "site network", document, ("network", key), "")
         self._layer("site network", self.site.network.env, document, ("network", "env"), "")
         for name, value in self.site.container.proxy.variables.items():
             text = values.Text(value)
             self._set(name, text, "site proxy", document, ("container", "proxy"), "")
         self._layer("site", self.site.env, document, ("env",), "")
-
-    def _site_network(self) -> dict[str, tuple[str, str]]:
-        network = self.site.network
-        one_name = network.socket_ifname if NAME.fullmatch(network.socket_ifname or "") else None
-        # Gloo takes one name; from a list each node takes the first interface that it has.
-        gloo = (
-            ("gloo_socket_ifname", network.gloo_socket_ifname)
-            if network.gloo_socket_ifname
-            else ("socket_ifname", one_name)
-        )
-        given = {
-            "NCCL_SOCKET_IFNAME": ("socket_ifname", network.socket_ifname),
-            "GLOO_SOCKET_IFNAME": gloo,
-            "NCCL_IB_HCA": ("ib_hca", network.ib_hca),
-            "NCCL_IB_GID_INDEX": ("gid_index", network.gid_index),
-            "NCCL_IB_DISABLE": ("rdma", "1" if network.rdma == "off" else None),
-        }
-        return {
-            name: (str(value), key) for name, (key, value) in given.items() if value is not None
-        }
 
     def _layer(
         self, layer: str, env: Mapping[str, Any], document: Document, key: Key, source: str

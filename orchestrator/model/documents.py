@@ -146,6 +146,27 @@ class LoggedPart(DocumentPart):
         return self
 
 
+class PrerequisitePart(DocumentPart):
+    """Something that the published runs had in their container, and that the image lacks."""
+
+    what: Line
+    """For people: what it is, and what happens without it."""
+    mounted: AbsolutePath
+    """Its place in the container: the site mounts something there or above it, with `code` or
+    `container.mounts`."""
+    remedy: Line
+    """How to get it; {system} and {workload} stand for the names."""
+
+
+class BuildPart(DocumentPart):
+    """How the submitters built an image that no registry has."""
+
+    source: Line
+    """The published tree with its Dockerfile."""
+    dockerfile: RelativePath = "Dockerfile"
+    """The Dockerfile in that tree."""
+
+
 class SystemRound(DocumentPart):
     """A system's own values for one workload in one round."""
 
@@ -178,6 +199,9 @@ class SystemRound(DocumentPart):
     """Over the workload's own, key by key; null removes a key."""
     env: Env = {}
     """Variables that differ from those of the workload's round."""
+    prerequisites: list[PrerequisitePart] = []
+    """What the published runs had in their container beside the image: `doctor` and `submit` ask
+    for it."""
     whole_env: bool = False
     """`env` is complete here: it takes no variable from the workload's round."""
     env_from: Literal["config", "logs", "assumed"] = "config"
@@ -311,6 +335,8 @@ class WorkloadRound(DocumentPart):
     """Options of the container."""
     launch: LaunchPart = LaunchPart.model_construct()
     """How to start runs."""
+    build: BuildPart | None = None
+    """How to build the image, if no registry has it."""
     requires: RequiresPart = RequiresPart.model_construct()
     """The image's requirements of a host."""
     needs_env: dict[PassedName, Line] = {}

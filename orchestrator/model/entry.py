@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from orchestrator.model.documents import (
+        BuildPart,
         DataPart,
         LaunchPart,
         LoggedPart,
@@ -297,6 +298,11 @@ class Entry(Facts):
             return ()
         hosts = self.documents.stack.requires.reaches
         return tuple(part for part in hosts if part.offline or not self.is_offline)
+
+    @property
+    def build(self) -> BuildPart | None:
+        """Return how to build the image, if no registry has it."""
+        return None if self.documents.mine.image else self.documents.stack.build
 
     @property
     def run_timeout_s(self) -> int:

@@ -235,9 +235,9 @@ class SiteNotify(DocumentPart):
 
 
 EntryWarning = Literal[
-    "label", "launch", "fabric", "network.socket_ifname", "network.ib_hca", "data"
+    "label", "launch", "fabric", "network.socket_ifname", "network.ib_hca", "data", "prerequisites"
 ]
-"""The warnings of a composed entry, by name."""
+"""The warnings of a composed entry, by name; `prerequisites`: sets start without them."""
 
 
 class Site(DocumentPart):

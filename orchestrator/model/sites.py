@@ -1,20 +1,15 @@
-"""Site files, and a workload's needs of the host on which it is submitted."""
+"""Site files."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orchestrator.errors import OrchestratorError, UsageError, did_you_mean
 from orchestrator.model.documents import Workload
 from orchestrator.model.problems import checked, validate
 from orchestrator.model.site_documents import Site
 from orchestrator.model.source import Document, read
-
-if TYPE_CHECKING:
-    from orchestrator.model.entry import Entry
 
 
 def load_site(path: Path | str, workloads: Iterable[str] = ()) -> Site:
@@ -70,27 +65,3 @@ def check_data_variables(document: Document, site: Site, workload: Workload) -> 
                 f"{workload.name} mounts no folder {variable}{meant}; accepted: "
                 f"{', '.join(sorted(known)) or 'none'}",
             )
-
-
-def refuse_unset(entry: Entry, environment: Mapping[str, str]) -> None:
-    """Raise UsageError if the submitter lacks a variable that the program needs."""
-    for name, what in entry.needs_env.items():
-        if not environment.get(name):
-            raise UsageError(
-                f"{entry.workload} needs {name} for {what}, and it is not set here",
-                hint=f"export {name}=...; or `offline: true` in the site file, after `orchestrator "
-                f"prepare {entry.workload}`",
-            )
-
-
-def missing_data(entry: Entry) -> str:
-    """Return the first missing files of the workload's data, `a, b, c and 2 more`; "" if all are
-    there. Folders that cannot be seen from here are left out."""
-    folders = entry.site.data.get(entry.workload, {})
-    seen = {name: Path(folder) for name, folder in folders.items() if os.path.isdir(folder)}
-    paths = [
-        str(seen[part.variable] / part.path) for part in entry.data_tree if part.variable in seen
-    ]
-    missing = [path for path in paths if not os.path.lexists(path)]
-    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-    return ", ".join(missing[:3]) + more

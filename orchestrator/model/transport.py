@@ -1,11 +1,13 @@
-"""The settings with which RCCL names the network that it uses, in files beside the log."""
+"""The variables of the inter-node network that the site names, and those with which RCCL names
+the network that it uses."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from orchestrator.model.fields import NAME
 from orchestrator.model.shared_documents import Fabric
-from orchestrator.model.site_documents import Site
+from orchestrator.model.site_documents import Site, SiteNetwork
 
 _QUIET = ("", "NONE", "VERSION", "WARN")
 """Levels of NCCL_DEBUG at which RCCL does not name its network."""
@@ -31,3 +33,22 @@ def transport_settings(
         return {}
     kept = {"NCCL_DEBUG_FILE"} & set(env)
     return {name: value for name, value in _SETTINGS.items() if name not in kept}
+
+
+def site_variables(network: SiteNetwork) -> dict[str, tuple[str, str]]:
+    """Return variable -> value, and the key of `network` that gives it."""
+    one_name = network.socket_ifname if NAME.fullmatch(network.socket_ifname or "") else None
+    # Gloo takes one name; from a list each node takes the first interface that it has.
+    gloo = (
+        ("gloo_socket_ifname", network.gloo_socket_ifname)
+        if network.gloo_socket_ifname
+        else ("socket_ifname", one_name)
+    )
+    given = {
+        "NCCL_SOCKET_IFNAME": ("socket_ifname", network.socket_ifname),
+        "GLOO_SOCKET_IFNAME": gloo,
+        "NCCL_IB_HCA": ("ib_hca", network.ib_hca),
+        "NCCL_IB_GID_INDEX": ("gid_index", network.gid_index),
+        "NCCL_IB_DISABLE": ("rdma", "1" if network.rdma == "off" else None),
+    }
+    return {name: (str(value), key) for name, (key, value) in given.items() if value is not None}

@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.model import Catalogue, Site
-    from orchestrator.model.documents import MountPart
+    from orchestrator.model.documents import BuildPart, MountPart
     from orchestrator.prepare.documents import (
         CleanPart,
         OverwritePart,
@@ -40,6 +40,8 @@ class Plan:
     engine_command: tuple[str, ...] = ("docker",)
     proxy: Mapping[str, str] = field(default_factory=dict)
     """Variables of the site's proxy."""
+    build: BuildPart | None = None
+    """How to build the image, if no registry has it."""
 
     @property
     def own_folder(self) -> Path:
@@ -134,9 +136,11 @@ def make_plan(
         raise UsageError(
             f"there is no step {', '.join(unknown)}; optional ones: {', '.join(optional) or 'none'}"
         )
+    build = None
     if not image:
         known = catalogue.workload(preparation.name)[1]
-        image = (known.rounds[chosen].image or "") if chosen in known.rounds else ""
+        if chosen in known.rounds:
+            image, build = known.rounds[chosen].image or "", known.rounds[chosen].build
     if not image:
         raise UsageError(f"{preparation.name} has no image for round {chosen}", hint="--image REF")
     steps = tuple(step for step in part.steps if not step.optional or step.name in extra)
@@ -150,6 +154,7 @@ def make_plan(
         steps=steps,
         engine_command=tuple(site.container.command or [engine]),
         proxy=site.container.proxy.variables,
+        build=build,
     )
 
 

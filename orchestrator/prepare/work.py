@@ -65,7 +65,10 @@ def prepare(
         if image is None:
             raise EngineError(
                 f"the engine does not have {plan.image}",
-                hint=f"orchestrator images pull --image {plan.image}",
+                hint=f"orchestrator images pull --image {plan.image}"
+                if plan.build is None
+                else f"no registry has it: orchestrator images build SYSTEM {plan.workload} "
+                f"--tree DIR, with {plan.build.source}",
             )
         runner = StepRunner(client, image.id, plan, output)
         _make_folders(plan)

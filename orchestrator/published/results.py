@@ -143,7 +143,10 @@ def label(published: PublishedResult) -> str:
 
 
 def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
-    """Return the results for the benchmark, round and system of a set.json."""
+    """Return the results for the benchmark, round and system of a set.json; none for a set that
+    lacks a part of the published configuration."""
+    if described.get("unmet"):
+        return []
     named = {
         key: value
         for key in ("benchmark", "round", "system")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
 from orchestrator.errors import RenderError
+from orchestrator.model.prerequisites import build_advice
 from orchestrator.render.job_time import job_time
 from orchestrator.render.readme import shown_values
 from orchestrator.render.sources import ORIGINS, network_values, origins_table
@@ -78,6 +79,16 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files[ORIGINS] = origins_table(entry, names)
     files[MANIFEST] = _manifest(entry, nexp, files, templates, names)
     return dict(sorted(files.items()))
+
+
+def image_config(entry: Entry) -> bytes:
+    """Return the whole environment as one file, to be mounted over a config of the image."""
+    from orchestrator.model.quoting import comment, env_value, name
+
+    about = f"Environment of {entry.workload} (round {entry.round}) on {entry.system}"
+    lines = [f"# {comment(about)}, in place of the image's own."]
+    lines += [f"export {name(key)}={env_value(value)}" for key, value in entry.whole_env.items()]
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
 
 
 def manifest_hash(files: Mapping[str, bytes]) -> str:
@@ -146,6 +157,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],
         "mount_values": sorted(site.data.get(entry.workload, {}).items()),
         "job_time": job_time(entry),
+        "build_advice": build_advice(entry),
         "launch_env": [f"{name}\t{value}" for name, value in entry.launch.env.items()],
         "launch_verbose": [f"{name}\t{value}" for name, value in entry.launch.verbose.items()],
         "env": list(entry.env.items()),

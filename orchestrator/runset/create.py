@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
+from orchestrator.model.prerequisites import unmet
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord, write
 from orchestrator.onnode.kernel.world import THIS, World
@@ -61,6 +62,7 @@ def describe(
         target_is_upper_bound=entry.target_is_upper_bound,
         bundle_sha256=bundle_sha256,
         pass_env=needed_names(entry),
+        unmet=[part.what for part in unmet(entry)],
     )
 
 

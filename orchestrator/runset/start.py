@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import SchedulerError
 from orchestrator.evidence.sets import RunSet, check_log_dir
-from orchestrator.model.sites import refuse_unset, sets_folder
+from orchestrator.model.prerequisites import refuse_unfit
+from orchestrator.model.sites import sets_folder
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
@@ -35,8 +36,10 @@ class NewSet(NamedTuple):
 def compose(entry: Entry, nexp: int | None = None, world: World = THIS) -> NewSet:
     """Return a set of `nexp` runs (default: as the rules require), unwritten.
 
-    Raises UsageError if the partition does not allow its time; RenderError.
+    Raises UsageError if the partition does not allow its time, or without something that the
+    workload needs; RenderError.
     """
+    refuse_unfit(entry, os.environ)
     count = nexp or entry.runs_required
     refuse_too_long(entry, count)
     files = render_bundle(entry, nexp=count)
@@ -58,7 +61,7 @@ def start(
     whether it existed already, before the scheduler is asked. `options` are further options for
     sbatch. An error of the scheduler names the set that stays.
     """
-    refuse_unset(entry, os.environ)
+    refuse_unfit(entry, os.environ)
     # Before Slurm is asked about limits, which can take a while.
     check_log_dir(sets_folder(entry.site))
     new = compose(entry, nexp, world)

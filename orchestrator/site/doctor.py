@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.errors import DescriptorError, SchedulerError, SetError, UsageError, did_you_mean
-from orchestrator.model.sites import missing_data, refuse_unset
+from orchestrator.model.prerequisites import needs
 from orchestrator.onnode.policy.verdict import Row, Verdicts
 from orchestrator.preflight import places
 from orchestrator.preflight.bundle import temporary_bundle
@@ -72,7 +72,8 @@ def examine(
         )
     else:
         yield from _code(entry)
-        yield from _needs(entry)
+        for need in needs(entry, os.environ):
+            yield _row(need.check, "fail", need.text, need.remedy)
     log_dir = Path(entry.site.log_dir or "")
     if not log_dir.is_dir():
         yield _row(
@@ -143,17 +144,6 @@ def _code(entry: Entry) -> Iterator[Row]:
             yield _row("code", "fail", f"{path} is not here", remedy)
     else:
         yield _row("code", "skip", "the image's own")
-
-
-def _needs(entry: Entry) -> Iterator[Row]:
-    """Yield failures for variables and data that the workload needs and that are not here."""
-    try:
-        refuse_unset(entry, os.environ)
-    except UsageError as error:
-        yield _row("environment", "fail", error.message, error.hint)
-    if missing := missing_data(entry):
-        remedy = f"orchestrator prepare {entry.workload}"
-        yield _row("prepared", "fail", f"not there: {missing}", remedy)
 
 
 def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Iterator[Row]:

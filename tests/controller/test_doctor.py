@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ import pytest
 from controller_parts import Commands
 
 from orchestrator.errors import ExitCode
+from orchestrator.model import Site, load_entry
+from orchestrator.published import of_set
+from orchestrator.runset.create import describe
 
 Fake = Callable[[str, str], Path]
 
@@ -183,3 +188,77 @@ def test_a_token_that_the_program_needs(
     assert "PASS_ENV=(HF_TOKEN)" in texts["settings.sh"]
     assert not [name for name, text in texts.items() if "hf_secret" in text]
     assert "HF_HUB_OFFLINE" not in texts["config_MI355X_1x8x1.sh"]
+
+
+CISCO = ("MI350X_2x8x1", "llama2_70b_lora", "--round", "6.0")
+MANGO = ("MI300X_2x8x1", "llama2_70b_lora", "--round", "5.1")
+MANGO_CONFIG = "/workspace/conf/config_MI300X_2x8x1.sh"
+
+
+@pytest.mark.parametrize(
+    ("system", "place", "given"),
+    [
+        (CISCO, "/workspace/code", "code: {llama2_70b_lora: /shared/cisco}"),
+        (
+            CISCO,
+            "/workspace/code",
+            "container: {mounts: [{host: /shared/cisco, container: /workspace}]}",
+        ),
+        (
+            MANGO,
+            MANGO_CONFIG,
+            f"container: {{mounts: [{{host: /shared/mine.sh, container: {MANGO_CONFIG}}}]}}",
+        ),
+    ],
+)
+def test_what_the_published_runs_had_beside_their_image(
+    cli: Commands, tmp_path: Path, system: tuple[str, ...], place: str, given: str
+) -> None:
+    (tmp_path / "sets").mkdir()
+    site = tmp_path / "site.yaml"
+    text = f"kind: site\nlog_dir: {tmp_path}/sets\ntime_limit: 60\n"
+    site.write_text(text)
+    what = (*system, "--site", site)
+
+    def row() -> dict[str, Any] | None:
+        return rows(cli, *what).get("prerequisite")
+
+    missing = row()
+    assert missing is not None and missing["verdict"] == "fail"
+    assert f"the site mounts nothing at {place}" in missing["text"]
+    for command in (("submit", *what), ("submit", *what, "--dry-run")):
+        assert cli(*command).code == ExitCode.BAD_INPUT
+        assert f"mounts nothing at {place}" in cli.err
+        assert "acknowledged: [prerequisites]" in cli.err and "{" + "workload}" not in cli.err
+    assert not list((tmp_path / "sets").iterdir())
+    site.write_text(text + "acknowledged: [prerequisites]\n")
+    assert row() is None and cli("submit", *what, "--dry-run").code == ExitCode.OK
+    site.write_text(text + given + "\n")
+    assert row() is None and cli("submit", *what, "--dry-run").code == ExitCode.OK
+
+
+def test_a_set_without_its_prerequisites_is_not_compared_with_the_published_time() -> None:
+    def published(site: Site) -> list[float]:
+        entry = load_entry("MI350X_2x8x1", "llama2_70b_lora", round="6.0", site=site)
+        record = describe(entry, nexp=10, bundle_sha256="")
+        return [one.minutes for one in of_set(asdict(record))]
+
+    assert published(Site(code={"llama2_70b_lora": "/shared/cisco"})) == [8.37]
+    assert published(Site(acknowledged=["prerequisites"])) == []
+
+
+def test_a_config_to_mount_over_that_of_an_image(cli: Commands, tmp_path: Path) -> None:
+    site, config = tmp_path / "site.yaml", tmp_path / "mine.sh"
+    site.write_text(
+        f"kind: site\nlog_dir: {tmp_path}\nnetwork: {{socket_ifname: [ens1, ens2], rdma: 'off'}}\n"
+    )
+    what = ("render", *MANGO, "--site", site, "--image-config", config)
+    assert cli(*what).code == ExitCode.OK and "variables" in cli.err
+    said = subprocess.run(
+        ["env", "-i", "bash", "-c", f". {config}; env"], capture_output=True, text=True, check=True
+    )
+    found = dict(line.split("=", 1) for line in said.stdout.splitlines())
+    entry = load_entry("MI300X_2x8x1", "llama2_70b_lora", round="5.1", site=site)
+    assert found["NCCL_SOCKET_IFNAME"] == "ens1,ens2" and "SEED" not in found
+    assert entry.whole_env.keys() <= found.keys() and found["CP"] == "2"
+    assert cli(*what).code == ExitCode.BAD_INPUT and "name a new file" in cli.err

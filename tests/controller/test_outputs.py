@@ -78,6 +78,7 @@ CALLS = {
 }
 NOT_RUN = {
     "submit-test-only": "Slurm alone answers it",
+    "images-build": "a container engine",
     "images-pull": "a container engine",
     "code": "a container engine",
     "prepare": "a container engine",

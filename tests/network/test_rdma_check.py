@@ -58,3 +58,21 @@ def test_no_device(place: Place) -> None:
 def test_nothing_to_check(place: Place, fabric: str, nodes: int, network: str, text: str) -> None:
     place.tree("n1", [down(port) for port in renamed_broadcom()])
     assert place.verdict(place.render(fabric, nodes=nodes, network=network)) == ("skip", text, "")
+
+
+def test_without_rdma_all_interfaces_with_a_link_are_offered(place: Place) -> None:
+    place.tree("n1", [down(port) for port in renamed_broadcom()])
+    net = place.folder / "n1/sys/class/net"
+    for name, state, is_real in (
+        ("ens1", "up", True),
+        ("ens2", "up", True),
+        ("ens3", "down", True),
+        ("docker0", "up", False),
+    ):
+        (net / name).mkdir(parents=True, exist_ok=True)
+        (net / name / "operstate").write_text(f"{state}\n")
+        if is_real:
+            (net / name / "device").mkdir()
+    verdict, text, _ = place.verdict(place.render("broadcom_roce", network="{rdma: off}"))
+    offer = "; TCP sockets can use ens1,ens2 (network.socket_ifname)"
+    assert verdict == "skip" and text.endswith(offer)

@@ -19,7 +19,7 @@ from orchestrator.model import Catalogue
 from orchestrator.prepare.documents import load_preparation, names
 from orchestrator.prepare.sizes import check_part, has_content
 
-WORKLOADS = ("flux1", "llama2_70b_lora", "llama31_8b")
+WORKLOADS = ("flux1", "gpt_oss_20b", "llama2_70b_lora", "llama31_8b")
 
 
 def test_there_is_one_for_each_published_workload() -> None:
@@ -48,7 +48,7 @@ def test_the_published_sizes_are_refused_where_they_do_not_fit(
 def test_the_check_looks_for_what_the_runs_need() -> None:
     """Every path in the workload's own data_tree is in the tree of the preparation."""
     catalogue = Catalogue()
-    for name in ("llama2_70b_lora", "llama31_8b"):
+    for name in ("gpt_oss_20b", "llama2_70b_lora", "llama31_8b"):
         workload = catalogue.workload(name)[1]
         for key, part in load_preparation(name)[1].rounds.items():
             needed = workload.rounds[key].data_tree or workload.data_tree

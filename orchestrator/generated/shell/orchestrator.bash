@@ -11,7 +11,7 @@ __orchestrator_options() {
     'systems validate') echo '--json --site --systems-dir' ;;
     'systems new') echo '--json --site --systems-dir --accelerator --nodes --gpus-per-node --fabric --workload --round --micro-batch --accumulation -o --output' ;;
     'systems schema') echo '--json --site --systems-dir' ;;
-    'render') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch -o --output --diff --force --json' ;;
+    'render') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch -o --output --diff --image-config --force --json' ;;
     'preflight') echo '--round --systems-dir --site --nodes --via --deep --exclude-file --ssh-config --parallel --json' ;;
     'submit') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --dependency --begin --json --dry-run --test-only' ;;
     'run') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --dependency --begin --json --interval' ;;
@@ -27,7 +27,7 @@ __orchestrator_options() {
     'score') echo '--ruleset --workload --rules-from --window --minutes-left --site --json' ;;
     'check') echo '--ruleset --workload --site --json' ;;
     'ledger') echo '--site --json --head' ;;
-    'images') echo '--round --systems-dir --image --site --nodes --tar --expect --limit --timeout --from --engine --engine-command --ssh-config --always --login --password-stdin --json' ;;
+    'images') echo '--round --systems-dir --image --site --nodes --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --always --login --password-stdin --json' ;;
     'code') echo '--round --systems-dir -o --output --engine --site --json' ;;
     'prepare') echo '--site --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'published') echo '--system --benchmark --round --minutes --sources --others --json' ;;
@@ -94,6 +94,7 @@ __orchestrator_takes() {
     'render --sbatch') echo 'any' ;;
     'render -o'|'render --output') echo 'files' ;;
     'render --diff') echo 'sets' ;;
+    'render --image-config') echo 'files' ;;
     'preflight --round') echo 'any' ;;
     'preflight --systems-dir') echo 'files' ;;
     'preflight --site') echo 'files' ;;
@@ -162,6 +163,7 @@ __orchestrator_takes() {
     'images --site') echo 'files' ;;
     'images --nodes') echo 'nodes' ;;
     'images --tar') echo 'files' ;;
+    'images --tree') echo 'files' ;;
     'images --expect') echo 'any' ;;
     'images --limit') echo 'any' ;;
     'images --timeout') echo 'any' ;;
@@ -276,7 +278,7 @@ __orchestrator_positional() {
     'check 0') echo 'sets' ;;
     'ledger 0') echo '=verify' ;;
     'ledger 1') echo 'sets' ;;
-    'images 0') echo '=check pull distribute inspect' ;;
+    'images 0') echo '=check pull build distribute inspect' ;;
     'images 1') echo 'systems' ;;
     'images 2') echo 'workloads' ;;
     'code 0') echo 'systems' ;;

@@ -128,6 +128,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from render' -l exclude -x -
 complete -c orchestrator -n '__fish_seen_subcommand_from render' -l sbatch -x -d 'a further option for sbatch in one word (--sbatch=OPTION), beside the site'\''s `sbatch`'
 complete -c orchestrator -n '__fish_seen_subcommand_from render' -s o -l output -r -F -d 'folder of the bundle'
 complete -c orchestrator -n '__fish_seen_subcommand_from render' -l diff -x -a '(__orchestrator_sets)' -d 'show what differs from the bundle of this set or folder'
+complete -c orchestrator -n '__fish_seen_subcommand_from render' -l image-config -r -F -d 'write only the environment, as a new file to mount over the config of an image'
 complete -c orchestrator -n '__fish_seen_subcommand_from render' -l force -d 'replace a bundle even if it was edited by hand'
 complete -c orchestrator -n '__fish_seen_subcommand_from render' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__orchestrator_at preflight 0' -a "$__orchestrator_systems"
@@ -236,7 +237,7 @@ complete -c orchestrator -n '__orchestrator_at ledger 1' -a '(__orchestrator_set
 complete -c orchestrator -n '__fish_seen_subcommand_from ledger' -l site -r -F -d 'site file'
 complete -c orchestrator -n '__fish_seen_subcommand_from ledger' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__fish_seen_subcommand_from ledger' -l head -x -d 'a head that was kept elsewhere: `<number> <hash>`'
-complete -c orchestrator -n '__orchestrator_at images 0' -a 'check pull distribute inspect'
+complete -c orchestrator -n '__orchestrator_at images 0' -a 'check pull build distribute inspect'
 complete -c orchestrator -n '__orchestrator_at images 1' -a "$__orchestrator_systems"
 complete -c orchestrator -n '__orchestrator_at images 2' -a "$__orchestrator_workloads"
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l round -x -d 'round, such as 6.0'
@@ -245,6 +246,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from images' -l image -x -d 
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l site -r -F -d 'site file'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l nodes -x -a '(__orchestrator_nodes)' -d 'node1,node2 or node[1-8] or NAME=unix:///engine.sock'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l tar -r -F -d 'where tars are kept'
+complete -c orchestrator -n '__fish_seen_subcommand_from images' -l tree -r -F -d 'build: the folder of the published tree'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l expect -x -d 'the image id that is wanted on every node'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l limit -x -d 'nodes at a time'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l timeout -x -d 'longest time for loading on one node'

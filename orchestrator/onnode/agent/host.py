@@ -43,12 +43,17 @@ def image(node: Node, state: EngineState) -> Rows:
     elif state.state != "up":
         yield "image", "skip", "cannot be checked: the engine does not answer", ""
     elif node.settings.pull == "missing":
-        remedy = "it is pulled when the job starts; that can take long"
+        remedy = node.settings.built or "it is pulled when the job starts; that can take long"
         if daemon_lacks_proxy(node):
             remedy += ". Docker's daemon has no proxy, and pulls do not use container.proxy"
         yield "image", "warn", f"image {name} is not on this node yet", remedy
     else:
-        yield "image", "fail", f"image {name} is not on this node", "pull or load it there"
+        yield (
+            "image",
+            "fail",
+            f"image {name} is not on this node",
+            node.settings.built or "pull or load it there",
+        )
 
 
 def clock(node: Node, state: EngineState) -> Rows:

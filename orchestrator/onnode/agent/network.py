@@ -461,13 +461,25 @@ def look(node: Node) -> Network:
     return found
 
 
+def _interfaces_up(sys: str) -> list[str]:
+    """Return the interfaces with a device and a link."""
+    net = f"{sys}/class/net"
+    return [
+        name
+        for name in sorted(names(net))
+        if os.path.exists(f"{net}/{name}/device") and first_line(f"{net}/{name}/operstate") == "up"
+    ]
+
+
 def rdma_verdict(node: Node) -> tuple[str, str, str]:
     """Return (verdict, text, remedy) of the check `rdma`, by the same rules."""
     if node.settings.nnodes == 1:
         return "skip", "one node: nothing between nodes", ""
     found = Network(node)
     if found.is_off:
-        return "skip", f"RDMA is off, or {found.fabric} has none", ""
+        up = ",".join(_interfaces_up(node.sys))
+        offer = f"; TCP sockets can use {up} (network.socket_ifname)" if "," in up else ""
+        return "skip", f"RDMA is off, or {found.fabric} has none{offer}", ""
     if not found.ports:
         text = f"no RDMA device, {found.fabric} is {node.settings.fabric}"
         return "warn", text, "load the NIC's RDMA driver, or set the site's network.rdma to off"

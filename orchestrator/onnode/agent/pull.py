@@ -68,7 +68,9 @@ def pull(node: Node, waiting: Waiting) -> EngineState:
         if not done and pause is None:
             late = f"after {tries} tries in {settings.pull_minutes} minutes: "
             spent = tries > 1 or time.monotonic() >= end
-            raise Failed("image", f"cannot pull {settings.cont}: {late if spent else ''}{words}")
+            built = f"; {settings.built}" if settings.built else ""
+            reason = f"{late if spent else ''}{words}{built}"
+            raise Failed("image", f"cannot pull {settings.cont}: {reason}")
         if pause is not None and not done:
             node.say("pulling", f"{shortened(words, 300)}; again in {pause} s")
             waiting.wait(lambda: False, pause)

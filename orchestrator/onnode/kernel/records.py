@@ -51,7 +51,8 @@ R = TypeVar("R", bound=StateFile)
 
 @dataclass(frozen=True)
 class SetRecord(StateFile):
-    """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds."""
+    """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds; `unmet`: what it lacks
+    of the published configuration."""
 
     NEEDED = ("set_id", "nexp", "scheduler")
 
@@ -79,6 +80,7 @@ class SetRecord(StateFile):
     target_is_upper_bound: bool = False
     bundle_sha256: str = ""
     pass_env: list[str] = field(default_factory=list)
+    unmet: list[str] = field(default_factory=list)
 
     @property
     def rehearsed(self) -> bool:

@@ -345,6 +345,11 @@ class Settings:
         one_a_line=True,
         default=(),
     )
+    built: str = row(
+        "build_advice",
+        "How to get the image, if no registry has it.",
+        default="",
+    )
     notify_events: tuple[str, ...] = row(
         "site.notify.events",
         "Events of a set to report: to a command, to mail addresses, and to the address "

@@ -1,0 +1,96 @@
+"""What an entry needs beside its image, and whether the submitter and the site have it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.model.documents import PrerequisitePart
+    from orchestrator.model.entry import Entry
+
+ACKNOWLEDGED = "prerequisites"
+"""The site's `acknowledged` with this name lets sets start without their prerequisites."""
+
+
+class UnmetNeed(NamedTuple):
+    """Something that a set needs and that is missing here; `stops`: no set starts without it."""
+
+    check: str
+    """The row of `doctor`: environment, prerequisite or prepared."""
+    text: str
+    remedy: str
+    stops: bool
+
+
+def unmet(entry: Entry) -> list[PrerequisitePart]:
+    """Return the prerequisites that the site does not give."""
+    site = entry.site
+    places = [mount.container or mount.host for mount in site.container.mounts]
+    if entry.code_path:
+        places.append(entry.code_dir)
+    parts = entry.documents.mine.prerequisites
+    if entry.container.engine == "none":  # nothing is mounted; the site's code is all there is
+        return [] if entry.code_path else list(parts)
+    return [
+        part
+        for part in parts
+        if not any(PurePosixPath(part.mounted).is_relative_to(place) for place in places)
+    ]
+
+
+def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
+    """Yield what the workload needs and the submitter's host or the site does not have."""
+    for name, what in entry.needs_env.items():
+        if not environment.get(name):
+            text = f"{entry.workload} needs {name} for {what}, and it is not set here"
+            remedy = (
+                f"export {name}=...; or `offline: true` in the site file, after `orchestrator "
+                f"prepare {entry.workload}`"
+            )
+            yield UnmetNeed("environment", text, remedy, True)
+    if ACKNOWLEDGED not in entry.site.acknowledged:
+        for part in unmet(entry):
+            text = f"{entry.system} needs {part.what}; the site mounts nothing at {part.mounted}"
+            remedy = part.remedy.replace("{system}", entry.system)
+            remedy = remedy.replace("{workload}", entry.workload)
+            without = f"to run without it: `acknowledged: [{ACKNOWLEDGED}]` in the site file"
+            yield UnmetNeed("prerequisite", text, f"{remedy}; {without}", True)
+    if missing := missing_data(entry):
+        remedy = f"orchestrator prepare {entry.workload}"
+        yield UnmetNeed("prepared", f"not there: {missing}", remedy, False)
+
+
+def refuse_unfit(entry: Entry, environment: Mapping[str, str]) -> None:
+    """Raise UsageError for the first need without which no set starts."""
+    for need in needs(entry, environment):
+        if need.stops:
+            raise UsageError(need.text, hint=need.remedy)
+
+
+def missing_data(entry: Entry) -> str:
+    """Return the first missing files of the workload's data, `a, b, c and 2 more`; "" if all are
+    there. Folders that cannot be seen from here are left out."""
+    folders = entry.site.data.get(entry.workload, {})
+    seen = {name: Path(folder) for name, folder in folders.items() if os.path.isdir(folder)}
+    paths = [
+        str(seen[part.variable] / part.path) for part in entry.data_tree if part.variable in seen
+    ]
+    missing = [path for path in paths if not os.path.lexists(path)]
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    return ", ".join(missing[:3]) + more
+
+
+def build_advice(entry: Entry) -> str:
+    """Return how to get an image that no registry has; "" for other images."""
+    build = entry.build
+    if build is None:
+        return ""
+    return (
+        f"build it from the published tree ({build.source}): orchestrator images build "
+        f"{entry.system} {entry.workload} --tree DIR"
+    )

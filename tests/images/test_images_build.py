@@ -1,0 +1,54 @@
+"""An image that no registry has is built from its published tree; the engine is a program that notes its arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REFERENCE = "rocm/amd-mlperf:gpt_oss_20b_training_6.0"
+ENTRY = ("MI355X_1x8x1_Oracle", "gpt_oss_20b")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    engine = tmp_path / "engine"
+    engine.write_text(f"#!/bin/bash\nprintf '%s\\n' \"$@\" >{tmp_path}/asked; exit ${{FAILS:-0}}\n")
+    engine.chmod(0o755)
+    path = tmp_path / "site.yaml"
+    path.write_text(f"kind: site\nlog_dir: {tmp_path}\ncontainer: {{command: [{engine}]}}\n")
+    return path
+
+
+def images(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "orchestrator", "images", *map(str, words)]
+    return subprocess.run(
+        argv, text=True, capture_output=True, check=False, env={**os.environ, **env}
+    )
+
+
+def test_it_is_built_with_the_engine_of_the_site(site: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    words = ("build", *ENTRY, "--site", site, "--tree", tree)
+    missing = images(*words)
+    assert missing.returncode == 2 and f"there is no {tree}/Dockerfile" in missing.stderr
+    assert "Oracle/benchmarks/gpt_oss_20b" in missing.stderr
+    (tree / "Dockerfile").write_text("FROM scratch\n")
+    done = images(*words, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["reference"] == REFERENCE
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked == ["build", "--tag", REFERENCE, "--file", f"{tree}/Dockerfile", str(tree)]
+    failed = images(*words, FAILS="7")
+    assert failed.returncode == 3 and "exited 7" in failed.stderr
+
+
+def test_what_cannot_be_built_is_said(site: Path, tmp_path: Path) -> None:
+    pulled = images("build", "MI355X_1x8x1", "llama31_8b", "--site", site, "--tree", tmp_path)
+    assert pulled.returncode == 2 and "images pull --image" in pulled.stderr
+    assert "--tree DIR" in images("build", *ENTRY, "--site", site).stderr
+    assert images("build", "--image", REFERENCE, "--tree", tmp_path).returncode == 2
