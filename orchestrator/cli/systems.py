@@ -5,6 +5,7 @@
   orchestrator systems diff A B                                 A, B: SYSTEM[:WORKLOAD[:ROUND]]
   orchestrator systems validate FILE|DIR...                     check systems, workloads and site files
   orchestrator systems new NAME --workload W ...                write a commented descriptor to start from
+  orchestrator systems import FILE|IMAGE --round R              a published config as documents of a new system or round
   orchestrator systems schema system|workload|site|outputs      JSON Schema: of descriptors for editors, of what --json prints
 
 Example:
@@ -84,6 +85,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a YAML file of any kind, or a folder of them as --systems-dir takes it",
     )
     _add_new(_action(actions, "new", "write a commented descriptor"))
+    from orchestrator.cli.importing import add_import
+
+    add_import(_action(actions, "import", "a published config as documents"))
     schema = _action(
         actions, "schema", "JSON Schema of a kind of descriptor, or of what --json prints"
     )
@@ -170,6 +174,7 @@ def run(args: Namespace) -> int:
         "diff": _diff,
         "validate": _validate,
         "new": _new,
+        "import": _import,
         "schema": _schema,
     }
     return int(actions[args.action](args))
@@ -566,6 +571,12 @@ def _new(args: Namespace) -> ExitCode:
     print(path)
     note(f"next: orchestrator systems validate {path}")
     return ExitCode.OK
+
+
+def _import(args: Namespace) -> ExitCode:
+    from orchestrator.cli.importing import run_import
+
+    return run_import(args, _folders(args))
 
 
 def _schema(args: Namespace) -> ExitCode:

@@ -90,11 +90,7 @@ def how_to_get(ruleset: str) -> str:
     """Return what to do for the rules of a round that is unknown here."""
     if _folder() is None:
         return f"pip install mlperf-logging (a version that has training_{ruleset})"
-    there = ", ".join((*ROUNDS, *installed_rounds()))
-    return (
-        f"there are: {there}; pip install --upgrade mlperf-logging (a version that has "
-        f"training_{ruleset})"
-    )
+    return f"pip install --upgrade mlperf-logging (a version that has training_{ruleset})"
 
 
 def _make(kind: str, ruleset: str) -> dict[str, Any]:

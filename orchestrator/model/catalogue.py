@@ -154,7 +154,9 @@ class Catalogue:
         ]
         behind = [path.resolve() for path in there]
         if mine in behind:
-            there = there[behind.index(mine) + 1 :]
+            # A folder may be named twice: relative, and as it lies next to a system's file.
+            after = behind.index(mine) + 1
+            there = [path for path in there[after:] if path.resolve() != mine]
         if there:
             return there[0]
         names = [name for name in self.workload_names() if name != document.path.stem]

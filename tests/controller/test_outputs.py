@@ -33,6 +33,7 @@ CALLS = {
     "systems show MI325X_08x08x32 --workload flux1": "entry",
     "systems show tinybox_8xMI300X --workload bert": "entry",
     "systems diff MI325X_08x08x32 MI325X_08x08x32_Dell": "systems-diff",
+    "systems import DIR/config_MI355X_1x8x1.sh --round 7.0 --dry-run": "systems-import",
     "systems validate SITE": "systems-validate",
     "systems validate /nowhere.yaml": "systems-validate",
     f"render {WHAT} -o DIR/bundle": "render",
@@ -123,6 +124,9 @@ def test_outputs_are_as_described(
 ) -> None:
     [a_set] = (made / "sets").iterdir()
     (tmp_path / "data.yaml").write_text((made / "data.yaml").read_text())
+    (tmp_path / "config_MI355X_1x8x1.sh").write_text(
+        "export MLLOG_SUBMISSION_BENCHMARK=llama31_8b PRIMUS_MICRO_BATCH_SIZE=2\n"
+    )
     places = {"SET": a_set, "SITE": site, "LOGS": LOGS, "DIR": tmp_path, "IMAGE": IMAGE}
     cli(
         *(

@@ -106,6 +106,14 @@ def test_a_system_given_as_a_file_brings_the_round_beside_it(mine: Path) -> None
     assert (entry.round, entry.image) == ("7.0", "own/image:7.0")
 
 
+def test_a_folder_named_twice_is_no_circle(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(mine.parent)
+    catalogue = Catalogue([Path(mine.name)])
+    catalogue.system(str(mine / "mine.yaml"))  # brings the folder again, as an absolute path
+    assert "7.0" in catalogue.workload("llama31_8b")[1].rounds
+    assert "7.0" in catalogue.workload(str(mine / "workloads/llama31_8b.yaml"))[1].rounds
+
+
 def test_lists_replace_and_null_removes(tmp_path: Path) -> None:
     text = """
         kind: workload

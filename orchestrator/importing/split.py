@@ -1,0 +1,357 @@
+"""Split a config's environment as the catalogue does: workload, system, fabric, site, run."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.errors import UsageError
+from orchestrator.importing.evaluate import ConfigEnvironment
+from orchestrator.model import Catalogue
+from orchestrator.model.compose import round_order
+from orchestrator.model.documents import SystemRound, WorkloadRound
+from orchestrator.model.shared_documents import Fabric
+from orchestrator.model.values import (
+    NETWORK_NAMES,
+    OWNED_BY_THE_LOOP,
+    EnvValue,
+    Minutes,
+    Ref,
+    Text,
+    empty_problem,
+    secret_problem,
+)
+
+SITE_NAMES = (*(name for name in NETWORK_NAMES if name != "NCCL_IB_GID_INDEX"), "UCX_NET_DEVICES")
+"""Names of devices and interfaces. The index of a GID is a number that the catalogue gives a system."""
+LEAST_SHARED = 0.3
+"""Share of a config's variables that a known round has; published configs share 0.6 and more."""
+_SHAPE = re.compile(r"_0*([0-9]+)x0*([0-9]+)(?:x|_|$)")
+_PARALLEL = {
+    "tensor_parallel": ("TP", "PRIMUS_TP", "MLLOG_TENSOR_PARALLELISM"),
+    "pipeline_parallel": ("PP", "PRIMUS_PP", "MLLOG_PIPELINE_PARALLELISM"),
+    "context_parallel": ("CP", "PRIMUS_CP", "MLLOG_CONTEXT_PARALLELISM"),
+}
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What the user says; "" and 0 are computed."""
+
+    round: str
+    workload: str = ""
+    name: str = ""
+    accelerator: str = ""
+    nodes: int = 0
+    gpus_per_node: int = 0
+    micro_batch: int = 0
+    global_batch: int = 0
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A variable that differs from the known round: its values there and here, and its place."""
+
+    name: str
+    known: str | None
+    value: EnvValue | None
+    part: str
+    why: str = ""
+
+
+@dataclass
+class Import:
+    """A config as parts of documents. `base`: the nearest known round; `new_round`: the workload has
+    no such round yet; `stack`: the round exists, but the config is that of an earlier one."""
+
+    evaluation: ConfigEnvironment
+    given: ImportOptions
+    workload: str
+    base: str
+    new_round: bool
+    stack: bool
+    accelerator: str
+    facts: dict[str, str]
+    known_env: Mapping[str, Any]
+    fabric: str | Fabric = "none"
+    placed: list[Placed] = field(default_factory=list)
+
+    @property
+    def published_as(self) -> str:
+        return self.facts["system"]
+
+    def env(self, part: str) -> dict[str, EnvValue | None]:
+        """Return the variables of the new documents: of "workload" or "system"."""
+        return {row.name: row.value for row in self.placed if row.part == part}
+
+
+def split(evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalogue) -> Import:
+    """Return the parts of a config. Raises UsageError for a fact that cannot be computed."""
+    env = evaluation.env
+    workload, base = _nearest_round(evaluation, given, catalogue)
+    rounds = catalogue.workload(workload)[1].rounds
+    exists = given.round in rounds
+    known = rounds[base]
+    accelerator = _accelerator(evaluation, given, catalogue, known)
+    result = Import(
+        evaluation,
+        given,
+        workload,
+        base,
+        new_round=not exists,
+        stack=exists and base != given.round,
+        accelerator=accelerator,
+        facts=_facts(evaluation, given, known, accelerator),
+        known_env=known.env,
+    )
+    result.facts.setdefault("minutes_per_run", str(known.minutes_per_run))
+    result.fabric = _fabric(result, catalogue)
+    shared = _fabric_env(result, catalogue)
+    systems = _set_by_systems(catalogue, workload, base, known)
+    rest = dict(env)
+    for name in evaluation.chance:
+        result.placed.append(Placed(name, None, None, "run", "a random number at every start"))
+    for name in list(rest):
+        if (placed := _placed_elsewhere(name, rest[name], shared)) is not None:
+            result.placed.append(placed)
+            del rest[name]
+    result.placed += _differences(result, known, rest, systems)
+    return result
+
+
+# ---- the nearest round ----
+
+
+def _nearest_round(
+    evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalogue
+) -> tuple[str, str]:
+    """Return workload and round whose variables are most alike; the workload that the config names
+    counts alone."""
+    candidates = []
+    named = str(evaluation.env.get("MLLOG_SUBMISSION_BENCHMARK", ""))
+    for workload in catalogue.workloads():
+        if given.workload and workload.name != given.workload:
+            continue
+        for name, part in workload.rounds.items():
+            if part.env:
+                like = _likeness(evaluation, part)
+                same = name == given.round
+                order = (
+                    workload.benchmark == named,
+                    round(like + 0.1 * same, 6),
+                    round_order(name),
+                )
+                candidates.append((order, workload.name, name))
+    if not candidates:
+        raise UsageError(f"{given.workload}: no round of it has an environment to compare with")
+    (is_named, *_), workload_name, base = max(candidates)
+    known = catalogue.workload(workload_name)[1].rounds[base].env
+    shared = len(set(evaluation.env) & set(known)) / len(evaluation.env)
+    if shared < LEAST_SHARED and not (given.workload or is_named):
+        raise UsageError(
+            f"{evaluation.name} is like no known workload: of its {len(evaluation.env)} variables "
+            f"{workload_name} {base} has {shared:.0%}",
+            hint=f"--workload NAME; there are: {', '.join(catalogue.workload_names())}",
+        )
+    return workload_name, base
+
+
+def _likeness(evaluation: ConfigEnvironment, part: WorkloadRound) -> float:
+    ours, theirs = set(evaluation.env), set(part.env)
+    return len(ours & theirs) / len(ours | theirs)
+
+
+# ---- facts ----
+
+
+def _accelerator(
+    evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalogue, known: WorkloadRound
+) -> str:
+    facts = catalogue.shared("accelerators")[0]
+    if given.accelerator:
+        if given.accelerator not in facts:
+            raise UsageError(
+                f"there is no accelerator {given.accelerator}; there are: {', '.join(sorted(facts))}"
+            )
+        return given.accelerator
+    texts = [evaluation.name, *(str(value) for value in _of_ref(evaluation, known, "accelerator"))]
+    for text in texts:
+        named = [name for name in sorted(facts, key=len, reverse=True) if name in text]
+        if named:
+            return str(named[0])
+    raise UsageError(
+        f"{evaluation.name} names no known GPU", hint=f"--accelerator: {', '.join(sorted(facts))}"
+    )
+
+
+def _of_ref(evaluation: ConfigEnvironment, known: WorkloadRound, fact: str) -> Iterator[str]:
+    """Yield the config's values of variables that stand for `fact` in the known round."""
+    for name, value in known.env.items():
+        if isinstance(value, Ref) and value.name == fact and name in evaluation.env:
+            yield str(evaluation.env[name])
+
+
+def _facts(
+    evaluation: ConfigEnvironment, given: ImportOptions, known: WorkloadRound, accelerator: str
+) -> dict[str, str]:
+    """Return the value of each fact that an environment may refer to."""
+    own = evaluation.name.removeprefix("config_").removesuffix(".sh")
+    shape = _SHAPE.search(own)
+    facts = {"system": own, "config_file": evaluation.name, "accelerator": accelerator}
+    numbers: dict[str, int] = {
+        "nodes": given.nodes,
+        "gpus_per_node": given.gpus_per_node,
+        "micro_batch": given.micro_batch,
+        "global_batch": given.global_batch,
+    }
+    by_shape = {"nodes": shape[1], "gpus_per_node": shape[2]} if shape else {}
+    for name in ("nodes", "gpus_per_node"):
+        numbers[name] = (
+            numbers[name] or _number(evaluation, known, name, by_shape.get(name, "")) or 0
+        )
+    numbers["nodes"] = numbers["nodes"] or 1
+    numbers["gpus_per_node"] = numbers["gpus_per_node"] or 8
+    for name, variables in _PARALLEL.items():
+        texts = [str(evaluation.env[one]) for one in variables if one in evaluation.env]
+        numbers[name] = _number(evaluation, known, name, texts[0] if texts else "") or 1
+    numbers["micro_batch"] = (
+        numbers["micro_batch"] or _number(evaluation, known, "micro_batch") or 0
+    )
+    minutes = _number(evaluation, known, "minutes_per_run")
+    steps = _number(evaluation, known, "accumulation")
+    batch = numbers["global_batch"] or _number(evaluation, known, "global_batch")
+    parallel = (
+        numbers["tensor_parallel"] * numbers["pipeline_parallel"] * numbers["context_parallel"]
+    )
+    ranks = numbers["nodes"] * numbers["gpus_per_node"]
+    if not numbers["micro_batch"]:
+        raise UsageError(
+            f"no variable of {evaluation.name} is known to be the micro batch",
+            hint="--micro-batch N",
+        )
+    numbers["global_batch"] = batch or numbers["micro_batch"] * (steps or 1) * ranks // parallel
+    per_step = numbers["micro_batch"] * ranks // parallel
+    numbers["accumulation"] = steps or max(numbers["global_batch"] // max(per_step, 1), 1)
+    facts |= {name: str(number) for name, number in numbers.items()}
+    if minutes:
+        facts["minutes_per_run"] = str(minutes)
+    return facts
+
+
+def _number(
+    evaluation: ConfigEnvironment, known: WorkloadRound, fact: str, otherwise: str = ""
+) -> int | None:
+    """Return the most frequent value of a fact among the variables that stand for it."""
+    votes = Counter(text for text in _of_ref(evaluation, known, fact) if text.isdecimal())
+    text = votes.most_common(1)[0][0] if votes else otherwise
+    return int(text) if text.isdecimal() else None
+
+
+# ---- fabric ----
+
+
+def _fabric(result: Import, catalogue: Catalogue) -> str | Fabric:
+    """Return the fabric whose variables the config sets; of several, that of the same GPU's systems.
+    Without one, the nearest with the config's own variables."""
+    if result.facts["nodes"] == "1":
+        return "none"
+    ours = {name: str(value) for name, value in result.evaluation.env.items()}
+    fabrics = {
+        name: fact for name, fact in catalogue.shared("fabrics")[0].items() if fact.kind != "none"
+    }
+    used = Counter(
+        system.fabric
+        for system in catalogue.systems()
+        if system.nodes > 1 and system.accelerator == result.accelerator
+        for _ in range(1 + 2 * (result.workload in system.workloads))
+    )
+    fitting = [
+        name
+        for name, fact in fabrics.items()
+        if all(ours.get(variable) == str(value) for variable, value in fact.env.items())
+    ]
+    if fitting:
+        return max(fitting, key=lambda name: (len(fabrics[name].env), used[name], name))
+    nearest = max(fabrics, key=lambda name: (used[name], name))
+    names = {variable for fact in fabrics.values() for variable in fact.env}
+    fact = fabrics[nearest]
+    own = {name: result.evaluation.env[name] for name in ours if name in names}
+    return Fabric.model_construct(
+        **{**dict(fact), "title": f"{fact.title}, as in the config", "env": own}
+    )
+
+
+def _fabric_env(result: Import, catalogue: Catalogue) -> Mapping[str, Any]:
+    fabric = result.fabric
+    if isinstance(fabric, str):
+        return dict(catalogue.fact("fabrics", fabric).env)
+    return dict(fabric.env)
+
+
+# ---- variables ----
+
+
+def _placed_elsewhere(name: str, value: EnvValue, shared: Mapping[str, Any]) -> Placed | None:
+    """Return the place of a variable that belongs neither to the workload nor to the system."""
+    if name in OWNED_BY_THE_LOOP:
+        return Placed(name, None, value, "run", OWNED_BY_THE_LOOP[name])
+    if name in shared:
+        return Placed(name, str(shared[name]), value, "fabric")
+    if name in SITE_NAMES:
+        why = "names of its author's network" if not empty_problem(name, value) else "empty"
+        return Placed(name, None, value, "site", f"{why}; the site file or each node gives its own")
+    if secret_problem(name):
+        return Placed(name, None, None, "site", "looks like a secret: `pass_env` of the site")
+    return None
+
+
+def _differences(
+    result: Import, known: WorkloadRound, env: Mapping[str, EnvValue], systems: set[str]
+) -> Iterator[Placed]:
+    for name in dict.fromkeys([*known.env, *env]):
+        part = "workload" if result.new_round and name not in systems else "system"
+        theirs = known.env.get(name)
+        before = _resolved(result, theirs) if name in known.env else None
+        if name not in env:
+            if before is not None:
+                yield Placed(name, str(before), None, part, "not in the config")
+            continue
+        mine = env[name]
+        if before is not None and mine != before:
+            mine = _computed_like(mine, theirs)
+            if isinstance(mine, Text) and mine.text == f"{before}:":
+                mine = Text(str(before))  # the config appends the caller's, which runs have not
+        if mine != before:
+            yield Placed(name, None if before is None else str(before), mine, part)
+
+
+def _resolved(result: Import, value: Any) -> EnvValue | None:
+    if isinstance(value, Ref):
+        text = result.facts.get(value.name, "")
+        return Text(text) if text else None
+    placed: EnvValue | None = value
+    return placed
+
+
+def _computed_like(value: EnvValue, known: Any) -> EnvValue:
+    """Return a number of minutes as the known round computes it, with its fixed part."""
+    if isinstance(known, Minutes) and isinstance(value, Text) and value.text.isdecimal():
+        per_run = int(value.text) - known.fixed
+        return Minutes(known.fixed, per_run) if per_run >= 0 else value
+    return value
+
+
+def _set_by_systems(
+    catalogue: Catalogue, workload: str, base: str, known: WorkloadRound
+) -> set[str]:
+    """Return the variables that belong to systems: those that systems of the round set, those that
+    go with the global batch, and who submits on what."""
+    names = {name for env in known.reference.values() for name in env}
+    for system in catalogue.systems():
+        part: SystemRound | None = system.workloads.get(workload, {}).get(base)
+        if part is not None and not part.whole_env:
+            names |= {name for name, value in part.env.items() if value is not None}
+    return names | {name for name in known.env if "_SUBMISSION_" in name}

@@ -1,0 +1,184 @@
+"""Reading a config without running it: as bash would, or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from until import until
+
+from orchestrator.errors import InputError, UsageError
+from orchestrator.importing.evaluate import ConfigEnvironment, evaluate
+from orchestrator.importing.execution import executed
+from orchestrator.model.values import Minutes, Text, Unique
+
+READ = r"""
+export PLAIN=1 TWO="a b" THREE='$PLAIN "x"' FOUR=a\ b
+export EMPTY=
+HIDDEN=7
+export LATER=${HIDDEN}x"${PLAIN}"
+LATE=yes; export LATE
+: "${SET_BY_DEFAULT:=expandable_segments:False,threshold:0.8}"
+export SET_BY_DEFAULT
+export DEFAULT=${NOWHERE:--1} KEPT=${PLAIN:-2} WITH_BLANKS="${NOWHERE:-x y}" UNSET_ONLY=${EMPTY-5}
+export WORDS=${NAME:-flux-train-$HIDDEN} SPACED="$PLAIN  $HIDDEN "
+export SUM=$((5 + ${PLAIN:-3} * (HIDDEN + $PLAIN))) PART=$((12288 / HIDDEN)) REST=$(((-7) % 3))
+export BY_EXPR=$(expr $HIDDEN + $HIDDEN / 2) QUOTED_EXPR=$(expr $HIDDEN \* 3)
+export SYSTEM=$(basename $(readlink -f ${BASH_SOURCE[0]}) | sed 's/^config_//' | sed 's/\.sh$//' )
+export FILE=$(basename "${BASH_SOURCE[0]}") FOLDER=$(basename $(dirname "./x/y"))
+export ONE=a && export ANOTHER=b; export THIRD=c
+export GONE=1
+unset GONE
+source $(dirname ${BASH_SOURCE[0]})/config_common.sh
+export AFTER=$COMMON
+echo "loaded"
+"""
+COMMON = """
+export COMMON='of all'
+export CALLER=$(basename $(readlink -f ${BASH_SOURCE[1]}) | sed 's/^config_//' | sed 's/\\.sh$//' )
+"""
+
+
+def config(folder: Path, text: str, name: str = "config_MI355X_1x8x1.sh", **more: str) -> Path:
+    for file, content in {name: text, **more}.items():
+        (folder / file.replace("__", ".")).write_text(content)
+    return folder / name
+
+
+def env(evaluation: ConfigEnvironment) -> dict[str, str]:
+    return {name: str(value) for name, value in evaluation.env.items()}
+
+
+def test_what_is_read_is_what_bash_gives(tmp_path: Path) -> None:
+    path = config(tmp_path, READ, config_common__sh=COMMON)
+    read = evaluate(path)
+    assert not read.run
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    bash = executed(path.name, files, {"NEXP": "1"})
+    assert env(read) == {name: value for name, value in bash.items() if name != "NEXP"}
+    assert env(read)["SPACED"] == "1  7 " and env(read)["CALLER"] == "MI355X_1x8x1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if [ -n \"$X\" ]; then export Y=1; fi",
+        "export X=$(curl -s https://example.org)",
+        "export X=`date`",
+        "export X=$(cat /etc/hostname)",
+        "eval export X=1",
+        "export X=1 | tee log",
+        "export X=${Y//a/b}",
+        "export X=(1 2)",
+        "export X+=1",
+        "X=1 command",
+        "export X=$((1 << 2))",
+        "export X=$(( -1 + 2 ))",
+        "export X=$1",
+        "export X=${Y:?must be set}",
+        "function f { :; }",
+        "for x in a; do export X=$x; done",
+        "rm -rf /nowhere",
+        "export -n X",
+        "declare -x X=1",
+        "export X=1 &",
+        "export X=$'a'",
+        "source /etc/profile",
+        "export X=1 || true",
+        "export X='",
+        "cat <<EOF\nx\nEOF",
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    path = config(tmp_path, f"export A=1\n{line}\n")
+    with pytest.raises(UsageError) as refused:
+        evaluate(path)
+    assert "cannot be read without executing it: config_MI355X_1x8x1.sh:" in refused.value.message
+    assert "--execute" in refused.value.hint
+
+
+COMPUTED = """
+export WALLTIME_MINUTES=50
+export WALLTIME=$(( 5 + ${NEXP:-1} * WALLTIME_MINUTES ))
+export NEXP=1
+export EXP_NAME=${EXP_NAME:-flux-train-$(date +%y%m%d%H%M%S%N)}
+export SEED=$RANDOM
+"""
+
+
+@pytest.mark.parametrize("execute", [False, True])
+def test_values_that_are_computed_at_every_start(tmp_path: Path, execute: bool) -> None:
+    text = COMPUTED + ("export X=$(printf 1)\n" if execute else "")
+    result = evaluate(config(tmp_path, text), execute=execute)
+    assert result.run == execute
+    assert result.env["WALLTIME"] == Minutes(5, 50)
+    assert result.env["EXP_NAME"] == Unique("flux-train-")
+    assert result.env["WALLTIME_MINUTES"] == Text("50")
+    assert result.chance == ("SEED",) and "NEXP" not in result.env
+
+
+def test_a_missing_common_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no config_common.sh next to the config"):
+        evaluate(config(tmp_path, "source $(dirname ${BASH_SOURCE[0]})/config_common.sh\n"))
+
+
+def test_files_that_source_each_other_end(tmp_path: Path) -> None:
+    path = config(
+        tmp_path, "source ./config_b.sh\n", config_b__sh="source ./config_MI355X_1x8x1.sh\n"
+    )
+    with pytest.raises(InputError, match="sources itself"):
+        evaluate(path)
+
+
+def test_nothing_of_the_caller_reaches_an_executed_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret-of-mine")
+    monkeypatch.setenv("LR", "1")
+    text = 'export T="x${HF_TOKEN}" LR=${LR:-2}; export H=$(cd; ls -A | wc -l); echo noise; echo more >&2\n'
+    result = evaluate(config(tmp_path, text), execute=True)
+    assert env(result) == {"T": "x", "LR": "2", "H": "0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("export A=1; exit 3\n", "ended its shell with exit code"),
+        ("export A=$(head -c 1500000 /dev/zero | tr '\\0' x)\n", "larger|exit code"),
+        ("export A=1\nexport B=$(kill -9 $$)\n", "ended its shell with exit code -9"),
+    ],
+)  # fmt: skip
+def test_an_executed_config_that_gives_no_environment(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    with pytest.raises(InputError, match=expected):
+        evaluate(config(tmp_path, text), execute=True)
+
+
+def test_an_executed_config_ends_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.importing.execution.SECONDS", 1)
+    mark = tmp_path / "pid"
+    text = f"sleep 1000 &\necho $! >{mark}\nwait\n"
+    with pytest.raises(InputError, match="did not end within 1 s"):
+        evaluate(config(tmp_path, text), execute=True)
+    pid = int(mark.read_text())
+    until(lambda: not Path(f"/proc/{pid}/stat").exists() or _is_zombie(pid))
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "Z"
+    except OSError:
+        return True
+
+
+def test_the_parser_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tree_sitter_bash", None)
+    path = config(tmp_path, "export A=1\n")
+    with pytest.raises(UsageError, match="the shell parser is not installed"):
+        evaluate(path)
+    assert env(evaluate(path, execute=True)) == {"A": "1"}
+    assert os.listdir(tmp_path) == [path.name]
