@@ -43,10 +43,14 @@ def inspect(
     address: str,
     engine: str,
     engine_command: Sequence[str] | None,
+    partial: bool,
+    folder: Path | None,
     as_json: bool,
 ) -> int:
-    """Print the contract of an image with an entry, or alone. Raises UsageError, InputError or
-    EngineError."""
+    """Print the contract of an image with an entry, or alone, and keep it in `folder`.
+
+    Raises UsageError, InputError or EngineError.
+    """
     from orchestrator.inspection.contract import contract_of
     from orchestrator.inspection.findings import findings
     from orchestrator.inspection.given import Given, given_by
@@ -54,15 +58,42 @@ def inspect(
     given = given_by(entry) if entry is not None else Given()
     image = reference or (entry.image if entry is not None else "")
     tree = _read(image, given, source, address, engine, engine_command)
+    tree.complete = tree.complete and not partial
     command = given.command or _own_command(tree)
     contract = contract_of(tree, command, _around(given, tree))
     found = findings(contract, given) if entry is not None else []
+    changed = _keep(folder, contract, found, entry) if folder and entry is not None else []
     if as_json:
-        print_json("images-inspect", _to_json(contract, found, image, source))
+        print_json(
+            "images-inspect", {**_to_json(contract, found, image, source), "changes": changed}
+        )
     else:
         _print(contract, found, image or source)
+        if changed:
+            print("\nchanged since the last image of this entry that was inspected:")
+            print(*(cell(line) for line in changed), sep="\n")
     has_errors = any(one.severity == "error" for one in found)
     return ExitCode.NO_SCORE if has_errors else ExitCode.OK
+
+
+def _keep(
+    folder: Path, contract: Contract, found: list[ContractFinding], entry: Entry
+) -> list[str]:
+    """Keep the result of a known image; return its changes since the last other one."""
+    from orchestrator.inspection.kept import changes, entry_name, keep, newest
+    from orchestrator.onnode.kernel.world import now_ms
+
+    if not contract.tree.config.id or not contract.tree.complete:
+        return []
+    name = entry_name(entry.system, entry.workload, entry.round)
+    before = newest(folder, name, other_than=contract.tree.config.id)
+    try:
+        folder.mkdir(exist_ok=True)
+        kept = keep(folder, contract, found, name, now_ms())
+    except OSError as error:
+        note(f"the result is not kept: {folder}: {error.strerror or error}")
+        return []
+    return changes(before, kept) if before else []
 
 
 def _read(

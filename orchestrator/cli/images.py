@@ -110,6 +110,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[],
     )
     add_option(parser, "--ssh-config", "FILE", "instead of ~/.ssh/config")
+    add_flag(
+        parser,
+        "--partial",
+        "inspect: --from has a part of the image's files, such as its code alone",
+    )
     add_flag(parser, "--always", "pull: also when the local engine has the image")
     add_option(parser, "--login", "USER", "pull: log in to the registry; needs --password-stdin")
     add_flag(parser, "--password-stdin", "pull: read the password from standard input")
@@ -319,6 +324,8 @@ def _inspect(request: _Request) -> int:
         address=args.engine,
         engine=container.engine if container else "",
         engine_command=args.engine_command or (container.command if container else None),
+        partial=args.partial,
+        folder=request.folder if request.has_folder else None,
         as_json=args.json,
     )
 

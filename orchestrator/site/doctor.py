@@ -72,6 +72,7 @@ def examine(
         )
     else:
         yield from _code(entry)
+        yield from _contract(entry)
         for need in needs(entry, os.environ):
             yield _row(need.check, "fail", need.text, need.remedy)
     log_dir = Path(entry.site.log_dir or "")
@@ -144,6 +145,26 @@ def _code(entry: Entry) -> Iterator[Row]:
             yield _row("code", "fail", f"{path} is not here", remedy)
     else:
         yield _row("code", "skip", "the image's own")
+
+
+def _contract(entry: Entry) -> Iterator[Row]:
+    """Yield the kept result of the image's inspection."""
+    from orchestrator.inspection.kept import entry_name, newest
+
+    log_dir = entry.site.log_dir
+    if entry.container.engine == "none" or not log_dir:
+        return
+    name = entry_name(entry.system, entry.workload, entry.round)
+    kept = newest(Path(log_dir).parent / "images", name, reference=entry.image)
+    command = f"orchestrator images inspect {entry.system} {entry.workload} --round {entry.round}"
+    if kept is None:
+        yield _row("contract", "skip", f"{entry.image} was not inspected", command)
+    elif kept.errors:
+        first = kept.errors[0]
+        more = f" (and {len(kept.errors) - 1} more)" if len(kept.errors) > 1 else ""
+        yield _row("contract", "fail", f"{first.where}: {first.what}{more}".lstrip(": "), command)
+    else:
+        yield _row("contract", "pass", f"{entry.image}: no error in its scripts")
 
 
 def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Iterator[Row]:

@@ -350,6 +350,25 @@ def test_the_code_comes_out_of_the_image(lab: object, orchestrator: Run, tmp_pat
 
 
 @pytest.mark.lab
+def test_an_image_is_inspected_without_a_start(
+    lab: object, orchestrator: Run, tmp_path: Path
+) -> None:
+    engine = f"unix://{lab.docker_socket}"
+    before = lab.run("docker", "ps", "--all", "--quiet").stdout
+    options = ("MI325X_08x08x32", "flux1", "--engine", engine, "--tar", tmp_path, "--json")
+    done = orchestrator("images", "inspect", *options)
+    assert done.returncode in (0, 1), done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["started_by"].startswith("/workspace/code/run_and_time.sh:")
+    assert answer["id"].startswith("sha256:") and answer["complete"] and answer["bytes"]
+    assert answer["exit_after_failure"] is not None
+    assert [path.suffixes[-2:] for path in tmp_path.iterdir()] == [[".contract", ".json"]]
+    assert lab.run("docker", "ps", "--all", "--quiet").stdout == before
+    missing = orchestrator("images", "inspect", "--image", "no/such:1", "--engine", engine)
+    assert missing.returncode == 3 and "does not have no/such:1" in missing.stderr
+
+
+@pytest.mark.lab
 def test_links_out_of_the_code_are_left_out_and_a_missing_folder_leaves_nothing(
     nodes: object, tmp_path: Path
 ) -> None:

@@ -1,0 +1,132 @@
+"""Results of inspections, kept next to the site's images: what changed since the last one."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.inspection.contract import Contract
+from orchestrator.inspection.findings import ContractFinding
+from orchestrator.onnode.kernel.regular import parse, read_bytes
+
+SUFFIX = ".contract.json"
+MOST_KEPT_BYTES = 16 << 20
+MOST_DIFF_LINES = 40
+"""Of one file: a new implementation is not read as a difference."""
+
+
+@dataclass(frozen=True)
+class KeptContract:
+    """The result of an inspection: the image, the entry, the scripts' texts, the findings."""
+
+    reference: str
+    id: str
+    entry: str
+    created_ms: int
+    scripts: Mapping[str, str]
+    findings: tuple[ContractFinding, ...]
+
+    @property
+    def errors(self) -> tuple[ContractFinding, ...]:
+        return tuple(one for one in self.findings if one.severity == "error")
+
+
+def entry_name(system: str, workload: str, round_: str) -> str:
+    return f"{system} {workload} {round_}"
+
+
+def kept_path(folder: Path, image_id: str, entry: str) -> Path:
+    """Return the file of an image and an entry (`SYSTEM WORKLOAD ROUND`)."""
+    digits = image_id.removeprefix("sha256:")[:64]
+    return folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', entry)}.{digits}{SUFFIX}"
+
+
+def keep(
+    folder: Path, contract: Contract, found: list[ContractFinding], entry: str, now_ms: int
+) -> KeptContract:
+    """Write the result of an inspection. Raises OSError."""
+    tree = contract.tree
+    kept = KeptContract(
+        tree.config.reference,
+        tree.config.id,
+        entry,
+        now_ms,
+        {path: tree.text(path) or "" for path in sorted(contract.scripts)},
+        tuple(found),
+    )
+    data = {
+        "reference": kept.reference,
+        "id": kept.id,
+        "entry": entry,
+        "created_ms": now_ms,
+        "scripts": dict(kept.scripts),
+        "findings": [one.to_json() for one in found],
+    }
+    path = kept_path(folder, kept.id, entry)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(data), encoding="utf-8")
+    temporary.replace(path)
+    return kept
+
+
+def newest(
+    folder: Path, entry: str, *, reference: str = "", other_than: str = ""
+) -> KeptContract | None:
+    """Return the newest result for an entry: of `reference` if given, not of the image
+    `other_than`. Unusable files are left out."""
+    stem = kept_path(folder, "", entry).name.removesuffix(SUFFIX)
+    results = [_read(path) for path in sorted(folder.glob(f"{stem}*{SUFFIX}"))]
+    fitting = [
+        one
+        for one in results
+        if one is not None
+        and one.entry == entry
+        and one.id != other_than
+        and reference in ("", one.reference)
+    ]
+    return max(fitting, key=lambda one: one.created_ms, default=None)
+
+
+def _read(path: Path) -> KeptContract | None:
+    try:
+        data = parse(read_bytes(path, MOST_KEPT_BYTES))
+        return KeptContract(
+            str(data["reference"]),
+            str(data["id"]),
+            str(data["entry"]),
+            int(data["created_ms"]),
+            {str(name): str(text) for name, text in data["scripts"].items()},
+            tuple(_finding(one) for one in data["findings"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _finding(data: Mapping[str, Any]) -> ContractFinding:
+    names = ("kind", "severity", "what", "why", "fix", "file")
+    texts = {name: str(data[name]) for name in names}
+    return ContractFinding(**texts, line=int(data["line"]))  # type: ignore[arg-type]
+
+
+def changes(before: KeptContract, after: KeptContract) -> list[str]:
+    """Return the differences of two images' scripts as lines: files, then their unified diffs."""
+    lines: list[str] = []
+    for path in sorted(before.scripts.keys() | after.scripts.keys()):
+        old, new = before.scripts.get(path), after.scripts.get(path)
+        if old == new:
+            continue
+        if old is None or new is None:
+            lines.append(f"{path}: {'new' if old is None else 'no longer read'}")
+            continue
+        diff = list(
+            difflib.unified_diff(old.splitlines(), new.splitlines(), path, path, "", "", 1, "")
+        )
+        lines += diff[:MOST_DIFF_LINES]
+        if len(diff) > MOST_DIFF_LINES:
+            lines.append(f"... {len(diff) - MOST_DIFF_LINES} more lines of {path}")
+    return lines

@@ -1,0 +1,110 @@
+"""`orchestrator images inspect` as users call it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import outputs
+import pytest
+from command_line import call
+from sites import write_site
+from standin_images import STAND_INS, make_root
+
+ENTRY = ("MI355X_1x8x1", "llama31_8b", "--round", "5.1")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_root(STAND_INS["llama31-nemo"], tmp_path_factory.mktemp("image") / "root")
+
+
+def _archive(root: Path, path: Path, digits: str) -> Path:
+    """Make what `docker save` makes of an image with one layer."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        tar.add(root, ".")
+    files = {
+        f"{digits}.json": json.dumps({"config": {"WorkingDir": "/workspace/code"}}).encode(),
+        "layer.tar": layer.getvalue(),
+        "manifest.json": json.dumps(
+            [{"Config": f"{digits}.json", "RepoTags": ["x:1"], "Layers": ["layer.tar"]}]
+        ).encode(),
+    }
+    with tarfile.open(path, "w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def _inspect(*words: str | Path, code: int = 0) -> str:
+    done = call(("images", "inspect", *words), {})
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def _json(*words: str | Path) -> Any:
+    return outputs.checked(_inspect(*words, "--json"))
+
+
+def test_a_folder_is_inspected(root: Path) -> None:
+    answer = _json(*ENTRY, "--from", root)
+    assert answer["ranks"] == "torchrun static"
+    assert answer["exit_after_failure"] == 7
+    assert answer["started_by"] == "/workspace/code/run_and_time.sh:10"
+    assert "/workspace/code/src/train.py" in answer["scripts"]
+    text = _inspect(*ENTRY, "--from", root)
+    assert "torchrun --nnodes=1 --nproc_per_node=8 src/train.py" in text
+    assert "missing path" in text
+
+
+def test_an_image_alone_has_a_contract_and_no_findings(root: Path, tmp_path: Path) -> None:
+    tar = _archive(root, tmp_path / "x.tar", "a" * 64)
+    answer = _json("--from", tar)
+    assert answer["command"] == ["bash", "./run_and_time.sh"]
+    assert answer["findings"] == []
+    names = {
+        one["name"] for one in answer["reads"] if one["use"] == "required" and not one["given"]
+    }
+    assert "USE_CKPT" in names
+
+
+def test_an_error_is_an_exit_code(root: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(root, tmp_path / "root")
+    (broken / "workspace/code/src/train.py").unlink()
+    assert "missing program" in _inspect(*ENTRY, "--from", broken, code=1)
+    assert "missing program" not in _inspect(*ENTRY, "--from", broken, "--partial")
+
+
+def test_a_new_image_is_compared_with_the_last_one(root: Path, tmp_path: Path) -> None:
+    site = write_site(tmp_path / "site.yaml", tmp_path / "sets")
+    asked = (*ENTRY, "--site", site, "--from")
+    first = _archive(root, tmp_path / "first.tar", "a" * 64)
+    assert _json(*asked, first)["changes"] == []
+    changed = shutil.copytree(root, tmp_path / "root")
+    script = changed / "workspace/code/run_and_time.sh"
+    script.write_text(script.read_text().replace("set -e\n", ""))
+    second = _archive(changed, tmp_path / "second.tar", "b" * 64)
+    answer = _json(*asked, second)
+    assert "-set -e" in answer["changes"]
+    assert any(one["kind"] == "exit code" for one in answer["findings"])
+    assert _json(*asked, second)["changes"] == answer["changes"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--from", "/nowhere"),
+        (),
+        ("--from", "/etc/passwd"),
+        ("MI355X_1x8x1", "--from", "/"),
+    ],
+)
+def test_unusable_requests(words: tuple[str, ...]) -> None:
+    _inspect(*words, code=2)
