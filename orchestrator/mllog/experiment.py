@@ -7,7 +7,7 @@ content; a missing value is no difference.
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections.abc import Iterator
 
 from orchestrator.mllog.compliance import LogFinding
 from orchestrator.mllog.source import Source, read_json
@@ -15,7 +15,7 @@ from orchestrator.onnode.kernel.regular import read_bytes
 from orchestrator.onnode.policy.experiment import (
     ALL,
     INSIDE,
-    Facts,
+    is_content,
     label,
     list_differences,
     of_run,
@@ -29,8 +29,8 @@ _LARGEST_LIST = 8 << 20
 _SHOWN = 19
 """Characters of a value: `sha256:` and twelve digits."""
 
-Places = dict[tuple[str, str], dict[int, list[str]]]
-"""(field, value) -> run -> nodes, * for most."""
+Places = dict[tuple[str, str], dict[int, tuple[str, ...]]]
+"""(field, value) -> run -> nodes; () for all nodes of the run."""
 
 
 def changes(source: Source) -> list[LogFinding]:
@@ -38,15 +38,12 @@ def changes(source: Source) -> list[LogFinding]:
     files = {run.number: run.name for run in source.files if run.number is not None}
     places: Places = {}
     for number in files:
-        for facts in _facts(source.directory, number):
-            for field, by_node in facts.items():
-                for node, value in by_node.items():
-                    places.setdefault((field, value), {}).setdefault(number, []).append(node)
+        for field, value, nodes in _values(source.directory, number):
+            places.setdefault((field, value), {})[number] = nodes
     found = []
     for field in dict.fromkeys(field for field, _ in places):
         values = {value: runs for (name, value), runs in places.items() if name == field}
-        weights = Counter({value: _weight(runs) for value, runs in values.items()})
-        usual = weights.most_common(1)[0][0]
+        usual = max(values, key=lambda value: _weight(values[value]))
         for value, runs in values.items():
             if value != usual:
                 text = _sentence(source.directory, field, value, usual, runs, values[usual])
@@ -55,26 +52,33 @@ def changes(source: Source) -> list[LogFinding]:
     return found
 
 
-def _weight(runs: dict[int, list[str]]) -> int:
-    """Return how many runs have a value on most of their nodes."""
-    return sum(ALL in nodes for nodes in runs.values())
+def _weight(runs: dict[int, tuple[str, ...]]) -> float:
+    """Return how many runs have a value; a share of the nodes counts half."""
+    return sum(0.5 if nodes else 1.0 for nodes in runs.values())
 
 
-def _facts(directory: str, number: int) -> list[Facts]:
-    """Return the facts of the run's attempt that counts: at its start, and at its end."""
+def _values(directory: str, number: int) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield field, value and nodes of the run's attempt that counts: at its start, and (`end
+    FIELD`) at its end."""
     folder = os.path.join(directory, "runs", str(number))
     state = read_json(os.path.join(folder, "state.json"))
+    named = state.get("nodes")
+    nodes = [str(node) for node in named] if isinstance(named, list) else []
+    path = os.path.join(folder, f"attempt_{state.get('attempt')}", "start.tsv")
     try:
-        path = os.path.join(folder, f"attempt_{state.get('attempt')}", "start.tsv")
         start = parse_facts(read_bytes(path, _LARGEST).decode("utf-8", "replace"))
     except OSError:
         start = {}
-    compared = {
-        name: values for name, values in start.items() if name == "image" or name.startswith(INSIDE)
-    }
     inside = state.get("inside")
     end = of_run(inside) if isinstance(inside, dict) else {}
-    return [compared, {f"end {name}": values for name, values in end.items()}]
+    facts = {name: values for name, values in start.items() if is_content(name)}
+    for field, values in [*facts.items(), *((f"end {name}", one) for name, one in end.items())]:
+        by_value: dict[str, list[str]] = {}
+        for node in nodes or [ALL]:
+            if value := values.get(node) or values.get(ALL):
+                by_value.setdefault(value, []).append(node)
+        for value, some in by_value.items():
+            yield field, value, () if len(some) == len(nodes or [ALL]) else tuple(some)
 
 
 def _sentence(
@@ -82,14 +86,14 @@ def _sentence(
     field: str,
     value: str,
     usual: str,
-    runs: dict[int, list[str]],
-    others: dict[int, list[str]],
+    runs: dict[int, tuple[str, ...]],
+    others: dict[int, tuple[str, ...]],
 ) -> str:
     name = field.removeprefix("end ")
-    nodes = sorted({node for some in runs.values() for node in some} - {ALL})
+    nodes = sorted({node for some in runs.values() for node in some})
     where = f" on {', '.join(nodes[:8])}" if nodes else ""
     when = " at the end of" if field != name else " in"
-    elsewhere = runs_text(list(others))
+    elsewhere = runs_text([run for run, some in others.items() if not some] or list(others))
     text = (
         f"{label(name)} {value[:_SHOWN]}{when} {runs_text(list(runs))}{where}, "
         f"{usual[:_SHOWN]} in {elsewhere}"

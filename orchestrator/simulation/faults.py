@@ -345,6 +345,16 @@ def _tag_moves(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         _plant(world, fault, str(number), "image", "sha256:" + "6" * 64, Machine.image)
 
 
+def _content_changes(part: str) -> Happens:
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+        from orchestrator.simulation.nodes import CONTENTS
+
+        changed = {**CONTENTS, part: "d" * 16}
+        _plant(world, fault, numbers[0], "contents", changed, dict(CONTENTS))
+
+    return does
+
+
 def _clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     machine = world.machines[_node(world, numbers[0])]
     machine.clock_ms += 3_600_000
@@ -580,6 +590,9 @@ EVENTS: dict[str, Happens] = {
     r"node (\d+) fails a check": _fails_check,
     r"node (\d+) has another image": _other_image,
     r"the tag of the image moves": _tag_moves,
+    r"a package changes on node (\d+)": _content_changes("packages"),
+    r"the code changes on node (\d+)": _content_changes("code"),
+    r"a tokenizer changes on node (\d+)": _content_changes("caches"),
     r"the clock of node (\d+) steps": _clock,
     r"the clocks of all nodes are set back": _clocks,
     r"node (\d+) sends too much": _floods,

@@ -67,6 +67,9 @@ class Part:
     code: int = 0
 
 
+CONTENTS = {"packages": "a" * 16, "code": "b" * 16, "caches": "c" * 16}
+
+
 @dataclass(eq=False)
 class Machine:
     """A node of the cluster. Its agent finds the faults planted here."""
@@ -77,6 +80,8 @@ class Machine:
     """The identity of the image; "" if the node has to pull it."""
     network: str = "off"
     facts: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0", "driver": "6.12.12"})
+    contents: dict[str, str] = field(default_factory=lambda: dict(CONTENTS))
+    """Part of its containers' content -> hash."""
     failing: dict[str, str] = field(default_factory=dict)
     """Check -> reason of its failure."""
     refuses: str = ""
@@ -143,6 +148,8 @@ class Agent:
         self._looks = self._lost = False
         """It gathers evidence, interrupted only by its end; its container ended meanwhile."""
         self._facts: dict[str, str] = {}
+        self._contents: dict[str, str] = {}
+        """Of the container at its start."""
         machine.agents.append(self)
         process.deaths.append(self._died)
         self.watch, self._loop_gone = LoopWatch(settings.storage_wait_s), ""
@@ -267,6 +274,11 @@ class Agent:
         if facts != self._facts:
             self._facts = facts
             self.say("facts", *(f"{name}={value}" for name, value in facts.items()))
+            self._tell_contents()
+
+    def _tell_contents(self) -> None:
+        if self._contents:
+            self.say("facts+", *(f"inside.{part}={sha}" for part, sha in self._contents.items()))
 
     def _get_ready(self) -> None:
         span = self.pace.container if self.settings.engine != "none" else self.pace.start
@@ -290,6 +302,8 @@ class Agent:
         if self.settings.nnodes > 1:
             self.say("host", f"{self.name}.cluster", "")
         self._tell_facts()
+        self._contents = dict(machine.contents)
+        self._tell_contents()
         self.say("ready", machine.image if has_engine else "none")
         self.ready = True
         self._serve()
@@ -562,6 +576,11 @@ class TrainingRun:
         seconds = pace.ignored_term if self.deaf else self.agent.engine.between(*pace.stop)
         self.agent.process.after(min(seconds, kill_s or seconds), lambda: self.ended(ENDED_BY_US))
 
+    def _contents(self) -> dict[str, str]:
+        """Return the content of the container; {} after a run that was ended, or without one."""
+        is_natural = self.begun and not self.stopped and self.agent.ready
+        return dict(self.agent.machine.contents) if is_natural else {}
+
     def ended(self, code: int) -> None:
         """Handle the end of its first process."""
         if self.over:
@@ -574,7 +593,12 @@ class TrainingRun:
             self._tell_transport()
         self.end_ms = agent.wall_ms()
         code = ENDED_BY_US if self.stopped else code
-        record = NodeRunRecord(agent.name, self.rank, code, self.start_ms, self.end_ms)
+        contents = self._contents()
+        if contents:
+            agent.say("inside", self.id, *(f"{part}={sha}" for part, sha in contents.items()))
+        record = NodeRunRecord(
+            agent.name, self.rank, code, self.start_ms, self.end_ms, inside=contents
+        )
         path = agent.layout.node_state(self.number, self.attempt, self.rank)
         try:
             write(record, path, sync=False, files=agent.files)

@@ -565,6 +565,7 @@ def _prepare(side: Side, rest: str) -> None:
 
 DIFFERS: dict[str, dict[int, str]] = {
     "network": {0: "NETWORK"},
+    "inside": {1: "", 2: "", 3: "", 4: ""},
     "host": {0: "NAME", 1: "ADDRESS"},
     "check": {2: "", 3: "", 4: ""},
     "checked": {0: "MS"},
@@ -583,7 +584,7 @@ TEXTS = (
     (re.compile(re.escape(IMAGE)), "IMAGE"),
 )
 """Words of other programs, and names, in the middle of a text."""
-ANY_TIME = ("pong", "check", "same", "facts+", "pulling", "note", "trouble")
+ANY_TIME = ("pong", "check", "same", "facts+", "pulling", "note", "trouble", "inside", "checked")
 """What may come between any two words: answers to pings, rows of checks, continued facts, progress, words for people."""
 
 
@@ -620,7 +621,8 @@ class Words:
         seen = 0
         while True:
             for at, (word, fields) in enumerate(agent.words[seen:], seen):
-                fits = [word, fields[0]] == key if key else word not in ANY_TIME
+                first = DIFFERS.get(word, {}).get(0, fields[0])
+                fits = [word, first] == key if key else word not in ANY_TIME
                 if fits and at not in self._taken:
                     self._taken.add(at)
                     return shown(word, fields, root)

@@ -103,6 +103,13 @@ SCRIPTS = {
             go 7.1 tells of its network
                                     -> transport 7.1 1 1 Using network Socket; exit 7.1 0 MS MS success
         """,
+        "the content of its container": """
+            ready
+            prepare 1.1             -> prepared 1.1 MS - -
+            go 1.1 succeeds         -> inside 1.1; exit 1.1 0 MS MS success
+            prepare 2.1             -> prepared 2.1 MS - -
+            go 2.1 exits with 7     -> exit 2.1 7 MS MS ''
+        """,
         "stopped": """
             ready
             prepare 1.1             -> prepared 1.1 MS - -

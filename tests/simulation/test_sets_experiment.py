@@ -92,3 +92,65 @@ def test_another_driver_is_a_warning(sets: Sets) -> None:
     assert warning == ("not what earlier runs had: driver is 6.14.0 on all nodes, 6.12.12 in run 1")
     assert [one["texts"] for one in changed(world)] == [[warning]]
     assert found(world) == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "part"),
+    [
+        ("a package changes on node 2", "packages"),
+        ("the code changes on node 2", "code"),
+        ("a tokenizer changes on node 2", "caches"),
+    ],
+)
+def test_what_changes_inside_on_one_node_flags_the_set(
+    sets: Sets, sentence: str, part: str
+) -> None:
+    world = sets.make(nexp=4, **ENGINE)
+    world.fault(f"{sentence} for 30 days in run 3")
+    assert world.play() == 0
+    [change] = changed(world)
+    [text] = change["texts"]  # type: ignore[misc]
+    assert change["run"] == 3 and text in world.set.job["warnings"]
+    assert text.startswith(f"run 3 is not the experiment of the other runs: {part} of the")
+    assert " dddddddddddddddd on n2, " in text and text.endswith(" in runs 1 to 2")
+    [finding] = found(world)
+    assert (
+        f"{part} of the containers: dddddddddddddddd at the end of runs 3 to 4 on n2, " in finding
+    )
+    assert verify(world.set.root).problems == () and differences(world.set.root) == []
+
+
+def test_nodes_of_the_first_run_are_compared_with_each_other(sets: Sets) -> None:
+    world = sets.make(nodes=3, nexp=1, **ENGINE)
+    world.fault("the code changes on node 3 for 30 days in run 1")
+    assert world.play() == 0
+    [change] = changed(world)
+    assert " dddddddddddddddd on n3, bbbbbbbbbbbbbbbb in run 1" in str(change["texts"])
+    assert len(found(world)) == 1
+
+
+def test_a_site_that_stops_after_a_changed_run(sets: Sets) -> None:
+    world = sets.make(nexp=4, changes="stop", **ENGINE)
+    world.fault("a package changes on node 1 for 30 days in run 2")
+    assert world.play() == 1
+    assert (world.set.job["state"], world.set.results()) == ("paused", [1, 2])
+    assert world.set.job["reason"].startswith("run 2 is not the experiment of the other runs")
+
+
+def test_other_code_on_one_node_before_the_first_run_starts_no_set(sets: Sets) -> None:
+    world = sets.make(nodes=3, nexp=1, **ENGINE)
+    world.machine(2).contents["code"] = "e" * 16
+    assert world.play() == 1
+    reason = world.set.job["reason"]
+    assert "node n2 (rank 1): inside.code is eeeeeeeeeeeeeeee, elsewhere bbbbbbbbbbbbbbbb" in reason
+    world.machine(2).contents["code"] = "b" * 16
+
+
+def test_a_set_without_such_facts_is_as_it_was(sets: Sets) -> None:
+    """As one of a version before, or of an image without Python."""
+    world = sets.make(nexp=2, **ENGINE)
+    for machine in world.machines.values():
+        machine.contents.clear()
+    assert world.play() == 0
+    assert changed(world) == found(world) == []
+    assert "inside" not in world.set.run(1)

@@ -24,7 +24,7 @@ from seeded_sets import violations
 from orchestrator.model import Site, load_entry
 from orchestrator.simulation import faults
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.nodes import Machine, Part, TrainingRun
+from orchestrator.simulation.nodes import CONTENTS, Machine, Part, TrainingRun
 from orchestrator.simulation.play import Rendered, Simulation, User
 from orchestrator.simulation.slurm import SimJob
 
@@ -203,6 +203,7 @@ class World(Simulation):
                 "",
                 1.0,
             )
+            machine.contents, machine.image = dict(CONTENTS), Machine.image
             machine.floods, machine.forges, machine.starts_nothing = False, "", False
         self.engine.run(self.idle, self.engine.now + LIMIT_S)
         for _ in range(3):

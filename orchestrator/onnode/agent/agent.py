@@ -344,6 +344,9 @@ class NodeAgent:
             wanted = node.settings.launch_master == "address" or node.settings.launch_hosts
             name = container.host if container is not None else self._host_name()
             node.say("host", name, self._ask(_ADDRESS, _other(node.name)) if wanted else "")
+        from .inside import contents
+
+        self.tuning.take_contents(contents(node, self.waiting, self.executor))
         if self.tuning.on:
             self.tuning.look()
         self.tuning.tell_facts(self.engine.image_id)

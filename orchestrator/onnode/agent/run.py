@@ -7,6 +7,7 @@ runs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..kernel.events import Pulse
@@ -14,6 +15,7 @@ from ..kernel.records import NodeRunRecord, write
 from ..kernel.waiting import Failed, Waiting
 from ..kernel.world import now_ms
 from .executor import Executor
+from .inside import ContentObserver, Contents, Inside
 from .launch import Order, preamble, start
 from .node import Node
 from .observers import (
@@ -53,6 +55,7 @@ class NodeRun:
             TransportObserver(node, waiting, order.id, self._output),
             DriftObserver(waiting, tuning, self._settle),
             StartObserver(executor.expect(self._heard), cache or {}),
+            ContentObserver(self._collect, self._tell_contents, self._settle),
         )
         self._word = "offered"
         """offered, begun, withdrawn"""
@@ -151,6 +154,17 @@ class NodeRun:
         is_cut = self._is_stopped or self._word == "withdrawn"
         self._waiting.after("output", 0 if is_cut else OUTPUT_S, self._end_output)
         self._settle()
+
+    def _collect(self, then: Callable[[Contents], object]) -> Inside | None:
+        """Start collecting the content of the container; None for a run that was ended."""
+        was_ended = self._is_stopped or self._word != "begun" or self._code == NO_CONTAINER
+        if was_ended or self._executor.gone:
+            return None
+        return Inside(self._node, self._waiting, self._executor, then)
+
+    def _tell_contents(self, found: Contents) -> None:
+        parts = (f"{part}={sha}" for part, sha in found.items())
+        self._node.say("inside", self.order.id, *parts)
 
     def _end_output(self) -> None:
         self._is_late = True

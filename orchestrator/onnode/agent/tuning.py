@@ -10,7 +10,7 @@ import hashlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional
 
 from ..kernel.events import number
@@ -112,6 +112,8 @@ class Tuning:
         self._boot: list[FoundKnob] = []
         self._knobs: list[FoundKnob] = []
         self._told: list[str] = []
+        self._contents: Mapping[str, str] = {}
+        """Of the container at its start."""
 
     # ---- setting and putting back
 
@@ -247,6 +249,10 @@ class Tuning:
 
     # ---- facts
 
+    def take_contents(self, contents: Mapping[str, str]) -> None:
+        """Take in the content of the container at its start: part -> hash."""
+        self._contents = contents
+
     def tell_facts(self, image: str) -> None:
         """Send changed facts that affect time or convergence, in pieces: srun cuts long lines."""
         from .facts import collect
@@ -254,11 +260,15 @@ class Tuning:
         facts = collect(
             self._node, image, {one.name: one.found for one in (*self._knobs, *self._boot)}
         )
+        facts += [f"inside.{part}={sha}" for part, sha in self._contents.items()]
         if facts == self._told:
             return
+        known = len(self._told)
+        is_more = known > 0 and facts[:known] == self._told
+        is_more = is_more and all(one.startswith("inside.") for one in facts[known:])
         self._told = facts
         pieces, room = [list[str]()], _PIECE_BYTES
-        for one in facts:
+        for one in facts[known:] if is_more else facts:
             size = len(one.encode("utf-8", "replace")) + 1
             if size > room:
                 pieces.append([])
@@ -266,7 +276,7 @@ class Tuning:
             pieces[-1].append(one)
             room -= size
         for index, piece in enumerate(pieces):
-            self._node.say("facts+" if index else "facts", *piece)
+            self._node.say("facts+" if index or is_more else "facts", *piece)
 
     # ---- caches
 

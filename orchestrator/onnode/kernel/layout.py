@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
+CONTENT_PARTS = ("packages", "libraries", "code", "caches")
+"""The parts of a container's content (agent/contents.py)."""
+
 
 def group_name(job_id: str, number: int) -> str:
     """Return the name of a group's files; the first group's is that of a single one."""
@@ -129,6 +132,10 @@ class Layout:
     def hang(self, run: int, attempt: int, node: str) -> Path:
         """A node's evidence of a hang."""
         return self.attempt(run, attempt) / "hang" / f"{node}.txt"
+
+    def inside(self, part: str, sha: str) -> Path:
+        """The list of a part of a container's content, for all nodes and runs that had it."""
+        return self.root / "inside" / f"{part}-{sha}.tsv"
 
     def node_files(self, run: int, attempt: int, node: str) -> Path:
         """A run's files in /results on a node."""

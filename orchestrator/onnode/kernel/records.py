@@ -196,6 +196,7 @@ class NodeRunRecord(StateFile):
     """
 
     NEEDED = ("node", "exit")
+    SELDOM = ("inside",)
 
     node: str = ""
     rank: int = 0
@@ -205,6 +206,8 @@ class NodeRunRecord(StateFile):
     drift: list[dict[str, Any]] = field(default_factory=list)
     container_run: int = 0
     cache: dict[str, Any] = field(default_factory=dict)
+    inside: dict[str, Any] = field(default_factory=dict)
+    """Content of its container at the end: part -> hash."""
     transport: dict[str, Any] = field(default_factory=dict)
 
 

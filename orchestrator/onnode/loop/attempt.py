@@ -11,6 +11,7 @@ from ..kernel.records import RunRecord
 from ..kernel.records import replace as replace_file
 from ..kernel.settings_file import fingerprint
 from ..kernel.waiting import Flow
+from ..policy.experiment import folded
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
 from ..set.new import seed_of
@@ -43,6 +44,8 @@ class Attempt:
         self._watch = HangWatch(group, self._reports)
         self._started = job.world.now()
         """Start of the run, by World.now."""
+        self.change = ""
+        """How the run was not the experiment of the runs before, or ""."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -69,8 +72,10 @@ class Attempt:
         facts = self._facts(problem, timed_out)
         outcome = decide(facts)
         group.record.note("outcome", detail=as_json(facts, outcome))
-        final = _final_state(state, outcome, job.world.wall_ms())
+        final = _final_state(state, outcome, job.world.wall_ms(), folded(self._reports.inside))
         yield from storage.retry(job, storage.closer(job, final, outcome.rank))
+        if final.done:
+            self.change = job.compare_after(final, self._reports.inside)
         for node in outcome.silent:
             group.record.note("silent", node)
         return outcome
@@ -327,7 +332,9 @@ class Attempt:
         return {node: line for node, line in errors.items() if line}
 
 
-def _final_state(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
+def _final_state(
+    state: RunRecord, outcome: Outcome, end_ms: int, inside: dict[str, dict[str, str]]
+) -> RunRecord:
     return replace(
         state,
         state=outcome.state,
@@ -335,6 +342,7 @@ def _final_state(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
         reason=outcome.reason,
         end_ms=end_ms,
         exit_codes=dict(outcome.codes),
+        inside=inside,
     )
 
 

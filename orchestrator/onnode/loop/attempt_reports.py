@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..kernel.events import Event, NetworkUse, Pulse, number
+from ..kernel.layout import CONTENT_PARTS
 from ..kernel.settings import Settings
 from ..kernel.waiting import Flow
 from ..policy.hang import LEAST_S, Silence, on_sockets, silence, stands_out, unwanted_sockets
@@ -96,6 +97,8 @@ class AttemptReports:
         self.transports: dict[str, NetworkUse] = {}
         self.doing: dict[str, str] = {}
         """node -> activity of its processes in a hang, or ""."""
+        self.inside: dict[str, dict[str, str]] = {}
+        """node -> part -> hash: the content of its container at the end."""
         self.was_signalled = False
         """Ended by somebody else, such as Slurm, before the loop ended it."""
         self._members = frozenset(ranks)
@@ -121,6 +124,11 @@ class AttemptReports:
                 self.transports[node] = NetworkUse(counts[0], counts[1], line(parts[3], 200))
         elif word == "evidence" and size == 2:
             self.doing[node] = line(parts[1], 300)
+        elif word == "inside":
+            pairs = [part.partition("=") for part in parts[1 : 1 + len(CONTENT_PARTS)]]
+            self.inside[node] = {
+                part: sha[:64] for part, _, sha in pairs if part in CONTENT_PARTS and sha.isalnum()
+            }
         elif word == "exit" and size == 5:
             self._take_exit(node, *parts[1:])
 

@@ -13,10 +13,18 @@ from typing import Any, Protocol
 from ..kernel import records
 from ..kernel.events import EventLog
 from ..kernel.layout import Layout
-from ..kernel.records import JobRecord
+from ..kernel.records import JobRecord, RunRecord
 from ..kernel.settings import Settings
 from ..kernel.waiting import Flow
-from ..policy.experiment import judge_start, known
+from ..policy.experiment import (
+    INSIDE,
+    FactChange,
+    changes,
+    judge_end,
+    judge_start,
+    known,
+    list_differences,
+)
 from ..policy.job_state import JobEnd, ending
 from ..policy.place import GroupState, waiting_now
 from ..policy.reports import Check, NodeReport
@@ -208,12 +216,41 @@ class SetContext(JobContext):
             return ""
         nodes = list(facts)
         note({"nodes": nodes, "known": before, "changes": policy, **verdict._asdict()})
-        for warning in verdict.warnings:
+        detail = self._list_changes(changes(facts, before))
+        if verdict.problem:
+            hint = f"`{self.resume_command} --allow-changes` runs all the same"
+            return f"{verdict.problem}{detail} ({hint})"
+        texts = [verdict.warnings[0] + detail, *verdict.warnings[1:]]
+        for warning in texts:
             self.warn(warning)
-        if not verdict.problem:
-            self.record_change(verdict.warnings)
+        self.record_change(texts)
+        return ""
+
+    def _list_changes(self, found: Sequence[FactChange]) -> str:
+        """Return the changes in the containers, as the end of a sentence."""
+        inside = [one for one in found if one.field.startswith(INSIDE)]
+        texts = [self._list_differences(one.field, one.before, one.value) for one in inside]
+        return "".join(f": {text}" for text in dict.fromkeys(filter(None, texts)))
+
+    def compare_after(self, state: RunRecord, inside: Mapping[str, Mapping[str, str]]) -> str:
+        """Compare the containers at the end of a run with those of the runs before; return the
+        difference, or "". Raises OSError."""
+        runs = self.folder.start_facts(inside=True)
+        before = known(facts for facts in runs if facts[0] != state.run)
+        text = judge_end(state.run, inside, before, self._list_differences)
+        if text:
+            self.warn(text)
+            self.record_change([text], state.run, state.attempt)
+        return text
+
+    def _list_differences(self, field: str, old: str, new: str) -> str:
+        """Return how two lists of a container's content differ, "" if they are missing."""
+        files, part = self.world.files, field[len(INSIDE) :]
+        try:
+            one, other = (files.read_bytes(self.layout.inside(part, sha)) for sha in (old, new))
+        except OSError:
             return ""
-        return f"{verdict.problem} (`{self.resume_command} --allow-changes` runs all the same)"
+        return list_differences(one.decode("utf-8", "replace"), other.decode("utf-8", "replace"))
 
     def record_change(self, texts: Sequence[str], run: int = 0, attempt: int = 0) -> None:
         """Put changes of the experiment into the ledger. Raises OSError."""

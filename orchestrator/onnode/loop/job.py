@@ -148,6 +148,8 @@ class SetJob(SetContext):
             if outcome.outcome != "infrastructure":
                 self._give_back(group, run, "result")
                 self._notify("running")
+                if attempt.change and self.settings.changes == "stop":
+                    return attempt.change
             elif problem := self._died(group, run, outcome, hopeless=attempt.is_hopeless):
                 return problem
         return ""

@@ -6,9 +6,10 @@ firmware is a warning. Values missing on either side are not recorded, and never
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ..kernel.layout import CONTENT_PARTS
 from .judge import MOST_TOLD, usual
 
 Facts = Mapping[str, Mapping[str, str]]
@@ -19,7 +20,6 @@ Known = Mapping[str, Mapping[str, Sequence[int]]]
 ALL = "*"
 INSIDE = "inside."
 """Prefix of the facts about the content of containers, followed by a part."""
-PARTS = ("packages", "libraries", "code", "caches")
 _WARNED = ("driver", "gpu.firmware.", "gpu.vbios", "nic.firmware", "kernel", "bios", "rocm")
 _MOST_LISTED = 4
 
@@ -36,7 +36,7 @@ class FactChange(NamedTuple):
 
     @property
     def is_refused(self) -> bool:
-        return self.field == "image" or self.field.startswith(INSIDE)
+        return is_content(self.field)
 
     @property
     def text(self) -> str:
@@ -72,8 +72,13 @@ def parse_facts(text: str) -> dict[str, dict[str, str]]:
     return facts
 
 
+def is_content(field: str) -> bool:
+    """Return whether a fact is about the image or the content of its containers."""
+    return field == "image" or field.startswith(INSIDE)
+
+
 def is_compared(field: str) -> bool:
-    return field == "image" or field.startswith((INSIDE, *_WARNED))
+    return is_content(field) or field.startswith(_WARNED)
 
 
 def of_run(inside: Mapping[str, object]) -> dict[str, dict[str, str]]:
@@ -81,7 +86,7 @@ def of_run(inside: Mapping[str, object]) -> dict[str, dict[str, str]]:
     facts: dict[str, dict[str, str]] = {}
     for node, parts in inside.items():
         for part, value in parts.items() if isinstance(parts, dict) else ():
-            if part in PARTS and isinstance(value, str):
+            if part in CONTENT_PARTS and isinstance(value, str):
                 facts.setdefault(INSIDE + part, {})[node] = value
     return facts
 
@@ -143,6 +148,25 @@ def judge_start(now: Mapping[str, Mapping[str, str]], before: Known, policy: str
     if text and policy == "flag":
         return Verdict("", [f"{text} (allowed)", *warnings])
     return Verdict(text, warnings)
+
+
+def judge_end(
+    run: int,
+    inside: Mapping[str, Mapping[str, str]],
+    before: Known,
+    differences: Callable[[str, str, str], str],
+) -> str:
+    """Return how the containers of a run (node -> part -> hash) differ from those of the runs
+    before, or from each other; "" if they do not. `differences`: of two values of a field."""
+    now = {
+        node: {INSIDE + part: sha for part, sha in parts.items()} for node, parts in inside.items()
+    }
+    expected = before or known([(run, of_run({ALL: folded(inside).get(ALL, {})}))])
+    texts = []
+    for change in changes(now, expected):
+        detail = differences(change.field, change.before, change.value)
+        texts.append(f"{change.text}: {detail}" if detail else change.text)
+    return f"run {run} is not the experiment of the other runs: {listed(texts)}" if texts else ""
 
 
 def listed(texts: Sequence[str], most: int = MOST_TOLD) -> str:

@@ -1,0 +1,202 @@
+"""The content of a container, read inside it: packages, libraries, code, models and tokenizers.
+
+Runs alone in any image with Python 3.7: `python3 -I -S -B contents.py CODE [DATA ...]`. Nothing is
+imported from the image. Prints lines of part, name and value, separated by tabs; then `hash`, part
+and the hash of its lines, and `done`. A part beyond its limits gets no hash.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+
+LIMIT_S = 8.0
+MOST_ENTRIES, MOST_FILES = 40000, 4000
+MOST_BYTES, MOST_FILE_BYTES = 256 << 20, 32 << 20
+CODE_ENDS: tuple[str, ...] = (
+    ".py",
+    ".sh",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".cfg",
+    ".ini",
+    ".c",
+    ".cc",
+    ".cpp",
+    ".cu",
+)
+CODE_ENDS += (".cuh", ".h", ".hpp", ".hip", ".jinja", ".patch")
+SKIPPED = {"__pycache__", "logs", "results", "outputs", "wandb", "mlruns", "nemo_experiments"}
+LIBRARIES = (
+    "librccl.so*",
+    "libnccl.so*",
+    "librccl-net*.so*",
+    "libnccl-net*.so*",
+    "libamdhip64.so*",
+    "libhsa-runtime64.so*",
+    "libMIOpen.so*",
+    "libhipblaslt.so*",
+    "librocblas.so*",
+    "libibverbs.so*",
+    "librdmacm.so*",
+    "libmlx5.so*",
+    "libionic.so*",
+    "libbnxt_re*.so*",
+    "libibverbs/*.so",
+)
+SMALL = re.compile(
+    r"tokenizer.*|.*config\.json|vocab.*|merges\.txt|special_tokens_map\.json|added_tokens\.json|"
+    r".*\.(?:tiktoken|spm)|sentencepiece.*|spiece\.model|.*index\.json"
+)
+"""Small files of models and tokenizers, without the weights."""
+CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+class TooMuch(Exception):
+    """A part exceeds its limits."""
+
+
+class ContentReader:
+    """Reads files, within limits."""
+
+    def __init__(self) -> None:
+        self.end_s = time.monotonic() + LIMIT_S
+        self.entries, self.bytes = MOST_ENTRIES, MOST_BYTES
+
+    def walk(self, top: str, depth: int = 12) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield (path below `top`, entry) of regular files in order; links to files count."""
+        folders = [("", depth)]
+        while folders:
+            below, left = folders.pop()
+            try:
+                with os.scandir(os.path.join(top, below)) as scan:
+                    found = sorted(scan, key=lambda one: one.name)
+            except OSError:
+                continue
+            self.entries -= len(found)
+            if self.entries < 0 or time.monotonic() > self.end_s:
+                raise TooMuch
+            for one in found:
+                path = os.path.join(below, one.name)
+                try:
+                    if one.is_dir(follow_symlinks=False):
+                        if left and one.name not in SKIPPED and not one.name.startswith("."):
+                            folders.append((path, left - 1))
+                    elif one.is_file():
+                        yield path, one
+                except OSError:
+                    continue
+
+    def digest(self, path: str) -> str:
+        """Return the hash of a file's content, its size if it is large, "?" if unreadable."""
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > MOST_FILE_BYTES:
+                    return f"{size} bytes"
+                self.bytes -= size
+                if self.bytes < 0 or time.monotonic() > self.end_s:
+                    raise TooMuch
+                return hashlib.sha256(file.read(MOST_FILE_BYTES)).hexdigest()[:16]
+        except OSError:
+            return "?"
+
+
+def site_packages() -> list[str]:
+    """Return the folders with packages of this interpreter and of its virtual environment."""
+    prefixes = [os.path.dirname(os.path.dirname(sys.executable)), sys.prefix, sys.exec_prefix]
+    prefixes += ["/usr", "/usr/local", os.path.expanduser("~/.local")]
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    folders = [one for one in os.environ.get("PYTHONPATH", "").split(":") if one]
+    for prefix in prefixes:
+        for lib in ("lib", "lib64", "local/lib"):
+            for name in (version, "python3"):
+                for last in ("site-packages", "dist-packages"):
+                    folders.append(os.path.join(prefix, lib, name, last))
+    real = [os.path.realpath(one) for one in folders if os.path.isdir(one)]
+    return list(dict.fromkeys(real))
+
+
+def packages(read: ContentReader) -> Iterator[tuple[str, str]]:
+    for folder in site_packages():
+        for name in sorted(os.listdir(folder)):
+            stem, end = os.path.splitext(name)
+            if end not in (".dist-info", ".egg-info"):
+                continue
+            package, _, version = stem.partition("-")
+            path = os.path.join(folder, name)
+            files = ("RECORD", "PKG-INFO", "METADATA") if os.path.isdir(path) else ("",)
+            record = next((one for one in files if os.path.isfile(os.path.join(path, one))), None)
+            sha = "-" if record is None else read.digest(os.path.join(path, record).rstrip("/"))
+            yield package.lower().replace("_", "-"), f"{version or '?'} {sha}"
+
+
+def libraries() -> Iterator[tuple[str, str]]:
+    places = [os.path.realpath(one) for one in sorted(glob.glob("/opt/rocm*/lib"))]
+    places += ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/usr/lib"]
+    for folder in site_packages():
+        places.append(os.path.join(folder, "torch/lib"))
+        for path in glob.glob(os.path.join(folder, "torch/version.py")):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found = re.search("^__version__ = ['\"]([^'\"]*)", file.read(10000), re.M)
+            yield "torch", found.group(1) if found else "?"
+    for path in sorted(glob.glob("/opt/rocm*/.info/version")):
+        if not os.path.islink(os.path.dirname(os.path.dirname(path))):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                yield "rocm", file.readline().strip()[:60]
+    for place in dict.fromkeys(places):
+        for pattern in LIBRARIES:
+            for path in sorted(glob.glob(os.path.join(place, pattern))):
+                real = os.path.realpath(path)
+                if os.path.isfile(real):
+                    yield path, f"{os.path.basename(real)}, {os.path.getsize(real)} bytes"
+
+
+def code(read: ContentReader, top: str) -> Iterator[tuple[str, str]]:
+    for path, one in read.walk(top):
+        if one.name.endswith(CODE_ENDS):
+            yield path, read.digest(one.path)
+
+
+def caches(read: ContentReader, data: list[str]) -> Iterator[tuple[str, str]]:
+    home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
+    places = [os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub"), *data]
+    places += [os.environ[one] for one in ("TRANSFORMERS_CACHE",) if os.environ.get(one)]
+    for place in dict.fromkeys(places):
+        for path, one in read.walk(place, 6):
+            if SMALL.match(one.name) and "/blobs/" not in "/" + path:
+                yield os.path.join(place, path), read.digest(one.path)
+
+
+def show(part: str, rows: Iterator[tuple[str, str]]) -> None:
+    """Print the lines of a part, sorted, and their hash; nothing of a part beyond a limit."""
+    try:
+        found = sorted({(CONTROL.sub("?", name), CONTROL.sub("?", value)) for name, value in rows})
+    except (TooMuch, OSError):
+        return
+    if not found or len(found) > MOST_FILES:
+        return
+    text = "".join(f"{name}\t{value}\n" for name, value in found)
+    sha = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    lines = "".join(f"{part}\t{name}\t{value}\n" for name, value in found)
+    sys.stdout.buffer.write(lines.encode("utf-8", "replace"))
+    sys.stdout.buffer.write(f"hash\t{part}\t{sha}\n".encode())
+
+
+def main(top: str, *data: str) -> None:
+    read = ContentReader()
+    show("packages", packages(read))
+    show("libraries", libraries())
+    show("code", code(read, top))
+    show("caches", caches(read, list(data)))
+    print("done")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
