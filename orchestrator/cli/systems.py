@@ -201,7 +201,10 @@ def _list(args: Namespace) -> ExitCode:
 
     everything = listing.shipped() if not _folders(args) else None
     if everything is None:
-        everything = [listing.line(system) for system in _catalogue(args).systems()]
+        catalogue = _catalogue(args)
+        everything = [listing.line(system) for system in catalogue.systems()]
+        for path, kind in catalogue.not_systems().items():
+            note(f"{path}: not a system (kind: {kind}), left out")
     systems = [row for row in everything if _wanted(row, args)]
     if args.json:
         print_json("systems", {"systems": systems})

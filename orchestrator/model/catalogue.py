@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ _SHARED: dict[str, type[DocumentPart]] = {
     "hosts": Hosts,
     "fabrics": Fabrics,
 }
+_OTHER_KINDS = ("site", "workload", "preparation", "tuning", "tuning_choice", *_SHARED)
 _FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
 
 
@@ -50,7 +52,15 @@ class Catalogue:
 
     @cached_property
     def _system_files(self) -> dict[str, Path]:
-        return _files([*self.dirs, data_dir("systems")])
+        own = _files(self.dirs)
+        others = {path for path in own.values() if _kind(path) in _OTHER_KINDS}
+        systems = {name: path for name, path in own.items() if path not in others}
+        return {**_files([data_dir("systems")]), **systems}
+
+    def not_systems(self) -> dict[Path, str]:
+        """Return the documents of other kinds in the further folders: path -> kind."""
+        kinds = {path: _kind(path) for path in _files(self.dirs).values()}
+        return {path: kind for path, kind in kinds.items() if kind in _OTHER_KINDS}
 
     @cached_property
     def _workload_files(self) -> dict[str, Path]:
@@ -224,6 +234,16 @@ class Catalogue:
                         ("workloads", name, *key),
                         f"{name} has no round {wanted}; it has: {', '.join(sorted(known))}",
                     )
+
+
+def _kind(path: Path) -> str:
+    """Return what a file says of its kind; "" without a word or an answer."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            match = re.search(r"(?m)^kind:[ \t]*[\"']?(\w+)", file.read(1 << 20))
+    except OSError:
+        return ""
+    return match[1] if match else ""
 
 
 def _files(folders: list[Path]) -> dict[str, Path]:

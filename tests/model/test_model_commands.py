@@ -285,6 +285,21 @@ def test_a_folder_of_ones_own(
     assert "there is no folder nowhere" in capsys.readouterr().err
 
 
+def test_documents_of_other_kinds_are_left_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A site file often lies next to the systems."""
+    write_system(tmp_path / "own", "ours")
+    site = write_site(tmp_path / "own/site.yaml", tmp_path / "sets")
+    assert main(["systems", "--systems-dir", "own"]) == 0
+    done = capsys.readouterr()
+    assert "\nours " in done.out and "\nsite " not in done.out
+    assert f"{site.relative_to(tmp_path)}: not a system (kind: site), left out" in done.err
+    (tmp_path / "own/nothing.yaml").write_text("nodes: 1\n")
+    assert main(["systems", "--systems-dir", "own"]) == 2
+    assert "own/nothing.yaml" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_that_takes_a_system_takes_a_folder_of_them(name: str) -> None:
     parser = argparse.ArgumentParser()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from preflight_parts import NAMES, Node
@@ -138,6 +140,41 @@ def test_a_softened_check_that_hangs_is_a_warning(node: Node) -> None:
 
 
 # ---- engine, image, clock, versions ----
+
+
+@pytest.mark.parametrize(
+    ("told", "settings", "line", "remedy"),
+    [
+        ("[name=seccomp,profile=builtin name=cgroupns]", {}, "pass: docker answers", ""),
+        (
+            "[name=seccomp,profile=builtin name=userns name=cgroupns]",
+            {},
+            "fail: docker maps users (userns-remap)",
+            "--userns=host",
+        ),
+        (
+            "[name=seccomp,profile=builtin name=userns]",
+            {"CONTAINER_OPTIONS": ["--userns=host"]},
+            "pass: docker answers",
+            "",
+        ),
+        (
+            "[name=seccomp,profile=builtin name=rootless]",
+            {},
+            "warn: docker is rootless, which is not supported",
+            "container.command, such as [sudo, -n, docker]",
+        ),
+        ("true", {"ENGINE": "podman"}, "warn: podman is rootless", "[sudo, -n, podman]"),
+        ("false", {"ENGINE": "podman"}, "pass: podman answers", ""),
+    ],
+)
+def test_whose_root_containers_have(
+    node: Node, told: str, settings: dict[str, Any], line: str, remedy: str
+) -> None:
+    engine = settings.get("ENGINE", "docker")
+    node.tool(engine, f"[[ $1 == info ]] && echo {shlex.quote(told)}")
+    row = node.check(**settings, ENGINE_COMMAND=[engine]).rows["engine"]
+    assert row.line.startswith(line) and remedy in row.remedy
 
 
 def test_silent_engine(node: Node) -> None:

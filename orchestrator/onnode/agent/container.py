@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from ..kernel.settings import Settings
 from ..kernel.settings_file import folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
+from . import users
 from .executor import Executor
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal
 from .remover import Remover
@@ -17,6 +18,7 @@ from .remover import Remover
 _END_S = 5
 _REMOVE_S = 30
 
+_NOT_SEEN = "the engine does not see the folder of the job"
 # Runs in the container; $1 is empty without a check of the network, $2 a prefix for rehearsals. Its
 # first process ends with its input, a pipe of the agent, and everything in the container with it.
 # The pipe carries signals for runs. The engine's `exec` would cost 0.1 s of processor per node and
@@ -323,9 +325,10 @@ class ContainerExecutor(Executor):
         if not self._up:
             self._waiting.let_signals_come()
             words = self._node.last_words(3)
-            raise Failed(
-                "container", _unseen(self._node, words) or f"the container ended at once: {words}"
-            )
+            text = _unseen(self._node, words)
+            if text or _NOT_SEEN in words:
+                text = self._users() or text
+            raise Failed("container", text or f"the container ended at once: {words}")
         if self._unwritable:
             places = ", ".join(self._unwritable)
             hint = "mount it writable, without root_squash, or give a copy of it"
@@ -333,6 +336,19 @@ class ContainerExecutor(Executor):
                 "data", f"the program writes to {places}, and root of the container cannot: {hint}"
             )
         return self._told
+
+    def _users(self) -> str:
+        """Return why root of the container may not be root here, or ""."""
+        settings = self._node.settings
+        status, told = self._waiting.call(users.question(settings), settings.preflight_check_s)
+        kind = users.mapped(settings, told.decode("utf-8", "replace")) if status == 0 else ""
+        if not kind:
+            return ""
+        words = self._node.last_words(1)
+        return (
+            f"root of the container is another user on this node ({settings.engine}: {kind}): "
+            f"{users.remedy(settings, kind)} ({words})"
+        )
 
     def start(self, name: str) -> None:
         os.write(self._requests, f"{name}\n".encode())
