@@ -10,6 +10,7 @@ import pytest
 from until import LIMIT_S
 
 from orchestrator.onnode.agent.container import _NOT_SEEN, _SHELL, ContainerExecutor
+from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.waiting import Failed, Waiting
 
 
@@ -61,7 +62,8 @@ def test_engines_that_map_users_are_the_reason(
         preflight_check_s=LIMIT_S,
         container_start_s=LIMIT_S,
         results="local",
-        mounts=(),
+        launch_shared=(),
+        site_mounts=(),
     )
     executor = ContainerExecutor.__new__(ContainerExecutor)
     executor._node = SimpleNamespace(  # type: ignore[assignment]
@@ -69,6 +71,7 @@ def test_engines_that_map_users_are_the_reason(
         results="/results",
         channel="/tmp/channel",
         channels="/tmp",
+        layout=Layout(tmp_path),
         last_words=lambda lines: words,
     )
     executor._waiting, executor._up = Waiting(), False
