@@ -56,10 +56,17 @@ def differences(checked: Checked, catalogue_env: dict[str, str], identity: str) 
     with tempfile.TemporaryDirectory() as place:
         write(Path(place), checked.documents)
         env = composed(checked.imported, checked.documents, Path(place), [])
-    logs = next((fact.get("logs", {}) for fact in FACTS if fact["id"] == identity), {})
+    fact = next((fact for fact in FACTS if fact["id"] == identity), {})
+    logs = fact.get("logs", {})
+    by_script = {
+        name for name in fact.get("set", {}) if name not in checked.imported.evaluation.env
+    }
     result = {}
     for name in sorted({*env, *catalogue_env}):
         if env.get(name) == catalogue_env.get(name):
+            continue
+        if name in by_script and name not in env:
+            result[name] = "not in the config: the submitter's start script sets it"
             continue
         if name in logs:
             result[name] = f"all logs say {logs[name]}, and logs count"

@@ -33,11 +33,22 @@ def json_schema(kind: str) -> dict[str, Any]:
             "pattern": "^/",
             **_described(schema["properties"]["log_dir"]),
         }
+    if model is Workload:
+        _allow_extending(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
         "title": f"orchestrator {kind}",
     }
+
+
+def _allow_extending(schema: dict[str, Any]) -> None:
+    """Require of a workload that extends another its kind and name alone. Its rounds may be
+    inherited under their name, so none of their keys is required."""
+    own = ["kind", "name", "extends"]
+    schema["anyOf"] = [{"required": schema["required"]}, {"required": own}]
+    schema["required"] = ["kind", "name"]
+    del schema["$defs"]["WorkloadRound"]["required"]
 
 
 def _described(about: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.model import Catalogue, Site, load_entry
+from orchestrator.model.schema import json_schema
 from orchestrator.prepare.documents import load_preparation
 from orchestrator.prepare.plan import make_plan
 from orchestrator.resources import data_dir
@@ -187,6 +188,15 @@ def test_an_unknown_workload_to_extend_is_named_with_the_nearest(tmp_path: Path)
     write(tmp_path, "workloads/x.yaml", "kind: workload\nname: x\nextends: llama31_8\n")
     assert any("there is no workload llama31_8" in line and "llama31_8b" in line
                for line in problems(tmp_path, "x"))  # fmt: skip
+
+
+def test_the_schema_for_editors_accepts_a_workload_that_extends_another() -> None:
+    schema = json_schema("workload")
+    assert schema["required"] == ["kind", "name"]
+    whole, extending = schema["anyOf"]
+    assert extending == {"required": ["kind", "name", "extends"]}
+    assert {"benchmark", "rounds", "command"} <= set(whole["required"])
+    assert "required" not in schema["$defs"]["WorkloadRound"]
 
 
 def test_accumulation_is_computed_and_must_be_whole(mine: Path) -> None:
