@@ -92,9 +92,10 @@ def set_row(picture: SetPicture) -> list[str]:
 
 
 def published(picture: SetPicture) -> list[PublishedResult]:
-    """Return the published results of the set's system, benchmark and round."""
+    """Return the published results of the set's system, benchmark and round; none for a set that
+    lacks a part of the published configuration."""
     record = picture.record
-    if record is None or not (record.benchmark and record.system):
+    if record is None or record.unmet or not (record.benchmark and record.system):
         return []
     from orchestrator.published import find
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
 from orchestrator.errors import RenderError
-from orchestrator.model.prerequisites import build_advice
+from orchestrator.model.prerequisites import build_advice, unmet
 from orchestrator.render.job_time import job_time
 from orchestrator.render.readme import shown_values
 from orchestrator.render.sources import ORIGINS, network_values, origins_table
@@ -158,6 +158,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "mount_values": sorted(site.data.get(entry.workload, {}).items()),
         "job_time": job_time(entry),
         "build_advice": build_advice(entry),
+        "unmet": [part.what for part in unmet(entry)],
         "launch_env": [f"{name}\t{value}" for name, value in entry.launch.env.items()],
         "launch_verbose": [f"{name}\t{value}" for name, value in entry.launch.verbose.items()],
         "env": list(entry.env.items()),

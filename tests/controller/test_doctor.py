@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from controller_parts import Commands
 from orchestrator.errors import ExitCode
 from orchestrator.model import Site, load_entry
 from orchestrator.published import of_set
+from orchestrator.render import render_bundle
 from orchestrator.runset.create import describe
 
 Fake = Callable[[str, str], Path]
@@ -241,10 +243,15 @@ def test_a_set_without_its_prerequisites_is_not_compared_with_the_published_time
     def published(site: Site) -> list[float]:
         entry = load_entry("MI350X_2x8x1", "llama2_70b_lora", round="6.0", site=site)
         record = describe(entry, nexp=10, bundle_sha256="")
+        by_hand = render_bundle(entry, nexp=10)["settings.sh"].decode()
+        assert all(shlex.quote(text) in by_hand for text in record.unmet)
+        assert ("UNMET=()" in by_hand) is (not record.unmet)
         return [one.minutes for one in of_set(asdict(record))]
 
-    assert published(Site(code={"llama2_70b_lora": "/shared/cisco"})) == [8.37]
-    assert published(Site(acknowledged=["prerequisites"])) == []
+    site = Site(log_dir="/sets")
+    code = {"llama2_70b_lora": "/shared/cisco"}
+    assert published(site.model_copy(update={"code": code})) == [8.37]
+    assert published(site.model_copy(update={"acknowledged": ["prerequisites"]})) == []
 
 
 def test_a_config_to_mount_over_that_of_an_image(cli: Commands, tmp_path: Path) -> None:

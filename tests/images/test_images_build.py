@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import render_bundle
+from orchestrator.model import Entry, Site, load_entry
+
 REFERENCE = "rocm/amd-mlperf:gpt_oss_20b_training_6.0"
 ENTRY = ("MI355X_1x8x1_Oracle", "gpt_oss_20b")
 
@@ -52,3 +55,16 @@ def test_what_cannot_be_built_is_said(site: Path, tmp_path: Path) -> None:
     assert pulled.returncode == 2 and "images pull --image" in pulled.stderr
     assert "--tree DIR" in images("build", *ENTRY, "--site", site).stderr
     assert images("build", "--image", REFERENCE, "--tree", tmp_path).returncode == 2
+
+
+def test_a_bundle_says_how_to_get_an_image_that_no_registry_has() -> None:
+    site = Site(log_dir="/sets")
+
+    def built(entry: Entry) -> str:
+        lines = render_bundle(entry, nexp=1)["settings.sh"].decode().splitlines()
+        return next(line for line in lines if line.startswith("BUILT="))
+
+    entry = load_entry(*ENTRY, site=site)
+    assert "orchestrator images build MI355X_1x8x1_Oracle gpt_oss_20b --tree DIR" in built(entry)
+    assert built(entry.with_document("mine", image="own/image:1")) == "BUILT=''"
+    assert built(load_entry("MI355X_1x8x1", "llama31_8b", site=site)) == "BUILT=''"

@@ -215,3 +215,11 @@ def test_what_an_image_needs_of_a_host_goes_with_that_image() -> None:
     assert on_pollara.requires == {"driver": "6.10.5", "nic_firmware": "1.117.5-a-77"}
     assert on_pollara.with_document("system", nodes=1).requires == {"driver": "6.10.5"}
     assert entry.with_document("mine", image="own/image:1").requires == {}
+    two, one = (
+        load_entry(name, "gpt_oss_20b")
+        for name in ("MI355X_2x8x1_tp1pp1ep1_gbs64", "MI355X_1x8x1_Oracle")
+    )
+    assert (two.requires["nic_firmware"], "nic_firmware" in one.requires) == (
+        "1.117.5-a-77",
+        False,
+    )

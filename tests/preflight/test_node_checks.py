@@ -195,6 +195,12 @@ def test_missing_image(node: Node, pull: str, line: str) -> None:
     assert node.check(IMAGE_ID="", PULL=pull).rows["image"].line == line
 
 
+def test_a_missing_image_that_no_registry_has_is_built(node: Node) -> None:
+    for pull in ("never", "missing"):
+        row = node.check(IMAGE_ID="", PULL=pull, BUILT="build it from a tree").rows["image"]
+        assert row.remedy == "build it from a tree"
+
+
 def test_without_containers(node: Node) -> None:
     rows = node.check(ENGINE="none", ENGINE_STATE="none", IMAGE_ID="").rows
     assert (rows["engine"].verdict, rows["image"].verdict) == ("skip", "skip")

@@ -16,7 +16,7 @@ from preflight_parts import Node
 from orchestrator.onnode.agent.pull import pull
 from orchestrator.onnode.agent.reach import reach, registry_of
 from orchestrator.onnode.kernel.proxy import proxy_of, with_proxy
-from orchestrator.onnode.kernel.waiting import Waiting
+from orchestrator.onnode.kernel.waiting import Failed, Waiting
 
 OUTSIDE = "hub.invalid"
 """No name service knows it: only a proxy could reach it."""
@@ -259,3 +259,24 @@ def test_many_silent_hosts_are_tried_at_once(node: Node) -> None:
         hosts = [f"h{k}.invalid\tx" for k in range(8)]
         row = node.check(REACHES=hosts, PROXY=proxy, PREFLIGHT_CHECK_S=2).rows["reach"]
     assert row.text.count("no answer") == 6 and "and 2 more" in row.text
+
+
+def why_not_pulled(node: Node) -> str:
+    try:
+        return pulled(node)
+    except Failed as error:
+        return error.text
+
+
+def test_a_pull_of_an_image_that_no_registry_has_says_how_to_build_it(node: Node) -> None:
+    node.tool("docker", "[ $1 != pull ] || echo manifest unknown; exit 1")
+    advice = "build it from the published tree (Oracle): orchestrator images build S W --tree DIR"
+    node.settings |= {
+        "ENGINE": "docker",
+        "ENGINE_COMMAND": [str(node.top / "bin/docker")],
+        "PULL_MINUTES": 1,
+        "BUILT": advice,
+    }
+    with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as process:
+        reason = process.submit(why_not_pulled, node).result()
+    assert reason.endswith(f"manifest unknown; {advice}")

@@ -56,6 +56,15 @@ def test_the_check_looks_for_what_the_runs_need() -> None:
             assert {(file.variable, file.path) for file in needed} <= checked
 
 
+def test_gpt_oss_20b_uses_the_data_of_llama31_8b() -> None:
+    """As its published guide has them, in folders of its own."""
+    mine, theirs = (
+        load_preparation(name)[1].rounds["6.0"] for name in ("gpt_oss_20b", "llama31_8b")
+    )
+    assert [step.run for step in mine.steps] == [step.run for step in theirs.steps]
+    assert {part.variable for part in mine.space} == {"DATADIR", "MODELDIR"}
+
+
 def test_the_dry_run_prints_the_published_commands_and_changes_nothing(folders: Data) -> None:
     text = folders.prepare("flux1", "--dry-run").stdout
     for published in (

@@ -345,6 +345,11 @@ class Settings:
         one_a_line=True,
         default=(),
     )
+    unmet: tuple[str, ...] = row(
+        "unmet",
+        "What is missing of the published configuration, with which the set is not compared then.",
+        default=(),
+    )
     built: str = row(
         "build_advice",
         "How to get the image, if no registry has it.",

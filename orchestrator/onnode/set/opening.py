@@ -126,6 +126,7 @@ class _Opener:
             target=float(settings.target) if settings.target else None,
             target_is_upper_bound=settings.target_is_upper_bound == "true",
             pass_env=list(settings.pass_env),
+            unmet=list(settings.unmet),
             **{name: getattr(settings, name) for name in _SAME},
         )
 
