@@ -31,6 +31,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
+from orchestrator.words import cell
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
@@ -74,6 +75,15 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     return submit_entry(entry, args.nexp, options=options, as_json=args.json)
 
 
+def _warn_of_contract(entry: Entry) -> None:
+    """Print the errors that the image's inspection found."""
+    from orchestrator.inspection.kept import command_for, kept_for
+
+    kept = kept_for(entry)
+    if kept is not None and kept.errors:
+        note(f"warning: the image does not fit: {cell(kept.problem)}; {command_for(entry)}")
+
+
 def submit_entry(
     entry: Entry, nexp: int | None = None, *, options: tuple[str, ...] = (), as_json: bool = False
 ) -> tuple[RunSet, SubmissionRecord]:
@@ -85,6 +95,7 @@ def submit_entry(
     for need in needs(entry, os.environ):
         if not need.stops:
             note(f"warning: {need.text}; {need.remedy} --check")
+    _warn_of_contract(entry)
 
     def show(run_set: RunSet, was_there: bool) -> None:
         if was_there:
@@ -106,6 +117,7 @@ def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
     from orchestrator.runset.submit import request_for
 
     entry = load_asked(args)
+    _warn_of_contract(entry)
     options = job_options(args, entry.site.scheduler)
     new = compose(entry, args.nexp)
     run_set = RunSet(Layout(new.log_dir / new.record.set_id), new.record)

@@ -75,11 +75,12 @@ def findings(contract: Contract, given: Given) -> list[ContractFinding]:
 
 
 def _missing(contract: Contract, given: Given) -> Iterator[ContractFinding]:
-    for start in contract.trace.missing:
+    for missing in contract.trace.missing:
+        start = missing.start
         yield ContractFinding(
             "missing program",
             "warning" if start.place.maybe else "error",
-            f"the image has no {shown(start.words[0])}: `{start.text[:120]}`",
+            f"the image has no {shown(missing.what)}: `{start.text[:120]}`",
             "the command ends with 127 or 2 before the training",
             "another image, or `launch.command` and `launch.code_dir` of the round",
             **_at(start.place),

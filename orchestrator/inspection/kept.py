@@ -8,11 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.inspection.contract import Contract
 from orchestrator.inspection.findings import ContractFinding
 from orchestrator.onnode.kernel.regular import parse, read_bytes
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry
 
 SUFFIX = ".contract.json"
 MOST_KEPT_BYTES = 16 << 20
@@ -30,6 +33,15 @@ class KeptContract:
     created_ms: int
     scripts: Mapping[str, str]
     findings: tuple[ContractFinding, ...]
+
+    @property
+    def problem(self) -> str:
+        """Return the first error with its place, and the number of others; "" without any."""
+        if not self.errors:
+            return ""
+        first = self.errors[0]
+        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
+        return f"{first.where}: {first.what}{more}".lstrip(": ")
 
     @property
     def errors(self) -> tuple[ContractFinding, ...]:
@@ -90,6 +102,19 @@ def newest(
         and reference in ("", one.reference)
     ]
     return max(fitting, key=lambda one: one.created_ms, default=None)
+
+
+def kept_for(entry: Entry) -> KeptContract | None:
+    """Return the newest result for an entry's image, next to the site's tars of images."""
+    log_dir = entry.site.log_dir
+    if entry.container.engine == "none" or not log_dir:
+        return None
+    name = entry_name(entry.system, entry.workload, entry.round)
+    return newest(Path(log_dir).parent / "images", name, reference=entry.image)
+
+
+def command_for(entry: Entry) -> str:
+    return f"orchestrator images inspect {entry.system} {entry.workload} --round {entry.round}"
 
 
 def _read(path: Path) -> KeptContract | None:

@@ -13,6 +13,7 @@ from orchestrator.inspection.state import Exit, Flow, ShellState
 from orchestrator.inspection.syntax import parse
 from orchestrator.inspection.trace import (
     UNKNOWN,
+    Missing,
     Place,
     Start,
     Undecided,
@@ -121,7 +122,7 @@ def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | 
     effects.look_for_paths(walk, shell, name, words, place)
     shell.write(effects.output(walk, shell, name, words))
     if path is None and _is_missing(walk, shell, words[0]):
-        walk.trace.missing.append(_start(shell, words, place))
+        walk.trace.missing.append(Missing(words[0], _start(shell, words, place)))
         return 127
     if name not in _QUIET:
         return _started(walk, shell, words, place)
@@ -207,7 +208,7 @@ def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int
         if walk.around.mount_of(path) or not walk.tree.complete:
             walk.trace.undecided.append(Undecided(f"the script {path} was not read", place))
             return None
-        walk.trace.missing.append(_start(shell, words, place))
+        walk.trace.missing.append(Missing(path, _start(shell, words, place)))
         return 127
     return walk.script(path, rest[1:], shell, f"started by {place}")
 
@@ -291,7 +292,7 @@ def _python(walk: Walk, shell: ShellState, words: list[str], place: Place) -> in
         path = walk.absolute(shell, script)
         walk.use_path("read", path, place)
         if walk.has(path) is False:
-            walk.trace.missing.append(_start(shell, words, place))
+            walk.trace.missing.append(Missing(path, _start(shell, words, place)))
             return 2
         if walk.tree.text(path) is not None:
             walk.trace.scripts.setdefault(walk.tree.resolve(path), f"started by {place}")

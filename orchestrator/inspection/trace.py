@@ -79,6 +79,14 @@ class Start:
         return shown(" ".join(self.words))
 
 
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A program or script without which `start` ends."""
+
+    what: str
+    start: Start
+
+
 PathHow = Literal["read", "written", "tested", "deleted"]
 
 
@@ -120,5 +128,5 @@ class Trace:
     undecided: list[Undecided] = field(default_factory=list)
     scripts: dict[str, str] = field(default_factory=dict)
     """Path of every script that was read -> how it is started."""
-    missing: list[Start] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
     """Programs that the image does not have."""

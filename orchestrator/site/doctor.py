@@ -149,20 +149,15 @@ def _code(entry: Entry) -> Iterator[Row]:
 
 def _contract(entry: Entry) -> Iterator[Row]:
     """Yield the kept result of the image's inspection."""
-    from orchestrator.inspection.kept import entry_name, newest
+    from orchestrator.inspection.kept import command_for, kept_for
 
-    log_dir = entry.site.log_dir
-    if entry.container.engine == "none" or not log_dir:
+    if entry.container.engine == "none":
         return
-    name = entry_name(entry.system, entry.workload, entry.round)
-    kept = newest(Path(log_dir).parent / "images", name, reference=entry.image)
-    command = f"orchestrator images inspect {entry.system} {entry.workload} --round {entry.round}"
+    kept = kept_for(entry)
     if kept is None:
-        yield _row("contract", "skip", f"{entry.image} was not inspected", command)
+        yield _row("contract", "skip", f"{entry.image} was not inspected", command_for(entry))
     elif kept.errors:
-        first = kept.errors[0]
-        more = f" (and {len(kept.errors) - 1} more)" if len(kept.errors) > 1 else ""
-        yield _row("contract", "fail", f"{first.where}: {first.what}{more}".lstrip(": "), command)
+        yield _row("contract", "fail", kept.problem, command_for(entry))
     else:
         yield _row("contract", "pass", f"{entry.image}: no error in its scripts")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -15,6 +16,8 @@ from command_line import call
 from sites import write_site
 from standin_images import STAND_INS, make_root
 
+from orchestrator.model import load_entry
+
 ENTRY = ("MI355X_1x8x1", "llama31_8b", "--round", "5.1")
 
 
@@ -23,7 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_root(STAND_INS["llama31-nemo"], tmp_path_factory.mktemp("image") / "root")
 
 
-def _archive(root: Path, path: Path, digits: str) -> Path:
+def _archive(root: Path, path: Path, digits: str, name: str = "x:1") -> Path:
     """Make what `docker save` makes of an image with one layer."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
@@ -32,12 +35,12 @@ def _archive(root: Path, path: Path, digits: str) -> Path:
         f"{digits}.json": json.dumps({"config": {"WorkingDir": "/workspace/code"}}).encode(),
         "layer.tar": layer.getvalue(),
         "manifest.json": json.dumps(
-            [{"Config": f"{digits}.json", "RepoTags": ["x:1"], "Layers": ["layer.tar"]}]
+            [{"Config": f"{digits}.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
         ).encode(),
     }
     with tarfile.open(path, "w") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
+        for place, content in files.items():
+            member = tarfile.TarInfo(place)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     return path
@@ -108,3 +111,26 @@ def test_a_new_image_is_compared_with_the_last_one(root: Path, tmp_path: Path) -
 )
 def test_unusable_requests(words: tuple[str, ...]) -> None:
     _inspect(*words, code=2)
+
+
+def test_a_kept_error_is_shown_by_doctor_and_submit(root: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(root, tmp_path / "root")
+    (broken / "workspace/code/src/train.py").unlink()
+    image = load_entry(*ENTRY[:2], round="5.1").image
+    tar = _archive(broken, tmp_path / "image.tar", "c" * 64, image)
+    data = {"llama31_8b": {name: str(tmp_path) for name in ("DATADIR", "MODEL")}}
+    site = write_site(
+        tmp_path / "site.yaml", tmp_path / "sets", data=data, container={"engine": "docker"}
+    )
+    asked = (*ENTRY, "--site", site)
+    doctor = call(("doctor", *asked), {"PATH": "/usr/bin:/bin"})
+    assert re.search(r"contract +skip", doctor.stdout)
+    _inspect(*asked, "--from", tar, code=1)
+    doctor = call(("doctor", *asked), {"PATH": "/usr/bin:/bin"})
+    assert re.search(r"contract +fail", doctor.stdout)
+    assert (
+        "/workspace/code/run_and_time.sh:10: the image has no /workspace/code/src/train.py"
+        in doctor.stdout
+    )
+    dry = call(("submit", *asked, "--dry-run"), {})
+    assert "warning: the image does not fit: /workspace/code/run_and_time.sh:10" in dry.stderr
