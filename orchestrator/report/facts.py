@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.onnode.policy.experiment import INSIDE, of_run, runs_text
 from orchestrator.views.figures import moment
 
 if TYPE_CHECKING:
     from orchestrator.evidence.attempts import RunAttempt
-    from orchestrator.onnode.kernel.records import JobRecord
+    from orchestrator.onnode.kernel.records import JobRecord, RunRecord
 
 _SHOWN = (
     "set_id",
@@ -50,6 +51,23 @@ def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tup
             )
         )
     return tuple(pairs)
+
+
+def contents(runs: Iterable[RunRecord | None]) -> str:
+    """Return whether the containers of all finished runs held the same, as a line."""
+    done = [run for run in runs if run is not None and run.done]
+    known = {run.run: of_run(run.inside) for run in done if run.inside}
+    if not known:
+        return "not recorded"
+    values: dict[str, set[str]] = {}
+    for facts in known.values():
+        for field, by_node in facts.items():
+            values.setdefault(field.removeprefix(INSIDE), set()).update(by_node.values())
+    which = f"all {len(done)} runs" if len(known) == len(done) else runs_text(list(known))
+    if differing := [part for part, some in values.items() if len(some) > 1]:
+        return f"{', '.join(differing)} differ in {which}: see the findings"
+    parts = ", ".join(f"{part} {next(iter(some))}" for part, some in values.items())
+    return f"equal in {which}: {parts}"
 
 
 def images(

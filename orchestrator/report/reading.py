@@ -83,7 +83,7 @@ def _add_set(report: Report) -> None:
     from orchestrator.evidence.tunables import read_tunables
     from orchestrator.published import startup
     from orchestrator.report.environment import read_environment
-    from orchestrator.report.facts import images, set_facts
+    from orchestrator.report.facts import contents, images, set_facts
 
     evidence = SetEvidence(Path(report.directory))
     report.attempts = read_attempts(evidence)
@@ -101,6 +101,10 @@ def _add_set(report: Report) -> None:
     report.images = images(evidence.jobs, report.described, report.attempts)
     report.facts = (
         *set_facts(evidence.jobs, report.described),
+        (
+            "inside the containers",
+            contents(map(evidence.run, sorted({run for run, _ in evidence.tried}))),
+        ),
         ("ledger", head_of(evidence.layout.root) or "none"),
     )
     report.problems = tuple(map(str, evidence.findings))

@@ -13,6 +13,7 @@ from orchestrator.cli import main
 from orchestrator.evidence.ledger import verify
 from orchestrator.mllog.score import score_dir
 from orchestrator.onnode.set import ledger
+from orchestrator.report.reading import read_report
 
 UPGRADE = """
 record=SITE/tool-1.0.dist-info
@@ -65,6 +66,8 @@ def test_equal_runs_have_one_list_of_each_part(bundles: Bundles) -> None:
     )
     assert changes(one) == found(one) == [] and "inside" not in str(one.job["warnings"])
     assert verify(one.root).problems == () and bundles.decisions_again() == []
+    facts = dict(read_report(str(one.root)).facts)
+    assert facts["inside the containers"].startswith("equal in all 2 runs: packages ")
 
 
 def test_a_package_upgraded_between_two_runs(
@@ -84,6 +87,8 @@ def test_a_package_upgraded_between_two_runs(
     assert (
         difference.startswith("result_") and "tool " in difference and "runs 3 to 4" in difference
     )
+    facts = dict(read_report(str(one.root)).facts)
+    assert facts["inside the containers"] == "packages differ in all 4 runs: see the findings"
     assert main(["check", str(one.root)]) == 1
     assert "tool " in capsys.readouterr().out
     assert verify(one.root).problems == () and bundles.decisions_again() == []
