@@ -270,3 +270,16 @@ def test_a_second_copy_of_a_job_leaves_quietly(bundles: Bundles) -> None:
     assert [job["job_id"] for job in one.jobs()] == ["77"]
     first.signal(signal.SIGTERM)
     first.end()
+
+
+def test_a_set_started_by_hand_notes_what_it_lacks_of_the_published_configuration(
+    bundles: Bundles,
+) -> None:
+    bundles.make(nexp=1)
+    settings = bundles.bundle / "settings.sh"
+    text = settings.read_text()
+    assert text.count("UNMET=()\n") == 1
+    settings.write_text(text.replace("UNMET=()\n", "UNMET=('the code of its submitter')\n"))
+    code, out = bundles.run()
+    assert code == 0, out
+    assert bundles.set.json("set.json")["unmet"] == ["the code of its submitter"]
