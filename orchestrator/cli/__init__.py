@@ -174,6 +174,16 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
             _print_error(words, message, f"{self.prog} --help", int(ExitCode.BAD_INPUT))
             raise SystemExit(int(ExitCode.BAD_INPUT))
 
+        def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+            # Options may stand between words, of actions too: `ledger verify --json SET`.
+            if self._subparsers is not None or vars(self).get("_in_turn"):
+                return super().parse_known_args(args, namespace)
+            vars(self)["_in_turn"] = True
+            try:
+                return self.parse_known_intermixed_args(args, namespace)
+            finally:
+                vars(self)["_in_turn"] = False
+
         def print_help(self, file: Any = None) -> None:
             # argparse's own hides errors of the output (PYTHONUNBUFFERED=1, disk full).
             (file or sys.stdout).write(self.format_help())

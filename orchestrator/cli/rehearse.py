@@ -358,7 +358,7 @@ def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
 
     entry = plan.entry
     site = plan.entry.site
-    default = job_time(entry).minutes(-(-plan.nexp // site.side_by_side))
+    default = job_time(entry).minutes(plan.nexp)
     minutes = minutes_of(site.time_limit) if site.time_limit else default
     pairs = [
         (

@@ -170,7 +170,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
 def _sbatch_options(entry: Entry, nexp: int) -> list[str]:
     site = entry.site
     options = [
-        f"--time={site.time_limit or job_time(entry).minutes(-(-nexp // site.side_by_side))}",
+        f"--time={site.time_limit or job_time(entry).minutes(nexp)}",
         "--output=job_%j.out",
     ]
     options += ["--exclusive", "--mem=0"] if site.exclusive else []

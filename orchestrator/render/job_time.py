@@ -23,14 +23,20 @@ class JobTime(NamedTuple):
 
     each: int
     why: str
+    at_once: int = 1
+    """Runs side by side."""
 
     def minutes(self, nexp: int) -> int:
-        """Return the minutes of a job of `nexp` consecutive runs."""
-        return (nexp + 1) * self.each
+        """Return the minutes of a job of `nexp` runs."""
+        return (self.rounds(nexp) + 1) * self.each
+
+    def rounds(self, nexp: int) -> int:
+        """Return how many runs of the `nexp` follow one another."""
+        return -(-nexp // self.at_once)
 
     def fitting(self, minutes: int) -> int:
         """Return the most runs for which a job of these minutes is long enough."""
-        return max(0, minutes // self.each - 1)
+        return max(0, minutes // self.each - 1) * self.at_once
 
 
 class Need(NamedTuple):
@@ -48,13 +54,15 @@ class Need(NamedTuple):
 def job_time(entry: Entry) -> JobTime:
     """Return the time for a job of the entry: 30 % more than the published runs take, or the
     descriptor's minutes_per_run and 5."""
-    need = published_need(entry)
+    need, at_once = published_need(entry), entry.site.side_by_side
     if need is None:
         each = entry.minutes_per_run + 5
-        return JobTime(each, f"{entry.minutes_per_run} min of the descriptor and 5 between runs")
+        return JobTime(
+            each, f"{entry.minutes_per_run} min of the descriptor and 5 between runs", at_once
+        )
     each = math.ceil(MARGIN * need.minutes)
     why = f"{need.run:.1f} min of {need.source}, {need.between:.1f} between runs, and 30 %"
-    return JobTime(each, why)
+    return JobTime(each, why, at_once)
 
 
 def published_need(entry: Entry) -> Need | None:

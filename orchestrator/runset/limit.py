@@ -37,7 +37,8 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
     if site.time_limit:
         need = f"the site's time_limit asks for {time}"
     else:
-        need = f"{nexp} runs of {entry.workload} need {time} ({nexp + 1} x {time_asked.each} min)"
+        count = time_asked.rounds(nexp) + 1
+        need = f"{nexp} runs of {entry.workload} need {time} ({count} x {time_asked.each} min)"
     raise UsageError(
         f"partition {names} allows a job {duration(60 * longest, 3)} at most, and {need}",
         hint=_way_out(entry, site, nexp, longest),

@@ -86,6 +86,15 @@ def test_where_not_one_run_fits(submit: Callable[..., Commands]) -> None:
     assert "not even one run is sure to fit; name a partition" in submit(r"gpu\x1f2:00:00\n").err
 
 
+def test_runs_side_by_side_need_less(submit: Callable[..., Commands]) -> None:
+    """Ten runs, two at a time: 6 x 127 = 762 minutes."""
+    site = "partition: gpu\nside_by_side: 2\n"
+    assert submit(r"gpu\x1f12:42:00\n", site=site).code == ExitCode.OK
+    done = submit(r"gpu\x1f12:41:00\n", site=site)
+    assert done.code == ExitCode.BAD_INPUT and "need 12h42m (6 x 127 min)" in done.err
+    assert "surely 8 of 10" in done.err
+
+
 def test_the_sites_own_limit_is_named(submit: Callable[..., Commands]) -> None:
     done = submit(r"gpu\x1f1-00:00:00\n", site="partition: gpu\ntime_limit: 2-00\n")
     assert done.code == ExitCode.BAD_INPUT and "the site's time_limit asks for 2d" in done.err

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from sites import write_site, write_system
 
-from orchestrator.cli import COMMANDS, main
+from orchestrator.cli import COMMANDS, command_parser, main
 
 TOP = Path(__file__).resolve().parent.parent.parent
 
@@ -358,3 +360,37 @@ def test_schemas_describe_every_key_and_require_what_the_validator_does(
             key == "kind" and "kind" in message
         )
         assert refused == (key in required), (key, message)
+
+
+def parsers(parser: argparse.ArgumentParser, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield a command's parser, and those of its actions, with the words before."""
+    actions = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    if not actions:
+        yield words, parser
+    for name, one in (pair for action in actions for pair in action.choices.items()):
+        yield from parsers(one, *words, name)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_may_stand_between_the_words(name: str) -> None:
+    _, parser = command_parser(name)
+    for first, one in parsers(parser):
+        words: list[str] = []
+        needs: list[str] = []
+        flags = [flag for flag in one._actions if flag.option_strings and flag.nargs == 0]
+        for action in one._actions:
+            many = 2 if action.nargs in ("+", "*") else 1
+            word = next(iter(action.choices)) if action.choices else "1"
+            if not action.option_strings:
+                words += [str(word)] * many
+            elif action.required:
+                needs += [action.option_strings[0], str(word)]
+        flags = [flag for flag in flags if flag.dest not in ("help", "version")]
+        if not flags:  # completion
+            continue
+        flag = flags[0]
+        for place in range(len(words) + 1):
+            argv = [*first, *words[:place], flag.option_strings[-1], *words[place:], *needs]
+            wanted = vars(parser.parse_args(argv))
+            whole = vars(parser.parse_args([*first, flag.option_strings[-1], *words, *needs]))
+            assert wanted == whole, argv
