@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ def inspect(
     engine: str,
     engine_command: Sequence[str] | None,
     partial: bool,
+    command: Sequence[str],
     folder: Path | None,
     as_json: bool,
 ) -> int:
@@ -56,11 +57,13 @@ def inspect(
     from orchestrator.inspection.given import Given, given_by
 
     given = given_by(entry) if entry is not None else Given()
+    if command:  # it is no run: it makes no ranks, and needs no variable of the training
+        given = replace(given, nodes=1, gpus=1, ranks="node", sources={})
     image = reference or (entry.image if entry is not None else "")
     tree = _read(image, given, source, address, engine, engine_command)
     tree.complete = tree.complete and not partial
-    command = given.command or _own_command(tree)
-    contract = contract_of(tree, command, _around(given, tree))
+    words = tuple(command) or given.command or _own_command(tree)
+    contract = contract_of(tree, words, _around(given, tree))
     found = findings(contract, given) if entry is not None else []
     changed = _keep(folder, contract, found, entry) if folder and entry is not None else []
     if as_json:
@@ -126,8 +129,6 @@ def _read(
 
 
 def _around(given: Given, tree: ImageTree) -> Any:
-    from dataclasses import replace
-
     from orchestrator.inspection.run_container import RunContainer
 
     if given.command:

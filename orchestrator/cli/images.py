@@ -110,6 +110,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[],
     )
     add_option(parser, "--ssh-config", "FILE", "instead of ~/.ssh/config")
+    add_option(
+        parser,
+        "--command",
+        "WORDS",
+        "inspect: another command of the image, such as 'bash ./scripts/prepare_data.sh'",
+        type=split_command,
+        default=[],
+    )
     add_flag(
         parser,
         "--partial",
@@ -325,7 +333,8 @@ def _inspect(request: _Request) -> int:
         engine=container.engine if container else "",
         engine_command=args.engine_command or (container.command if container else None),
         partial=args.partial,
-        folder=request.folder if request.has_folder else None,
+        command=args.command,
+        folder=request.folder if request.has_folder and not args.command else None,
         as_json=args.json,
     )
 

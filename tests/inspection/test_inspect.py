@@ -100,6 +100,18 @@ def test_a_new_image_is_compared_with_the_last_one(root: Path, tmp_path: Path) -
     assert _json(*asked, second)["changes"] == answer["changes"]
 
 
+def test_another_command_of_the_image(root: Path, tmp_path: Path) -> None:
+    """A preparation that deletes the data it is given."""
+    image = shutil.copytree(root, tmp_path / "root")
+    script = image / "workspace/code/scripts/prepare_data.sh"
+    script.parent.mkdir()
+    script.write_text("rm -rf /data/gov_report\nwget -q https://example.org/data.tar\n")
+    answer = _json(*ENTRY, "--from", image, "--command", "bash scripts/prepare_data.sh")
+    kinds = {one["kind"]: one["what"] for one in answer["findings"] if one["file"]}
+    assert kinds["deleted path"] == "/data/gov_report is deleted"
+    assert "download" in kinds
+
+
 @pytest.mark.parametrize(
     "words",
     [

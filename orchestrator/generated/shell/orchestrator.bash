@@ -28,7 +28,7 @@ __orchestrator_options() {
     'score') echo '--ruleset --workload --rules-from --window --minutes-left --site --json' ;;
     'check') echo '--ruleset --workload --site --json' ;;
     'ledger') echo '--site --json --head' ;;
-    'images') echo '--round --systems-dir --image --site --nodes --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --partial --always --login --password-stdin --json' ;;
+    'images') echo '--round --systems-dir --image --site --nodes --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial --always --login --password-stdin --json' ;;
     'code') echo '--round --systems-dir -o --output --engine --site --json' ;;
     'prepare') echo '--site --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'published') echo '--system --benchmark --round --minutes --sources --others --json' ;;
@@ -188,6 +188,7 @@ __orchestrator_takes() {
     'images --engine') echo 'any' ;;
     'images --engine-command') echo 'any' ;;
     'images --ssh-config') echo 'files' ;;
+    'images --command') echo 'any' ;;
     'images --login') echo 'any' ;;
     'code --round') echo 'any' ;;
     'code --systems-dir') echo 'files' ;;
