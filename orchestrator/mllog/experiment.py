@@ -15,7 +15,6 @@ from orchestrator.onnode.kernel.regular import read_bytes
 from orchestrator.onnode.policy.experiment import (
     ALL,
     INSIDE,
-    is_content,
     label,
     list_differences,
     of_run,
@@ -71,7 +70,7 @@ def _values(directory: str, number: int) -> Iterator[tuple[str, str, tuple[str, 
         start = {}
     inside = state.get("inside")
     end = of_run(inside) if isinstance(inside, dict) else {}
-    facts = {name: values for name, values in start.items() if is_content(name)}
+    facts = {name: values for name, values in start.items() if name == "image"}
     for field, values in [*facts.items(), *((f"end {name}", one) for name, one in end.items())]:
         by_value: dict[str, list[str]] = {}
         for node in nodes or [ALL]:

@@ -302,7 +302,8 @@ class Agent:
         if self.settings.nnodes > 1:
             self.say("host", f"{self.name}.cluster", "")
         self._tell_facts()
-        self._contents = dict(machine.contents)
+        at_start = machine.contents.items()
+        self._contents = {part: sha for part, sha in at_start if part != "caches"}
         self._tell_contents()
         self.say("ready", machine.image if has_engine else "none")
         self.ready = True

@@ -127,3 +127,16 @@ def test_another_job_finds_other_code(bundles: Bundles) -> None:
     assert code == 0, out
     assert one.results() == [1, 2] and "model.py none -> " in changes(one)[0][1][0]
     assert one.left_behind() == []
+
+
+def test_a_cache_that_the_first_run_fills_is_no_change(bundles: Bundles) -> None:
+    """Each job's first container finds other caches than the one before."""
+    plan = "echo '[]' >HUB/vocab.json; [[ $me != 2.1.* ]] || hang"
+    loop = made(bundles, plan, nexp=2).start()
+    one = bundles.running(2, 1, "hanging")
+    loop.signal(15)
+    loop.end()
+    bundles.bundle = one.root / "bundle"
+    code, out = bundles.again(one)
+    assert code == 0, out
+    assert changes(one) == found(one) == [] and one.results() == [1, 2]

@@ -250,8 +250,9 @@ class Tuning:
     # ---- facts
 
     def take_contents(self, contents: Mapping[str, str]) -> None:
-        """Take in the content of the container at its start: part -> hash."""
-        self._contents = contents
+        """Take in the content of the container at its start: part -> hash. Caches are left out:
+        those of a node fill up with its first run."""
+        self._contents = {part: sha for part, sha in contents.items() if part != "caches"}
 
     def tell_facts(self, image: str) -> None:
         """Send changed facts that affect time or convergence, in pieces: srun cuts long lines."""

@@ -89,13 +89,14 @@ class Folder:
         return state is not None and state.done
 
     def start_facts(self, *, inside: bool = False) -> list[tuple[int, Facts]]:
-        """Return the facts of each run that counts: at its start, or (`inside`) the content of
-        its containers at its end."""
+        """Return the facts of each run that counts: at its start and its end, or (`inside`) the
+        content of its containers at its end alone."""
         states = (self.run_state(run) for run in range(1, self.record.nexp + 1))
         done = [state for state in states if state is not None and state.done]
         if inside:
             return [(state.run, of_run(state.inside)) for state in done]
-        return [(state.run, self._facts_of(state)) for state in done]
+        at_end = [(state.run, of_run(state.inside)) for state in done]  # code may be compiled there
+        return [(state.run, self._facts_of(state)) for state in done] + at_end
 
     def _facts_of(self, state: RunRecord) -> Facts:
         try:
