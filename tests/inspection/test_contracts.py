@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from image_mutations import MUTATIONS, Mutation
 from standin_images import STAND_INS, make_root
+from written_images import WRITTEN, write_root
 
 from orchestrator.inspection.contract import Contract, contract_of
 from orchestrator.inspection.findings import ContractFinding, findings
@@ -86,6 +87,17 @@ def test_the_true_findings_of_an_image(name: str, roots: dict[str, Path]) -> Non
     assert contract.ranks == RANKS[name]
     assert contract.exit.after_success == 0
     assert contract.exit.after_failure == (0 if name == "flux1-amd" else 7)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_contract_of_an_image_without_a_stand_in(name: str, tmp_path: Path) -> None:
+    image = WRITTEN[name]
+    system, workload, round_ = image.entry
+    given = given_by(load_entry(system, workload, round=round_))
+    contract = _contract(write_root(image, tmp_path), given)
+    assert (contract.ranks, contract.exit.after_failure) == (image.ranks, image.after_failure)
+    assert _lines(findings(contract, given)) == image.findings
+    assert not contract.trace.undecided
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: f"{one.image}: {one.new[:40]!r}")
