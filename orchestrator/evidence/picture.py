@@ -179,6 +179,8 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
     times_known = [run.minutes for run in runs if run.minutes is not None]
     told = read_told(files)
     misses = sum(run.done and run.state == "failed" for run in runs)
+    if state == "complete":
+        reason = reason or _failures(runs)
     return SetPicture(
         root=files.layout.root,
         set_id=files.record.set_id,
@@ -205,6 +207,23 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         findings=tuple(files.findings),
         pulling=_pulling(files.job, told.lacking) if files.job and state == "starting" else "",
     )
+
+
+def _failures(runs: tuple[RunPicture, ...]) -> str:
+    """Return `3 of 10 runs failed: 2 did not reach the target, 1 used all its attempts`, or ""."""
+    failed = [run for run in runs if run.state == "failed"]
+    if not failed:
+        return ""
+    missed = sum(run.outcome == "not_converged" for run in failed)
+    kinds = [
+        (missed, "did not reach the target"),
+        (
+            len(failed) - missed,
+            "used all " + ("its" if len(failed) - missed == 1 else "their") + " attempts",
+        ),
+    ]
+    detail = ", ".join(f"{number} {text}" for number, text in kinds if number)
+    return f"{len(failed)} of {len(runs)} runs failed: {detail}"
 
 
 def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:

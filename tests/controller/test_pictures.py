@@ -208,6 +208,35 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
     assert drawn.score_so_far == pytest.approx(62 / 60)
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "reason"),
+    [
+        (("", "", ""), ""),
+        (("", "not_converged", ""), "1 of 3 runs failed: 1 did not reach the target"),
+        (
+            ("infrastructure", "not_converged", "infrastructure"),
+            "3 of 3 runs failed: 1 did not reach the target, 2 used all their attempts",
+        ),
+    ],
+)
+def test_a_complete_set_says_what_failed(
+    tmp_path: Path, outcomes: tuple[str, ...], reason: str
+) -> None:
+    """`complete` means that every run is final, whatever became of it."""
+    closed = JobRecord(job_id="7", state="complete", started_ms=2_000, ended_ms=9_000)
+    root = write_set(tmp_path, "s", nexp=3, done=3, submission=SENT, job=closed)
+    for run, outcome in enumerate(outcomes, 1):
+        if outcome:
+            path = root / f"runs/{run}/state.json"
+            record = RunRecord(run=run, attempt=1, state="failed", outcome=outcome, end_ms=5)
+            write(record, path)
+            write(record, path.parent / "attempt_1/state.json")
+    drawn = picture(SetEvidence(root), job("COMPLETED"), Logs())
+    assert (drawn.state, drawn.reason) == ("complete", reason)
+    shown = dict(describe(drawn))["state"]
+    assert shown == f"complete: {reason or STATES['complete']}"
+
+
 def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
     going = [(4, 1, "n1", 0.75), (5, 2, "n2", 0.5), (6, 1, "n3", None)]
     groups = [{"nodes": [node], "run": run, "attempt": attempt} for run, attempt, node, _ in going]
