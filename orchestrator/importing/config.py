@@ -47,7 +47,7 @@ def import_config(
     ruleset_problem: Callable[[str], str],
     execute: bool = False,
 ) -> Checked:
-    """Return the documents of the config at `path`, and what their environment lacks of it.
+    """Return the documents of the config at `path`, and the part of it missing in their environment.
 
     Raises UsageError or InputError for a config that cannot be evaluated or placed, DescriptorError
     for one that contradicts itself.

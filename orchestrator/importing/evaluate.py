@@ -34,7 +34,7 @@ class ConfigEnvironment:
 
 
 def evaluate(path: Path, *, execute: bool = False) -> ConfigEnvironment:
-    """Return what the config at `path` gives.
+    """Return the values of the config at `path`.
 
     It is read without being executed if it consists of plain assignments; else `execute` has to
     allow its execution. Raises UsageError without that, InputError for an unusable config.
@@ -84,7 +84,7 @@ def _read(name: str, files: dict[str, bytes], nexp: str) -> dict[str, str]:
 def _evaluation(
     path: Path, run_of: Callable[[str], dict[str, str]], *, run: bool
 ) -> ConfigEnvironment:
-    """Evaluate with one, again one, two and three runs: the differences show what is computed."""
+    """Evaluate with one, again one, two and three runs: the differences show the computed values."""
     first, again = run_of("1"), run_of("1")
     two, three = run_of("2"), run_of("3")
     env: dict[str, EnvValue] = {}

@@ -39,7 +39,7 @@ _PARALLEL = {
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What the user says; "" and 0 are computed."""
+    """The user's choices; "" and 0 are computed."""
 
     round: str
     workload: str = ""
@@ -348,7 +348,7 @@ def _set_by_systems(
     catalogue: Catalogue, workload: str, base: str, known: WorkloadRound
 ) -> set[str]:
     """Return the variables that belong to systems: those that systems of the round set, those that
-    go with the global batch, and who submits on what."""
+    go with the global batch, and the submitter's."""
     names = {name for env in known.reference.values() for name in env}
     for system in catalogue.systems():
         part: SystemRound | None = system.workloads.get(workload, {}).get(base)

@@ -1,4 +1,4 @@
-"""Results of inspections, kept next to the site's images: what changed since the last one."""
+"""Results of inspections, kept next to the site's images, and changes between two of them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _WRAPPERS: dict[str, tuple[frozenset[str], int]] = {
 }
 
 MOST_CHOICES = 20
-"""Scripts that a partly known name can mean: more say nothing."""
+"""Scripts that a partly known name can mean: more are no help."""
 LEAST_KNOWN = 8
 
 FILTERS = {

@@ -87,7 +87,7 @@ def check_equal() -> str:
 
 
 def how_to_get(ruleset: str) -> str:
-    """Return what to do for the rules of a round that is unknown here."""
+    """Return the way to the rules of an unknown round."""
     if _folder() is None:
         return f"pip install mlperf-logging (a version that has training_{ruleset})"
     return f"pip install --upgrade mlperf-logging (a version that has training_{ruleset})"

@@ -237,7 +237,7 @@ class Catalogue:
 
 
 def _kind(path: Path) -> str:
-    """Return what a file says of its kind; "" without a word or an answer."""
+    """Return the `kind` in a file; "" if it has none."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             match = re.search(r"(?m)^kind:[ \t]*[\"']?(\w+)", file.read(1 << 20))

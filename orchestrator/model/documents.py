@@ -150,7 +150,7 @@ class PrerequisitePart(DocumentPart):
     """Something that the published runs had in their container, and that the image lacks."""
 
     what: Line
-    """For people: what it is, and what happens without it."""
+    """For people: its use, and the effect of its absence."""
     mounted: AbsolutePath
     """Its place in the container: the site mounts something there or above it, with `code` or
     `container.mounts`."""
@@ -200,7 +200,7 @@ class SystemRound(DocumentPart):
     env: Env = {}
     """Variables that differ from those of the workload's round."""
     prerequisites: list[PrerequisitePart] = []
-    """What the published runs had in their container beside the image: `doctor` and `submit` ask
+    """Parts of the published runs' container besides the image: `doctor` and `submit` ask
     for it."""
     whole_env: bool = False
     """`env` is complete here: it takes no variable from the workload's round."""
@@ -291,7 +291,7 @@ class ReachPart(DocumentPart):
     host: ReachedHost
     """HOST or HOST:PORT, 443 by default."""
     what: Line
-    """What runs get there."""
+    """Its use by the runs."""
     offline: bool = False
     """Runs with prepared caches need it, too."""
 

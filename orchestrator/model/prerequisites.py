@@ -1,4 +1,4 @@
-"""What an entry needs beside its image, and whether the submitter and the site have it."""
+"""Needs of an entry besides its image, and the check of the submitter and the site for them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def unmet(entry: Entry) -> list[PrerequisitePart]:
 
 
 def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
-    """Yield what the workload needs and the submitter's host or the site does not have."""
+    """Yield the needs of the workload that the submitter's host or the site does not meet."""
     for name, what in entry.needs_env.items():
         if not environment.get(name):
             text = f"{entry.workload} needs {name} for {what}, and it is not set here"

@@ -1,5 +1,5 @@
 """The GPUs of a node: count, model, load, errors, links; from the driver's files in /sys, and from
-amd-smi or rocm-smi what these files lack."""
+amd-smi or rocm-smi for the rest."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def checks(node: Node) -> tuple[Check, ...]:
 
 
 def _noted(smi: Smi, verdict: str, text: str, remedy: str) -> Verdict:
-    """Return a verdict with the note that a tool was too slow: at best a warning, since what only
-    the tool can tell is unknown."""
+    """Return a verdict with the note that a tool was too slow: at best a warning, since the
+    tool's own facts are unknown."""
     if not smi.late:
         return verdict, text, remedy
     return "fail" if verdict == "fail" else "warn", f"{text}; {smi.late}", remedy or _LATE

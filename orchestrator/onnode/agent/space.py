@@ -102,7 +102,7 @@ def storage(node: Node) -> str:
 
 def _size(node: Node) -> tuple[int, str]:
     """Return the compressed size of the image and its source: the registry, else the round's
-    document; 0 if both do not tell."""
+    document; 0 without either."""
     from .container import pulled_name  # a bundle without an engine does not carry it
 
     if size := _registry_bytes(node, pulled_name(node.settings)):

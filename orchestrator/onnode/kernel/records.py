@@ -51,7 +51,7 @@ R = TypeVar("R", bound=StateFile)
 
 @dataclass(frozen=True)
 class SetRecord(StateFile):
-    """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds; `unmet`: what it lacks
+    """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds; `unmet`: parts missing
     of the published configuration."""
 
     NEEDED = ("set_id", "nexp", "scheduler")
