@@ -181,6 +181,11 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
             vars(self)["_in_turn"] = True
             try:
                 return self.parse_known_intermixed_args(args, namespace)
+            except AttributeError as error:
+                # Ctrl-C before argparse has saved what it restores at the end.
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    raise KeyboardInterrupt from error
+                raise
             finally:
                 vars(self)["_in_turn"] = False
 

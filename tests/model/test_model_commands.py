@@ -14,6 +14,7 @@ import yaml
 from sites import write_site, write_system
 
 from orchestrator.cli import COMMANDS, command_parser, main
+from orchestrator.errors import ExitCode
 
 TOP = Path(__file__).resolve().parent.parent.parent
 
@@ -394,3 +395,13 @@ def test_options_may_stand_between_the_words(name: str) -> None:
             wanted = vars(parser.parse_args(argv))
             whole = vars(parser.parse_args([*first, flag.option_strings[-1], *words, *needs]))
             assert wanted == whole, argv
+
+
+def test_an_interrupt_while_options_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """argparse restores at its end what it had not saved yet, and fails."""
+
+    def interrupted(parser: argparse.ArgumentParser) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(argparse.ArgumentParser, "format_usage", interrupted)
+    assert main(["systems", "--json"]) == ExitCode.INTERRUPTED
