@@ -404,4 +404,4 @@ def test_an_interrupt_while_options_are_read(monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     monkeypatch.setattr(argparse.ArgumentParser, "format_usage", interrupted)
-    assert main(["systems", "--json"]) == ExitCode.INTERRUPTED
+    assert main(["score", "--json"]) == ExitCode.INTERRUPTED
