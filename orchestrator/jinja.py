@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from orchestrator.trust import others
 
 if TYPE_CHECKING:
     from jinja2 import BytecodeCache, Environment
@@ -40,14 +43,11 @@ def _compiled() -> BytecodeCache | None:
     try:
         if os.path.isabs(home):
             os.makedirs(folder, mode=0o700, exist_ok=True)
-        known = os.lstat(folder)
+        if not stat.S_ISDIR(os.lstat(folder).st_mode) or others(folder):
+            return None
     except OSError:
         return None
-    if (
-        known.st_uid != os.getuid()
-        or known.st_mode & 0o170022 != 0o040000
-        or not os.access(folder, os.W_OK)
-    ):
+    if not os.access(folder, os.W_OK):
         return None
 
     class Kept(FileSystemBytecodeCache):

@@ -65,7 +65,8 @@ _BASH = r"""
 __orchestrator_log_dir() { # where the sets are, by the site file that the command would take
   local site
   for site in "$1" "${ORCHESTRATOR_SITE:-}" site.yaml "${XDG_CONFIG_HOME:-$HOME/.config}/orchestrator/site.yaml"; do
-    if [ -n "$site" ] && [ -f "$site" ]; then
+    # a file in the current folder only if it is the user's own, as the command itself
+    if [ -n "$site" ] && [ -f "$site" ] && { [ "$site" != site.yaml ] || [ -O "$site" ]; }; then
       sed -n "s/^log_dir:[[:space:]]*//p" "$site" | head -n 1 |
         sed "s/[[:space:]]#.*//; s/[[:space:]]*\$//; s/^[\"']//; s/[\"']\$//"
       return
@@ -73,20 +74,37 @@ __orchestrator_log_dir() { # where the sets are, by the site file that the comma
   done
 }
 
-__orchestrator_words() { # the words of a kind
+__orchestrator_words() { # the words of a kind; names of folders can be anybody's
   local top
   case "$1" in
-    =*) printf '%s\n' "${1#=}" ;;
+    =*) printf '%s\n' "${1#=}" | tr ' ' '\n' ;;
 @KINDS@
     sets)
       top=$(__orchestrator_log_dir "$2")
-      [ -n "$top" ] && find "$top" -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | sed 's|/set.json$||; s|.*/||'
+      case "$top" in
+        /*) find "$top" -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | sed 's|/set.json$||' | __orchestrator_plain ;;
+      esac
       ;;
     nodes)
       top=$(__orchestrator_log_dir "$2")
-      [ -n "$top" ] && find "$top" -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | sed 's|.*/||' | sort -u
+      case "$top" in
+        /*) find "$top" -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | __orchestrator_plain ;;
+      esac
       ;;
   esac
+}
+
+__orchestrator_plain() { # the last names of paths, if no shell reads them as anything else
+  sed 's|.*/||' | LC_ALL=C grep -x '[A-Za-z0-9._][A-Za-z0-9._-]*' | sort -u
+}
+
+__orchestrator_offer() { # the lines of the input that begin with $1, quoted
+  local line quoted
+  while IFS= read -r line; do
+    case "$line" in
+      "$1"*) printf -v quoted %q "$line"; COMPREPLY+=("$quoted") ;;
+    esac
+  done
 }
 
 _orchestrator() {
@@ -120,10 +138,10 @@ _orchestrator() {
   fi
   case "$kind" in
     ""|any) ;;
-    files) COMPREPLY=($(compgen -f -- "$current")) ;;
+    files) __orchestrator_offer "$current" < <(compgen -f -- "$current") ;;
     *)
-      COMPREPLY=($(compgen -W "$(__orchestrator_words "$kind" "$site")" -- "$current"))
-      [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$current")) ;;
+      __orchestrator_offer "$current" < <(__orchestrator_words "$kind" "$site")
+      [ ${#COMPREPLY[@]} -gt 0 ] || __orchestrator_offer "$current" < <(compgen -f -- "$current") ;;
   esac
 }
 """
@@ -197,21 +215,27 @@ def zsh() -> str:
 _FISH = r"""
 function __orchestrator_log_dir
     for site in "$ORCHESTRATOR_SITE" site.yaml "$XDG_CONFIG_HOME/orchestrator/site.yaml" ~/.config/orchestrator/site.yaml
-        if test -n "$site" -a -f "$site"
+        if test -n "$site" -a -f "$site"; and begin; test "$site" != site.yaml; or test -O "$site"; end
             string replace -rf '^log_dir:\s*' '' <$site | string replace -r '\s#.*$' '' | string trim -c ' "\'' | head -n 1
             return
         end
     end
 end
 
+function __orchestrator_plain # the last names of paths, if no shell reads them as anything else
+    string replace -r '.*/' '' | string match -r '^[A-Za-z0-9._][A-Za-z0-9._-]*$' | sort -u
+end
+
 function __orchestrator_sets
     set -l top (__orchestrator_log_dir)
-    test -n "$top"; and find $top -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | string replace -r '.*/(.*)/set.json$' '$1'
+    string match -q '/*' -- "$top"
+    and find $top -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | string replace -r '/set.json$' '' | __orchestrator_plain
 end
 
 function __orchestrator_nodes
     set -l top (__orchestrator_log_dir)
-    test -n "$top"; and find $top -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | string replace -r '.*/' '' | sort -u
+    string match -q '/*' -- "$top"
+    and find $top -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | __orchestrator_plain
 end
 
 function __orchestrator_at # the command is $argv[1], and so many words follow it

@@ -54,9 +54,11 @@ def made(folder: Path) -> dict[str, bytes]:
     start = (TOP / "tools/zipapp_start.py").read_text()
     for name, value in values.items():
         start = start.replace(f'{name} = ""', f'{name} = "{value}"')
-    return {"__main__.py": start.encode()} | {
-        f"packages/{name}": data for name, data in files.items()
+    own = {
+        "__main__.py": start.encode(),
+        "orchestrator_trust.py": (TOP / "orchestrator/trust.py").read_bytes(),
     }
+    return own | {f"packages/{name}": data for name, data in files.items()}
 
 
 def write(files: dict[str, bytes], path: Path) -> None:

@@ -4,6 +4,8 @@ import os
 import platform
 import sys
 
+from orchestrator_trust import others  # orchestrator/trust.py
+
 DIGEST = ""
 MADE_FOR = ""
 
@@ -15,11 +17,11 @@ def unpack(top: str) -> str:
     import zipfile
 
     folder = os.path.join(top, DIGEST)
-    if os.path.isdir(folder):
-        if os.stat(folder).st_uid != os.getuid():
-            raise OSError(f"{folder} belongs to somebody else")
-        return folder
     os.makedirs(top, mode=0o700, exist_ok=True)
+    if why := others(folder):
+        raise OSError(f"{folder} is not yours alone: {why}")
+    if os.path.isdir(folder):
+        return folder
     new = tempfile.mkdtemp(prefix=".new-", dir=top)
     try:
         with zipfile.ZipFile(sys.argv[0]) as archive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -10,6 +11,7 @@ import traceback
 from pathlib import Path
 
 from orchestrator import __version__
+from orchestrator.trust import others
 
 LONGEST = 200_000
 """The most characters of a traceback in the file."""
@@ -49,9 +51,9 @@ def _write(args: list[str], error: Exception) -> Path:
 
 
 def _without_value(argument: str) -> str:
-    """Return NAME=... for NAME=VALUE: the value can be a secret."""
+    """Return NAME=... for NAME=VALUE, and an address without its user: both can hold a secret."""
     name, equals, _ = argument.partition("=")
-    return f"{name}=..." if equals else argument
+    return f"{name}=..." if equals else re.sub("://[^/]*@", "://...@", argument)
 
 
 def _folder() -> Path:
@@ -62,7 +64,7 @@ def _folder() -> Path:
     if os.path.isabs(home):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if os.access(folder, os.W_OK | os.X_OK):
+            if os.access(folder, os.W_OK | os.X_OK) and not others(folder):
                 return folder
         except OSError:
             pass

@@ -19,6 +19,7 @@ from orchestrator.cli.run import watch_and_score
 from orchestrator.cli.submit import submit_entry
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import user_path
+from orchestrator.trust import others
 
 SYSTEM, WORKLOAD = "local_2x2x8", "builtin"
 
@@ -94,8 +95,13 @@ def _site(folder: Path) -> Path:
     path = folder / "site.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if why := others(path):
+            raise UsageError(
+                f"{path} is not yours alone: {why}", hint="give another place with --dir"
+            )
         if not path.exists():
-            path.write_text(_site_text(folder))
+            with open(path, "x") as file:  # not through a dangling link
+                file.write(_site_text(folder))
     except OSError as error:
         raise UsageError(
             f"cannot write to {folder}: {error.strerror or error}",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.output import note
 from orchestrator.errors import UsageError
 from orchestrator.resources import user_path
+from orchestrator.trust import others
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
@@ -27,7 +28,8 @@ def find_site(given: str | None) -> Path | None:
     """Return the first existing file of --site, $ORCHESTRATOR_SITE, ./site.yaml,
     ~/.config/orchestrator/site.yaml; None without any.
 
-    Raises UsageError if a named one does not exist, or ./site.yaml is another user's.
+    Raises UsageError if a named one does not exist, or if another user decides about the content
+    of an unnamed one.
     """
     for named, by in ((given, "--site"), (os.environ.get(SITE_VARIABLE), SITE_VARIABLE)):
         if named:
@@ -41,15 +43,19 @@ def find_site(given: str | None) -> Path | None:
         user_path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "orchestrator" / "site.yaml"
     )
     here = Path("site.yaml")
-    if not here.is_file():
-        return config if config.is_file() else None
-    if here.stat().st_uid not in (os.getuid(), 0):
+    path = here if here.is_file() else config
+    if not path.is_file():
+        return None
+    if why := others(path):
+        import shlex
+
         # A site file decides which programs run as me: in /tmp it could be anybody's.
+        name = f"./{path}" if path is here else str(path)
         raise UsageError(
-            "./site.yaml belongs to another user, so it is not taken by itself",
-            hint="if you mean it: --site ./site.yaml",
+            f"{name} is not yours alone, so it is not taken by itself: {why}",
+            hint=f"if you mean it: --site {shlex.quote(name)}",
         )
-    return here
+    return path
 
 
 def need_site(given: str | None) -> Path:

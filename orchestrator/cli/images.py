@@ -126,6 +126,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_flag(parser, "--always", "pull: also when the local engine has the image")
     add_option(parser, "--login", "USER", "pull: log in to the registry; needs --password-stdin")
     add_flag(parser, "--password-stdin", "pull: read the password from standard input")
+    add_flag(parser, "--others", "distribute: also a tar that another user can write")
     add_json(parser)
 
 
@@ -314,7 +315,7 @@ def _distribute(request: _Request) -> int:
     from orchestrator.container.spread import distribute, tar_to_distribute
 
     args = request.args
-    kept = tar_to_distribute(request.folder, request.reference, args.expect)
+    kept = tar_to_distribute(request.folder, request.reference, args.expect, of_others=args.others)
     report = distribute(request.engines(), kept, limit=args.limit, progress=note)
     _print(report, args)
     return _exit_code(report)

@@ -31,6 +31,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
+from orchestrator.trust import replaceable
 from orchestrator.words import cell
 
 if TYPE_CHECKING:
@@ -96,6 +97,12 @@ def submit_entry(
         if not need.stops:
             note(f"warning: {need.text}; {need.remedy} --check")
     _warn_of_contract(entry)
+
+    if (folder := Path(entry.site.log_dir or "")).is_dir() and (why := replaceable(folder)):
+        note(
+            f"warning: {why} and replace your sets while they run; "
+            f"its owner mends it: chmod +t {shlex.quote(str(folder))}"
+        )
 
     def show(run_set: RunSet, was_there: bool) -> None:
         if was_there:

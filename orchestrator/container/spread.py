@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from orchestrator.container.engine import EngineReply, NodeEngine
 from orchestrator.container.image import Image, common, short, wanted_id
-from orchestrator.container.store import StoredImage, stored
+from orchestrator.container.store import StoredImage, stored, whose
 from orchestrator.errors import UsageError
 from orchestrator.nodes.fanout import each
 
@@ -114,10 +115,13 @@ def check(
     return judge(reference, replies, _completed(wanted, replies))
 
 
-def tar_to_distribute(folder: Path, reference: str, expected: str = "") -> StoredImage:
+def tar_to_distribute(
+    folder: Path, reference: str, expected: str = "", *, of_others: bool = False
+) -> StoredImage:
     """Return the tar of `reference` in `folder`.
 
-    Raises UsageError without a tar, for a digest, and for another id than `expected`.
+    Raises UsageError without a tar, for a digest, for another id than `expected`, and unless
+    `of_others` for a tar that another user can write.
     """
     if "@" in reference:
         raise UsageError(
@@ -125,11 +129,16 @@ def tar_to_distribute(folder: Path, reference: str, expected: str = "") -> Store
             "an image",
             hint="name the image by its tag",
         )
-    kept = stored(folder, reference)
+    kept = stored(folder, reference, of_others=True)
     if kept is None:
         raise UsageError(
             f"there is no tar of {reference} in {folder}",
-            hint=f"orchestrator images pull --image {reference} --tar {folder}",
+            hint=f"orchestrator images pull --image {quote(reference)} --tar {quote(str(folder))}",
+        )
+    if not of_others and (why := whose(kept)):
+        raise UsageError(
+            f"the tar of {reference} in {folder} is not yours alone: {why}",
+            hint="its image would run on all nodes; if you trust that user, add --others",
         )
     if expected and not kept.image.id.startswith(wanted_id(expected)):
         raise UsageError(f"{kept.tar} holds {kept.image.id}, which is not the one of --expect")

@@ -20,6 +20,7 @@ from orchestrator.container.image import EngineError, Image, short
 from orchestrator.errors import InputError, SetError, is_full
 from orchestrator.onnode.kernel.regular import parse, read_bytes
 from orchestrator.onnode.kernel.world import now_ms
+from orchestrator.trust import others
 
 CLOCK_SKEW_S = 3600
 """Tolerated difference of clocks."""
@@ -55,18 +56,25 @@ def tar_name(reference: str, image: Image) -> str:
     return f"{readable}.{image.id.removeprefix('sha256:')}.tar"
 
 
-def stored(folder: Path, reference: str) -> StoredImage | None:
-    """Return the newest tar of `reference`, or None; this user's and root's go first."""
+def stored(folder: Path, reference: str, *, of_others: bool = False) -> StoredImage | None:
+    """Return the newest tar of `reference` that only this user and root can write, or None.
+
+    With `of_others`, anybody's, if there is none of this user.
+    """
     tars = [_read(path) for path in sorted(folder.glob("*.tar.json"))]
     matching = [tar for tar in tars if tar is not None and tar.reference == reference]
-    return max(matching, key=lambda tar: (_is_trusted(tar.tar), tar.created_ms), default=None)
+    mine = [tar for tar in matching if not whose(tar)]
+    tars_left = mine or matching if of_others else mine
+    return max(tars_left, key=lambda tar: tar.created_ms, default=None)
 
 
-def _is_trusted(path: Path) -> bool:
+def whose(kept: StoredImage) -> str:
+    """Return why another user decides the content of a tar; "" if none does."""
     try:
-        return path.stat().st_uid in (os.getuid(), 0)
-    except OSError:
-        return False
+        both = (kept.tar, kept.tar.with_name(kept.tar.name + ".json"))
+        return next(filter(None, (others(path, parents=False) for path in both)), "")
+    except OSError as error:
+        return f"{kept.tar}: {error.strerror or error}"
 
 
 def _read(path: Path) -> StoredImage | None:
@@ -135,10 +143,10 @@ def check_room(folder: Path, image: Image) -> None:
 
 @contextmanager
 def _renamed_at_end(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that becomes `path`, unless an error removes it."""
-    temporary = path.with_name(f".{path.name[-200:]}.tmp.{os.getpid()}")
+    """Open a new temporary file that becomes `path`, unless an error removes it."""
+    temporary = path.with_name(f".{path.name[-200:]}.tmp.{os.getpid()}-{os.urandom(4).hex()}")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

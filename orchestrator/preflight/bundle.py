@@ -73,6 +73,7 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
     files = render_bundle(entry, nexp=1)
     folder = log_dir / f"{PREFIX}{os.uname().nodename}-{os.getpid()}-{os.urandom(2).hex()}"
     _sweep(log_dir)
+    umask = os.umask(0o022)  # whoever can change the bundle can execute as this user
     try:
         try:
             folder.mkdir()
@@ -82,6 +83,8 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
                 f"cannot write a bundle into {log_dir}: {error.strerror or error}",
                 hint=f"is the shared storage mounted, and with room? df -h {log_dir}",
             ) from error
+        finally:
+            os.umask(umask)
         # The nodes write there too, so their files are removed with it.
         env = {**environment(os.environ, entry), "ORCH_SET_DIR": str(folder)}
         yield Bundle(folder, env, entry.site.preflight.check_seconds, entry.site.python)

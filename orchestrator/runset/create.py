@@ -16,6 +16,7 @@ from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.new import new_set, new_set_id
 from orchestrator.onnode.set.sharing import give, show, umask_for
 from orchestrator.render import write_bundle
+from orchestrator.runset.find import foreign
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,7 +127,7 @@ def create(
 
 
 def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
-    """Return the newest set with this `record` that has never had a job; None if missing.
+    """Return this user's newest set with this `record` that has never had a job; None if missing.
 
     A set that somebody is about to submit is left alone: in milliseconds its lock and its
     submission exist.
@@ -135,7 +136,7 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
         if not root.name.startswith(f"{record.system}-{record.workload}-"):
             continue
         evidence = SetEvidence(root)
-        mine = evidence.record
+        mine, layout = evidence.record, evidence.layout
         if mine is None or any(getattr(mine, name) != getattr(record, name) for name in _SAME):
             continue
         asked = evidence.submissions
@@ -145,8 +146,8 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
             and all(submission.state == "refused" for submission in asked)
         )
         being_made = not asked and record.created_ms - mine.created_ms < BEING_MADE_MS
-        if untried and not being_made and not evidence.layout.lock.exists():
-            return RunSet(evidence.layout, mine)
+        if untried and not being_made and not layout.lock.exists() and not foreign(layout):
+            return RunSet(layout, mine)
     return None
 
 

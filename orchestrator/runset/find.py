@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.evidence.sets import check_log_dir, is_set, set_folders
 from orchestrator.resources import user_path
+from orchestrator.trust import others
 
 if TYPE_CHECKING:
     from orchestrator.onnode.kernel.layout import Layout
 
 
 def foreign(layout: Layout) -> str:
-    """Return which file that decides what runs is another user's, in words; "" if all are the
-    user's own, or root's."""
+    """Return why another user decides what a set runs, in words; "" if none does.
+
+    Members of the set's group may write to its folder and records, never to its bundle.
+    """
     decisive = [
         layout.root,
         layout.set_file,
@@ -25,12 +29,15 @@ def foreign(layout: Layout) -> str:
         *layout.bundle.rglob("*"),
     ]
     for path in decisive:
+        records = path != layout.bundle and layout.bundle not in path.parents
         try:
-            owner = path.lstat().st_uid
+            if why := others(path, parents=False, group=records):
+                return why
         except OSError:
             continue
-        if owner not in (os.getuid(), 0) or (path == layout.root and owner != os.getuid()):
-            return f"{path} belongs to user {owner}"
+    with suppress(OSError):
+        if (owner := layout.root.lstat().st_uid) != os.getuid():
+            return f"{layout.root} belongs to user {owner}"
     return ""
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from orchestrator import __version__
@@ -17,6 +18,7 @@ from orchestrator.preflight.bundle import temporary_bundle
 from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import partitions
+from orchestrator.trust import replaceable
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
@@ -81,9 +83,17 @@ def examine(
             "log_dir",
             "fail",
             f"{log_dir} is not here",
-            f"mkdir -p {log_dir}, or correct log_dir in {path}",
+            f"mkdir -p {quote(str(log_dir))}, or correct log_dir in {path}",
         )
-    elif slurm.verdict != "fail":
+        return
+    if why := replaceable(log_dir):
+        yield _row(
+            "log_dir_mode",
+            "warn",
+            f"{why} and replace your sets while they run",
+            f"chmod +t {quote(str(log_dir))}",
+        )
+    if slurm.verdict != "fail":
         yield from (
             row
             for row in _node(entry, log_dir, progress)

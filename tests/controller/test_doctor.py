@@ -11,7 +11,7 @@ from typing import Any
 
 import outputs
 import pytest
-from controller_parts import Commands
+from controller_parts import Commands, one_node
 
 from orchestrator.errors import ExitCode
 from orchestrator.model import Site, load_entry
@@ -269,3 +269,17 @@ def test_a_config_to_mount_over_that_of_an_image(cli: Commands, tmp_path: Path) 
     assert found["NCCL_SOCKET_IFNAME"] == "ens1,ens2" and "SEED" not in found
     assert entry.whole_env.keys() <= found.keys() and found["CP"] == "2"
     assert cli(*what).code == ExitCode.BAD_INPUT and "name a new file" in cli.err
+
+
+def test_a_log_directory_in_which_others_replace_sets(
+    cli: Commands, site: Path, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "sets"
+    assert "log_dir_mode" not in rows(cli, "--site", site)
+    log_dir.chmod(0o777)
+    row = rows(cli, "--site", site)["log_dir_mode"]
+    assert row["verdict"] == "warn" and row["remedy"] == f"chmod +t {log_dir}"
+    cli("submit", *one_node(tmp_path, site))
+    assert cli.code == ExitCode.OK and f"chmod +t {log_dir}" in cli.err
+    log_dir.chmod(0o1777)
+    assert "log_dir_mode" not in rows(cli, "--site", site)

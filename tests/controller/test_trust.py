@@ -169,3 +169,40 @@ def test_a_planted_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     write(RunRecord(run=1, state="queued"), tmp_path / "state.json")
     write_bytes(tmp_path / "other", b"x")
     assert victim.read_text() == "mine" and not (tmp_path / "state.json").is_symlink()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_users_set_is_not_taken_instead_of_a_new_one(
+    root: Path, cli: Commands, site: Path, tmp_path: Path
+) -> None:
+    """An exact copy without a job, whose own ledger accepts what its owner put into the bundle."""
+    trap, log_dir, tmp = tmp_path / "trap", root.parent, tmp_path
+    again(root)
+    other = log_dir / root.name.replace(root.name[-4:], "0000")
+    for folder in (log_dir, *tmp.parents, tmp):
+        if folder != Path("/") and folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    log_dir.chmod(0o1777)
+    for folder in (root, root / "bundle"):
+        folder.chmod(0o755)
+    user = ["setpriv", "--reuid=4242", "--regid=4242", "--clear-groups"]
+    steal = (
+        'mkdir "$2" "$2/submissions" "$2/jobs" "$2/results" && cp "$1/set.json" "$2" && '
+        'cp -r "$1/bundle" "$2" && sed -n 1p "$1/ledger.jsonl" >"$2/ledger.jsonl" && '
+        'echo "touch $3" >"$2/bundle/run_with_docker.sh"'
+    )
+    subprocess.run([*user, "sh", "-c", steal, "sh", root, other, trap], check=True)
+    kept = json.loads((other / "set.json").read_text())
+    subprocess.run(
+        [*user, "sh", "-c", 'cat >"$1"', "sh", other / "set.json"],
+        input=json.dumps({**kept, "set_id": other.name}).encode(),
+        check=True,
+    )
+    shutil.rmtree(root)
+    options = ("--site", site, "--nexp", "1", "--systems-dir", tmp_path / "systems")
+    cli("submit", "one_node", "builtin", *options)
+    assert cli.code == 0, cli.err
+    made = Path(cli.out.split()[1])
+    assert made != other and not any((other / "submissions").iterdir())
+    until(lambda: not Local().jobs(names=[f"orch-{made.name}", f"orch-{other.name}"]))
+    assert not trap.exists()

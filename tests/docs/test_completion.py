@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -146,3 +147,48 @@ def test_the_man_page_has_every_command() -> None:
         )
         assert done.returncode == 0 and not done.stderr, done.stderr
         assert "--side-by-side K" in done.stdout
+
+
+NAMES = (
+    "MI$(touch${IFS}pwned)",
+    "MI`touch${IFS}pwned`",
+    "MI;touch pwned",
+    "MI 1",
+    "-delete",
+    "MI\n$(id)",
+)
+
+
+@pytest.mark.parametrize(
+    "words", ["orchestrator status ", "orchestrator score MI", "orchestrator preflight --nodes "]
+)
+def test_names_that_a_shell_would_obey(words: str, ask, cluster: Path) -> None:  # type: ignore[no-untyped-def]
+    """Names of sets and nodes are anybody's who may write in the log directory."""
+    for name in NAMES:
+        (cluster / "results" / name / "nodes").mkdir(parents=True)
+        (cluster / "results" / name / "set.json").write_text("{}")
+        (cluster / "results" / SET / "nodes" / name).mkdir()
+    offered = ask(words)
+    assert offered and offered <= {SET, "node1", "node2", "MI"}
+    assert not list(cluster.rglob("pwned"))
+
+
+def test_files_are_offered_as_one_quoted_word(cluster: Path) -> None:
+    (cluster / "$(touch pwned)").write_text("")
+    (cluster / "a b;c").write_text("")
+    offered = in_bash("orchestrator report -o ", cluster)
+    assert r"\$\(touch\ pwned\)" in offered and r"a\ b\;c" in offered
+
+
+@pytest.mark.parametrize("top", ["-delete", "results", ""])
+def test_a_log_directory_that_find_would_obey(top: str, ask, cluster: Path) -> None:  # type: ignore[no-untyped-def]
+    (cluster / "site.yaml").write_text(f"log_dir: {top}\n")
+    assert SET not in ask("orchestrator status ")
+    assert (cluster / "results" / SET / "set.json").exists()
+
+
+def test_a_site_file_of_another_user(cluster: Path) -> None:
+    if os.getuid():
+        pytest.skip("only root can give a file to another user")
+    os.chown(cluster / "site.yaml", 4242, -1)
+    assert SET not in in_bash("orchestrator status ", cluster)

@@ -114,7 +114,7 @@ def test_a_site_file_of_another_user_is_not_taken_by_itself(place: Path) -> None
         pytest.skip("only root can give a file away")
     os.chown("site.yaml", 12345, -1)
     answer = call(["status"])
-    assert answer.code == ExitCode.BAD_INPUT and "belongs to another user" in answer.err
+    assert answer.code == ExitCode.BAD_INPUT and "belongs to user 12345" in answer.err
     assert call(["status", "--site", "./site.yaml"]).code == ExitCode.OK
 
 

@@ -28,7 +28,7 @@ __orchestrator_options() {
     'score') echo '--ruleset --workload --rules-from --window --minutes-left --site --json' ;;
     'check') echo '--ruleset --workload --site --json' ;;
     'ledger') echo '--site --json --head' ;;
-    'images') echo '--round --systems-dir --image --site --nodes --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial --always --login --password-stdin --json' ;;
+    'images') echo '--round --systems-dir --image --site --nodes --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial --always --login --password-stdin --others --json' ;;
     'code') echo '--round --systems-dir -o --output --engine --site --json' ;;
     'prepare') echo '--site --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'published') echo '--system --benchmark --round --minutes --sources --others --json' ;;
@@ -318,7 +318,8 @@ __orchestrator_positional() {
 __orchestrator_log_dir() { # where the sets are, by the site file that the command would take
   local site
   for site in "$1" "${ORCHESTRATOR_SITE:-}" site.yaml "${XDG_CONFIG_HOME:-$HOME/.config}/orchestrator/site.yaml"; do
-    if [ -n "$site" ] && [ -f "$site" ]; then
+    # a file in the current folder only if it is the user's own, as the command itself
+    if [ -n "$site" ] && [ -f "$site" ] && { [ "$site" != site.yaml ] || [ -O "$site" ]; }; then
       sed -n "s/^log_dir:[[:space:]]*//p" "$site" | head -n 1 |
         sed "s/[[:space:]]#.*//; s/[[:space:]]*\$//; s/^[\"']//; s/[\"']\$//"
       return
@@ -326,22 +327,39 @@ __orchestrator_log_dir() { # where the sets are, by the site file that the comma
   done
 }
 
-__orchestrator_words() { # the words of a kind
+__orchestrator_words() { # the words of a kind; names of folders can be anybody's
   local top
   case "$1" in
-    =*) printf '%s\n' "${1#=}" ;;
+    =*) printf '%s\n' "${1#=}" | tr ' ' '\n' ;;
     systems) printf '%s\n' '1xC885A_M8-8xMI350X-OAM-288GB' 'ESC_A8A_MI325X' 'MI300X_01x08x32' 'MI300X_02x08x32' 'MI300X_04x08x32' 'MI300X_08x08x32' 'MI300X_16x08x32' 'MI300X_1x8x1' 'MI300X_1x8x1_Dell' 'MI300X_1x8x1_Krai' 'MI300X_1x8x1_Krai_stack50' 'MI300X_1x8x1_MangoBoost' 'MI300X_1x8x1_Oracle' 'MI300X_2x8x1' 'MI300X_4x8x1' 'MI300X_64x08x16' 'MI325X_08x08x32' 'MI325X_08x08x32_Dell' 'MI325X_1node' 'MI325X_1x8x1' 'MI325X_1x8x1_GigaComputing' 'MI325X_1x8x1_MangoBoost' 'MI325X_1x8x1_MiTAC' 'MI325X_1x8x1_QCT' 'MI325X_1x8x1_Supermicro' 'MI325X_1x8x1_Supermicro_MangoBoost' 'MI325X_2x8x1' 'MI350X_01x08x64' 'MI350X_1x8x1' 'MI350X_1x8x1_MiTAC_SUTA' 'MI350X_1x8x1_MiTAC_SUTB' 'MI350X_2x8x1' 'MI350X_2x8x1_tp1pp1ep1_gbs64' 'MI350X_akash_1x8x1' 'MI350X_akash_4x8x1' 'MI355X_01x08x64' 'MI355X_02x08x64' 'MI355X_04x08x64' 'MI355X_08x08x32' 'MI355X_1x8x1' 'MI355X_1x8x1_Dell' 'MI355X_1x8x1_Dell_XE9785' 'MI355X_1x8x1_GigaComputing' 'MI355X_1x8x1_HPE' 'MI355X_1x8x1_MiTAC' 'MI355X_1x8x1_Oracle' 'MI355X_1x8x1_Supermicro' 'MI355X_2x8x1_tp1pp1ep1_gbs64' 'local_2x2x8' 'tinybox_8xMI300X' ;;
     workloads) printf '%s\n' 'bert' 'builtin' 'flux1' 'gpt_oss_20b' 'llama2_70b_lora' 'llama31_8b' ;;
     pages) printf '%s\n' 'api' 'architecture' 'commands' 'deep' 'descriptors' 'events' 'exit-codes' 'explain' 'explanation/comparison' 'explanation/how-a-set-runs' 'explanation/statistics' 'explanation/versions' 'explanation/why-a-bundle' 'glossary' 'howto/add' 'howto/install' 'howto/own-system' 'howto/own-workload' 'howto/reproduce-flux1' 'howto/reproduce-llama2-70b-lora' 'howto/reproduce-llama31-8b' 'howto/several-people' 'howto/short-time-limits' 'howto/site-file' 'howto/slower-than-published' 'howto/submit-to-mlcommons' 'howto/troubleshooting' 'howto/without-docker' 'images-and-data' 'index' 'inside' 'ledger' 'network' 'notify' 'package' 'preflight' 'published' 'reference/cli' 'reference/environment' 'reference/json' 'reference/keys' 'reference/runs' 'reference/settings' 'rehearse' 'report' 'scoring' 'set-folder' 'tuning' 'tutorial/first-set' ;;
     sets)
       top=$(__orchestrator_log_dir "$2")
-      [ -n "$top" ] && find "$top" -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | sed 's|/set.json$||; s|.*/||'
+      case "$top" in
+        /*) find "$top" -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | sed 's|/set.json$||' | __orchestrator_plain ;;
+      esac
       ;;
     nodes)
       top=$(__orchestrator_log_dir "$2")
-      [ -n "$top" ] && find "$top" -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | sed 's|.*/||' | sort -u
+      case "$top" in
+        /*) find "$top" -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | __orchestrator_plain ;;
+      esac
       ;;
   esac
+}
+
+__orchestrator_plain() { # the last names of paths, if no shell reads them as anything else
+  sed 's|.*/||' | LC_ALL=C grep -x '[A-Za-z0-9._][A-Za-z0-9._-]*' | sort -u
+}
+
+__orchestrator_offer() { # the lines of the input that begin with $1, quoted
+  local line quoted
+  while IFS= read -r line; do
+    case "$line" in
+      "$1"*) printf -v quoted %q "$line"; COMPREPLY+=("$quoted") ;;
+    esac
+  done
 }
 
 _orchestrator() {
@@ -375,10 +393,10 @@ _orchestrator() {
   fi
   case "$kind" in
     ""|any) ;;
-    files) COMPREPLY=($(compgen -f -- "$current")) ;;
+    files) __orchestrator_offer "$current" < <(compgen -f -- "$current") ;;
     *)
-      COMPREPLY=($(compgen -W "$(__orchestrator_words "$kind" "$site")" -- "$current"))
-      [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$current")) ;;
+      __orchestrator_offer "$current" < <(__orchestrator_words "$kind" "$site")
+      [ ${#COMPREPLY[@]} -gt 0 ] || __orchestrator_offer "$current" < <(compgen -f -- "$current") ;;
   esac
 }
 

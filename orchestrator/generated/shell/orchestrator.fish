@@ -2,21 +2,27 @@
 
 function __orchestrator_log_dir
     for site in "$ORCHESTRATOR_SITE" site.yaml "$XDG_CONFIG_HOME/orchestrator/site.yaml" ~/.config/orchestrator/site.yaml
-        if test -n "$site" -a -f "$site"
+        if test -n "$site" -a -f "$site"; and begin; test "$site" != site.yaml; or test -O "$site"; end
             string replace -rf '^log_dir:\s*' '' <$site | string replace -r '\s#.*$' '' | string trim -c ' "\'' | head -n 1
             return
         end
     end
 end
 
+function __orchestrator_plain # the last names of paths, if no shell reads them as anything else
+    string replace -r '.*/' '' | string match -r '^[A-Za-z0-9._][A-Za-z0-9._-]*$' | sort -u
+end
+
 function __orchestrator_sets
     set -l top (__orchestrator_log_dir)
-    test -n "$top"; and find $top -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | string replace -r '.*/(.*)/set.json$' '$1'
+    string match -q '/*' -- "$top"
+    and find $top -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | string replace -r '/set.json$' '' | __orchestrator_plain
 end
 
 function __orchestrator_nodes
     set -l top (__orchestrator_log_dir)
-    test -n "$top"; and find $top -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | string replace -r '.*/' '' | sort -u
+    string match -q '/*' -- "$top"
+    and find $top -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | __orchestrator_plain
 end
 
 function __orchestrator_at # the command is $argv[1], and so many words follow it
@@ -278,6 +284,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from images' -l partial -d '
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l always -d 'pull: also when the local engine has the image'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l login -x -d 'pull: log in to the registry'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l password-stdin -d 'pull: read the password from standard input'
+complete -c orchestrator -n '__fish_seen_subcommand_from images' -l others -d 'distribute: also a tar that another user can write'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__orchestrator_at code 0' -a "$__orchestrator_systems"
 complete -c orchestrator -n '__orchestrator_at code 1' -a "$__orchestrator_workloads"

@@ -1,0 +1,95 @@
+"""Who decides the content of a path: the one judgement by owner, mode and links of a file and of
+its parents, before its content is executed, adopted or believed."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+TYPE_CHECKING = False  # importing typing is slow
+if TYPE_CHECKING:
+    PathLike = str | os.PathLike[str]
+
+MOST_LINKS = 40  # as the kernel's own limit (MAXSYMLINKS)
+
+
+def others(path: PathLike, *, parents: bool = True, group: bool = False) -> str:
+    """Return why a user other than this one and root can decide what is at `path`, "" if none can.
+
+    A link is judged with its target. A folder with the sticky bit keeps others from replacing what
+    it holds. `parents=False` judges only the path itself. With `group`, members of its group may
+    write. A missing path is judged by its folder. Raises OSError if it cannot be examined.
+    """
+    name = os.path.abspath(os.fspath(path))
+    if not parents:
+        try:
+            return _reason(name, os.lstat(name), group=group, holds=False)
+        except FileNotFoundError:
+            return ""
+    todo = [part for part in name.split("/") if part][::-1]
+    here, links = "/", 0
+    if why := _reason(here, os.lstat(here), group=False, holds=bool(todo)):
+        return why
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            here = os.path.dirname(here)
+            continue
+        inner = os.path.join(here, part)
+        try:
+            about = os.lstat(inner)
+        except FileNotFoundError:
+            return ""
+        if why := _reason(inner, about, group=group and not todo, holds=bool(todo)):
+            return why
+        if not stat.S_ISLNK(about.st_mode):
+            here = inner
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            return f"{name} has too many links"
+        target = os.readlink(inner)
+        if target.startswith("/"):
+            here = "/"
+        todo += [piece for piece in target.split("/") if piece not in ("", ".")][::-1]
+    return ""
+
+
+def replaceable(folder: PathLike) -> str:
+    """Return why others can replace what this user makes in a folder, by its mode; "" if none."""
+    about = os.stat(folder)
+    if about.st_mode & stat.S_ISVTX:
+        return ""
+    if about.st_mode & stat.S_IWOTH:
+        return f"everybody may write to {folder}"
+    shared = about.st_mode & stat.S_IWGRP and not _private(about.st_gid)
+    return f"group {about.st_gid} may write to {folder}" if shared else ""
+
+
+def _reason(name: str, about: os.stat_result, *, group: bool, holds: bool) -> str:
+    """Return why others decide about one path. `holds`: it is a folder on the way."""
+    if about.st_uid not in (os.getuid(), 0):
+        return f"{name} belongs to user {about.st_uid}"
+    if stat.S_ISLNK(about.st_mode):  # a link has no mode of its own
+        return ""
+    if holds and about.st_mode & stat.S_ISVTX:
+        return ""
+    if about.st_mode & stat.S_IWOTH:
+        return f"everybody may write to {name}"
+    if about.st_mode & stat.S_IWGRP and not group and not _private(about.st_gid):
+        return f"group {about.st_gid} may write to {name}"
+    return ""
+
+
+def _private(gid: int) -> bool:
+    """Return whether a group has no member but this user, as on systems with a group per user."""
+    import grp
+    import pwd
+
+    try:
+        user, entry = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return (
+        user.pw_gid == gid and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}
+    )

@@ -1,0 +1,175 @@
+"""What a second, real user puts in the way of this one: nothing of it is executed or written through."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hostile_parts import call
+from until import LIMIT_S
+
+from orchestrator.container import spread, store
+from orchestrator.container.image import Image
+from orchestrator.errors import ExitCode, UsageError
+from orchestrator.model import load_entry
+from orchestrator.preflight.bundle import temporary_bundle
+
+TOP = Path(__file__).resolve().parents[2]
+SETPRIV = shutil.which("setpriv") or ""
+USER, GROUP = 4242, 4343
+IMAGE = Image("sha256:" + "a" * 64, (), ("some/image:1",), 10)
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+def other(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a script as another user, in a group that this one has not."""
+    user = [SETPRIV, f"--reuid={USER}", f"--regid={GROUP}", "--clear-groups"]
+    return subprocess.run(
+        [*user, "sh", "-c", script, "sh", *map(str, words)],
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+
+
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """A folder in which that user, too, may write."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.chown(folder, -1, GROUP)
+        folder.chmod(0o2775)
+        yield folder
+
+
+def test_a_site_file_that_the_demo_finds(common: Path, place: Path) -> None:
+    folder = common / "results"
+    text = f"kind: site\nlog_dir: {folder}\nscheduler: local\npython: {common}/program\n"
+    made = other('mkdir "$1" && printf %s "$2" >"$1/site.yaml"', folder, text)
+    assert made.returncode == 0, made.stderr
+    answer = call(["demo", "--dir", str(folder)])
+    assert answer.code == ExitCode.BAD_INPUT and "is not yours alone" in answer.err, answer
+
+
+def test_a_dangling_link_that_the_demo_finds(common: Path, place: Path) -> None:
+    folder, victim = common / "results", place / "victim"
+    made = other('mkdir -m 777 "$1" && ln -s "$2" "$1/site.yaml"', folder, victim)
+    assert made.returncode == 0, made.stderr
+    assert call(["demo", "--dir", str(folder)]).code == ExitCode.BAD_INPUT
+    assert not victim.exists()
+
+
+def test_a_site_file_below_a_folder_of_the_group(common: Path, place: Path) -> None:
+    """The file is this user's; whoever may write in its folder replaces it."""
+    (common / "site.yaml").write_text(f"log_dir: {place}\n")
+    os.chdir(common)
+    answer = call(["status"])
+    assert answer.code == ExitCode.BAD_INPUT and f"group {GROUP} may write" in answer.err, answer
+
+
+def test_the_bundle_of_a_preflight_is_its_owners(common: Path, place: Path) -> None:
+    site = place / "site.yaml"
+    site.write_text(
+        f"log_dir: {common}\nscheduler: local\ncontainer: {{engine: none}}\ntunables: 'off'\n"
+    )
+    entry = load_entry("local_2x2x8", "builtin", site=site)
+    before = os.umask(0o002)
+    try:
+        with temporary_bundle(entry, common) as bundle:
+            replaced = other('mv "$1" "$1.old" && mkdir "$1"', bundle.lib)
+            assert replaced.returncode and bundle.lib.is_dir(), "another user changed the bundle"
+            for path in (bundle.folder, *bundle.folder.rglob("*")):
+                assert not path.stat().st_mode & 0o022, path
+        assert os.umask(0o002) == 0o002
+    finally:
+        os.umask(before)
+
+
+# ---- images ----
+
+
+def pieces() -> list[bytes]:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        text = json.dumps([{"Config": IMAGE.id.removeprefix("sha256:")}]).encode()
+        about = tarfile.TarInfo("manifest.json")
+        about.size = len(text)
+        tar.addfile(about, io.BytesIO(text))
+    return [stream.getvalue()]
+
+
+def test_a_link_planted_under_the_temporary_name_of_a_tar(common: Path, place: Path) -> None:
+    victim = place / "victim"
+    victim.write_text("mine")
+    name = store.tar_name("some/image:1", IMAGE)
+    for planted in (name, f"{name}.json"):
+        made = other('ln -s "$1" "$2"', victim, common / f".{planted}.tmp.{os.getpid()}")
+        assert made.returncode == 0, made.stderr
+    store.save(common, "some/image:1", IMAGE, pieces())
+    assert victim.read_text() == "mine"
+    kept = store.stored(common, "some/image:1")
+    assert kept is not None and not store.whose(kept)
+
+
+def test_a_tar_of_another_user_needs_a_word(common: Path) -> None:
+    kept = store.save(common, "some/image:1", IMAGE, pieces())
+    for path in (kept.tar, kept.tar.with_name(kept.tar.name + ".json")):
+        made = other('cp "$1" "$1.new" && mv -f "$1.new" "$1"', path)
+        assert made.returncode == 0, made.stderr
+    assert store.stored(common, "some/image:1") is None
+    with pytest.raises(UsageError, match=f"belongs to user {USER}"):
+        spread.tar_to_distribute(common, "some/image:1")
+    assert spread.tar_to_distribute(common, "some/image:1", of_others=True).tar == kept.tar
+
+
+# ---- one file that unpacks itself ----
+
+
+def test_an_unpacked_zipapp_that_others_can_write(tmp_path: Path) -> None:
+    sys.path.insert(0, str(TOP / "tools"))
+    try:
+        import zipapp as ours
+    finally:
+        sys.path.remove(str(TOP / "tools"))
+    packages, cache = tmp_path / "packages", tmp_path / "cache"
+    packages.mkdir()
+    (packages / "mlperf_orchestrator.py").write_text("def main():\n    print('ours')\n")
+    if not hasattr(ours, "made"):  # the standard library's was imported first
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        spec = spec_from_file_location("zipapp_of_ours", TOP / "tools/zipapp.py")
+        assert spec and spec.loader
+        ours = module_from_spec(spec)
+        spec.loader.exec_module(ours)
+    ours.write(ours.made(packages), tmp_path / "x.pyz")
+
+    def start() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-I", str(tmp_path / "x.pyz")],
+            env={"XDG_CACHE_HOME": str(cache)},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+
+    assert start().stdout == start().stdout == "ours\n"
+    top = cache / "orchestrator-pyz"
+    [unpacked] = top.iterdir()
+    for path, mode in ((unpacked, 0o777), (top, 0o777)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        done = start()
+        assert done.returncode == 2 and "everybody may write" in done.stderr, done.stderr
+        path.chmod(before)
+    assert start().stdout == "ours\n"
