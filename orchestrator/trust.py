@@ -1,4 +1,4 @@
-"""Who decides the content of a path: the one judgement by owner, mode and links of a file and of
+"""Who decides the content of a path: the judgement by owner, mode and links of a file and of
 its parents, before its content is executed, adopted or believed."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST_LINKS = 40  # as the kernel's own limit (MAXSYMLINKS)
 
 
 def others(path: PathLike, *, parents: bool = True, group: bool = False) -> str:
-    """Return why a user other than this one and root can decide what is at `path`, "" if none can.
+    """Return why a user other than this user and root decides the content of `path`, or "".
 
     A link is judged with its target. A folder with the sticky bit keeps others from replacing what
     it holds. `parents=False` judges only the path itself. With `group`, members of its group may
@@ -56,7 +56,7 @@ def others(path: PathLike, *, parents: bool = True, group: bool = False) -> str:
 
 
 def replaceable(folder: PathLike) -> str:
-    """Return why others can replace what this user makes in a folder, by its mode; "" if none."""
+    """Return why others can replace what this user makes in a folder, by its mode, or ""."""
     about = os.stat(folder)
     if about.st_mode & stat.S_ISVTX:
         return ""
@@ -67,7 +67,7 @@ def replaceable(folder: PathLike) -> str:
 
 
 def _reason(name: str, about: os.stat_result, *, group: bool, holds: bool) -> str:
-    """Return why others decide about one path. `holds`: it is a folder on the way."""
+    """Return why others decide about a path. `holds`: it is a folder on the way."""
     if about.st_uid not in (os.getuid(), 0):
         return f"{name} belongs to user {about.st_uid}"
     if stat.S_ISLNK(about.st_mode):  # a link has no mode of its own

@@ -71,7 +71,7 @@ def _files(path: Path) -> dict[str, bytes]:
             try:
                 files[entry.name] = read_bytes(Path(entry.path), LARGEST)
             except OSError:
-                continue  # one that the config sources is named as missing later
+                continue  # a file that the config sources is named as missing later
     return {**files, path.name: content}
 
 
@@ -84,7 +84,7 @@ def _read(name: str, files: dict[str, bytes], nexp: str) -> dict[str, str]:
 def _evaluation(
     path: Path, run_of: Callable[[str], dict[str, str]], *, run: bool
 ) -> ConfigEnvironment:
-    """Evaluate with one, again one, two and three runs: the differences show the computed values."""
+    """Evaluate with 1, again 1, 2 and 3 runs: the differences show the computed values."""
     first, again = run_of("1"), run_of("1")
     two, three = run_of("2"), run_of("3")
     env: dict[str, EnvValue] = {}

@@ -65,7 +65,7 @@ class Placed:
 @dataclass
 class Import:
     """A config as parts of documents. `base`: the nearest known round; `new_round`: the workload has
-    no such round yet; `stack`: the round exists, but the config is that of an earlier one."""
+    no such round yet; `stack`: the round exists, but the config is that of an earlier round."""
 
     evaluation: ConfigEnvironment
     given: ImportOptions
@@ -255,7 +255,7 @@ def _number(
 
 def _fabric(result: Import, catalogue: Catalogue) -> str | Fabric:
     """Return the fabric whose variables the config sets; of several, that of the same GPU's systems.
-    Without one, the nearest with the config's own variables."""
+    Without it, the nearest with the config's own variables."""
     if result.facts["nodes"] == "1":
         return "none"
     ours = {name: str(value) for name, value in result.evaluation.env.items()}

@@ -71,7 +71,7 @@ def write(folder: Path, made: Documents) -> list[Path]:
 
 def _free_name(imported: Import, catalogue: Catalogue) -> str:
     """Return the published name, with the round behind it if the catalogue has a system of that
-    name, which this one would hide."""
+    name, which the new document would hide."""
     name = imported.published_as
     return f"{name}_{imported.given.round}" if name in catalogue.system_names() else name
 

@@ -79,7 +79,7 @@ def fields(walk: Walk, shell: ShellState, node: Node) -> list[str]:
 
 
 def text(walk: Walk, shell: ShellState, node: Node) -> str:
-    """Return the one word that a value, pattern or file name becomes."""
+    """Return the single word that a value, pattern or file name becomes."""
     return " ".join(_fields(walk, shell, node, split=False))
 
 
@@ -156,7 +156,7 @@ def _joined(parts: Sequence[list[str]]) -> list[str]:
 
 
 def _quoted(walk: Walk, shell: ShellState, node: Node) -> list[str]:
-    """Return the words of quoted text: one, or more if it holds "$@" or "${NAME[@]}".
+    """Return the words of quoted text: several if it holds "$@" or "${NAME[@]}".
 
     Blanks between the tree's children count.
     """
@@ -193,7 +193,7 @@ def _unescaped(raw: bytes) -> str:
 
 
 def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False) -> list[str]:
-    """Return the values of $NAME or ${NAME...}; none if it is empty or not set."""
+    """Return the values of $NAME or ${NAME...}; nothing if it is empty or not set."""
     children = [one for one in node.children if one.type not in ("$", "${", "}")]
     operators = [text_of(one) for one in children]
     prefix = operators[0] if operators and operators[0] in ("#", "!") and len(children) > 1 else ""

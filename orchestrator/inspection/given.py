@@ -19,7 +19,7 @@ RESULTS = "/results"
 
 @dataclass(frozen=True)
 class Given:
-    """The needs of findings about an entry; the defaults are those of an image without one.
+    """The needs of findings about an entry; the defaults are those of an image alone.
 
     `sources` are the places (file and line) of the values.
     """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +82,11 @@ def keep(
         "findings": [one.to_json() for one in found],
     }
     path = kept_path(folder, kept.id, entry)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(data), encoding="utf-8")
-    temporary.replace(path)
+    # A name of its own: a link that stands there would be written through.
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".", delete=False) as file:
+        json.dump(data, file)
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
     return kept
 
 

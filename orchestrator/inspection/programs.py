@@ -301,7 +301,7 @@ def _python(walk: Walk, shell: ShellState, words: list[str], place: Place) -> in
 
 
 def python_script(words: list[str]) -> str | None:
-    """Return the script in a command of Python or torchrun; None for -c, -m and none."""
+    """Return the script in a command of Python or torchrun; None for -c, -m or a bare interpreter."""
     launcher = posixpath.basename(words[0]) in LAUNCHERS
     rest = words[1:]
     while rest:

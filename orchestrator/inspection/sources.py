@@ -156,7 +156,7 @@ def read_engine(
         digests=known.digests,
         size=known.size,
     )
-    # An image without a command of its own needs one here; it never runs.
+    # An image without a command of its own needs some command here; it never runs.
     container = api.create_container(known.id, command=["true"], labels={"orchestrator": "inspect"})
     try:
         pieces = api.export(container["Id"], chunk_size=1 << 21)

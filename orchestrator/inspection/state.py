@@ -58,7 +58,7 @@ class ShellState:
     positional: list[str] = field(default_factory=list)
     options: set[str] = field(default_factory=set)
     source: str = ""
-    """The file whose lines run now: another one than `script` in sourced files."""
+    """The file whose lines run now: not `script` in sourced files."""
     out: str = LOG
     err: str = LOG
     captured: list[str] | None = None
@@ -79,7 +79,7 @@ class ShellState:
         )
 
     def child(self, script: str, arguments: list[str]) -> ShellState:
-        """Return the shell of a script that this one starts as a process."""
+        """Return the shell of a script that is started as a process."""
         shell = self.copy()
         shell.script = shell.source = script
         shell.positional = arguments
@@ -109,7 +109,7 @@ class ShellState:
 def joined(before: ShellState, ends: list[ShellState]) -> ShellState:
     """Return the state after an undecided branch: differing values are unknown.
 
-    Of lists one is kept, to have something to go on with: that of the branch that changed nothing.
+    Of lists that of the branch without changes is kept, to have something to go on with.
     """
     first, *others = ends
     for other in others:

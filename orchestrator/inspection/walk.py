@@ -247,7 +247,7 @@ class ScriptWalk:
             self._guarded = before
 
     def either(self, shell: ShellState, *branches: Callable[[ShellState], None]) -> None:
-        """Walk branches of which only the run knows the right one, each on a copy of `shell`."""
+        """Walk branches that only the run can choose from, each on a copy of `shell`."""
         alive: list[ShellState] = []
         ends: list[Flow] = []
         self._maybe += 1

@@ -18,6 +18,9 @@ ELSEWHERE = {"onnode", "simulation"}
 """Nodes judge their own folders in /tmp; the simulated world has one user."""
 
 REASONS = {
+    "cli/image_contract.py:_keep": "a folder of data, in which only new files are made",
+    "importing/execution.py:_output": "a private temporary folder",
+    "importing/writing.py:write": "the folder that the user named; the files have to be new",
     "cli/defect.py:_write": "a new name, in a folder that was judged",
     "cli/preflight.py:_write_excluded": "the file that the user named",
     "cli/report.py:_run_all": "the folder that the user named",
@@ -122,8 +125,9 @@ def test_nothing_else_judges_an_owner() -> None:
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Attribute) and node.attr == "st_uid"
     }
-    # find.py lists the user's own sets, which is no judgement of what they hold.
-    assert compared == {"trust.py", "runset/find.py"}
+    # find.py lists the user's own sets, which is no judgement of what they hold; sources.py notes
+    # the owners of an image's files.
+    assert compared == {"trust.py", "runset/find.py", "inspection/sources.py"}
 
 
 # ---- the judgement ----
