@@ -215,6 +215,8 @@ def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False
         return _with_default(walk, shell, name_node, values, operator, rest[1:])
     if operator:
         argument = "".join(text(walk, shell, one) for one in rest[1:])
+        if operator == ":" and _is_all(name_node):
+            return _part(values, argument, of_arguments=text_of(name_node) in ("@", "*"))
         return [_changed(value, operator, argument) for value in values]
     if quoted and text_of(name_node).endswith(("*", "[*]")):
         return [" ".join(values)]
@@ -336,6 +338,15 @@ def _changed(value: str, operator: str, argument: str) -> str:
         old, _, new = argument.partition("/")
         return value.replace(old, new, -1 if operator == "//" else 1) if old else value
     return UNKNOWN
+
+
+def _part(values: list[str], argument: str, *, of_arguments: bool) -> list[str]:
+    """Return the elements of ${@:begin:count} or ${NAME[@]:begin:count}; arguments count from 1."""
+    numbers = [part.strip() for part in argument.split(":")]
+    if not all(part.isdigit() for part in numbers) or len(numbers) > 2:
+        return [UNKNOWN]
+    begin = max(int(numbers[0]) - of_arguments, 0)
+    return values[begin : begin + int(numbers[1]) if len(numbers) == 2 else None]
 
 
 def _slice(value: str, argument: str) -> str:

@@ -242,7 +242,7 @@ def read_tar(
             return kept.tree(config)
     except (OSError, tarfile.TarError, ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(
-            f"{path}: this tar cannot be read as an image: {error}",
+            f"{path}: this tar cannot be read as an image: {str(error).partition(chr(10))[0].rstrip(':')}",
             hint="docker save -o image.tar IMAGE makes one",
         ) from error
 
