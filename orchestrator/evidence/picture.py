@@ -155,8 +155,11 @@ def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job]
         return None
 
 
-def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
-    """Return the picture of one set. `jobs` is ask_all()'s answer."""
+def picture(
+    files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs, *, asked: bool = True
+) -> SetPicture:
+    """Return the picture of one set. `jobs` is ask_all()'s answer; `asked` False: not asked
+    so far."""
     if files.record is None:
         problem = str(files.findings[0].problem) if files.findings else "is missing"
         return SetPicture(
@@ -166,7 +169,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
             f"set.json {problem}",
             findings=tuple(files.findings),
         )
-    state, reason, job = judge(files, jobs)
+    state, reason, job = judge(files, jobs, asked=asked)
     runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
     working = files.job if state in ("starting", "running", "ending") else None
     running = (
@@ -178,6 +181,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
     ended = (files.job.ended_ms or files.job.updated_ms) if files.job and state not in LIVE else 0
     times_known = [run.minutes for run in runs if run.minutes is not None]
     told = read_told(files)
+    silent = jobs is None and asked and not files.settled
     misses = sum(run.done and run.state == "failed" for run in runs)
     if state == "complete":
         reason = reason or _failures(runs)
@@ -188,7 +192,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         reason="; ".join(text for text in (reason, urgent.sentence if urgent else "") if text),
         record=files.record,
         job_id=files.job_id or (job.id if job else ""),
-        job_state="no answer" if jobs is None and not files.settled else job.state if job else "",
+        job_state="no answer" if silent else job.state if job else "",
         job_reason=job.wait_reason if job and state in QUEUED else "",
         runs=runs,
         done=sum(run.done for run in runs),

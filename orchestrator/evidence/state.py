@@ -41,6 +41,8 @@ GRACE_S = 120
 """After this time without a trace of the job, an answering scheduler's "no such job" counts.
 slurmctld takes a request within MessageTimeout (10 s by default, 100 s at most) or drops it."""
 
+_SILENT = "no answer from the scheduler; this is what the job's files say"
+_INTERRUPTED = "the submission was interrupted"
 NEVER = "no job of this name ever appeared"
 QUEUED = frozenset({"pending", "held"})
 """States of a set whose job waits in the scheduler's queue, which has the reason."""
@@ -54,21 +56,34 @@ def appears_within_s(asked: SubmissionRecord, world: World = THIS) -> float:
     return GRACE_S - (world.wall_ms() - asked.requested_ms) / 1000
 
 
-def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Job | None]:
-    """Return (state, reason, the scheduler's job) of a set with a readable set.json."""
-    known, own, asked = _job(files, jobs), files.job, files.submission
+def judge(
+    files: SetEvidence, jobs: dict[str, Job] | None, *, asked: bool = True
+) -> tuple[str, str, Job | None]:
+    """Return (state, reason, the scheduler's job) of a set with a readable set.json.
+
+    `jobs` is None without an answer: the scheduler is silent, or with `asked` False was not asked
+    about this job so far.
+    """
+    known, own, submission = _job(files, jobs), files.job, files.submission
     if not files.settled and files.copy_of:
         return "lost", f"this is a copy of {files.copy_of}, and its jobs work on that", None
     if not files.settled and files.record is not None and files.record.rehearsed:
         return "lost", "the rehearsal ended, and its job had not closed the set", None
-    if files.awaited and asked is not None:
-        state, reason = _judge_awaited(files, asked, known, answered=jobs is not None)
-        return state, reason + (_last_words(files, asked.job_id) if state == "lost" else ""), known
+    if files.awaited and submission is not None:
+        if jobs is None:
+            return *_judge_unanswered(submission, asked=asked), None
+        state, reason = _judge_awaited(files, submission, known)
+        last = _last_words(files, submission.job_id) if state == "lost" else ""
+        return state, reason + last, known
     if own is not None and own.final:
         return own.state, own.reason, None
+    if own is not None and jobs is None:
+        return own.state, _SILENT if asked else own.reason, None
     if own is not None:
         return *_judge_working(files, own, known, jobs), known
-    return ("new", "", None) if asked is None else ("refused", _in_words(asked.error), None)
+    if submission is None:
+        return "new", "", None
+    return "refused", _in_words(submission.error), None
 
 
 def _in_words(text: str) -> str:
@@ -88,15 +103,21 @@ def _unseen(files: SetEvidence, asked: SubmissionRecord) -> str:
     return unseen(submitter(asked), THIS.holder(cluster=_cluster(files))) if asked.by else ""
 
 
+def _judge_unanswered(submission: SubmissionRecord, *, asked: bool) -> tuple[str, str]:
+    if submission.settled:
+        silent = "no answer from the scheduler; the job has written nothing yet"
+        return "pending", silent if asked else ""
+    words = submission.error or _INTERRUPTED
+    return "unknown", f"{words}; no answer from the scheduler now" if asked else words
+
+
 def _judge_awaited(
-    files: SetEvidence, asked: SubmissionRecord, known: Job | None, *, answered: bool
+    files: SetEvidence, asked: SubmissionRecord, known: Job | None
 ) -> tuple[str, str]:
     if known is not None:
         return _judge_queued(known)
     if not asked.settled:
-        return _judge_unsettled(files, asked, answered=answered)
-    if not answered:
-        return "pending", "the scheduler does not answer; the job has written nothing yet"
+        return _judge_unsettled(files, asked)
     if asked.cancelled_ms:
         return "cancelled", "cancelled before it started"
     if why := _unseen(files, asked):
@@ -104,14 +125,10 @@ def _judge_awaited(
     return "lost", f"job {asked.job_id} is gone and has written no state"
 
 
-def _judge_unsettled(
-    files: SetEvidence, asked: SubmissionRecord, *, answered: bool
-) -> tuple[str, str]:
+def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord) -> tuple[str, str]:
     """Describe a submission without an outcome and a job, as `resume` would find it: it settles
     it, `status` does not."""
-    words = asked.error or "the submission was interrupted"
-    if not answered:
-        return "unknown", f"{words}; the scheduler does not answer now"
+    words = asked.error or _INTERRUPTED
     if why := _unseen(files, asked):
         return "unknown", f"{words}; a job of it is not shown here: {why}"
     if (left_s := appears_within_s(asked)) > 0:
@@ -141,11 +158,9 @@ def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
 
 
 def _judge_working(
-    files: SetEvidence, own: JobRecord, known: Job | None, jobs: dict[str, Job] | None
+    files: SetEvidence, own: JobRecord, known: Job | None, jobs: dict[str, Job]
 ) -> tuple[str, str]:
     record = files.record
-    if jobs is None:
-        return own.state, "the scheduler does not answer; this is what the job's files say"
     if (
         record is not None
         and record.scheduler == "local"

@@ -53,6 +53,7 @@ class Watch:
         self.logs = KeptLogs()
         self.asking = asking or Asking()
         self._answer: dict[str, Job] | None = {}
+        self._asked = True
         self._about: tuple[str, bool] | None = None
         self._lost_since = 0.0
 
@@ -66,7 +67,8 @@ class Watch:
 
     def draw(self) -> SetPicture:
         """Return the set from its current files, with the scheduler's last answer."""
-        return picture(SetEvidence(self.run_set.layout.root), self._answer, self.logs)
+        files = SetEvidence(self.run_set.layout.root)
+        return picture(files, self._answer, self.logs, asked=self._asked)
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[SetPicture]:
         """Yield pictures until the set no longer changes by itself; the last one is its final
@@ -86,13 +88,13 @@ class Watch:
             return True
         about = (files.job_id, files.awaited)
         if about != self._about:
-            self._about, self._answer = about, None  # no answer about this job so far
+            self._about, self._answer, self._asked = about, None, False
             self.asking.changed()
         return self.asking.due and (self._answer is None or not self._growing(files))
 
     def take(self, answer: dict[str, Job] | None) -> None:
         """Apply the scheduler's answer."""
-        self._answer = answer
+        self._answer, self._asked = answer, True
 
     def _growing(self, files: SetEvidence) -> bool:
         job = files.job

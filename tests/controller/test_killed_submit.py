@@ -84,7 +84,7 @@ def test_without_a_job_status_says_what_is_known(root: Path, cli: Commands, fake
         and "the submission was interrupted; there is no job of it yet" in answer["reason"]
     )
     fake("squeue", "exit 1")
-    assert "the scheduler does not answer now" in cli.json("status", root)["reason"]
+    assert "no answer from the scheduler now" in cli.json("status", root)["reason"]
     fake("squeue", queue())
     path = root / "submissions/1.json"
     asked = read(SubmissionRecord, path)

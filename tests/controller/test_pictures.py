@@ -85,14 +85,14 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             None,
             None,
             "pending",
-            "the scheduler does not answer; the job has written nothing yet",
+            "no answer from the scheduler; the job has written nothing yet",
         ),
         (
             SubmissionRecord(number=1, state="unknown", error="time-out"),
             None,
             None,
             "unknown",
-            "time-out; the scheduler does not answer now",
+            "time-out; no answer from the scheduler now",
         ),
         (SubmissionRecord(number=1, state="unknown"), None, job("RUNNING"), "starting", ""),
         (
@@ -126,7 +126,7 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             OWN,
             None,
             "running",
-            "the scheduler does not answer; this is what the job's files say",
+            "no answer from the scheduler; this is what the job's files say",
         ),
         (
             SENT,
@@ -384,6 +384,25 @@ def test_watching_asks_slurm_rarely(tmp_path: Path) -> None:
 
     assert [drawn.state for drawn in watch.pictures(pause)] == ["running"] * 50 + ["complete"]
     assert scheduler.asked == 1
+
+
+@pytest.mark.parametrize("state", ["starting", "running"])
+def test_a_job_that_was_not_asked_about_is_not_unanswered(tmp_path: Path, state: str) -> None:
+    """The scheduler answered just now; what a new job's files say stands without a remark."""
+
+    class Answering:
+        name = "slurm"
+
+        def jobs(self, **_: object) -> dict[str, Job]:
+            return {"7": Job("7", "orch-s", "PENDING", "Resources")}
+
+    run_set = open_set(write_set(tmp_path, "s", submission=SENT))
+    watch = Watch(run_set, Answering())
+    assert watch.look().state == "pending"
+    write(JobRecord(job_id="7", state=state, started_ms=2_000), run_set.layout.job("7"))
+    assert not watch.asking.due
+    drawn = watch.look()
+    assert (drawn.state, drawn.reason, drawn.job_state) == (state, "", "")
 
 
 def test_newest_set_first_whatever_its_system(tmp_path: Path) -> None:
