@@ -15,6 +15,8 @@ release = re.search(r'__version__ = "(.+?)"', (TOP / "orchestrator/__init__.py")
 extensions = ["myst_parser"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_block"]
+# The dashes of options stay dashes.
+smartquotes = False
 html_theme = "furo"
 html_title = f"orchestrator {release}"
 html_copy_source = False

@@ -273,6 +273,11 @@ def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[st
 # ---- times ----
 
 
+def count(number: int, noun: str) -> str:
+    """Return `1 run`, `3 runs`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 def minutes(value: float | None, missing: str = "-") -> str:
     """Return minutes as text: three digits, five for runs of seconds; `missing` for None."""
     if value is None or not isfinite(value):

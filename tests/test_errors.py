@@ -16,7 +16,8 @@ import pytest
 
 import orchestrator
 from orchestrator import errors
-from orchestrator.cli import COMMANDS, main
+from orchestrator.cli import main
+from orchestrator.cli.index import COMMANDS, GROUPS, HIDDEN
 from orchestrator.errors import ExitCode, OrchestratorError
 
 TOP = Path(orchestrator.__file__).resolve().parent.parent
@@ -99,15 +100,42 @@ def test_what_is_like_no_command_gets_no_suggestion(capsys: pytest.CaptureFixtur
     assert "Did you mean" not in capsys.readouterr().err
 
 
-def test_help_lists_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
-    for name, line in COMMANDS.items():
-        assert re.search(rf"^  {name} +{re.escape(line)}$", text, re.MULTILINE)
+    assert main(["help", "--all"]) == main(["--help", "--all"]) == 0
+    every = capsys.readouterr().out
+    for title, group in GROUPS.items():
+        for name, line in group.items():
+            shown = re.compile(rf"^  {name} +{re.escape(line)}$", re.MULTILINE)
+            assert shown.search(every)
+            assert bool(shown.search(text)) == (title != HIDDEN)
+            assert re.search(rf"\b{name}\b", text)
+    assert all(len(line) <= 100 for line in every.splitlines())
     assert main(["-h"]) == main(["help"]) == 0
     capsys.readouterr()
     assert main([]) == ExitCode.BAD_INPUT
     assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["submit", "A", "B", "--nepx", "10"], "--nepx 10; did you mean --nexp?"),
+        (["submit", "A", "B", "--nepx=10"], "--nepx=10; did you mean --nexp?"),
+        (["systems", "show", "A", "--jsno"], "--jsno; did you mean --json?"),
+        (["systems", "new", "A", "--acelerator", "x"], "are required"),
+        (["status", "--qqqqqq"], "unrecognized arguments: --qqqqqq"),
+        (["status", "a", "--", "--jsno"], "unrecognized arguments: --jsno"),
+    ],
+)
+def test_a_mistyped_option(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == ExitCode.BAD_INPUT
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"orchestrator {words[0]}") and said in first
+    assert hint.startswith(f"  hint: orchestrator help {words[0]}")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

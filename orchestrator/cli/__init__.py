@@ -1,7 +1,5 @@
-"""The command line: an index of commands, each a module imported only when called.
-
-A command's module ends with COMMAND = Command(name, summary, help, arguments, run, codes), see
-command.py.
+"""The command line. Every command of index.py is a module, imported only when called, which ends
+with COMMAND = Command(name, help, arguments, run, codes), see command.py.
 
 `main` turns every exception into a message on standard error and an exit code: nobody sees a
 traceback. It also ends in order if the reader closed the pipe, or the disk is full. All output goes
@@ -12,6 +10,8 @@ from __future__ import annotations
 
 import sys
 
+from orchestrator.cli.index import COMMANDS, usage
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -20,77 +20,8 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.command import Command
 
-# The index: command (a module of this package) -> its line in `--help`, in the order of `--help`. A
-# copy of names and summaries, so that `--help` loads no module (a test compares them).
-COMMANDS: dict[str, str] = {
-    "init": "write a site file from what the cluster tells",
-    "doctor": "look whether everything is there that a set needs, and what mends it",
-    "systems": "list the catalogue of systems and the workloads each can run",
-    "render": "write the bundle of scripts for a system and a workload",
-    "preflight": "check nodes before they are used: a verdict and a remedy per node",
-    "submit": "create a set and submit its job",
-    "run": "submit, watch and score in one; the exit code tells the verdict",
-    "status": "what every set (or one) is doing",
-    "metrics": "what all sets are doing, as metrics of Prometheus",
-    "watch": "live view of a set until it ends",
-    "explain": "why a set is pending, slow, paused, hung or failed, and what to type next",
-    "nodes": "who ran what on which node of a set, how fast, and which were set aside",
-    "replay": "make a set's decisions again from what its nodes said",
-    "logs": "show or follow the logs of a set's runs",
-    "cancel": "end a set's job, containers gone and states final",
-    "resume": "submit the runs that a set still lacks",
-    "score": "time-to-train per run and the score of a set or a folder of logs",
-    "check": "compliance findings of a set or a folder of logs, per file and line",
-    "ledger": "whether a set is what was put on record of it",
-    "images": "which image every node has; pull it once, bring it onto all of them",
-    "code": "copy the benchmark's code out of a system's image",
-    "prepare": "download and convert a workload's data; or check what is there",
-    "published": "the published results, to compare with",
-    "tune": "host settings of the nodes: plan, apply, verify, revert, status",
-    "compare": "sets and published entries against each other, with how sure the difference is",
-    "report": "one self-contained page about a set; also Markdown, CSV and JSON",
-    "export": "the runs of finished sets as CSV, Parquet, or in MLflow",
-    "package": "the submission tree of one or more sets, checked before it is written",
-    "rehearse": (
-        "play a set in seconds on a virtual clock, with faults: what happens, how long it takes"
-    ),
-    "demo": "the whole path with no Slurm, Docker, GPU or root",
-    "docs": "the documents: guides, reference, explanation",
-    "completion": "print the completion for bash, zsh or fish",
-}
-
 SHELLS = {"bash": "orchestrator.bash", "zsh": "_orchestrator", "fish": "orchestrator.fish"}
 """Shell -> its completion in generated/shell/."""
-
-
-def _usage() -> str:
-    width = max(len(name) for name in COMMANDS)
-    lines = [
-        "usage: orchestrator COMMAND [ARGUMENT ...]",
-        "",
-        (
-            "Take an AMD Instinct cluster from a bare allocation "
-            "to a scored set of MLPerf Training runs."
-        ),
-        "",
-        "commands:",
-        *(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()),
-        "",
-        (
-            "`orchestrator help COMMAND` tells more, with an example; "
-            "`orchestrator docs` has the documents."
-        ),
-        "`orchestrator --version` prints the version.",
-        (
-            "Exit codes: 0 done or valid score, 1 no valid score, 2 unusable input, "
-            "3 the scheduler refused,"
-        ),
-        (
-            "4 the scheduler or a node did not answer, 5 wrong state of the set, "
-            "70 a defect of ours, 130 interrupted."
-        ),
-    ]
-    return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -119,11 +50,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: list[str]) -> int:
-    if args[:1] == ["help"] and len(args) > 1:
-        args = [args[1], "--help"]
     if not args or args[0] in ("-h", "--help", "help"):
-        print(_usage())
-        return 0 if args else 2
+        if args[1:] in ([], ["--all"]):
+            print(usage(every="--all" in args))
+            return 0 if args else 2
+        args = [*args[1:], "--help"]
     if args[0] in ("-V", "--version", "version"):
         from orchestrator import __version__
 
@@ -170,8 +101,10 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
-            _say(clean(f"{self.format_usage()}{self.prog}: error: {message}", lines=True))
-            _print_error(words, message, f"{self.prog} --help", int(ExitCode.BAD_INPUT))
+            message = clean(message + _meant(self, message, words), lines=True)
+            hint = self.prog.replace(" ", " help ", 1)
+            _say(f"{self.prog}: {message}\n  hint: {hint}")
+            _print_error(words, message, hint, int(ExitCode.BAD_INPUT))
             raise SystemExit(int(ExitCode.BAD_INPUT))
 
         def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -203,6 +136,21 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
     )
     command.arguments(parser)
     return command, parser
+
+
+def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
+    """Return `; did you mean --nexp?` for an option that `parser` does not know, or ""."""
+    from orchestrator.errors import did_you_mean
+
+    before, _, unknown = message.partition("unrecognized arguments: ")
+    if before or not unknown.startswith("--"):
+        return ""
+    known = set(vars(parser)["_option_string_actions"])
+    for action in vars(parser)["_actions"]:
+        for word in words if isinstance(action.choices, dict) else ():
+            known |= set(vars(action.choices.get(word, parser))["_option_string_actions"])
+    option = unknown.split()[0].partition("=")[0]
+    return did_you_mean(option, known, before="", after="")
 
 
 def _call(name: str, rest: list[str]) -> int:

@@ -79,7 +79,6 @@ def _summary(picture: SetPicture, jobs: list[str]) -> str:
 
 COMMAND = Command(
     "cancel",
-    "end a set's job, containers gone and states final",
     __doc__,
     add_arguments,
     run,

@@ -74,7 +74,6 @@ def _document(score: Score) -> dict[str, object]:
 
 COMMAND = Command(
     "check",
-    "compliance findings of a set or a folder of logs, per file and line",
     __doc__,
     add_arguments,
     run,

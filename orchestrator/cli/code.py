@@ -17,6 +17,7 @@ from orchestrator.cli.finding import find_site, load_named
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 from orchestrator.resources import user_path
+from orchestrator.words import count
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -52,7 +53,7 @@ def run(args: Namespace) -> int:
         )
     else:
         print(
-            f"{copied.folder}: {copied.files} files, {copied.bytes / 1e6:.1f} MB, "
+            f"{copied.folder}: {count(copied.files, 'file')}, {copied.bytes / 1e6:.1f} MB, "
             f"from {entry.image} ({copied.image.id})"
         )
     return ExitCode.OK
@@ -60,7 +61,6 @@ def run(args: Namespace) -> int:
 
 COMMAND = Command(
     "code",
-    "copy the benchmark's code out of a system's image",
     __doc__,
     add_arguments,
     run,

@@ -14,24 +14,22 @@ if TYPE_CHECKING:
 class Command:
     """A command of `orchestrator`.
 
-    `summary` is its line in `orchestrator --help`, equal to that in the index of cli/__init__.py.
-    `help` is the module's docstring, which ends with an example. `arguments` adds arguments to a
-    parser. `run` returns an ExitCode, and raises OrchestratorError for errors of users. `codes` are
-    the exit codes with a meaning of their own, as --help lists them.
+    Its line in `orchestrator --help` is in cli/index.py. `help` is the module's docstring, which
+    ends with an example. `arguments` adds arguments to a parser. `run` returns an ExitCode, and
+    raises OrchestratorError for errors of users. `codes` are the exit codes with a meaning of their
+    own, as --help lists them.
     """
 
     def __init__(
         self,
         name: str,
-        summary: str,
         help: str | None,
         arguments: Callable[[ArgumentParser], None],
         run: Callable[[Namespace], int],
         codes: Mapping[ExitCode, str] | None = None,
     ) -> None:
         self.name = name
-        self.summary = summary
-        self.help = help or summary
+        self.help = help or name
         self.arguments = arguments
         self.run = run
         self.codes = dict(codes or {})

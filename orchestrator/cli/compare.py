@@ -118,7 +118,6 @@ def _side(name: str, ruleset: str, site: str | None) -> Side:
 
 COMMAND = Command(
     "compare",
-    "sets and published entries against each other, with how sure the difference is",
     __doc__,
     add_arguments,
     run,

@@ -25,7 +25,6 @@ def run(args: Namespace) -> int:
 
 COMMAND = Command(
     "completion",
-    "print the completion for bash, zsh or fish",
     __doc__,
     add_arguments,
     run,

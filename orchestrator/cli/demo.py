@@ -123,7 +123,6 @@ def _site_text(folder: Path) -> str:
 
 COMMAND = Command(
     "demo",
-    "the whole path with no Slurm, Docker, GPU or root",
     __doc__,
     add_arguments,
     run,

@@ -1,12 +1,13 @@
-"""Print one of the documents, or the list of them.
+"""Print one of the documents, list them, or search them.
 
 TOPIC is a page's name (troubleshooting), its path (howto/troubleshooting, docs/exit-codes.md), or
-the beginning of either as long as only one page begins so. On a terminal a long page goes through
-$PAGER, else less.
+any part of either as long as only one page has it. On a terminal a long page goes through $PAGER,
+else less. --search lists the lines that have all its words, headings first, at most three a page.
 
 example:
   orchestrator docs
-  orchestrator docs site-file
+  orchestrator docs flux1
+  orchestrator docs --search 'spare nodes'
   orchestrator docs howto/reproduce-flux1 >flux1.md
 """
 
@@ -15,23 +16,31 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from orchestrator.cli.arguments import add_json
+from orchestrator.cli.arguments import add_json, add_text
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import is_terminal, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError, did_you_mean
 from orchestrator.resources import data_dir
 from orchestrator.words import TextTable
 
+MOST_LINES = 3
+"""Lines of a page that a search lists."""
+MOST_TEXT = 120
+"""Characters of a line that it shows."""
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "topic", metavar="TOPIC", nargs="?", default="", help="a page (default: list all of them)"
     )
+    add_text(parser, "-s --search", "WORDS", "list the lines of all pages that have these words")
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
     pages = _pages()
+    if args.search:
+        return _search(args.search, pages, args.json)
     if not args.topic:
         return _list(pages, args.json)
     name = _find(args.topic, pages)
@@ -62,7 +71,8 @@ def _find(topic: str, pages: dict[str, Path]) -> str:
         for name in pages
         if name.startswith(wanted) or name.rpartition("/")[2].startswith(wanted)
     ]
-    for matches in (named, begun):
+    within = [name for name in pages if wanted in name]
+    for matches in (named, begun, within):
         if len(matches) == 1:
             return matches[0]
         if matches:
@@ -80,6 +90,37 @@ def _list(pages: dict[str, Path], as_json: bool) -> ExitCode:
     else:
         print_table(TextTable("PAGE", "ABOUT"), titles.items())
     return ExitCode.OK
+
+
+def _search(words: str, pages: dict[str, Path], as_json: bool) -> ExitCode:
+    found = [
+        {"page": name, "line": number, "text": line}
+        for name, path in pages.items()
+        for number, line in _matches(words, path.read_text(encoding="utf-8"))
+    ]
+    if as_json:
+        print_json("docs_search", {"words": words, "found": found})
+    elif found:
+        rows = [(f"{one['page']}:{one['line']}", _cut(str(one["text"]))) for one in found]
+        print_table(TextTable("PAGE", "LINE"), rows)
+    else:
+        raise UsageError(f"no page has {words!r}", hint="orchestrator docs lists the pages")
+    return ExitCode.OK
+
+
+def _matches(words: str, text: str) -> list[tuple[int, str]]:
+    """Return the first (number, line) of a page with all words, headings first."""
+    wanted = words.lower().split()
+    lines = [
+        (number, line.strip())
+        for number, line in enumerate(text.splitlines(), 1)
+        if all(word in line.lower() for word in wanted)
+    ]
+    return sorted(lines, key=lambda found: not found[1].startswith("#"))[:MOST_LINES]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
 
 
 def _title(text: str) -> str:
@@ -100,7 +141,6 @@ def _show(text: str) -> None:
 
 COMMAND = Command(
     "docs",
-    "the documents: guides, reference, explanation",
     __doc__,
     add_arguments,
     run,

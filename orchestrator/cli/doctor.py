@@ -82,7 +82,6 @@ def _alike(rows: list[Row]) -> list[tuple[str, ...]]:
 
 COMMAND = Command(
     "doctor",
-    "look whether everything is there that a set needs, and what mends it",
     __doc__,
     add_arguments,
     run,

@@ -50,7 +50,6 @@ def run(args: Namespace) -> int:
 
 COMMAND = Command(
     "explain",
-    "why a set is pending, slow, paused, hung or failed, and what to type next",
     __doc__,
     add_arguments,
     run,

@@ -23,6 +23,7 @@ from orchestrator.cli.arguments import add_choice, add_json, add_rules, add_site
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, OrchestratorError, SetError, UsageError
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.report.model import Report
@@ -78,7 +79,7 @@ def run(args: Namespace) -> int:
         }
         print_json("export", members)
     elif output != "-":
-        print(f"{len(reports)} sets, {written} runs\nwritten: {output}")
+        print(f"{count(len(reports), 'set')}, {count(written, 'run')}\nwritten: {output}")
     return ExitCode.OK
 
 
@@ -92,7 +93,7 @@ def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
     rules = own_rules(args.workload, args.ruleset, args.site)
     chosen, left_out = (folders(args.sets, args.site), []) if args.sets else _complete(args)
     reports = []
-    with working(f"reading {len(chosen)} sets"):
+    with working(f"reading {count(len(chosen), 'set')}"):
         for folder in chosen:
             try:
                 reports.append(read_report(folder, ruleset=args.ruleset, own=rules))
@@ -158,7 +159,6 @@ def _write(chosen: str, output: str, reports: list[Report]) -> int:
 
 COMMAND = Command(
     "export",
-    "the runs of finished sets as CSV, Parquet, or in MLflow",
     __doc__,
     add_arguments,
     run,

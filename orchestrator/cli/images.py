@@ -15,7 +15,7 @@ Exit code: 0 all nodes have the image (inspect: no error was found), 1 they diff
 were found), 2 unusable input, 3 the engine failed, 4 a node did not answer.
 
 example:
-  orchestrator images check MI325X_08x08x32 flux1 --nodes node[1-8]
+  orchestrator images check MI325X_08x08x32 flux1 --nodes 'node[1-8]'
   orchestrator images pull --image rocm/amd-mlperf:flux1_training_6.0 \\
       --login me --password-stdin <token-file
   orchestrator images build MI355X_1x8x1_Oracle gpt_oss_20b --tree ./8xMI355X_2xEPYC_9575F
@@ -210,7 +210,7 @@ class _Request:
         if not names:
             raise UsageError(
                 "which nodes? this is no allocation, and the site file has no nodelist",
-                hint="--nodes node[1-8]",
+                hint="--nodes 'node[1-8]'",
             )
         return [NamedNode(name) for name in names]
 
@@ -372,7 +372,6 @@ def _digest(image: Image | None) -> str:
 
 COMMAND = Command(
     "images",
-    "which image every node has; pull it once, bring it onto all of them",
     __doc__,
     add_arguments,
     run,

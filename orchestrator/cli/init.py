@@ -78,7 +78,6 @@ def _ask(question: str, default: str) -> str:
 
 COMMAND = Command(
     "init",
-    "write a site file from what the cluster tells",
     __doc__,
     add_arguments,
     run,

@@ -61,7 +61,6 @@ def run(args: Namespace) -> int:
 
 COMMAND = Command(
     "ledger",
-    "whether a set is what was put on record of it",
     __doc__,
     add_arguments,
     run,

@@ -110,7 +110,6 @@ def _follow(run_set: RunSet, args: Namespace) -> int:
 
 COMMAND = Command(
     "logs",
-    "show or follow the logs of a set's runs",
     __doc__,
     add_arguments,
     run,

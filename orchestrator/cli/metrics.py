@@ -54,7 +54,6 @@ def run(args: Namespace) -> int:
 
 COMMAND = Command(
     "metrics",
-    "what all sets are doing, as metrics of Prometheus",
     __doc__,
     add_arguments,
     run,

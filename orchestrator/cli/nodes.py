@@ -94,7 +94,6 @@ def table(root: Path, screen: Screen) -> list[str]:
 
 COMMAND = Command(
     "nodes",
-    "who ran what on which node of a set, how fast, and which were set aside",
     __doc__,
     add_arguments,
     run,

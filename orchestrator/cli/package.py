@@ -26,7 +26,7 @@ from orchestrator.cli.arguments import (
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode
-from orchestrator.words import clean
+from orchestrator.words import clean, count
 
 if TYPE_CHECKING:
     from orchestrator.submission.package import Options, Package
@@ -161,14 +161,13 @@ def _print_outcome(args: Namespace, package: Package, verdict: Word | None) -> N
             print(f"  {clean(error)}")
     if written:
         total = sum(map(len, package.files.values()))
-        print(f"written: {args.output} ({len(package.files)} files, {total / 1e6:.1f} MB)")
+        print(f"written: {args.output} ({count(len(package.files), 'file')}, {total / 1e6:.1f} MB)")
     else:
         print("nothing was written", file=sys.stderr)
 
 
 COMMAND = Command(
     "package",
-    "the submission tree of one or more sets, checked before it is written",
     __doc__,
     add_arguments,
     run,

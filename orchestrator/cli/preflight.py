@@ -11,9 +11,9 @@ there to be tested, 4 when one did not answer.
 
 example:
   orchestrator preflight MI325X_08x08x32 flux1 --site site.yaml
-  orchestrator preflight --nodes node[1-8] --exclude-file bad-nodes.txt
+  orchestrator preflight --nodes 'node[1-8]' --exclude-file bad-nodes.txt
   orchestrator submit MI325X_08x08x32 flux1 --exclude @bad-nodes.txt
-  orchestrator preflight MI325X_08x08x32 flux1 --nodes node[1-64] --via ssh --json
+  orchestrator preflight MI325X_08x08x32 flux1 --nodes 'node[1-64]' --via ssh --json
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _hosts(args: Namespace, entry: Entry) -> list[NamedNode]:
     names = [name for name in expand_all(entry.site.nodelist) if name not in excluded]
     if not names:
         raise UsageError(
-            "--via ssh: which hosts? the site file has no nodelist", hint="--nodes node[1-8]"
+            "--via ssh: which hosts? the site file has no nodelist", hint="--nodes 'node[1-8]'"
         )
     return [NamedNode(name) for name in names]
 
@@ -280,7 +280,6 @@ def _write_excluded(path: Path, verdicts: Verdicts) -> None:
 
 COMMAND = Command(
     "preflight",
-    "check nodes before they are used: a verdict and a remedy per node",
     __doc__,
     add_arguments,
     run,

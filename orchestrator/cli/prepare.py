@@ -259,7 +259,6 @@ def _check_space(plan: Plan, storage: Path | None, *, force: bool) -> None:
 
 COMMAND = Command(
     "prepare",
-    "download and convert a workload's data; or check what is there",
     __doc__,
     add_arguments,
     run,

@@ -158,7 +158,6 @@ def _minutes(text: str) -> float:
 
 COMMAND = Command(
     "published",
-    "the published results, to compare with",
     __doc__,
     add_arguments,
     run,

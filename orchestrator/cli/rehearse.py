@@ -29,7 +29,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, site_log_dir
 from orchestrator.cli.output import note
 from orchestrator.errors import ExitCode, OrchestratorError, UsageError
-from orchestrator.words import duration
+from orchestrator.words import count, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -364,7 +364,7 @@ def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
         (
             "rehearsal",
             (
-                f"{plan.nexp} runs of {entry.system} {entry.workload} (round {entry.round}); no "
+                f"{count(plan.nexp, 'run')} of {entry.system} {entry.workload} (round {entry.round}); no "
                 "training runs"
             ),
         ),
@@ -585,7 +585,6 @@ def _spares_json(result: SparesResult, within_s: float | None) -> dict[str, Any]
 
 COMMAND = Command(
     "rehearse",
-    "play a set in seconds on a virtual clock, with faults: what happens, how long it takes",
     __doc__,
     add_arguments,
     run,

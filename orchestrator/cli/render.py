@@ -22,7 +22,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, log_dir_of, need_site
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import clean
+from orchestrator.words import clean, count
 
 if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
@@ -121,7 +121,7 @@ def _print_outcome(args: Namespace, entry: Entry, files: dict[str, bytes], direc
             },
         )
         return
-    print(f"bundle  {directory} ({len(files)} files)")
+    print(f"bundle  {directory} ({count(len(files), 'file')})")
     if entry.site.scheduler == "slurm":
         print(f"start   cd {directory} && {start_set('slurm')}")
     if entry.site.side_by_side == 1 and (entry.nodes == 1 or entry.container.engine == "none"):
@@ -130,7 +130,6 @@ def _print_outcome(args: Namespace, entry: Entry, files: dict[str, bytes], direc
 
 COMMAND = Command(
     "render",
-    "write the bundle of scripts for a system and a workload",
     __doc__,
     add_arguments,
     run,

@@ -78,7 +78,6 @@ def _replayed(path: Path) -> Replay:
 
 COMMAND = Command(
     "replay",
-    "make a set's decisions again from what its nodes said",
     __doc__,
     add_arguments,
     run,

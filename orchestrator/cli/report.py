@@ -23,6 +23,7 @@ from orchestrator.cli.arguments import add_rules
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 from orchestrator.resources import user_path
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.report.model import Report
@@ -126,7 +127,7 @@ def _run_all(args: Namespace) -> int:
         raise UsageError(
             f"cannot make the folder {place}: {error.strerror}", hint="give another one with -o"
         ) from error
-    with working(f"reading {len(folders)} sets"):
+    with working(f"reading {count(len(folders), 'set')}"):
         for folder in folders:
             try:
                 report = read_report(str(folder), ruleset=args.ruleset, window=args.window, own=own)
@@ -136,7 +137,7 @@ def _run_all(args: Namespace) -> int:
             write_file(place / f"{folder.name}.html", page(report))
             found.append(indexed(folder.name, report))
     write_file(place / "index.html", history_page(str(log_dir), found))
-    print(f"{len(folders)} sets\nwritten: {place / 'index.html'}")
+    print(f"{count(len(folders), 'set')}\nwritten: {place / 'index.html'}")
     return ExitCode.OK
 
 
@@ -182,7 +183,6 @@ def write_file(path: str | Path, content: str | bytes) -> int:
 
 COMMAND = Command(
     "report",
-    "one self-contained page about a set; also Markdown, CSV and JSON",
     __doc__,
     add_arguments,
     run,

@@ -112,7 +112,6 @@ def _note_excluded(run_set: RunSet, exclude: tuple[str, ...]) -> None:
 
 COMMAND = Command(
     "resume",
-    "submit the runs that a set still lacks",
     __doc__,
     add_arguments,
     run,

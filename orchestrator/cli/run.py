@@ -66,7 +66,6 @@ def watch_and_score(
 
 COMMAND = Command(
     "run",
-    "submit, watch and score in one; the exit code tells the verdict",
     __doc__,
     add_arguments,
     run,

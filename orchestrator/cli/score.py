@@ -133,7 +133,6 @@ def against_published(folder: str, minutes: float | None) -> list[str]:
 
 COMMAND = Command(
     "score",
-    "time-to-train per run and the score of a set or a folder of logs",
     __doc__,
     add_arguments,
     run,

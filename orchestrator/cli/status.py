@@ -116,7 +116,6 @@ def draw_all(sets: list[SetEvidence]) -> list[SetPicture]:
 
 COMMAND = Command(
     "status",
-    "what every set (or one) is doing",
     __doc__,
     add_arguments,
     run,

@@ -169,7 +169,6 @@ def _test(args: Namespace) -> int:
 
 COMMAND = Command(
     "submit",
-    "create a set and submit its job",
     __doc__,
     add_arguments,
     run,

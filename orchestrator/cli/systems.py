@@ -589,7 +589,6 @@ def _schema(args: Namespace) -> ExitCode:
 
 COMMAND = Command(
     "systems",
-    "list the catalogue of systems and the workloads each can run",
     __doc__,
     add_arguments,
     run,

@@ -11,8 +11,8 @@ answer.
 
 example:
   orchestrator tune plan
-  orchestrator tune verify --nodes node[1-8] --json
-  orchestrator tune revert --nodes node[1-8] --sudo
+  orchestrator tune verify --nodes 'node[1-8]' --json
+  orchestrator tune revert --nodes 'node[1-8]' --sudo
   orchestrator tune facts MI325X_08x08x32-flux1-20261121-101500-9f3c
 """
 
@@ -176,7 +176,7 @@ def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
         nodes = for_commands(parse_nodes(names))
         return nodes, choose_transport(args.via, ssh_config=args.ssh_config)
     if args.via in ("ssh", STEP):
-        raise UsageError(f"--via {args.via} needs hosts", hint="name them with --nodes node[1-8]")
+        raise UsageError(f"--via {args.via} needs hosts", hint="name them with --nodes 'node[1-8]'")
     name = socket.gethostname().partition(".")[0] or "localhost"
     return [NamedNode(name)], ThisHost()
 
@@ -361,7 +361,6 @@ def _start_document(start: AttemptStart) -> dict[str, object]:
 
 COMMAND = Command(
     "tune",
-    "host settings of the nodes: plan, apply, verify, revert, status",
     __doc__,
     add_arguments,
     run,

@@ -317,7 +317,6 @@ def _live_all(
 
 COMMAND = Command(
     "watch",
-    "live view of a set until it ends",
     __doc__,
     add_arguments,
     run,

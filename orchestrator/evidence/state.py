@@ -77,9 +77,9 @@ def judge(
         return state, reason + last, known
     if own is not None and own.final:
         return own.state, own.reason, None
-    if own is not None and jobs is None:
-        return own.state, _SILENT if asked else own.reason, None
     if own is not None:
+        if jobs is None:
+            return own.state, _SILENT if asked else own.reason, None
         return *_judge_working(files, own, known, jobs), known
     if submission is None:
         return "new", "", None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.mllog.result import USES, RunScore, Score
-from orchestrator.words import PIPE, Screen, TextTable, cell, train_time
+from orchestrator.words import PIPE, Screen, TextTable, cell, count, train_time
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -79,7 +79,9 @@ def _arithmetic(score: Score) -> list[str]:
     lines = []
     if score.olympic_mean is not None:
         counted = sum(run.use == "counted" for run in score.runs)
-        lines.append(f"olympic mean of {counted} runs: {train_time(score.olympic_mean, 4)}")
+        lines.append(
+            f"olympic mean of {count(counted, 'run')}: {train_time(score.olympic_mean, 4)}"
+        )
     if result := score.rcp:
         lines.append(f"RCP test: {'passed' if result.passed else 'failed'}: {result.message}")
         if result.point and result.submission_mean is not None:
@@ -116,5 +118,5 @@ def check_text(score: Score) -> str:
     differing = f", {len(score.differences)} values differ" if score.differences else ""
     what = f"rehearsal: {what}" if score.rehearsed else what
     bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"
-    summary = f"{what}: {len(score.runs)} files, {bad_runs}, {seeds}{differing}"
+    summary = f"{what}: {count(len(score.runs), 'file')}, {bad_runs}, {seeds}{differing}"
     return "\n".join(map(cell, (*findings, summary)))

@@ -10,6 +10,7 @@ from orchestrator.model.documents import System, SystemRound, Workload
 from orchestrator.model.fields import OWN
 from orchestrator.model.shared_documents import Accelerator
 from orchestrator.model.source import Document, Key
+from orchestrator.words import count
 
 # <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], nodes and GPUs may be padded with zeros; a
 # site's word may precede the numbers (MI350X_akash_4x8x1). Names without this shape are accepted
@@ -86,7 +87,7 @@ def launch_problem(
         return ""
     return (
         f"`{' '.join(rules.command or workload.command)}` of {workload.name} in round {stack} "
-        f"starts {most} node(s) at most, and "
+        f"starts {count(most, 'node')} at most, and "
         f"{system.name} has {system.nodes}: nothing that was published runs this; give the round a "
         "`launch` with another "
         f"command, or the site code that can do it (`code: {{{workload.name}: ...}}`)"

@@ -18,6 +18,7 @@ from orchestrator.report.model import Report, Run
 from orchestrator.report.reading import extremes, thinned
 from orchestrator.views.figures import plain, unit_of_span
 from orchestrator.views.markup import Safe, join
+from orchestrator.words import count
 
 MOST_CURVES = 40
 """The most runs in one chart; a set has ten, and more curves are unreadable."""
@@ -68,7 +69,7 @@ def _evaluations(
     counts = [samples for curve in curves for samples, _ in curve]
 
     def draw(width: int) -> Chart:
-        words = f"One curve per run, {len(runs)} runs.{aim}"
+        words = f"One curve per run, {count(len(runs), 'run')}.{aim}"
         chart = Chart(
             name,
             title,
@@ -108,7 +109,7 @@ def throughput(report: Report) -> Safe:
     ys = [rate for run in runs for _, rate in run.throughput]
     unit = unit_of_span(max(xs))
     words = (
-        f"Samples per second of {len(runs)} runs, from {plain(min(ys))} to {plain(max(ys))}; "
+        f"Samples per second of {count(len(runs), 'run')}, from {plain(min(ys))} to {plain(max(ys))}; "
         f"{throughput_note(report)}."
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.onnode.policy.experiment import INSIDE, of_run, runs_text
 from orchestrator.views.figures import moment
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.evidence.attempts import RunAttempt
@@ -47,7 +48,7 @@ def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tup
         pairs.append(
             (
                 f"job {job.job_id}",
-                f"{job.state}, {moment(job.started_ms)}{ended}, {len(job.nodes)} nodes{reason}",
+                f"{job.state}, {moment(job.started_ms)}{ended}, {count(len(job.nodes), 'node')}{reason}",
             )
         )
     return tuple(pairs)

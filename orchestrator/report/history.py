@@ -14,6 +14,7 @@ from orchestrator.report.page import render
 from orchestrator.views.figures import MISSING, Unit, date, moment, unit_of_runs
 from orchestrator.views.markup import Safe, join, void
 from orchestrator.views.parts import Bullets, Cell, Figure, Part, Section, Table
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
@@ -89,7 +90,7 @@ def history_page(log_dir: str, found: Sequence[IndexedSet]) -> str:
         "history.html.j2",
         title="Sets",
         headline=f"{len(found)} in {log_dir}",
-        subtitle=f"{len(found)} sets in {log_dir}",
+        subtitle=f"{count(len(found), 'set')} in {log_dir}",
         sections=sections,
         patterns=Safe(""),
     )
@@ -177,7 +178,7 @@ def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:
         chart = Chart(
             f"history-{index}",
             f"Scores of {group[0].workload} on {group[0].system} over time",
-            f"{len(known)} sets from {moment(first)} to {moment(last)}",
+            f"{count(len(known), 'set')} from {moment(first)} to {moment(last)}",
             (first - pad, last + pad),
             (low, high),
             width=width,

@@ -11,6 +11,7 @@ from orchestrator.report.model import Report
 from orchestrator.views import nodes as views
 from orchestrator.views.figures import MISSING, moment, seconds
 from orchestrator.views.parts import Bullets, Cell, Details, Paragraph, Part, Table
+from orchestrator.words import count
 
 MOST_NODES = 128
 MOST_COLUMNS = 40
@@ -149,7 +150,7 @@ def attempts(report: Report) -> list[Part]:
     ]
     reasons = [one.reason for one in report.attempts[:MOST_ATTEMPTS]]
     text = (
-        f"{len(report.attempts)} attempts, {len(lost)} of them lost to the infrastructure (on "
+        f"{count(len(report.attempts), 'attempt')}, {len(lost)} of them lost to the infrastructure (on "
         "record, not scored)."
     )
     header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started")

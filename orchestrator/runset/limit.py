@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import SchedulerError, UsageError
 from orchestrator.render.job_time import job_time
 from orchestrator.scheduler.slurm_nodes import limit_may_differ, minutes_of, partition_limits
-from orchestrator.words import duration
+from orchestrator.words import count, duration
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
@@ -37,8 +37,8 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
     if site.time_limit:
         need = f"the site's time_limit asks for {time}"
     else:
-        count = time_asked.rounds(nexp) + 1
-        need = f"{nexp} runs of {entry.workload} need {time} ({count} x {time_asked.each} min)"
+        times = time_asked.rounds(nexp) + 1
+        need = f"{count(nexp, 'run')} of {entry.workload} need {time} ({times} x {time_asked.each} min)"
     raise UsageError(
         f"partition {names} allows a job {duration(60 * longest, 3)} at most, and {need}",
         hint=_way_out(entry, site, nexp, longest),

@@ -73,6 +73,7 @@ CALLS = {
     "package LOGS -o DIR/tree --submitter AMD": "error",
     "docs": "docs",
     "docs exit-codes": "page",
+    "docs --search spares": "docs_search",
     f"rehearse {WHAT} --nexp 1": "rehearsal",
     f"rehearse {WHAT} --nexp 1 --node-mtbf 2000h --trials 2": "rehearsal-trials",
     "nonsense": "error",

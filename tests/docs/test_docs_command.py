@@ -41,6 +41,26 @@ def test_what_is_no_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "../README"]) == 2
 
 
+def test_a_page_by_a_part_of_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs", "flux1"]) == 0
+    assert capsys.readouterr().out == (DOCS / "howto/reproduce-flux1.md").read_text()
+
+
+def test_a_search_lists_lines_with_all_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs", "-s", "Nodes spare", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["found"]
+    for one in found:
+        line = (DOCS / f"{one['page']}.md").read_text().splitlines()[one["line"] - 1]
+        assert line.strip() == one["text"] and "spare" in line.lower() and "nodes" in line.lower()
+    of_preflight = [one["text"] for one in found if one["page"] == "preflight"]
+    assert of_preflight[:2] == ["# Preflight and spare nodes", "## Spare nodes"]
+    assert len(of_preflight) <= 3
+    assert main(["docs", "-s", "Nodes spare"]) == 0
+    assert "preflight:1 " in capsys.readouterr().out
+    assert main(["docs", "-s", "qzxyq"]) == 2
+    assert "no page has 'qzxyq'" in capsys.readouterr().err
+
+
 def test_the_pager_is_for_terminals(tmp_path: Path) -> None:
     pager = tmp_path / "pager"
     pager.write_text(f"#!/bin/sh\ncat >{tmp_path}/paged\n")
@@ -81,3 +101,10 @@ def test_help_of_a_command_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert said[0] == said[1] and said[0].startswith("usage: orchestrator docs ")
     assert main(["help", "sbumit"]) == 2
     assert "Did you mean `submit`?" in capsys.readouterr().err
+
+
+def test_help_of_an_action(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "systems", "new"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: orchestrator systems new ")

@@ -45,7 +45,7 @@ def test_a_command_that_cannot_start_so_many_nodes_is_told_and_refused(tmp_path:
     one = entry(tmp_path, "{}")
     [warning] = [text for text in one.warnings if "at most" in text]
     assert warning.startswith(
-        "`bash ./run_and_time.sh` of llama2_70b_lora in round 5.1 starts 1 node(s) at most, and two has 2"
+        "`bash ./run_and_time.sh` of llama2_70b_lora in round 5.1 starts 1 node at most, and two has 2"
     )
     with pytest.raises(RenderError, match="starts 1 node"):
         render_bundle(one, nexp=1)
@@ -54,7 +54,7 @@ def test_a_command_that_cannot_start_so_many_nodes_is_told_and_refused(tmp_path:
 def test_validate_tells_it_as_well(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(SYSTEM.replace("LAUNCH", "{}"))
     _, [warning] = validate_file(Catalogue(), tmp_path / "two.yaml")
-    assert "starts 1 node(s) at most" in warning
+    assert "starts 1 node at most" in warning
 
 
 def test_another_command_or_code_of_the_site_may_do_it(tmp_path: Path) -> None:

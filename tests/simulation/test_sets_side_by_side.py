@@ -71,7 +71,7 @@ def test_ten_runs_on_three_nodes_and_a_spare_one(sets: Sets, power: bool) -> Non
     )
     assert [event.node for event in one.events("joined", group=2)] == ["n4"]
     assert one.job["spares"] == [] and "groups" not in one.job
-    assert "10 runs on 1 node(s), 3 side by side, 1 to spare" in world.out
+    assert "10 runs on 1 node, 3 side by side, 1 to spare" in world.out
 
 
 @pytest.mark.parametrize("spares", [0, 1])

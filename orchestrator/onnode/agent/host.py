@@ -298,7 +298,7 @@ def data(node: Node, state: EngineState) -> Rows:
             "fetch the data, or mount the file system that has it",
         )
     else:
-        yield "data", "pass", f"{len(contents)} folders, {len(found)} entries looked at", ""
+        yield "data", "pass", f"folders: {len(contents)}, entries checked: {len(found)}", ""
 
 
 def _unusable(source: str) -> str:
