@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,15 +141,38 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
         if mine is None or any(getattr(mine, name) != getattr(record, name) for name in _SAME):
             continue
         asked = evidence.submissions
-        untried = (
-            not evidence.jobs
-            and not evidence.tried
-            and all(submission.state == "refused" for submission in asked)
-        )
         being_made = not asked and record.created_ms - mine.created_ms < BEING_MADE_MS
-        if untried and not being_made and not layout.lock.exists() and not foreign(layout):
+        if (
+            _untried(evidence)
+            and not being_made
+            and not layout.lock.exists()
+            and not foreign(layout)
+        ):
             return RunSet(layout, mine)
     return None
+
+
+def discard(run_set: RunSet, world: World = THIS) -> None:
+    """Remove a set whose submissions were all refused; where that fails, it stays.
+
+    Its name is hidden first: nobody resumes a set that is half removed.
+    """
+    root, files = run_set.layout.root, world.files
+    evidence = SetEvidence(root)
+    if _untried(evidence) and evidence.submissions and not foreign(run_set.layout):
+        hidden = root.with_name(f".{root.name}.tmp.{world.pid}")
+        with suppress(OSError):
+            files.rename(root, hidden)
+            files.remove_tree(hidden)
+
+
+def _untried(evidence: SetEvidence) -> bool:
+    """Return whether no submission of the set may ever make a job."""
+    return (
+        not evidence.jobs
+        and not evidence.tried
+        and all(one.state == "refused" for one in evidence.submissions)
+    )
 
 
 def _make(folder: Path, record: SetRecord, place: Path, world: World) -> None:

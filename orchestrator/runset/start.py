@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.errors import SchedulerError
+from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, check_log_dir
 from orchestrator.model.prerequisites import refuse_unfit
 from orchestrator.model.sites import sets_folder
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
-from orchestrator.runset.create import create, describe, find_unsubmitted
+from orchestrator.runset.create import create, describe, discard, find_unsubmitted
 from orchestrator.runset.limit import refuse_too_long
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler import open_scheduler
@@ -59,7 +60,8 @@ def start(
 
     An unsubmitted set of the same bundle is taken instead of a new one. `on_set` gets the set, and
     whether it existed already, before the scheduler is asked. `options` are further options for
-    sbatch. An error of the scheduler names the set that stays.
+    sbatch. A new set that the scheduler refuses is removed: its bundle has what was refused. Any
+    other error of the scheduler names the set, which stays.
     """
     refuse_unfit(entry, os.environ)
     # Before Slurm is asked about limits, which can take a while.
@@ -77,8 +79,12 @@ def start(
         return run_set, submit(
             run_set, scheduler, allocation=Allocation(further=options), world=world
         )
-    except SchedulerError as error:
+    except (SchedulerBusy, SchedulerUnknown) as error:
         if str(root) not in error.hint:
-            stays = f"the set stays: orchestrator resume {root}"
+            stays = f"the set stays: orchestrator resume {shlex.quote(str(root))}"
             error.hint = "; ".join(filter(None, [error.hint, stays]))
+        raise
+    except SchedulerError:
+        if not was_there:
+            discard(run_set, world)
         raise

@@ -215,7 +215,7 @@ def _not_taken(answer: Answer) -> SchedulerError:
     return refused(
         answer,
         "Slurm refused the job",
-        hint="correct the site file (partition, account, qos, time limit, ...) and submit again",
+        hint="correct the site file or the option (partition, account, qos, time limit, ...), then submit again",
     )
 
 

@@ -228,10 +228,10 @@ def test_submit_refused_and_unknown(
         "Slurm refused the job: sbatch: error: Batch job submission failed: Invalid partition"
         in cli.err
     )
-    [status] = cli.json("status", "--site", path)["sets"]
-    assert status["state"] == "refused"
+    assert cli.json("status", "--site", path)["sets"] == []
     fake("sbatch", "echo Submitted")
-    assert cli("resume", status["set"]).code == ExitCode.UNKNOWN
+    assert cli("submit", "local_2x2x8", "builtin", "--site", path).code == ExitCode.UNKNOWN
+    [status] = cli.json("status", "--site", path)["sets"]
     assert "Nothing will be submitted twice" in cli.err
     assert cli.json("status", status["set"])["state"] == "unknown"
 

@@ -21,6 +21,7 @@ Fake = Callable[[str, str], Path]
 TOP = Path(__file__).resolve().parents[2]
 WHAT = ("local_2x2x8", "builtin", "--nexp", "3")
 NO_ANSWER = "echo 'sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+BUSY = "echo 'sbatch: error: Batch job submission failed: Resource temporarily unavailable' >&2; exit 1"
 REFUSED = "echo 'sbatch: error: invalid account acme' >&2; echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1"
 
 
@@ -34,11 +35,12 @@ def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def slurm(fake: Fake) -> Fake:
+def slurm(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """A Slurm without jobs that takes one."""
     fake("sinfo", "exit 1")
     fake("squeue", "true")
     fake("sbatch", "echo 17")
+    monkeypatch.setattr("orchestrator.runset.submit.BUSY_AGAIN_S", ())
     return fake
 
 
@@ -67,11 +69,7 @@ def test_the_folder_is_named_before_slurm_is_asked(slurm: Fake, sets: Path, tmp_
     ("body", "code", "message"),
     [
         (NO_ANSWER, ExitCode.UNKNOWN, "Unable to contact slurm controller"),
-        (
-            REFUSED,
-            ExitCode.SCHEDULER,
-            "invalid account acme; sbatch: error: Batch job submission failed: Invalid account",
-        ),
+        (BUSY, ExitCode.SCHEDULER, "Resource temporarily unavailable"),
     ],
 )
 def test_an_error_has_slurms_words_and_names_the_set(
@@ -89,6 +87,31 @@ def test_an_error_has_slurms_words_and_names_the_set(
     [made] = sets.iterdir()
     assert cli.out == f"set  {made}\n"
     assert message in cli.err and f"orchestrator resume {made}" in cli.err
+
+
+def test_a_refused_set_is_gone(slurm: Fake, cli: Commands, sets: Path) -> None:
+    """Its bundle has what was refused: to resume it would be refused again."""
+    slurm("sbatch", REFUSED)
+    assert cli("submit", *WHAT).code == ExitCode.SCHEDULER
+    assert (
+        "invalid account acme; sbatch: error: Batch job submission failed: Invalid account"
+        in cli.err
+    )
+    assert "then submit again" in cli.err and "resume" not in cli.err
+    assert list(sets.iterdir()) == []
+
+
+def test_a_set_of_an_earlier_submit_stays_when_it_is_refused(
+    slurm: Fake, cli: Commands, sets: Path
+) -> None:
+    slurm("sbatch", BUSY)
+    cli("submit", *WHAT)
+    before = set_names(sets)
+    slurm("sbatch", REFUSED)
+    assert cli("submit", *WHAT).code == ExitCode.SCHEDULER
+    assert set_names(sets) == before and len(before) == 1
+    assert cli("resume", sets / before[0]).code == ExitCode.SCHEDULER
+    assert set_names(sets) == before
 
 
 def test_a_squeue_that_fails_before_names_the_set_too(
@@ -128,7 +151,7 @@ def set_names(sets: Path) -> list[str]:
 
 
 def test_a_set_without_a_job_is_taken_again(slurm: Fake, cli: Commands, sets: Path) -> None:
-    slurm("sbatch", REFUSED)
+    slurm("sbatch", BUSY)
     assert cli("submit", *WHAT).code == ExitCode.SCHEDULER
     before = set_names(sets)
     slurm("sbatch", "echo 18")
@@ -163,7 +186,7 @@ def test_a_set_that_was_never_asked_for_is_taken_again(
 
 @pytest.mark.parametrize("change", ["nexp", "environment", "lock", "unknown", "just made"])
 def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, change: str) -> None:
-    slurm("sbatch", REFUSED)
+    slurm("sbatch", BUSY)
     cli("submit", *WHAT)
     [made] = sets.iterdir()
     arguments = list(WHAT)
@@ -207,7 +230,7 @@ def test_options_for_sbatch(slurm: Fake, cli: Commands, sets: Path) -> None:
 
 
 def test_options_of_a_later_job(slurm: Fake, cli: Commands, sets: Path) -> None:
-    slurm("sbatch", REFUSED)
+    slurm("sbatch", BUSY)
     cli("submit", *WHAT)
     [made] = sets.iterdir()
     asked = slurm("sbatch", "echo 18")
