@@ -99,7 +99,7 @@ class Log:
         """Records and damaged lines in file order, without the statistics that no rule reads."""
         self.records: list[Record] = []
         self.by_key: dict[Any, list[Record]] = {}
-        """The records of each key that is a text."""
+        """The records of each text key."""
         self.damage: list[Damage] = []
         self.statistics: list[Record] = []
         """`tracked_stats` and `train_loss`: those with a throughput; all others too with

@@ -1,6 +1,6 @@
 """The YAML documents as typed models, and their composition into an `Entry`.
 
-Importing this package is cheap: pydantic and yaml are imported with the first document that is
+Importing this package is cheap: pydantic and yaml are imported with the first document
 read.
 """
 

@@ -393,7 +393,7 @@ ENV_SCHEMA: dict[str, Any] = {
             _only(
                 unique={
                     "type": "string",
-                    "description": "What comes before a time stamp that is new for every job.",
+                    "description": "What comes before a time stamp, new for every job.",
                 }
             ),
             _only(

@@ -158,7 +158,7 @@ class SiteLimits(DocumentPart):
     end_grace_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
     """After a node has ended its run: how long the others may take to end theirs."""
     node_silence_seconds: Annotated[int, Field(ge=1, le=86_400)] = 120
-    """A node that is silent for so long during a run counts as lost."""
+    """A node silent for so long during a run counts as lost."""
     hang_multiple: Annotated[int, Field(ge=0, le=1000)] = 3
     """A run without output for this many times its own evaluation interval is ended as hung
     (docs/set-folder.md); 0: never."""
@@ -167,7 +167,7 @@ class SiteLimits(DocumentPart):
     hang_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 5400
     """The longest silence before `run_start` (compilation)."""
     storage_wait_minutes: Annotated[int, Field(ge=0, le=100_000)] = 60
-    """How long a job waits for storage that is full, read-only or away; 0: it pauses at once."""
+    """How long a job waits for full, read-only or absent storage; 0: it pauses at once."""
 
 
 class SiteTuning(DocumentPart):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A value that is exported exactly as typed."""
+    """A value exported exactly as typed."""
 
     text: str
 

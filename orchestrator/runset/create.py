@@ -155,7 +155,7 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
 def discard(run_set: RunSet, world: World = THIS) -> None:
     """Remove a set whose submissions were all refused; where that fails, it stays.
 
-    Its name is hidden first: nobody resumes a set that is half removed.
+    Its name is hidden first: nobody resumes half a set.
     """
     root, files = run_set.layout.root, world.files
     evidence = SetEvidence(root)

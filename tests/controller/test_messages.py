@@ -231,8 +231,8 @@ def test_submit_refused_and_unknown(
     assert cli.json("status", "--site", path)["sets"] == []
     fake("sbatch", "echo Submitted")
     assert cli("submit", "local_2x2x8", "builtin", "--site", path).code == ExitCode.UNKNOWN
-    [status] = cli.json("status", "--site", path)["sets"]
     assert "Nothing will be submitted twice" in cli.err
+    [status] = cli.json("status", "--site", path)["sets"]
     assert cli.json("status", status["set"])["state"] == "unknown"
 
 
