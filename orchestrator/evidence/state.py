@@ -205,5 +205,5 @@ def _judge_queued(known: Job) -> tuple[str, str]:
     if phase in WAITING_PHASES:
         return phase, text
     if phase == "ended":
-        return cause, f"job {known.id} {text} and has written no state"
+        return cause, f"job {known.id} {text}; it has written no state"
     return "starting", text

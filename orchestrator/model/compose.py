@@ -327,8 +327,7 @@ class _Composition:
         if missing and self.site_document is not None:
             self._warn(
                 "data",
-                f"the site gives no data.{name}.{missing[0]}; it must be in the environment when "
-                "the bundle starts",
+                f"the site gives no data.{name}.{missing[0]}; job.sh needs it in its environment",
             )
         return given
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,14 +15,16 @@ if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
 
 ACKNOWLEDGED = "prerequisites"
-"""The site's `acknowledged` with this name lets sets start without their prerequisites."""
+DATA = "data"
+"""The site's `acknowledged` with these names lets sets start without their prerequisites, and
+without a look at the folders of data."""
 
 
 class UnmetNeed(NamedTuple):
     """Something that a set needs and that is missing here; `stops`: no set starts without it."""
 
     check: str
-    """The row of `doctor`: environment, prerequisite or prepared."""
+    """The row of `doctor`: environment, prerequisite, data or prepared."""
     text: str
     remedy: str
     stops: bool
@@ -60,9 +63,38 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
             remedy = remedy.replace("{workload}", entry.workload)
             without = f"to run without it: `acknowledged: [{ACKNOWLEDGED}]` in the site file"
             yield UnmetNeed("prerequisite", text, f"{remedy}; {without}", True)
+    if DATA not in entry.site.acknowledged:
+        yield from _missing_folders(entry, environment)
     if missing := missing_data(entry):
         remedy = f"orchestrator prepare {entry.workload}"
         yield UnmetNeed("prepared", f"not there: {missing}", remedy, False)
+
+
+def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
+    """Yield the folders of data that the site does not name, or that are not where it says."""
+    given = entry.site.data.get(entry.workload, {})
+    key = f"data.{entry.workload}"
+    insist = f"to start without a look: `acknowledged: [{DATA}]` there"
+    for name in dict.fromkeys(mount.variable for mount in entry.mounts):
+        passed = name in entry.site.pass_env and bool(environment.get(name))
+        if name not in given and not passed:
+            text = f"the site file names no folder for {key}.{name}, which the runs mount"
+            yield UnmetNeed(DATA, text, f"set `{key}.{name}` in the site file", True)
+        elif name in given and _surely_missing(given[name]):
+            text = f"{given[name]} ({key}.{name} of the site file) is not there"
+            remedy = f"orchestrator prepare {entry.workload}, or correct `{key}.{name}`; {insist}"
+            yield UnmetNeed(DATA, text, remedy, True)
+
+
+def _surely_missing(folder: str) -> bool:
+    """Return whether a folder is missing though its file system is mounted here: a folder that
+    only nodes have lies below one that is missing, too, or below a mount point without a mount."""
+    above = PurePosixPath(folder).parent
+    if os.path.lexists(folder) or not os.path.isdir(above):
+        return False
+    with suppress(OSError):
+        return os.stat(above).st_dev != os.stat("/").st_dev or len(above.parts) > 2
+    return False
 
 
 def refuse_unfit(entry: Entry, environment: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.create import create, describe, discard, find_unsubmitted
-from orchestrator.runset.limit import refuse_too_long
+from orchestrator.runset.limit import refuse_too_few, refuse_too_long
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler import open_scheduler
 
@@ -37,12 +37,13 @@ class NewSet(NamedTuple):
 def compose(entry: Entry, nexp: int | None = None, world: World = THIS) -> NewSet:
     """Return a set of `nexp` runs (default: as the rules require), unwritten.
 
-    Raises UsageError if the partition does not allow its time, or without something that the
+    Raises UsageError if the partition does not allow its time or has too few nodes, or without something that the
     workload needs; RenderError.
     """
     refuse_unfit(entry, os.environ)
     count = nexp or entry.runs_required
     refuse_too_long(entry, count)
+    refuse_too_few(entry)
     files = render_bundle(entry, nexp=count)
     record = describe(entry, nexp=count, bundle_sha256=manifest_hash(files), world=world)
     return NewSet(record, files, sets_folder(entry.site))

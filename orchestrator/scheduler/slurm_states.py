@@ -68,6 +68,10 @@ _ENDS: dict[str, tuple[EndCause, str]] = {
 }
 
 
+_NO_REASONS = ("", "None", "NonZeroExitCode", "Cleaning")
+"""Reasons of an ended job that add nothing to its state."""
+
+
 def has_ended(state: str) -> bool:
     """Return whether a job in this state is over. An unknown state counts as alive."""
     return state in ENDED_STATES
@@ -89,7 +93,8 @@ def account(job_id: str, state: str, reason: str) -> Account:
         return Account("pending", _with_meaning(reason))
     if has_ended(state):
         cause, text = _ENDS.get(state, ("lost", f"is {state}"))
-        return Account("ended", text, cause)
+        told = state not in _ENDS and reason not in _NO_REASONS
+        return Account("ended", f"{text}: {_with_meaning(reason)}" if told else text, cause)
     if state == "RUNNING":
         return Account("running")
     return Account("ending" if state == "COMPLETING" else "starting", state)

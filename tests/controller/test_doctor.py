@@ -218,7 +218,8 @@ def test_what_the_published_runs_had_beside_their_image(
 ) -> None:
     (tmp_path / "sets").mkdir()
     site = tmp_path / "site.yaml"
-    text = f"kind: site\nlog_dir: {tmp_path}/sets\ntime_limit: 60\n"
+    data = "data: {llama2_70b_lora: {DATADIR: /nowhere/data}}\n"
+    text = f"kind: site\nlog_dir: {tmp_path}/sets\ntime_limit: 60\n{data}"
     site.write_text(text)
     what = (*system, "--site", site)
 

@@ -65,13 +65,30 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
         (SENT, None, job("REQUEUE_HOLD", "JobHeldUser"), "held", HELD),
         (SENT, None, job("CONFIGURING"), "starting", "CONFIGURING"),
         (SENT, None, job("RUNNING"), "starting", ""),
-        (SENT, None, job("CANCELLED"), "cancelled", "job 7 was cancelled and has written no state"),
+        (
+            SENT,
+            None,
+            {"7": Job("7", "orch-s", "FAILED", "BadConstraints")},
+            "lost",
+            (
+                "job 7 is FAILED: no node has what it asks for (BadConstraints); it has written no "
+                "state; it printed nothing (no job_7.out)"
+            ),
+        ),
+        (
+            SENT,
+            None,
+            {"7": Job("7", "orch-s", "FAILED", "NonZeroExitCode")},
+            "lost",
+            "job 7 is FAILED; it has written no state; it printed nothing (no job_7.out)",
+        ),
+        (SENT, None, job("CANCELLED"), "cancelled", "job 7 was cancelled; it has written no state"),
         (
             SENT,
             None,
             job("NODE_FAIL"),
             "lost",
-            f"job 7 {NODE_FAIL} and has written no state; it printed nothing (no job_7.out)",
+            f"job 7 {NODE_FAIL}; it has written no state; it printed nothing (no job_7.out)",
         ),
         (
             SENT,

@@ -208,6 +208,51 @@ def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, cha
     assert len(set_names(sets)) == 2
 
 
+# ---- data ----
+
+FLUX = ("MI325X_08x08x32", "flux1")
+
+
+@pytest.mark.parametrize(
+    ("site", "environment", "said", "fix"),
+    [
+        ("", {}, "names no folder for data.flux1.DATADIR", "set `data.flux1.DATADIR` in the site"),
+        ("", {"DATADIR": "/x"}, "names no folder for data.flux1.DATADIR", "set `data.flux1"),
+        ("pass_env: [DATADIR]\n", {}, "names no folder for data.flux1.DATADIR", "set `data.flux1"),
+        ("pass_env: [DATADIR]\n", {"DATADIR": "/x"}, "", ""),
+        ("acknowledged: [data]\n", {}, "", ""),
+        ("data: {flux1: {DATADIR: HERE}}\n", {}, "", ""),
+        ("data: {flux1: {DATADIR: /scratch/of/nodes}}\n", {}, "", ""),
+        (
+            "data: {flux1: {DATADIR: HERE/gone}}\n",
+            {},
+            "HERE/gone (data.flux1.DATADIR of the site file) is not there",
+            "hint: orchestrator prepare flux1, or correct `data.flux1.DATADIR`",
+        ),
+        ("acknowledged: [data]\ndata: {flux1: {DATADIR: HERE/gone}}\n", {}, "", ""),
+    ],
+)
+def test_data_that_the_runs_cannot_find_are_refused(
+    slurm: Fake,
+    cli: Commands,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    site: str,
+    environment: dict[str, str],
+    said: str,
+    fix: str,
+) -> None:
+    path = tmp_path / "site.yaml"
+    (tmp_path / "sets").mkdir()
+    path.write_text(f"log_dir: {tmp_path}/sets\n{site.replace('HERE', str(tmp_path))}")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    done = cli("submit", *FLUX, "--site", path)
+    assert done.code == (ExitCode.BAD_INPUT if said else ExitCode.OK), done.err
+    assert said.replace("HERE", str(tmp_path)) in done.err and fix in done.err
+    assert bool(list((tmp_path / "sets").iterdir())) == (not said)
+
+
 # ---- options for sbatch ----
 
 

@@ -46,7 +46,8 @@ def submit(cli: Commands, fake: Fake, tmp_path: Path) -> Callable[..., Commands]
     (tmp_path / "sets").mkdir()
 
     def run(lines: str, *arguments: str, site: str = "partition: gpu\n") -> Commands:
-        fake("sinfo", lines if lines.startswith("exit") else f"printf '{lines}'")
+        script = lines.removeprefix("SCRIPT") if lines[:6] == "SCRIPT" else f"printf '{lines}'"
+        fake("sinfo", lines if lines.startswith("exit") else script)
         path = tmp_path / "site.yaml"
         path.write_text(
             f"kind: site\nlog_dir: {tmp_path}/sets\ndata: {{flux1: {{DATADIR: /data}}}}\n{site}"
@@ -74,7 +75,7 @@ def test_too_long_a_job_is_refused_with_the_way_out(
     assert list((tmp_path / "sets").iterdir()) == [] and not asked.exists()
     assert (tmp_path / "bin/sinfo.calls").read_text().splitlines() == [
         "--noheader --format=%P\x1f%l --partition=gpu"
-    ] * 2
+    ] * 2  # too long already: the nodes are not asked for
     # The way out is one.
     assert (
         submit(r"gpu\x1f12:00:00\n", site='partition: gpu\ntime_limit: "720"\n').code == ExitCode.OK
@@ -128,6 +129,41 @@ def test_no_word_of_slurm_or_another_word_is_no_refusal(
 ) -> None:
     done = submit(lines, site=site)
     assert done.code == ExitCode.OK, done.err
+
+
+@pytest.mark.parametrize(
+    ("nodes", "site", "words", "said"),
+    [
+        (7, "", (), "asks for 8 nodes (8 nodes for the runs), and the partition has 7\n"),
+        (8, "", (), ""),
+        (8, "", ("--exclude", "n3"), "the partition has 7 without the excluded n3\n"),
+        (9, "exclude: [n3]\n", ("--exclude", "n[4-5],other"), "6 without the excluded n[3-5]\n"),
+        (9, "spares: 2\n", (), "for 10 nodes (8 nodes for the runs, 2 spares), and the"),
+        (15, "side_by_side: 2\n", (), "for 16 nodes (16 nodes for the runs), and the"),
+        (7, "sbatch: ['--clusters=other']\n", (), ""),
+    ],
+)
+def test_too_few_nodes_are_refused(
+    submit: Callable[..., Commands],
+    fake: Fake,
+    nodes: int,
+    site: str,
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    """As `sinfo` lists the partition's nodes; drained ones may come back."""
+    listed = "".join(f"n{k}\x1fdrained\x1fgpu\x1fbad fan\n" for k in range(1, nodes + 1))
+    answers = (
+        f"case $* in *--Node*) printf '%s' '{listed}';; *) printf 'gpu\\x1finfinite\\n';; esac"
+    )
+    done = submit(f"SCRIPT{answers}", "--dry-run", *words, site=f"partition: gpu\n{site}")
+    assert (done.code == ExitCode.BAD_INPUT) == bool(said), done.err
+    assert said in done.err
+    for word in ("--spares", "--side-by-side", "exclude"):
+        mentioned = word.lstrip("-").replace("-", "_") in site or (
+            word == "exclude" and bool(words)
+        )
+        assert (word in done.err.partition("hint:")[2]) == (bool(said) and mentioned)
 
 
 def test_the_default_partition_counts_where_none_is_named(submit: Callable[..., Commands]) -> None:
