@@ -10,6 +10,7 @@ example:
 
 from __future__ import annotations
 
+import os
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -43,12 +44,15 @@ def run(args: Namespace) -> int:
     elif args.output is None:
         print(exposition(metrics), end="")
     else:
+        # A new file is for everybody: the collector is another user. A device keeps its mode.
+        umask = os.umask(0o022)
         try:
             write_bytes(args.output, exposition(metrics).encode(), sync=False)
-            args.output.chmod(0o644)  # the collector is another user
         except OSError as error:
             kind = SetError if is_full(error) else UsageError
             raise kind(f"{args.output} cannot be written: {error.strerror or error}") from error
+        finally:
+            os.umask(umask)
     return ExitCode.OK
 
 

@@ -21,7 +21,8 @@ from orchestrator.errors import SchedulerError
 from orchestrator.onnode.kernel.system import process_start
 from orchestrator.scheduler.job import Job, JobRequest
 
-JOB_ID = re.compile(r"^local-(\d+)-(\d+)$")
+JOB_ID = re.compile(r"local-([1-9]\d{0,6})-(\d{1,19})")
+"""A pid is at most 2^22 (kernel: PID_MAX_LIMIT), a start time a 64 bit number of ticks."""
 AFTER_KILL_S = 10.0
 
 # The process names itself before it becomes the script, so nobody has to guess its pid: same pid,
@@ -85,6 +86,8 @@ class Local:
     def cancel(self, job_id: str, grace_s: float) -> bool:
         """Send TERM to the job's first process, which closes the set; after `grace_s` seconds
         KILL to all its processes."""
+        if not JOB_ID.fullmatch(job_id):
+            raise SchedulerError(f"{job_id!r} is not a job of this machine (local-<pid>-<start>)")
         leader = _pid(job_id)
         if leader is not None:
             _send(leader, signal.SIGTERM)
@@ -97,12 +100,12 @@ class Local:
 
 
 def _pid(job_id: str) -> int | None:
-    """Return the pid of a running job, or None."""
-    match = JOB_ID.match(job_id)
+    """Return the pid of a running job, or None. An id can be anybody's text."""
+    match = JOB_ID.fullmatch(job_id)
     if not match:
-        raise SchedulerError(f"{job_id!r} is not a job of this machine (local-<pid>-<start>)")
-    pid = int(match.group(1))
-    return pid if _start(pid) == match.group(2) else None
+        return None
+    pid = int(match[1])
+    return pid if _start(pid) == match[2] else None
 
 
 def _start(pid: int) -> str:

@@ -79,3 +79,16 @@ def test_a_recycled_pid_is_not_the_job(tmp_path: Path) -> None:
 def test_ids_of_other_schedulers_are_refused(job_id: str) -> None:
     with pytest.raises(SchedulerError, match="not a job of this machine"):
         Local().cancel(job_id, 0)
+
+
+@pytest.mark.parametrize(
+    "job_id",
+    [f"local-{1 << 31}-1", f"local-{1 << 80}-1", "local-0-1", "17", "local-1-2\n", "local-۱-1"],
+)
+def test_an_id_in_anybodys_file_ends_no_question(tmp_path: Path, job_id: str) -> None:
+    """The jobs of other sets are found all the same."""
+    mine = start(tmp_path, "while :; do sleep 0.02; done")
+    try:
+        assert Local().jobs(ids=[job_id, mine]).keys() == {mine}
+    finally:
+        Local().cancel(mine, 0)

@@ -120,6 +120,22 @@ def test_the_file_is_replaced_as_a_whole(log_dir: Path, cli: Commands, tmp_path:
     assert "cannot be written" in cli.err
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_a_device_keeps_its_mode(cli: Commands, tmp_path: Path, through_a_link: bool) -> None:
+    device = tmp_path / "null"
+    os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    device.chmod(0o666)
+    named = tmp_path / "link" if through_a_link else device
+    if through_a_link:
+        named.symlink_to(device)
+    (tmp_path / "none").mkdir()
+    site = tmp_path / "empty.yaml"
+    site.write_text(f"log_dir: {tmp_path}/none\n")
+    assert cli("metrics", "--site", site, "-o", named).code == ExitCode.OK, cli.err
+    assert stat.S_IMODE(device.stat().st_mode) == 0o666
+
+
 def test_json_has_the_same_samples(log_dir: Path, cli: Commands) -> None:
     answer = {family["name"]: family for family in cli.json("metrics")["metrics"]}
     assert answer["orchestrator_queue_seconds"]["samples"] == [
