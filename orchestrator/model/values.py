@@ -84,10 +84,20 @@ node. Never empty: RCCL takes an empty NCCL_IB_HCA for a list without devices.""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)$", re.IGNORECASE
+    r"(PASS(WORD|WD|PHRASE)|CREDENTIALS?"
+    r"|(^|_)(TOKEN|SECRET|PASS|PAT|PWD|AUTHORIZATION|AUTH(_HEADER)?|COOKIE|WEBHOOK(_URL)?"
+    r"|(ACCESS|API|APP|AUTH|ACCOUNT|CLIENT|ENCRYPTION|MASTER|PRIVATE|SECRET|SIGNING|SSH|STORAGE)"
+    r"_?KEY))(_(BASE)?64)?$",
+    re.IGNORECASE,
 )
+"""Names of variables whose values are secrets: those of clouds, hubs, databases and CI."""
+NO_SECRET = frozenset({"PWD", "OLDPWD"})
 
-_LOGIN = re.compile(r"\b(?:https?|socks[45][ah]?)://[^\s/?#]*@", re.IGNORECASE)
+_LOGIN = re.compile(
+    r"\b(?:https?|socks[45][ah]?)://[^\s/?#]*@|\b[a-z][a-z0-9+.-]*://[^\s/?#@:]*:[^\s/?#@]+@",
+    re.IGNORECASE,
+)
+"""A user or password in an address; of other protocols, such as ssh, a password alone."""
 LOGIN_HINT = (
     "what is written here ends up in files and logs: export the variable where you submit, and put "
     "its name into the site's `pass_env` list"
@@ -118,7 +128,7 @@ def name_problem(name: str) -> str:
 
 def secret_problem(name: str) -> str:
     """Return why `name` may not have a value in a document or on the command line, or ""."""
-    if not SECRET.search(name):
+    if name in NO_SECRET or not SECRET.search(name):
         return ""
     return (
         f"{name} looks like a secret, and values written here end up in files and logs; "

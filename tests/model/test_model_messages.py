@@ -11,6 +11,7 @@ from orchestrator.errors import DescriptorError, OrchestratorError, UsageError, 
 from orchestrator.model import Catalogue, load_entry, load_site
 from orchestrator.model.source import Document
 from orchestrator.model.validation import validate_file
+from orchestrator.model.values import secret_problem, value_problem
 
 SYSTEM = """\
 kind: system
@@ -1027,3 +1028,71 @@ def test_did_you_mean() -> None:
     assert did_you_mean("FLUX", ["flux1", "llama"]) == '; did you mean "flux1"?'
     assert did_you_mean("flux", ["flux1"], before="", after="") == "; did you mean flux1?"
     assert did_you_mean("zebra", ["flux1"]) == "" == did_you_mean("x", [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SECRET_KEY",
+        "PGPASSWORD",
+        "GITHUB_PAT",
+        "SSH_PRIVATE_KEY",
+        "AUTH_HEADER",
+        "AWS_SECRET_ACCESS_KEY",
+        "HF_TOKEN",
+        "MYSQL_PWD",
+        "WANDB_API_KEY",
+        "wandb_api_key",
+        "AZURE_STORAGE_KEY",
+        "SLACK_WEBHOOK_URL",
+        "GPG_PASSPHRASE",
+        "DB_PASS",
+        "GCP_CREDENTIALS_BASE64",
+        "NGC_APIKEY",
+    ],
+)
+def test_a_name_of_a_secret_takes_no_value(name: str) -> None:
+    assert "looks like a secret" in secret_problem(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PWD",
+        "OLDPWD",
+        "TOKENIZER_PATH",
+        "MONKEY",
+        "HOTKEY",
+        "TOKENIZERS_PARALLELISM",
+        "MAX_TOKENS",
+        "PATH",
+        "BYPASS_X",
+        "COMPASS",
+        "KEY_SIZE",
+        "DATA_PATH",
+        "NCCL_DEBUG",
+        "SPLIT_PATTERN",
+    ],
+)
+def test_other_names_are_no_secrets(name: str) -> None:
+    assert secret_problem(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("http://me:pw@proxy:3128", True),
+        ("https://token@host/x", True),
+        ("socks5://a:b@h:1", True),
+        ("postgresql://me:pw@db/x", True),
+        ("redis://:pw@db", True),
+        ("git+https://token@host/x", True),
+        ("ssh://me@host/x", False),
+        ("http://proxy:3128", False),
+        ("file:///a:b/c@d", False),
+        ("http://proxy:3128/x?mail=a@b", False),
+    ],
+)
+def test_a_login_in_an_address_is_no_value(text: str, refused: bool) -> None:
+    assert bool(value_problem(text)) == refused
+    assert text not in value_problem(text)
