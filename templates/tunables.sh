@@ -284,13 +284,19 @@ start_of() {
   START=${stat[19]}
 }
 
+# read_owner FILE: set pid, start and until. Status 1 for a file with anything but three numbers: arithmetic would evaluate it.
+read_owner() {
+  local number="[0-9]{1,15}"
+  { read -r pid start until <"$1"; } 2>/dev/null && [[ "$pid $start $until" =~ ^$number\ $number\ $number$ ]]
+}
+
 # living_owners [EXCEPT]: forget owners that are gone; set OWNERS to the others. An owner is a file: pid, start, end of its time.
 living_owners() {
   local file pid start until
   OWNERS=()
   tune_now
   for file in "$TUNE_STATE"/owners/*; do
-    { read -r pid start until <"$file"; } 2>/dev/null && [[ ${file##*/} != "${1:-}" ]] || continue
+    read_owner "$file" && [[ ${file##*/} != "${1:-}" ]] || continue
     if ((pid != 0)) && { ! start_of "$pid" || [[ $START != "$start" ]]; } || ((until != 0 && TUNE_NOW_S >= until)); then
       rm -f "$file"
     else
@@ -429,6 +435,7 @@ set_knob() { # INDEX
 
 tune_apply() { # OWNER
   local i pid=${ORCH_OWNER_PID:-$PPID} until=0
+  [[ $pid${ORCH_OWNER_S:-0} != *[!0-9]* ]] || { tune_fail "ORCH_OWNER_PID and ORCH_OWNER_S are numbers"; return; }
   load_knobs
   lock_state || return
   rm_owner "$1"
@@ -605,7 +612,7 @@ tune_status() {
   local file pid start until line kind knob target before wanted
   [[ -d $TUNE_STATE ]] || return 0
   for file in "$TUNE_STATE"/owners/*; do
-    { read -r pid start until <"$file"; } 2>/dev/null || continue
+    read_owner "$file" || continue
     line=alive
     ((pid == 0)) || { start_of "$pid" && [[ $START == "$start" ]]; } || line=gone
     ((until == 0 || TUNE_NOW_S < until)) || line=over

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -440,3 +441,59 @@ def test_every_shipped_profile_goes_round(tmp_path: Path) -> None:
         host.rows("revert", "job")
         assert host.is_as_before
         assert len(load_profile(name).settings) >= 8
+
+
+# ---- numbers of others ----
+
+
+@pytest.mark.parametrize(
+    ("action", "content"),
+    [
+        ("status", "PATH[$(touch${IFS}PWNED)] 1 0"),
+        ("status", "1 x[$(touch${IFS}PWNED)] 0"),
+        ("status", "1 1 y[$(touch${IFS}PWNED)]"),
+        ("apply job-2", "PATH[$(touch${IFS}PWNED)] 1 0"),
+        ("revert job-1", "PATH[$(touch${IFS}PWNED)] 1 0"),
+    ],
+)
+def test_an_owners_file_is_never_evaluated(host: Host, action: str, content: str) -> None:
+    """bash evaluates the indices of arrays in arithmetic; such a file is no owner."""
+    host.rows("apply", "job-1")
+    pwned = host.state / "pwned"
+    (host.state / "owners/evil").write_text(content.replace("PWNED", str(pwned)) + "\n")
+    answer = host.run(*action.split())
+    assert answer.returncode == 0 and "evil" not in answer.stdout, answer.stderr
+    expected = {"revert job-1": [], "apply job-2": ["job-1", "job-2"]}.get(action, ["job-1"])
+    assert [one["name"] for one in host.status().owners] == expected
+    host.run("revert-all")
+    assert not pwned.exists() and host.is_as_before
+
+
+@pytest.mark.parametrize("name", ["ORCH_OWNER_PID", "ORCH_OWNER_S"])
+def test_numbers_of_the_environment_are_never_evaluated(host: Host, name: str) -> None:
+    pwned = host.root / "pwned"
+    answer = host.run("apply", "job-1", **{name: f"x[$(touch${{IFS}}{pwned})]"})
+    assert answer.returncode == 3 and "are numbers" in answer.stderr
+    assert not pwned.exists() and host.is_as_before
+
+
+NUMBERS = {
+    "KNOB_COUNT KNOB_FILES KNOB_FIRST KNOB_NAME": "of the profile, counted by the script",
+    "i status nodes sockets seen TUNE_STATUS TUNE_NOW_S OWNERS JOURNAL": "counted by the script",
+    "at header hex control id": "hexadecimal digits of od",
+    "pid start until": "read_owner has checked them",
+    "ORCH_OWNER_S": "tune_apply has checked it",
+}
+"""Names in the arithmetic of scripts for nodes, and why each can only be a number."""
+
+
+def test_arithmetic_is_made_of_numbers() -> None:
+    templates = Path(__file__).resolve().parents[2] / "templates"
+    texts = [path.read_text() for path in templates.iterdir() if path.suffix in (".sh", ".j2")]
+    found = {
+        name
+        for text in texts
+        for expression in re.findall(r"\(\((.*?)\)\)", re.sub(r"(?m)(^|\s)#.*", "", text))
+        for name in re.findall(r"(?<![\w#])[A-Za-z_]\w*", expression)
+    }
+    assert found <= {name for names in NUMBERS for name in names.split()}
