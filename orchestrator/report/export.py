@@ -50,11 +50,17 @@ def parquet(reports: Iterable[Report]) -> bytes:
 
 
 def check_address(address: str) -> None:
-    """Raise UsageError for an address of MLflow with a password: everybody on this host can read
-    command lines."""
-    if urlsplit(address).password is not None:
+    """Raise UsageError for what is no address of MLflow, and for one with a user, token or
+    password: everybody on this host can read command lines."""
+    try:
+        parts = urlsplit(address)
+        login = bool(parts.password or (parts.username and parts.scheme.startswith("http")))
+        _ = parts.port
+    except ValueError as error:
+        raise UsageError(f"this is no address of MLflow: {error}") from error
+    if login:
         raise UsageError(
-            "the address of MLflow has a password in it",
+            "the address of MLflow has a user, token or password in it",
             hint=(
                 "put it into the environment: MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD "
                 "or MLFLOW_TRACKING_TOKEN"

@@ -17,15 +17,15 @@ def spreadsheet(reports: Iterable[Report]) -> str:
     writer = csv.writer(out)
     writer.writerow([column.name for column in COLUMNS])
     for report in reports:
-        writer.writerows(map(_written, row) for row in rows(report))
+        writer.writerows(map(written, row) for row in rows(report))
     return out.getvalue()
 
 
-def _written(value: Cell) -> object:
+def written(value: Cell) -> object:
     """Return a CSV value: truth is 1 or 0, whole numbers have no fraction, and an apostrophe
-    precedes a leading = + - @."""
+    precedes a leading = + - @, also behind blanks, tabs and line ends."""
     if value is None:
         return ""
     if isinstance(value, str):
-        return f"'{value}" if value[:1] in ("=", "+", "-", "@") else value
+        return f"'{value}" if value.lstrip()[:1] in ("=", "+", "-", "@") else value
     return int(value) if value == int(value) and abs(value) < EXACT else value

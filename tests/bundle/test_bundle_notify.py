@@ -31,6 +31,8 @@ class Server:
     answer: int | None = 200
     got: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """What GET asked for."""
     let_go: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -52,6 +54,13 @@ def server() -> Iterator[Server]:
                 one.let_go.wait(LIMIT_S)
                 return
             self.send_response(one.answer)
+            if 300 <= one.answer < 400:
+                self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            one.asked.append(self.path)
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -81,6 +90,17 @@ def notices(out: str) -> list[str]:
         for line in out.splitlines()
         if "orchestrator: notify" in line
     ]
+
+
+def send(channel: str, order: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-B", Path(notify.__file__).parents[1], "notify", channel],
+        input=json.dumps({"seconds": 60, **order}),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        start_new_session=True,
+    )
 
 
 def test_a_set_tells_of_itself_and_the_address_is_nowhere(bundles: Bundles, server: Server) -> None:
@@ -176,15 +196,33 @@ def test_who_cannot_be_told_is_named_without_the_address(
 ) -> None:
     if "%s" in order.get("address", ""):
         order = {"address": order["address"] % free_port()}
-    lib = Path(notify.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-B", lib, "notify", channel],
-        input=json.dumps({"message": {}, "seconds": 60, **order}),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        start_new_session=True,
-    )
+    done = send(channel, {"message": {}, **order})
     assert done.returncode == 1
     assert notices(done.stdout + done.stderr) == [f"notify: {channel}: {said}"]
     assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("answer", [301, 302, 303, 307, 308])
+def test_a_redirected_message_was_not_sent(server: Server, answer: int) -> None:
+    """A client would ask the new place with GET, without the message, and call that sent."""
+    server.answer = answer
+    done = send("webhook", {"message": {"text": "done"}, "address": server.address})
+    assert done.returncode == 1 and len(server.got) == 1 and not server.asked
+    assert notices(done.stdout + done.stderr) == [f"notify: webhook: the server answered {answer}"]
+
+
+def test_a_name_with_line_ends_is_no_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mail = tmp_path / "mail"
+    program = tmp_path / "sendmail"
+    program.write_text(f"#!/bin/sh\ncat >{mail}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    message = {"set_id": "a\nBcc: x@example.org\r\n b", "event": "ended", "text": "t", "set": "/s"}
+    done = send("mail", {"message": message, "mail": ["me@example.org"]})
+    assert done.returncode == 0, done.stdout + done.stderr
+    heads = mail.read_text().partition("\n\n")[0].splitlines()
+    assert [line for line in heads if line.startswith(("Subject:", "Bcc:"))] == [
+        "Subject: a Bcc: x@example.org b: ended"
+    ]

@@ -16,6 +16,7 @@ import set_of_logs as sets
 
 from orchestrator.cli import main
 from orchestrator.report.columns import COLUMNS
+from orchestrator.report.spreadsheet import written
 
 NAMES = [column.name for column in COLUMNS]
 
@@ -93,6 +94,12 @@ def test_no_cell_is_a_formula(log_dir: Path, capsysbinary: pytest.CaptureFixture
     assert b",'=HYPERLINK(1)," in capsysbinary.readouterr().out
 
 
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t=", "\r=", "\n=", " \t@"])
+def test_a_text_that_a_spreadsheet_would_evaluate_is_marked(begin: str) -> None:
+    assert written(f"{begin}1") == f"'{begin}1"
+    assert written(f"x{begin}1") == f"x{begin}1"
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -100,6 +107,9 @@ def test_no_cell_is_a_formula(log_dir: Path, capsysbinary: pytest.CaptureFixture
         (["--format", "parquet"], "needs a file"),
         (["--json"], "-o runs.csv"),
         (["--format", "mlflow", "-o", "https://me:secret@example.org"], "MLFLOW_TRACKING_PASSWORD"),
+        (["--format", "mlflow", "-o", "https://hf_secret@example.org"], "MLFLOW_TRACKING_PASSWORD"),
+        (["--format", "mlflow", "-o", "http://me:secret@[::1"], "is no address of MLflow"),
+        (["--format", "mlflow", "-o", "http://host:many"], "is no address of MLflow"),
         (["--site", "/nowhere.yaml"], "no file /nowhere.yaml"),
     ],
 )

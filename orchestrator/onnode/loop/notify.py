@@ -50,7 +50,8 @@ def _mail(order: dict[str, Any]) -> None:
 
     message = order["message"]
     mail = EmailMessage()
-    mail["Subject"] = f"{message['set_id']}: {message['event']}"
+    # A line end, which a damaged set.json may have in a name, would end the header.
+    mail["Subject"] = " ".join(f"{message['set_id']}: {message['event']}".split())
     mail["To"] = ", ".join(order["mail"])
     mail.set_content(f"{message['text']}\n\n{message['set']}\n")
     paths = map(shutil.which, ("sendmail", "/usr/sbin/sendmail", "/usr/lib/sendmail"))
@@ -71,7 +72,13 @@ def _feed(argv: list[str], text: bytes) -> None:
 
 def _post(order: dict[str, Any]) -> None:
     from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class NoRedirect(HTTPRedirectHandler):
+        """A redirected POST becomes a GET without the message, which is no notification."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
 
     if not order["address"].startswith(("https://", "http://")):
         raise NotSent("the address is neither https:// nor http://")
@@ -79,7 +86,7 @@ def _post(order: dict[str, Any]) -> None:
     body = json.dumps(order["message"]).encode()
     try:
         request = Request(order["address"], body, headers, method="POST")
-        with urlopen(request, timeout=order["seconds"]):
+        with build_opener(NoRedirect).open(request, timeout=order["seconds"]):
             pass
     except HTTPError as error:
         raise NotSent(f"the server answered {error.code}") from None
