@@ -24,15 +24,10 @@ AFTER_KILL_S = 60.0
 """The longest end of a job after a plain scancel (KillWait is 30 s by default) before we call it
 stuck."""
 
-RECORD, FIELD = "\x1e", "\x1f"
-"""ASCII record and unit separators: job names may hold everything else, newlines too. The name
-is the last field."""
+FIELD = "\x1f"
+"""The ASCII unit separator."""
 FIELDS = "%i", "%T", "%S", "%e", "%N", "%r", "%j"
-FORMAT = RECORD + FIELD.join(FIELDS)
-
-_BEGIN = re.compile(rf"(?:\A|(?<=\n)){RECORD}(?=[0-9_+\[\],%-]+{FIELD})")
-"""The start of a record: at the start of a line, with a job id. Job names of others may hold the
-separators themselves."""
+"""The name is the last field: names of others may hold separators and line ends."""
 JOB_ID = re.compile(r"^(\d+)(?:;\S*)?$")
 NAMES_LIMIT = 100_000
 """Bytes of names on one command line. Linux refuses a single argument above 128 KiB (execve(2),
@@ -121,7 +116,9 @@ class Slurm:
         return {job.id: job for job in queue if job.name in wanted_names or job.id in wanted_ids}
 
     def _queue(self, names: frozenset[str], ids: frozenset[str]) -> list[Job]:
-        argv = ["squeue", "--noheader", "--all", "--states=all", f"--format={FORMAT}"]
+        mark = self._world.token()
+        form = queue_format(mark)
+        argv = ["squeue", "--noheader", "--all", "--states=all", f"--format={form}"]
         # squeue filters after it has loaded every job, so a filter saves output, not work. --jobs
         # fails as a whole if one id is forgotten, and --jobs with --name means "and": then all jobs
         # are listed and filtered here.
@@ -131,7 +128,7 @@ class Slurm:
         answer = self._ask(argv, timeout_s=QUERY_S)
         if answer.returncode != 0:
             return self._show(answer)
-        return parse_queue(answer)
+        return parse_queue(answer, mark)
 
     def _show(self, failed: Answer) -> list[Job]:
         """Return scontrol's answer if squeue fails: another program, the same controller."""
@@ -257,13 +254,18 @@ def _job_id(answer: Answer) -> str:
     return matches[0].group(1)
 
 
-def parse_queue(answer: Answer) -> list[Job]:
-    """Return jobs from squeue's output in FORMAT. Raises SchedulerUnknown for anything else."""
-    head, *records = _BEGIN.split(answer.stdout)
+def queue_format(mark: str) -> str:
+    """Return the format of a question. `mark` begins every record; it is random, so that no job's
+    name can hold it and look like a record."""
+    return f"{FIELD}{mark}{FIELD}" + FIELD.join(FIELDS)
+
+
+def parse_queue(answer: Answer, mark: str) -> list[Job]:
+    """Return jobs from squeue's output in queue_format(mark). Raises SchedulerUnknown for anything
+    else."""
+    head, *records = answer.stdout.split(f"{FIELD}{mark}{FIELD}")
     rows = [record.removesuffix("\n").split(FIELD, len(FIELDS) - 1) for record in records]
-    ids = {row[0].strip() for row in rows}
-    # One id twice: another user's job has a name that looks like the record of another job.
-    if head.strip() or any(len(row) != len(FIELDS) for row in rows) or len(ids) < len(rows):
+    if head.strip() or any(len(row) != len(FIELDS) for row in rows):
         raise unknown(answer, "squeue's answer cannot be read")
     return [
         Job(
@@ -292,7 +294,9 @@ def parse_show(answer: Answer) -> list[Job]:
 def _shown(text: str, answer: Answer) -> Job:
     names = re.match(r"JobId=(\d+)\S* (?:Array\S+ )*JobName=(.*?) UserId=", text, re.DOTALL)
     state = re.search(r" JobState=(\w+)", text)
-    if not names or not state:
+    # Twice: a job's name holds a line that looks like another job's.
+    doubled = any(text.count(f" {key}=") != 1 for key in ("UserId", "JobState"))
+    if not names or not state or doubled:
         raise unknown(answer, "scontrol's answer cannot be read")
 
     def value(key: str) -> str:

@@ -48,6 +48,16 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Commands:
     return Commands(capfd)
 
 
+MARKED = r"""mark=
+for word; do [[ $word != --format=* ]] || IFS=$'\x1f' read -r _ mark _ <<<"$word"; done
+set -o pipefail
+{
+%s
+} | sed "s/MARK/$mark/g"
+"""
+"""A squeue that writes the mark of the question for MARK."""
+
+
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
     """`fake("sbatch", body)`: a program of that name on PATH, whose calls are logged; returns the log."""
@@ -58,6 +68,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
     def make(name: str, body: str) -> Path:
         log = folder / f"{name}.calls"
         path = folder / name
+        body = MARKED % body if name == "squeue" else body
         path.write_text(f'#!/bin/bash\nprintf "%s\\n" "$*" >>{log}\n{body}\n')
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return log

@@ -13,7 +13,7 @@ from orchestrator.evidence.asking import FIRST_S, HOUR_S, QUICK, STEADY_S, Askin
 from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.evidence.watch import Watch, WatchAll
 from orchestrator.onnode.kernel.records import JobRecord, write
-from orchestrator.scheduler.slurm import FIELD, RECORD, Slurm
+from orchestrator.scheduler.slurm import FIELD, Slurm
 
 Fake = Callable[[str, str], Path]
 
@@ -69,7 +69,9 @@ def shown(fake: Fake, roots: list[Path]) -> Path:
         for k, root in enumerate(roots)
     ]
     fake("scontrol", "exit 1")
-    return fake("squeue", "printf '%s\\n' " + " ".join(f"'{RECORD}{row}'" for row in rows))
+    return fake(
+        "squeue", "printf '%s\\n' " + " ".join(f"'{FIELD}MARK{FIELD}{row}'" for row in rows)
+    )
 
 
 @pytest.mark.parametrize(("count", "interval_s"), [(1, 5.0), (30, 60.0)])

@@ -25,7 +25,7 @@ from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.submissions import settle_own
 from orchestrator.runset.submit import submissions
 from orchestrator.scheduler.local import Local
-from orchestrator.scheduler.slurm import FIELD, RECORD
+from orchestrator.scheduler.slurm import FIELD
 
 TOP = Path(__file__).parents[2]
 Fake = Callable[[str, str], Path]
@@ -63,7 +63,11 @@ def root(tmp_path: Path, fake: Fake) -> Path:
 
 
 def queue(*rows: str) -> str:
-    return "printf '%s\\n' " + " ".join(f"'{RECORD}{row}'" for row in rows) if rows else "exit 0"
+    return (
+        "printf '%s\\n' " + " ".join(f"'{FIELD}MARK{FIELD}{row}'" for row in rows)
+        if rows
+        else "exit 0"
+    )
 
 
 def test_status_finds_its_job_by_name(root: Path, cli: Commands, fake: Fake) -> None:

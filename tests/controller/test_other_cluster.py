@@ -135,7 +135,7 @@ def test_what_slurm_did_is_said_with_the_way_out(
 ) -> None:
     root = write_set(tmp_path, "s", job=JOB if begun else None, submission=ASKED)
     fields = "\\x1f".join(("7", word, "0", "0", "n1", reason, "orch-s"))
-    fake("squeue", f"printf '\\x1e{fields}\\n'")
+    fake("squeue", f"printf '\\x1fMARK\\x1f{fields}\\n'")
     fake("scontrol", CONFIG)
     answer = cli.json("status", root)
     assert answer["state"] == state and message in answer["reason"], answer["reason"]

@@ -14,7 +14,7 @@ from orchestrator.scheduler import Job, JobRequest, slurm
 from orchestrator.scheduler.slurm import Slurm
 
 Fake = Callable[[str, str], Path]
-ROW = r"\x1e{}\x1f{}\x1f1795224286\x1fN/A\x1flab[1-8]\x1f{}\x1f{}\n"
+ROW = r"\x1fMARK\x1f{}\x1f{}\x1f1795224286\x1fN/A\x1flab[1-8]\x1f{}\x1f{}\n"
 
 
 def request_in(tmp_path: Path) -> JobRequest:
@@ -149,7 +149,7 @@ def test_odd_names_of_others_do_not_disturb(fake: Fake) -> None:
     [
         "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
         "echo garbage",
-        r"printf '\x1e4\x1fRUNNING\n'",
+        r"printf '\x1fMARK\x1f4\x1fRUNNING\n'",
         "kill -9 $$",
     ],
     ids=["no controller", "garbage", "cut", "killed"],
@@ -246,16 +246,37 @@ def test_the_folder_of_the_output_is_no_pattern(tmp_path: Path) -> None:
     assert "--output=/shared/R&D 100%% %%j/set/job_%j.out" in Slurm().command(request)
 
 
-def test_the_separators_in_names_of_others_do_not_disturb(fake: Fake) -> None:
-    odd = ROW.format(3, "RUNNING", "None", r"a\x1eb\x1fc\n\x1e\x1f") + ROW.format(
-        4, "RUNNING", "None", "orch-a"
-    )
-    fake("squeue", f"printf '{odd}'")
-    assert Slurm().jobs(ids=["4"])["4"].name == "orch-a"
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        r"a\x1eb\x1fc\n\x1e\x1f",
+        r"x\n\x1e4\x1fCANCELLED\x1f0\x1f0\x1fn1\x1fNone\x1forch-a",
+        r"x\n\x1f0123456789abcdef\x1f4\x1fCANCELLED\x1f0\x1f0\x1fn1\x1fNone\x1forch-a",
+    ],
+)
+def test_the_name_of_a_job_makes_no_other_job(fake: Fake, name: str, known: bool) -> None:
+    """Whether there is such a job or not, and whatever separators the name holds."""
+    mine = ROW.format(4, "RUNNING", "None", "orch-a") if known else ""
+    fake("squeue", f"printf '{ROW.format(3, 'RUNNING', 'None', name)}{mine}'")
+    found = Slurm().jobs(ids=["4"], names=["orch-a"])
+    assert {job.id: job.state for job in found.values()} == ({"4": "RUNNING"} if known else {})
 
 
-def test_a_name_that_looks_like_a_job_of_ours_is_not_believed(fake: Fake) -> None:
-    forged = ROW.format(3, "RUNNING", "None", "x\\n" + ROW.format(4, "CANCELLED", "None", "orch-a"))
-    fake("squeue", f"printf '{forged}{ROW.format(4, 'RUNNING', 'None', 'orch-a')}'")
-    with pytest.raises(SchedulerUnknown, match="cannot be read"):
+@pytest.mark.parametrize(
+    "name",
+    [
+        r"x\nJobId=4 JobName=orch-a UserId=me(0) JobState=CANCELLED",
+        r"x UserId=me(0) JobState=RUNNING\nJobId=4 JobName=orch-a JobState=CANCELLED",
+        r"x\nJobId=4 JobName=orch-a JobState=CANCELLED",
+    ],
+)
+def test_a_name_that_looks_like_a_job_is_not_believed_when_squeue_fails(
+    fake: Fake, name: str
+) -> None:
+    """scontrol takes no separators: the whole answer counts as none."""
+    rest = r"Reason=None StartTime=0 EndTime=0 NodeList=n1\n"
+    fake("squeue", "exit 1")
+    fake("scontrol", f"printf 'JobId=3 JobName={name} UserId=other(7) JobState=RUNNING {rest}'")
+    with pytest.raises(SchedulerUnknown):
         Slurm().jobs(ids=["4"])

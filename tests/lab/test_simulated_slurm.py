@@ -181,8 +181,16 @@ def test_the_same_words_where_nothing_is_done(clusters: tuple[Real, Simulated]) 
 
 
 CELLS = "%i|%T|%t|%M|%l|%L|%D|%u|%P|%j|%r|%R|%S|%e|%N"
+MARK = "mark"
 QUESTIONS = (
-    ("squeue", "--noheader", "--all", "--states=all", "--jobs={}", f"--format={client.FORMAT}"),
+    (
+        "squeue",
+        "--noheader",
+        "--all",
+        "--states=all",
+        "--jobs={}",
+        f"--format={client.queue_format(MARK)}",
+    ),
     ("squeue", "--noheader", "--jobs={}", "--format=%T"),
     ("squeue", "--noheader", "--jobs={}", "--format=%L"),
     ("squeue", "--states=all", "--jobs={}", f"--format={CELLS}"),
@@ -204,7 +212,7 @@ ANY = (
 def plain(answer: Answer, job_id: str) -> Answer:
     status, *texts = answer
     # The id last: what is left of the time may begin with the same number.
-    for pattern, text in (*ANY, (rf"(?m)(JobId=|job id |job |\x1e|^ *){job_id}\b", r"\1JOB")):
+    for pattern, text in (*ANY, (rf"(?m)(JobId=|job id |job |\x1f|^ *){job_id}\b", r"\1JOB")):
         texts = [re.sub(pattern, text, one) for one in texts]
     return status, re.sub("(?m)^ *JOB", "JOB", texts[0]), texts[1]
 

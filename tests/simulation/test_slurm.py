@@ -27,7 +27,8 @@ SCRIPT = """#!/bin/bash
 exec sleep 600
 #SBATCH --nodes=4
 """
-QUEUE = ("squeue", "--noheader", "--all", "--states=all", f"--format={client.FORMAT}")
+MARK = "0123456789abcdef"
+QUEUE = ("squeue", "--noheader", "--all", "--states=all", f"--format={client.queue_format(MARK)}")
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Site:
         words = [f"--{name}={value}" for name, value in options.items()]
         reply = self.ask(*QUEUE, *words)
         assert reply.status == 0
-        return {job.id: job for job in parse_queue(Answer([*QUEUE], 0, reply.out, reply.err))}
+        return {job.id: job for job in parse_queue(Answer([*QUEUE], 0, reply.out, reply.err), MARK)}
 
     def state(self, job_id: str) -> str:
         return self.queue()[job_id].state if job_id in self.queue() else ""
