@@ -160,8 +160,8 @@ LINES = (  # of words, and of KIND or KIND=GOOD where a value of POOLS can be pu
     "images check --image x:1 --nodes nodes --limit number --site site --engine-command words",
     "images check system workload --site SITE --nodes nodes --round round",
     "code system workload --site site --engine unix:///nowhere -o OUT",
-    "prepare workload --site site=PREPARED --check --round round",
-    "prepare workload=llama2_70b_lora --site site=PREPARED --engine unix:///nowhere --force-space --hf-token-file file=TOKEN",
+    "prepare workload --site site=SITE --check --round round",
+    "prepare workload=llama2_70b_lora --site site=SITE --engine unix:///nowhere --force-space --hf-token-file file=TOKEN",
     "published --round round",
     "tune plan --profile file=published",
     "tune plan --nodes nodes",
@@ -270,9 +270,9 @@ def make_places(folder: Path, a_set: Path) -> dict[str, str]:
     (folder / "FOLDER").mkdir()
     os.mkfifo(folder / "FIFO")
     (folder / "LOOP").symlink_to("LOOP")
+    data = f"data: {{flux1: {{DATADIR: {logs}}}, llama2_70b_lora: {{DATADIR: {logs}}}}}"
     texts = {
-        "SITE": f"log_dir: {logs}\n".encode(),
-        "PREPARED": f"log_dir: {logs}\ndata: {{flux1: {{DATADIR: {logs}}}, llama2_70b_lora: {{DATADIR: {logs}}}}}\n".encode(),
+        "SITE": f"log_dir: {logs}\n{data}\n".encode(),
         "JSON": b"{}",
         "TOKEN": b"hf_abcdefgh\n",
         "BINARY": b"\x00\xff\xfe\x7fELF" * 50,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import outputs
 import pytest
@@ -22,6 +23,7 @@ from until import LIMIT_S
 import orchestrator
 from orchestrator.cli import COMMANDS
 from orchestrator.errors import ExitCode
+from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.regular import open_regular, parse, read_bytes
 from orchestrator.words import Cleaned, TextTable, clean
 
@@ -402,10 +404,10 @@ def test_a_set_that_brings_out_a_defect_does_not_hide_the_others(
     shutil.copytree(a_set, other, symlinks=True)
     judge = picture.judge
 
-    def failing(files: object, jobs: object) -> object:
+    def failing(files: SetEvidence, *args: Any, **options: Any) -> object:
         if files.layout.root == a_set:
             raise ZeroDivisionError("a defect")
-        return judge(files, jobs)  # type: ignore[arg-type]
+        return judge(files, *args, **options)
 
     monkeypatch.setattr(picture, "judge", failing)
     answer = call(["status", "--site", str(place.parent / "site.yaml"), "--json"])

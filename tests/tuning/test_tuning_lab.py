@@ -51,6 +51,7 @@ class Place:
         self.folder = folder
         self.log_dir = folder / "results"
         self.bundle = folder / "bundle"
+        self.jobs = set[str]()
         self.log_dir.mkdir(parents=True)
         self.nodes = lab.nodes[:2]
         self.site = folder / "site.yaml"
@@ -102,18 +103,24 @@ class Place:
             "render", "local_2x2x8", "builtin", *arguments, "-o", self.bundle
         )
         assert answer.returncode == 0, answer.stderr
+        return self.sbatch("job.sh")
+
+    def sbatch(self, *arguments: str) -> str:
         job = subprocess.run(
-            ["sbatch", "--parsable", "job.sh"],
+            ["sbatch", "--parsable", *arguments],
             cwd=self.bundle,
             env=self.env,
             text=True,
             capture_output=True,
             check=True,
-        )
-        return job.stdout.strip()
+        ).stdout.strip()
+        self.jobs.add(job)
+        return job
 
-    def running(self) -> str:
-        return self.lab.run("squeue", "--noheader", "--format=%i").stdout
+    def running(self) -> list[str]:
+        """Return this place's jobs in the queue: other tests may leave theirs."""
+        queue = self.lab.run("squeue", "--noheader", "--format=%i").stdout.split()
+        return [job for job in queue if job in self.jobs]
 
     def end(self) -> None:
         self.set_dir()
@@ -171,7 +178,7 @@ def host_as_it_was() -> None:
 def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     place = Place(lab, lab.shared / f"tuning-{os.getpid()}-{request.node.name}")
     yield place
-    for job in place.running().split():
+    for job in place.running():
         lab.run("scancel", job, check=False)
     wait_for(lambda: not place.running(), pause_s=0.2)
     # After KILL of a step's srun, slurmstepd may miss the end: Slurm then drains the node.
@@ -322,7 +329,7 @@ def test_nothing_is_left_soon_after_the_job_is_ended(
         partition = ("partition=urgent", "nodes=ALL", "prioritytier=100", "maxtime=10")
         place.lab.run("scontrol", "create", *partition)
         options = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(place.nodes)}")
-        place.lab.run("sbatch", *options, "--output=/dev/null", "--wrap=true")
+        place.sbatch(*options, "--output=/dev/null", "--wrap=true")
         running = ("squeue", "--noheader", "--format=%i", "--states=RUNNING")
         wait_for(lambda: job not in place.lab.run(*running).stdout)
     wait_for(lambda: not containers())
