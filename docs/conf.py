@@ -12,12 +12,16 @@ project = "orchestrator"
 author = copyright = "the orchestrator developers"
 release = re.search(r'__version__ = "(.+?)"', (TOP / "orchestrator/__init__.py").read_text())[1]  # type: ignore[index]
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_block"]
 # The dashes of options stay dashes.
 smartquotes = False
+# Copied are the commands of a block, without prompts and output.
+copybutton_prompt_text = "$ "
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"orchestrator {release}"
 html_copy_source = False
 html_show_sphinx = False

@@ -1,7 +1,7 @@
 """Write docs/pictures/: a recording of the demo in a terminal, its report, and a rehearsal. `make pictures`; needs Chromium.
 
 The demo is really run, in a terminal of 90 x 26: what it draws is kept frame by frame, and one SVG file shows the frames in turn,
-with neither script nor font of its own. The last frame stands where nothing moves: on paper, or for who wants less motion.
+with neither script nor font of its own. It begins with the last frame, which previews, paper and readers without motion show.
 """
 
 from __future__ import annotations
@@ -97,21 +97,23 @@ def line(text: str, row: int, console: Console) -> str:
 
 
 def animation(frames: list[str], title: str, high: int = LINES) -> str:
-    """The frames as one SVG file, `high` lines each."""
+    """Return the frames as one SVG file, `high` lines each: the last frame first, then the others."""
     console = Console(force_terminal=True, color_system="truecolor", width=COLUMNS)
     whole = FRAME_S * (len(frames) - 1) + LAST_S
     width, height = round(20 + COLUMNS * WIDE), 36 + high * HIGH + 14
     styles, groups = [], []
-    for index, frame in enumerate(frames):
-        begin, last = 100 * index * FRAME_S / whole, index == len(frames) - 1
-        end = 100.0 if last else 100 * (index + 1) * FRAME_S / whole
+    begin = 0.0
+    for index, frame in enumerate([frames[-1], *frames[:-1]]):
+        shown_s = FRAME_S if index else LAST_S
+        first, after = 100 * begin / whole, 100 * (begin + shown_s) / whole
+        begin += shown_s
         styles.append(
-            f"@keyframes f{index}{{0%{{visibility:{'visible' if not index else 'hidden'}}}"
-            f"{begin:.2f}%{{visibility:visible}}{end:.2f}%{{visibility:hidden}}}}"
+            f"@keyframes f{index}{{0%{{visibility:{'hidden' if index else 'visible'}}}"
+            f"{first:.2f}%{{visibility:visible}}{after:.2f}%{{visibility:hidden}}}}"
             f"#f{index}{{animation:f{index} {whole:.1f}s step-end infinite}}"
         )
         lines = (line(one, row, console) for row, one in enumerate(frame.splitlines()[:high]))
-        hidden = "" if last else ' visibility="hidden"'
+        hidden = ' visibility="hidden"' if index else ""
         groups.append(f'<g id="f{index}"{hidden}>{"".join(lines)}</g>')
     shown = "\n".join(groups)
     circles = "".join(

@@ -79,7 +79,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "--nodes",
         "LIST",
-        "node1,node2 or node[1-8] or NAME=unix:///engine.sock "
+        "node1,node2 or 'node[1-8]' or NAME=unix:///engine.sock "
         "(default: the allocation's nodes, else the site's nodelist)",
     )
     add_option(

@@ -78,7 +78,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "set", metavar="SET", nargs="?", default="", help="for facts: a set (default: the newest)"
     )
-    add_text(parser, "--nodes", "NAMES", "hosts, such as node[1-8] or a,b=ssh://root@10.0.0.7:2222")
+    add_text(
+        parser, "--nodes", "NAMES", "hosts, such as 'node[1-8]' or a,b=ssh://root@10.0.0.7:2222"
+    )
     add_choice(
         parser,
         "--via",

@@ -18,7 +18,7 @@ _NOT_RUN = re.compile(r"<!-- not run: (?P<why>[^>]+) -->\s*\Z")
 
 @dataclass
 class Command:
-    """One line that begins with `$`, and what is shown below it."""
+    """One command of a block, and the output shown below it."""
 
     line: int
     words: str
@@ -53,6 +53,7 @@ class Block:
     """A fenced block of commands. `not_run`: why it is not run; ""."""
 
     page: str
+    language: str
     commands: list[Command]
     not_run: str
 
@@ -62,22 +63,47 @@ def pages() -> list[str]:
     return sorted(path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md"))
 
 
+def pasted(lines: list[str], first: int) -> list[Command]:
+    """The commands of a block without prompts. A here-document belongs to its command, and so does a continued line."""
+    commands: list[Command] = []
+    end, continued = "", False
+    for number, line in enumerate(lines, first):
+        if end or continued:
+            commands[-1].words += f"\n{line}"
+        elif line.strip() and not line.startswith("#"):
+            commands.append(Command(number, line))
+        else:
+            continue
+        if end:
+            end = "" if line == end else end
+        else:
+            document = re.search(r"<<'?(\w+)'?", line)
+            end, continued = document[1] if document else "", line.endswith("\\")
+    return commands
+
+
+def with_output(lines: list[str], first: int) -> list[Command]:
+    """The commands of a block that shows their output."""
+    commands: list[Command] = []
+    for number, line in enumerate(lines, first):
+        if line.startswith("$ "):
+            commands.append(Command(number, line[2:]))
+        elif commands:
+            commands[-1].shown.append(line)
+    return commands
+
+
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page that have a line beginning with `$`, in order."""
+    """The blocks of commands of a page, in order: `sh` to paste, and those with a line beginning with `$`."""
     text = (DOCS / f"{page}.md").read_text()
     found = []
     for fence in _FENCE.finditer(text):
-        commands: list[Command] = []
         first = text.count("\n", 0, fence.start("text")) + 1
-        for number, line in enumerate(fence["text"].splitlines(), first):
-            line = line.removeprefix(fence["indent"])
-            if line.startswith("$ "):
-                commands.append(Command(number, line[2:]))
-            elif commands:
-                commands[-1].shown.append(line)
+        lines = [line.removeprefix(fence["indent"]) for line in fence["text"].splitlines()]
+        commands = pasted(lines, first) if fence["language"] == "sh" else with_output(lines, first)
         reason = _NOT_RUN.search(text, 0, fence.start())
         if commands:
-            found.append(Block(page, commands, reason["why"] if reason else ""))
+            found.append(Block(page, fence["language"], commands, reason["why"] if reason else ""))
     return found
 
 

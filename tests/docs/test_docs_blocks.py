@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import Block, blocks, examples, pages, record, same_words
+from pages import DOCS, Block, blocks, examples, pages, record, same_words
 
 from orchestrator.model import load_entry, load_site
 
@@ -106,10 +106,40 @@ def test_the_blocks_of(page: str, followed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     shutil.copytree(followed, folder, symlinks=True)
     follow(page, folder)
+    if page == "howto/own-workload":
+        (made,) = folder.glob("results/one_node-hello-*")
+        assert len(list(made.glob("results/*.txt"))) == 3 and (folder / "hello.html").exists()
+
+
+README = "../README"
 
 
 def all_blocks() -> list[Block]:
-    return [block for page in pages() for block in blocks(page)]
+    return [block for page in [README, *pages()] for block in blocks(page)]
+
+
+def test_the_readme_answers_what_and_how_on_its_first_screen() -> None:
+    text = (DOCS / f"{README}.md").read_text()
+    assert len(text.splitlines()) <= 70
+    first = [command.words.split("#")[0].split() for command in blocks(README)[0].commands]
+    assert [words[:2] for words in first[1:]] == [["orchestrator", "init"], ["orchestrator", "run"]]
+    assert first[0][0] == "uvx" and first[0][-2:] == ["orchestrator", "demo"]
+    assert text.index("```sh") < 300 and text.index("demo.svg") < 900
+
+
+def test_blocks_to_paste_have_no_prompts() -> None:
+    """A `console` block shows output; what shows none is a `sh` block. Comments that zsh would pass on stand alone."""
+    for page in pages():
+        for block in blocks(page):
+            shown = [line for command in block.commands for line in command.shown if line.strip()]
+            prompts = block.language == "console"
+            assert prompts == any(line.strip() != "..." for line in shown), (
+                f"docs/{page}.md:{block.commands[0].line}"
+            )
+            assert prompts or not any(one.words.startswith("$ ") for one in block.commands)
+            if not prompts:
+                alone = [one.words.splitlines()[0] for one in block.commands]
+                assert [words for words in alone if "  # " in words] == [], f"docs/{page}.md"
 
 
 def test_what_is_not_run_needs_what_a_machine_may_lack() -> None:
@@ -171,12 +201,3 @@ def test_an_example_of_a_site_is_one(name: str, tmp_path: Path) -> None:
         all(str(folder).startswith("/") for folder in site.data[workload].values())
         and entry.runs_required == 10
     )
-
-
-def test_the_examples_of_an_own_workload_go_together(tmp_path: Path) -> None:
-    (tmp_path / "workloads").mkdir()
-    for name, text in examples("howto/own-workload").items():
-        kind, _, named = name.partition(" ")
-        (tmp_path / ("workloads" if kind == "workload" else ".") / f"{named}.yaml").write_text(text)
-    entry = load_entry("two_nodes", "hello", systems_dirs=[tmp_path])
-    assert (entry.nodes, entry.runs_required) == (2, 3)
