@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import doctest
 import re
 import subprocess
@@ -66,6 +67,18 @@ def test_the_examples_of_the_document(tmp_path: Path, monkeypatch: pytest.Monkey
     result = doctest.testfile(str(API), module_relative=False, globs={"Path": Path})
     assert result.failed == 0 and result.attempted >= 14
     assert (tmp_path / "bundle/job.sh").is_file()
+
+
+def test_a_notebook_shows_a_set_as_a_table(tmp_path: Path) -> None:
+    made = sets.make_set(tmp_path, sets.logs(sets.MI355X))
+    shown = orchestrator.open_set(made)._repr_html_()
+    assert f"<b>{made.name}</b>" in shown and "10 of 10 runs done" in shown
+    assert shown.count("<tr>") == 11 and "<script" not in shown
+    state = made / "runs/3/state.json"
+    assert state.exists()
+    hostile = dataclasses.replace(orchestrator.open_set(made), reason="<script>1</script>\x1b[2J")
+    shown = hostile._repr_html_()
+    assert "<script" not in shown and "\x1b" not in shown
 
 
 @pytest.mark.parametrize("call", [orchestrator.open_set, orchestrator.score_dir])

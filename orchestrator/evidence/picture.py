@@ -103,6 +103,36 @@ class SetPicture:
         """Return whether the set was simulated: nothing of it ran."""
         return self.record is not None and self.record.rehearsed
 
+    def _repr_html_(self) -> str:
+        """Return the set as a notebook shows it."""
+        from orchestrator.evidence.notebook import html
+        from orchestrator.nodes.names import fold
+        from orchestrator.words import count, duration, train_time
+
+        facts = ["rehearsal"] if self.rehearsed else []
+        facts += [self.state, f"{self.done} of {count(len(self.runs), 'run')} done"]
+        if self.score_so_far is not None:
+            label = "mean" if self.state == "complete" else "score so far"
+            facts.append(f"{label} {train_time(self.score_so_far)}")
+        facts += [duration(self.elapsed_s)] if self.elapsed_s else []
+        if excluded := sorted({aside.node for aside in self.set_aside}):
+            facts.append(f"excluded: {fold(excluded)}")
+        facts += [self.reason] if self.reason else []
+        rows = [
+            (
+                run.run,
+                run.outcome or run.state,
+                run.attempt or "",
+                train_time(run.minutes, missing=""),
+                fold(run.nodes),
+                run.reason,
+            )
+            for run in self.runs
+        ]
+        return html(
+            self.set_id, facts, ("run", "state", "attempt", "time to train", "nodes", "why"), rows
+        )
+
     @property
     def live(self) -> bool:
         return self.state in LIVE

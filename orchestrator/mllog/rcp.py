@@ -27,6 +27,7 @@ RELAXED = {"llama31_405b": 46080}
 """Samples that the referee takes off the smallest acceptable mean (rounds 5.0.0 and later)."""
 
 
+EXACT, BETWEEN = "RCP found", "RCP Interpolation"
 BELOW_ALL = "RCP not found but slower convergence on smaller batch size"
 
 
@@ -65,6 +66,15 @@ class RcpResult:
         self.submission_mean = submission_mean
         self.factor = factor
         self.refused = refused
+
+    @property
+    def verdict(self) -> str:
+        """Return `passed (reference for batch size 2048)`; for other cases the referee's words."""
+        word = "passed" if self.passed else "failed"
+        if self.point is None or self.message not in (EXACT, BETWEEN):
+            return f"{word} ({self.message})"
+        way = "" if self.message == EXACT else "interpolated "
+        return f"{word} ({way}reference for batch size {self.point.batch_size:.10g})"
 
     def to_json(self) -> dict[str, Any]:
         point = self.point
@@ -180,11 +190,11 @@ class RcpTable:
         no number."""
         same = next((point for point in self.pruned if point.batch_size == batch_size), None)
         if same:
-            return same, "RCP found"
+            return same, EXACT
         smaller = [point for point in self.pruned if 0 < point.batch_size < batch_size]
         larger = [point for point in self.pruned if batch_size < point.batch_size < 1e9]
         if smaller and larger:
-            return self.between(batch_size, smaller[-1], larger[0]), "RCP Interpolation"
+            return self.between(batch_size, smaller[-1], larger[0]), BETWEEN
         if larger:
             return larger[0], BELOW_ALL
         return None, _missing(batch_size) if smaller else "Cannot find any RCPs"

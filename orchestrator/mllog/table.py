@@ -83,7 +83,7 @@ def _arithmetic(score: Score) -> list[str]:
             f"olympic mean of {count(counted, 'run')}: {train_time(score.olympic_mean, 4)}"
         )
     if result := score.rcp:
-        lines.append(f"RCP test: {'passed' if result.passed else 'failed'}: {result.message}")
+        lines.append(f"RCP test {result.verdict}")
         if result.point and result.submission_mean is not None:
             lines.append(
                 f"  samples to converge {result.submission_mean:.1f}, reference "

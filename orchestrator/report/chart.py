@@ -235,6 +235,15 @@ class Chart:
             class_=f"mark one s{index}",
         )
 
+    def curve(self, points: Sequence[Point], class_: str, says: str) -> None:
+        """Draw a curve in the style of its class, without marks."""
+        path = Safe(" ".join(f"{_n(self.x(x))},{_n(self.y(y))}" for x, y in points))
+        self.mark(
+            says,
+            void("polyline", class_="hit", points=path),
+            void("polyline", class_=f"line {class_}", points=path),
+        )
+
     def mark(self, says: str, *children: Safe, class_: str = "mark") -> None:
         """Draw a focusable mark; `says` describes it."""
         self.parts.append(

@@ -1,8 +1,11 @@
-"""Charts of curves, one per run: convergence and throughput."""
+"""Charts of curves: convergence, one per run, and throughput, the median of the runs."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from orchestrator.report.chart import (
     WIDE,
@@ -26,6 +29,8 @@ MOST_ROWS = 48
 """Rows of the table next to curves."""
 NARROW_POINTS = 80
 """Points of a curve on a narrow screen."""
+MEDIAN_POINTS = 100
+"""Points of the median of several curves."""
 
 
 def convergence(report: Report) -> Safe:
@@ -87,8 +92,8 @@ def _evaluations(
         for index, (run, curve) in enumerate(zip(runs, curves, strict=True)):
             samples, last = curve[-1]
             says = (
-                f"run {run.label}: {len(run.evaluations)} evaluations, last {last:.6g} at "
-                f"{plain(samples)} samples"
+                f"run {run.label}{report.place(run)}: {len(run.evaluations)} evaluations, last "
+                f"{last:.6g} at {plain(samples)} samples"
             )
             chart.line(thinned(curve, NARROW_POINTS) if chart.narrow else curve, index, says)
         return chart
@@ -127,20 +132,56 @@ def throughput(report: Report) -> Safe:
         )
         chart.x_axis(f"{unit.name} since run_start")
         chart.y_axis("samples per second")
-        for index, run in enumerate(runs):
+        for run in runs:
             rates = sorted(rate for _, rate in run.throughput)
-            ends = f"{plain(rates[0])} to {plain(rates[-1])}"
             says = (
-                f"run {run.label}: {ends} samples per second, median "
-                f"{plain(rates[len(rates) // 2])}"
+                f"run {run.label}{report.place(run)}: median {plain(rates[len(rates) // 2])} samples "
+                f"per second, {plain(rates[0])} to {plain(rates[-1])}, {run.file}"
             )
             points = (
                 extremes(list(run.throughput), NARROW_POINTS) if chart.narrow else run.throughput
             )
-            chart.line([(unit.of(at), rate) for at, rate in points], index, says)
+            chart.curve([(unit.of(at), rate) for at, rate in points], "quiet", says)
+        if middle:
+            typical = sorted(rate for _, rate in middle)[len(middle) // 2]
+            says = f"median of {count(len(runs), 'run')}: {plain(typical)} samples per second"
+            chart.curve([(unit.of(at), rate) for at, rate in middle], "median", says)
         return chart
 
-    return join(both(draw), series_legend(runs, len(report.runs)))
+    middle = median_curve([run.throughput for run in runs])
+    key: list[tuple[Safe | str, str]] = []
+    if middle:
+        key.append((stroke("line median"), f"median of {count(len(runs), 'run')}"))
+    key.append((stroke("line quiet"), "one run each: point at it for its name and nodes"))
+    if len(runs) < len(report.runs):
+        key.append(("", f"{len(report.runs) - len(runs)} more runs are not drawn"))
+    return join(both(draw), legend(*key))
+
+
+def median_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
+    """Return the median of at least three curves at MEDIAN_POINTS places, as far as half of them
+    reach."""
+    if len(curves) < 3:
+        return []
+    ends = sorted((curve[-1][0] for curve in curves), reverse=True)
+    begin = max(curve[0][0] for curve in curves)
+    end = ends[len(curves) // 2]
+    if end <= begin:
+        return []
+    step = (end - begin) / (MEDIAN_POINTS - 1)
+    places = [begin + index * step for index in range(MEDIAN_POINTS)]
+    return [
+        (at, median([_height_at(curve, at) for curve in curves if curve[-1][0] >= at - step / 2]))
+        for at in places
+    ]
+
+
+def _height_at(curve: Sequence[Point], at: float) -> float:
+    """Return the height of a curve at x = `at`, between its points."""
+    index = min(max(bisect_left(curve, (at, -math.inf)), 1), len(curve) - 1)
+    (x1, y1), (x2, y2) = curve[max(index - 1, 0)], curve[index]
+    share = 0.0 if x2 <= x1 else min(max((at - x1) / (x2 - x1), 0.0), 1.0)
+    return y1 + (y2 - y1) * share
 
 
 def throughput_note(report: Report) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.mllog.result import plain
 from orchestrator.report.model import Report
+from orchestrator.report.summary import summary
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -15,6 +16,7 @@ def document(report: Report) -> dict[str, Any]:
     and infinity are None."""
     members = {
         "title": report.title,
+        "summary": summary(report),
         "score": report.score.to_json(),
         "target": report.target,
         "metric": report.metric,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.report.model import Report
 from orchestrator.report.sections import sections
+from orchestrator.report.summary import summary
 from orchestrator.views.markdown import section, text
 
 SECTIONS = (
@@ -30,6 +31,8 @@ def _head(report: Report) -> str:
     lines = [
         f"**{text(score.verdict, 1000)}**",
         "",
+        text(summary(report), 1000),
+        "",
         (
             f"- {text(score.rules_text)}{f', {score.division} division' if score.division else ''}, "
             f"batch size {text('–' if score.batch_size == -1 else score.batch_size)}, "
@@ -38,9 +41,7 @@ def _head(report: Report) -> str:
     ]
     lines += [f"- ledger: {text(value, 1000)}" for name, value in report.facts if name == "ledger"]
     if score.rcp:
-        lines.append(
-            f"- RCP test: {'passed' if score.rcp.passed else 'failed'}: {text(score.rcp.message)}"
-        )
+        lines.append(f"- RCP test {text(score.rcp.verdict)}")
     lines += [f"- {text(line, 400)}" for line in report.against_published]
     lines += [f"- {text(note, 400)}" for note in score.notes]
     if set_id := report.described.get("set_id"):

@@ -117,6 +117,15 @@ class Report:
     """Unusable files of the set."""
     described: dict[str, Any] = field(default_factory=dict)
 
+    def place(self, run: Run) -> str:
+        """Return ` on node[1-8]` for a run of a set with recorded nodes, else ""."""
+        from orchestrator.nodes.names import fold
+
+        for attempt in reversed(self.attempts):
+            if str(attempt.run) == run.label and attempt.counts and attempt.nodes:
+                return f" on {fold([part.node for part in attempt.nodes])}"
+        return ""
+
     @property
     def is_set(self) -> bool:
         return bool(self.described)

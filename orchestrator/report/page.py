@@ -7,6 +7,7 @@ from orchestrator.report.curves import MOST_CURVES
 from orchestrator.report.model import Report
 from orchestrator.report.rows import patterns
 from orchestrator.report.sections import sections
+from orchestrator.report.summary import summary
 from orchestrator.resources import data_dir
 from orchestrator.views.figures import plain
 from orchestrator.views.markup import LONGEST, Safe, clean, join, tag
@@ -23,6 +24,7 @@ def page(report: Report) -> str:
         title=report.title,
         headline=_headline(report),
         subtitle=_subtitle(report),
+        summary=summary(report),
         figure="" if score.minutes is None else report.unit.text(score.minutes, 2),
         unit=report.unit.name,
         published=report.against_published,
@@ -87,11 +89,9 @@ def _key(report: Report) -> list[tuple[str, str]]:
         ("batch size", batch),
         (
             "RCP test",
-            "does not apply"
-            if result is None
-            else f"{'passed' if result.passed else 'failed'}: {clean(result.message, 80)}",
+            "does not apply" if result is None else clean(result.verdict, 100),
         ),
-        ("seeds", "ok" if score.seeds_ok else "check fails"),
+        ("seeds", "all different" if score.seeds_ok else "check fails"),
     ]
     if (
         result is not None
@@ -99,15 +99,10 @@ def _key(report: Report) -> list[tuple[str, str]]:
         and result.submission_mean is not None
         and result.submission_mean < 1e8
     ):
-        pairs.append(
-            (
-                "samples to converge",
-                (
-                    f"{plain(result.submission_mean)} "
-                    f"({result.submission_mean / result.point.mean:.3f} × reference)"
-                ),
-            )
-        )
+        pairs += [
+            ("samples to converge", plain(result.submission_mean)),
+            ("samples / reference", f"{result.submission_mean / result.point.mean:.3f}"),
+        ]
     if report.target is not None:
         pairs.append(
             (

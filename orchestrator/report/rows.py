@@ -131,7 +131,7 @@ def _time(chart: Chart, report: Report, run: Run, row: int) -> None:
         return
     at = unit.of(value * report.scale)
     samples = "" if run.samples is None else f", {plain(run.samples)} samples"
-    says = f"run {run.label}: {unit.full(value)}{samples}, {run.use_text}"
+    says = f"run {run.label}{report.place(run)}: {unit.full(value)}{samples}, {run.use_text}"
     chart.column(
         row, unit.text(value * report.scale), "value" if run.use == "counted" else "value soft"
     )
@@ -227,7 +227,7 @@ def samples(report: Report) -> Safe:
             chart.upright(mine, "mean")
         for index, run in enumerate(runs):
             hollow = run.file in dropped
-            says = f"run {run.label}: {plain(run.samples)} samples" + (
+            says = f"run {run.label}{report.place(run)}: {plain(run.samples)} samples" + (
                 ", left out of the mean" if hollow else ""
             )
             use = "outside" if hollow else "counted"
@@ -350,7 +350,7 @@ def _span(
     stop = max(row.stop_ms or start, start)
     unit = report.unit
     chart.mark(
-        f"run {row.label}: initialisation {unit.full((start - begin) / 60000)}, "
+        f"run {row.label}{report.place(row)}: initialisation {unit.full((start - begin) / 60000)}, "
         f"training {unit.full((stop - start) / 60000)}, from {moment(begin)}",
         rect(begin, start, "bar init", HATCHED),
         rect(start, stop, "bar counted"),

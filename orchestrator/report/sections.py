@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.nodes.names import fold
 from orchestrator.report import curves, rows
 from orchestrator.report.model import Report
 from orchestrator.report.nodes import attempts, nodes, startup
@@ -37,13 +38,19 @@ MOST_VARIABLES = 1000
 def sections(report: Report) -> list[Section]:
     """Return the non-empty sections, in the order of the page."""
     return [
-        Section(name, title, parts) for name, title, make in SECTIONS if (parts := make(report))
+        Section(name, title, parts, name in APPENDIX)
+        for name, title, make in SECTIONS
+        if (parts := make(report))
     ]
 
 
 def _figure(chart: Safe, caption: str, beside: Table) -> list[Part]:
     """Return a chart with its caption, and its numbers as a folded table."""
-    return [Figure(chart, caption), Details("The numbers of this chart", beside)] if chart else []
+    return (
+        [Figure(chart, caption), Details("The numbers of this chart", beside, paper=False)]
+        if chart
+        else []
+    )
 
 
 # ---- the score ----
@@ -77,7 +84,7 @@ def arithmetic(report: Report) -> list[Part]:
     if not report.steps:
         return []
     text = "Every number of the score, from the logs to the result, for following it by hand."
-    return [Paragraph(text), Steps(report.steps)]
+    return [Paragraph(text), Details("Show the arithmetic", Steps(report.steps))]
 
 
 def outlook(report: Report) -> list[Part]:
@@ -181,12 +188,28 @@ def timeline(report: Report) -> list[Part]:
         )
         for gap in report.gaps
     ]
+    if not listed:
+        return [Figure(chart, caption)]
     heading = "From the end of a run to the start of the next"
-    gaps = [Table(heading, ("runs", "time between"), listed, numeric=(1,))] if listed else []
-    return [Figure(chart, caption), *gaps]
+    return [
+        Figure(chart, caption),
+        Paragraph(_pauses(report)),
+        Details(heading, Table(heading, ("runs", "time between"), listed, numeric=(1,)), False),
+    ]
+
+
+def _pauses(report: Report) -> str:
+    """Return the median pause between runs and its range, as a sentence."""
+    pauses = sorted(60 * max(0.0, gap.minutes) for gap in report.gaps)
+    middle, longest = pauses[len(pauses) // 2], pauses[-1]
+    return f"Between runs: {duration(middle)} in the median, at most {duration(longest)}."
 
 
 # ---- the machine ----
+
+
+_STATES = {"failed": 0, "ok": 1, "unsupported": 2}
+"""State of a host setting -> its place in the table."""
 
 
 def tunables(report: Report) -> list[Part]:
@@ -199,16 +222,12 @@ def tunables(report: Report) -> list[Part]:
             one.before,
             one.after,
             {"ok": "✓ ok", "failed": "✗ failed"}.get(one.state, one.state),
-            _nodes_text(one.nodes),
+            fold(one.nodes),
         )
-        for one in report.tunables
+        for one in sorted(report.tunables, key=lambda one: _STATES.get(one.state, 1))
     ]
     header = ("setting", "wanted", "before", "after", "state", "nodes")
     return [Table("Host settings: wanted, before the job, during it", header, listed)]
-
-
-def _nodes_text(names: Sequence[str]) -> str:
-    return f"{len(names)}: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
 
 
 def environment(report: Report) -> list[Part]:
@@ -273,17 +292,22 @@ def _found(caption: str, found: Sequence[LogFinding]) -> list[Part]:
 
 SECTIONS = (
     ("times", "Time to train", times),
-    ("arithmetic", "The score, step by step", arithmetic),
-    ("outlook", "Outlook and causes", outlook),
     ("convergence", "Convergence", convergence),
     ("samples", "Samples to converge and the reference", samples),
     ("throughput", "Throughput", throughput),
+    ("arithmetic", "The score, step by step", arithmetic),
+    ("outlook", "Outlook and causes", outlook),
     ("timeline", "Timeline and gaps", timeline),
     ("startup", "Start-up and shut-down", startup),
     ("nodes", "Nodes", nodes),
     ("attempts", "Attempts", attempts),
     ("findings", "Findings", findings),
-    ("tunables", "Tunables", tunables),
+    ("tunables", "Host settings", tunables),
     ("environment", "Environment", environment),
     ("facts", "The set and its images", facts),
 )
+APPENDIX = frozenset(
+    ("arithmetic", "outlook", "timeline", "startup", "nodes", "attempts", "findings", "tunables",
+     "environment", "facts")
+)  # fmt: skip
+"""Sections that are printed in small type, after the others."""

@@ -6,7 +6,17 @@ import re
 from collections.abc import Iterable, Sequence
 
 from orchestrator.views.markup import clean
-from orchestrator.views.parts import Bullets, Cell, Heading, Paragraph, Part, Section, Steps, Table
+from orchestrator.views.parts import (
+    Bullets,
+    Cell,
+    Details,
+    Heading,
+    Paragraph,
+    Part,
+    Section,
+    Steps,
+    Table,
+)
 
 MOST_ROWS = 100
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
@@ -42,6 +52,8 @@ def _block(part: Part) -> str:
         return text(part.text, 1000)
     if isinstance(part, Heading):
         return f"### {text(part.text)}"
+    if isinstance(part, Details):
+        part = part.part
     return _steps(part) if isinstance(part, Steps) else ""
 
 

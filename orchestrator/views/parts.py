@@ -73,11 +73,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Details:
-    """A table that is folded away at first."""
+    """A table or the arithmetic, folded at first. `paper`: whether it is printed, too."""
 
     kind: ClassVar[str] = "details"
     summary: str
-    table: Table
+    part: Table | Steps
+    paper: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,9 @@ Part = Paragraph | Heading | Bullets | Table | Figure | Details | Steps
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page, with the name of its link."""
+    """A section of the page, with the name of its link. An `appendix` is printed in small type."""
 
     name: str
     title: str
     parts: Sequence[Part]
+    appendix: bool = False

@@ -27,7 +27,7 @@ def _lines(part: Part, screen: Screen) -> list[str]:
     if isinstance(part, Table):
         return _table(part, screen)
     if isinstance(part, Details):
-        return _table(part.table, screen)
+        return _lines(part.part, screen)
     if isinstance(part, Bullets):
         return [line for item in part.items for line in hanging(item, screen)]
     if isinstance(part, Paragraph):

@@ -65,7 +65,7 @@ MEASURE = """(() => {
     off: spoken.filter(one => !one.closest(".scroll, .skip") && one.getBoundingClientRect().right > innerWidth + 1)
       .map(one => one.textContent.trim().slice(0, 40)),
     flat: contrasts.filter(one => one[0] < 4.5),
-    open: [...document.querySelectorAll("details table")].every(one => one.checkVisibility({contentVisibilityAuto: true}))};
+    open: [...document.querySelectorAll("details:not(.screen) :is(table, ol)")].every(one => one.checkVisibility({contentVisibilityAuto: true}))};
 })()"""
 LOOKS = {
     "telephone": {"width": 390},
@@ -190,7 +190,7 @@ def test_a_mark_says_what_it_is(page: Page, pages: Path) -> None:
         assert page.run(f"getComputedStyle({tip}).visibility") == "visible"
         assert page.run(
             f"[...{tip}.querySelectorAll('text')].map(one => one.textContent).join(' ')"
-        ) == ("run 1: 11.113 min, 3\u202f456 samples, counted")
+        ) == ("run 1 on node-a,node-b: 11.113 min, 3\u202f456 samples, counted")
         room = f"{tip}.querySelector('rect').getBoundingClientRect().right"
         assert page.run(
             f"[...{tip}.querySelectorAll('text')].every(one => one.getBoundingClientRect().right <= {room})"
@@ -210,10 +210,60 @@ def test_the_first_column_stays_when_a_table_is_pushed_aside(page: Page, pages: 
 
 
 def test_it_prints(page: Page, pages: Path, tmp_path: Path) -> None:
+    """The whole set on at most seven pages: first what is read, then what is looked up in small type."""
+    page.look(**LOOKS["paper"])
     page.open(pages / "set.html")
     page.paper(tmp_path / "set.pdf")
     content = (tmp_path / "set.pdf").read_bytes()
-    assert content.startswith(b"%PDF") and 4 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 12
+    assert content.startswith(b"%PDF") and 3 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 7
+    sizes = "[...document.querySelectorAll('main > section')].map(one => [one.className, parseFloat(getComputedStyle(one).fontSize)])"
+    listed = page.run(sizes)
+    assert listed == sorted(listed, key=lambda one: one[0] == "appendix")
+    assert {round(size * 0.75) for name, size in listed if name == "appendix"} == {8}
+    assert not page.run(
+        "[...document.querySelectorAll('details.screen')].some(one => one.checkVisibility())"
+    )
+
+
+def test_contents_stay_in_sight(page: Page, pages: Path) -> None:
+    for width in (390, 1280):
+        page.look(width)
+        page.open(pages / "set.html")
+        for section in ("nodes", "facts"):
+            page.run(f"document.querySelector('nav a[href=\"#{section}\"]').click()")
+            assert page.run("scrollY") > 2000
+            assert -1 <= page.run("document.querySelector('nav').getBoundingClientRect().top") <= 1
+            below = (
+                "document.querySelector('nav').getBoundingClientRect().bottom"
+                if width < 1180
+                else "0"
+            )
+            top = f"document.querySelector('#{section} h2').getBoundingClientRect().top"
+            assert page.run(f"{top} >= {below} - 1")
+
+
+def test_the_arithmetic_is_folded_and_throughput_has_one_bold_line(page: Page, pages: Path) -> None:
+    page.look(1280)
+    page.open(pages / "set.html")
+    steps = "document.querySelector('#arithmetic ol.steps')"
+    seen = f"{steps}.getBoundingClientRect().height > 100 && {steps}.closest('details').open"
+    assert not page.run(seen)
+    page.run("document.querySelector('#arithmetic summary').click()")
+    assert page.run(seen)
+    widths = "[...document.querySelectorAll('#throughput .chart.wide .line')].map(one => parseFloat(getComputedStyle(one).strokeWidth))"
+    quiet, bold = page.run(widths)[:-1], page.run(widths)[-1]
+    assert len(quiet) == 10 and max(quiet) < bold / 2
+
+
+def test_a_table_shows_that_it_goes_on(page: Page, pages: Path) -> None:
+    """By a shadow at its edge, which moves away with the last column."""
+    page.look(390)
+    page.open(pages / "set.html")
+    table = "document.querySelector('#times .scroll')"
+    assert page.run(f"{table}.scrollWidth > {table}.clientWidth")
+    assert page.run(f"getComputedStyle({table}).backgroundImage").count("gradient") == 4
+    fixed = page.run(f"getComputedStyle({table}).backgroundAttachment")
+    assert fixed == "local, local, scroll, scroll"
 
 
 def test_the_console_would_tell_of_a_script(page: Page, pages: Path, tmp_path: Path) -> None:

@@ -1,0 +1,32 @@
+"""Facts and a table as HTML, for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from orchestrator.words import clean
+
+MOST_ROWS = 100
+LONGEST = 400
+
+
+def html(
+    title: str, facts: Iterable[str], header: Sequence[str], rows: Sequence[Sequence[object]]
+) -> str:
+    """Return a line of facts after a bold title, and rows under a header."""
+    line = " · ".join([f"<b>{_text(title)}</b>", *map(_text, facts)])
+    head = "".join(_cell("th", name) for name in header)
+    body = "".join(
+        f"<tr>{''.join(_cell('td', value) for value in row)}</tr>" for row in rows[:MOST_ROWS]
+    )
+    return f"<div><p>{line}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _cell(tag: str, value: object) -> str:
+    return f'<{tag} style="text-align:left">{_text(value)}</{tag}>'
+
+
+def _text(value: object) -> str:
+    """Return a value as HTML: names and reasons of a set are anybody's text."""
+    return escape(clean(str(value))[:LONGEST])

@@ -1,0 +1,44 @@
+"""A report in one sentence or two, for readers who need no more."""
+
+from __future__ import annotations
+
+from orchestrator.mllog.olympic import LOST
+from orchestrator.nodes.names import fold
+from orchestrator.report.model import Report
+from orchestrator.words import count
+
+
+def summary(report: Report) -> str:
+    """Return the result, its comparison with the published one, and the trouble on the way."""
+    return f"{_result(report)} {_trouble(report)}".strip()
+
+
+def _result(report: Report) -> str:
+    score, unit = report.score, report.unit
+    workload = score.benchmark or "the benchmark"
+    if score.minutes is None:
+        finished = sum(run.minutes is not None for run in report.runs)
+        runs = f"{finished} of {count(score.runs_required, 'run')} finished"
+        return f"No valid score for {workload} on {report.system}: {runs}."
+    times = [
+        run.minutes * report.scale
+        for run in report.runs
+        if run.use == "counted" and run.minutes is not None
+    ]
+    where = f"{workload} on {report.system} took {unit.full(score.minutes, 2)}"
+    mean = f"the mean of {count(len(times), 'run')}"
+    if len(times) > 1:
+        mean += f" between {unit.text(min(times), 2)} and {unit.full(max(times), 2)}"
+    return f"{where}, {mean}."
+
+
+def _trouble(report: Report) -> str:
+    if not report.is_set:
+        return ""
+    lost = sum(attempt.outcome in LOST for attempt in report.attempts)
+    excluded = [one.node for one in report.nodes if one.set_aside]
+    parts = [f"{count(lost, 'attempt')} lost to the machines and repeated"] if lost else []
+    parts += [f"excluded: {fold(excluded)}"] if excluded else []
+    if not parts:
+        return "No attempt was lost, no node excluded."
+    return f"On the way: {'; '.join(parts)}."
