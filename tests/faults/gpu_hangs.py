@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,10 +26,11 @@ PLACE = Path("/tmp/gpu_hangs")
 KINDS = {
     "stopped": ("os.kill(os.getpid(), 19)", "rank 1 does not run"),
     "killed": ("os.kill(os.getpid(), 9)", ""),
-    "loops": ("spins_for_ever()", "spins_for_ever"),
-    "blocked": ("reads_a_pipe(marker)", "reads_a_pipe"),
+    "loops": ("spins_for_ever()", "rank 1 in (spins_for_ever|user code)"),
+    "blocked": ("reads_a_pipe(marker)", "rank 1 in (reads_a_pipe|wait_for_partner)"),
 }
-"""Kind -> what rank 1 does, and how `status` names it."""
+"""Kind -> what rank 1 does, and how `status` names it: by Python's stack if py-spy is there, else
+by the kernel."""
 HOOK = """
 
 def spins_for_ever():
@@ -135,7 +137,7 @@ class Trial:
             )
             text = json.loads(shown.stdout or b"{}").get("reason", shown.stderr.decode()[-300:])
             self.sentence = text
-            if KINDS[self.kind][1] and KINDS[self.kind][1] in text:
+            if KINDS[self.kind][1] and re.search(KINDS[self.kind][1], text):
                 self.seen["named"] = since
 
     def state(self, attempt: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -238,16 +239,41 @@ def test_evidence_of_a_hang(one: Bench, tmp_path: Path) -> None:
     ).read_bytes() == b"\x80\x02]q."
 
 
-def test_evidence_without_tools_says_what_the_kernel_knows(one: Bench) -> None:
-    one.plan("echo hanging; sleep 1000")
+RANKS = """
+import os, sys
+rank = os.fork() and 1
+if rank == 0:
+    os.execve(sys.executable, ["python3", "-c", "print('hanging', flush=True); import time; time.sleep(1000)"], {"RANK": "0"})
+end = f"open({sys.argv[1]!r}).read()" if sys.argv[2] == "blocked" else "while True: pass"
+os.mkfifo(sys.argv[1])
+os.execve(sys.executable, ["python3", "-c", "print('hanging', flush=True)\\n" + end], {"RANK": "1"})
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        ("blocked", r"\S*(?:partner|fifo|pipe)\S* \(kernel\)"),
+        ("loops", r"user code \(on a processor\)"),
+    ],
+)
+def test_evidence_without_tools_names_the_rank_by_the_kernel(
+    one: Bench, tmp_path: Path, kind: str, place: str
+) -> None:
+    """Rank 0 sleeps. Nobody has py-spy, as on most nodes and in most images."""
+    program = tmp_path / "ranks.py"
+    program.write_text(RANKS)
+    one.plan(f"python3 {program} {tmp_path}/pipe {kind}")
     agent = one.agent()
     agent.hear("ready")
     name = agent.begin(1)
-    until(lambda: b"hanging" in agent.log(1))
+    until(lambda: agent.log(1).count(b"hanging") == 2)
     agent.say("evidence", id=name)
-    assert agent.hear("evidence")[0] == name
+    about, activity = agent.hear("evidence")
     told = one.layout.hang(1, 1, "n1").read_text()
     assert "(no py-spy: of the kernel)" in told and "State:\t" in told
+    assert about == name and re.search(rf"rank 1 in {place}", activity), (activity, told)
+    assert re.search(r"rank 0 in \S*nanosleep\S* \(kernel\)", activity), (activity, told)
     agent.say("stop", id=name)
     agent.hear("exit")
 

@@ -26,6 +26,10 @@ from .node import Node, shortened
 from .tools import Smi
 
 MOST_S, _PART_S = 45.0, 10.0
+_SAMPLE_S = 1.0
+"""Long enough to see whether a thread gives up its processor."""
+_FEW_SWITCHES = 100
+"""Threads of Python hand over to each other at most 200 times a second (its switch interval)."""
 _MOST_BYTES, _MOST_TEXT, _MOST_PROCESSES, _MOST_STACKS = 1 << 18, 2 << 20, 256, 16
 _NO_STACK = ("State", "Threads", "VmRSS", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 _FRAME = re.compile(r"^ {2,}(\S.*?) \((.*?)(?::(\d+))?\)$", re.MULTILINE)
@@ -68,6 +72,7 @@ class _Evidence:
         self._until = time.monotonic() + MOST_S
         self._text = bytearray()
         self._root = executor.root()
+        self._sampled = 0.0
 
     def gather(self, order: Order) -> str:
         node, path = self._node, self._node.layout.hang(order.run, order.attempt, self._node.name)
@@ -80,6 +85,7 @@ class _Evidence:
         ranks = {one.pid: self._rank(one.pid) for one in programs}
         # Launchers have no rank; without any rank all programs count.
         programs = [one for one in programs if ranks[one.pid]] or programs
+        before, self._sampled = self._sample(programs), time.monotonic()
         stacks = {one.pid: self._stack(one) for one in programs[:_MOST_STACKS]}
         self._say(
             "kernel log",
@@ -89,10 +95,13 @@ class _Evidence:
         here = [tools["amd-smi"], "monitor"] if "amd-smi" in tools else [*tools.values()]
         self._say("GPUs", here or self._executor.command(["sh", "-c", _GPU]))
         self._collectives()
+        places = {pid: frames for pid, text in stacks.items() if (frames := _where(text))}
+        unknown = [one for one in programs if one.pid not in places]
+        places |= self._kernel_places(unknown, before)
         with contextlib.suppress(OSError):
             os.makedirs(path.parent, exist_ok=True)
             write_bytes(path, bytes(self._text), sync=False)
-        return shortened(_doing(programs, stacks, ranks) if self._root else "", 300)
+        return shortened(_doing(programs, places, ranks) if self._root else "", 300)
 
     def _part(self, title: str, content: bytes) -> None:
         room = max(0, min(_MOST_BYTES, _MOST_TEXT - len(self._text)))
@@ -185,6 +194,34 @@ class _Evidence:
         )
         return ""
 
+    def _sample(self, programs: list[Process]) -> dict[int, int]:
+        """Return how often the main thread of each runnable program has given up its processor."""
+        switches = dict[int, int]()
+        for one in programs:
+            status = lines(f"{self._node.proc}/{one.pid}/task/{one.pid}/status", 8192)
+            about = dict(line.partition(":\t")[::2] for line in status)
+            given_up = about.get("voluntary_ctxt_switches", "")
+            if about.get("State", "").startswith("R") and given_up.isdecimal():
+                switches[one.pid] = int(given_up)
+        return switches
+
+    def _kernel_places(self, programs: list[Process], before: Mapping[int, int]) -> dict[int, str]:
+        """Return where the main threads of programs are by the kernel alone, if it says so: in user
+        code since the sample `before`, or in the function in which they wait."""
+        if not programs:
+            return {}
+        self._waiting.wait(lambda: False, max(0.0, self._sampled + _SAMPLE_S - time.monotonic()))
+        now = self._sample(programs)
+        places = dict[int, str]()
+        for pid in (one.pid for one in programs):
+            wchan = first_line(f"{self._node.proc}/{pid}/wchan")
+            # On a busy machine a loop gets little of a processor, but it hardly gives one up.
+            if pid in now and pid in before and now[pid] - before[pid] < _FEW_SWITCHES:
+                places[pid] = "user code (on a processor)"
+            elif wchan not in ("", "0"):
+                places[pid] = f"{shortened(wchan, 60)} (kernel)"
+        return places
+
     # ---- collectives
 
     def _collectives(self) -> None:
@@ -211,7 +248,7 @@ class _Evidence:
                 self._say("flight records (files/)", self._executor.command(argv))
 
 
-def _doing(programs: list[Process], stacks: Mapping[int, str], ranks: Mapping[int, str]) -> str:
+def _doing(programs: list[Process], places: Mapping[int, str], ranks: Mapping[int, str]) -> str:
     """Return the activity of the processes, equal for equal activity; "" if unknown."""
     if not programs:
         return "gone: none of its processes is left"
@@ -223,15 +260,14 @@ def _doing(programs: list[Process], stacks: Mapping[int, str], ranks: Mapping[in
         if held:
             rank = next(filter(None, (ranks[pid] for pid in held)), "")
             return f"{begin}: {f'rank {rank}' if rank else 'a process'} {end}"
-    places: dict[str, list[str]] = {}
-    for pid, text in stacks.items():
-        if frames := _where(text):
-            places.setdefault(frames, []).append(ranks[pid])
-    if len(places) < 2:
-        return f"in {next(iter(places))}" if places else ""
+    by_place: dict[str, list[str]] = {}
+    for pid, place in places.items():
+        by_place.setdefault(place, []).append(ranks[pid])
+    if len(by_place) < 2:
+        return f"in {next(iter(by_place))}" if by_place else ""
     # The fewest first: they may be what the others wait for.
-    ordered = sorted(places.items(), key=lambda place: (len(place[1]), place[0]))
-    return "; ".join(f"{_ranks(some)} in {frames}" for frames, some in ordered[:3])
+    ordered = sorted(by_place.items(), key=lambda place: (len(place[1]), place[0]))
+    return "; ".join(f"{_ranks(some)} in {place}" for place, some in ordered[:3])
 
 
 def _ranks(ranks: list[str]) -> str:
