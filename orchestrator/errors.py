@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 
 class ExitCode(IntEnum):
@@ -44,16 +46,61 @@ class ExitCode(IntEnum):
     """Ctrl-C. The job continues; only the view ended."""
 
 
+@dataclass(frozen=True)
+class Fix:
+    """A command to paste that fixes an error: `command`, or the typed one with other options."""
+
+    command: str = ""
+    options: tuple[str, ...] = ()
+    """Names and values in turn; they replace the same options of the typed command."""
+    without: str = ""
+    """An option to leave out; `options` are for a typed command that does not have it."""
+
+    REPEATED: ClassVar = ("--override", "--env", "--sbatch", "--systems-dir")
+    """Options that add to those of the same name."""
+
+    def line(self, typed: Sequence[str]) -> str:
+        """Return the command. `typed`: the words after `orchestrator`."""
+        if self.command or not typed:
+            return self.command
+        from shlex import join
+
+        shorter = _without(typed, self.without)
+        if self.without and shorter != [*typed]:
+            return join(["orchestrator", *shorter])
+        words = [*typed]
+        for name, value in zip(self.options[::2], self.options[1::2], strict=True):
+            key = value.partition("=")[0] + "=" if name in self.REPEATED else ""
+            words = _without(words, name, key)
+        return join(["orchestrator", *words, *self.options])
+
+
+def _without(words: Sequence[str], option: str, key: str = "") -> list[str]:
+    """Return `words` without an option whose value starts with `key`."""
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not option or name != option:
+            kept.append(word)
+            continue
+        given = [word] if equals else [word, *([next(rest, "")])]
+        if not (value if equals else given[-1]).startswith(key):
+            kept += given
+    return kept
+
+
 class OrchestratorError(Exception):
-    """Base of everything a user can cause. `hint` is the next step, preferably a command to
-    type."""
+    """Base of everything a user can cause. `hint` is the next step in words, or a command to type;
+    `fix` is a command that can be pasted as it is."""
 
     exit_code = ExitCode.BAD_INPUT
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", fix: Fix | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.fix = fix
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message

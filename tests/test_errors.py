@@ -303,7 +303,7 @@ def test_errors_are_json_for_programs(
         1,
         "error",
     )
-    assert list(said["error"]) == ["code", "message", "hint"]
+    assert list(said["error"]) == ["code", "message", "hint", "fix"]
     assert said["error"]["code"] == done.returncode == code
     assert message in said["error"]["message"]
     assert (

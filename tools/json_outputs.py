@@ -128,7 +128,7 @@ def outputs_page(made: str) -> str:
         "with and without `--json`.",
         "",
         "```json",
-        '{"schema": 1, "kind": "error", "error": {"code": 2, "message": "there is no system \'x\'", "hint": "..."}}',
+        '{"schema": 1, "kind": "error", "error": {"code": 2, "message": "there is no system \'x\'", "hint": "...", "fix": "..."}}',
         "```",
         "",
         "The JSON Schema is `orchestrator systems schema outputs`: an output of the kind K fits `$defs/output:K`.",

@@ -167,11 +167,13 @@ def _call(name: str, rest: list[str]) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command, parser = command_parser(name, rest)
     wanted = parser.parse_args(rest)
+    wanted.typed = [name, *rest]
     try:
         with redirect_stdout(Cleaned(sys.stdout)), redirect_stderr(Cleaned(sys.stderr)):
             return int(command.run(wanted))
     except OrchestratorError as error:
-        return _fail([name, *rest], error.message, error.hint, int(error.exit_code))
+        fix = error.fix.line(wanted.typed) if error.fix else ""
+        return _fail([name, *rest], error.message, error.hint, int(error.exit_code), fix)
 
 
 def _open_closed() -> None:
@@ -190,26 +192,27 @@ def _open_closed() -> None:
             setattr(sys, name, stream)
 
 
-def _fail(args: list[str], message: str, hint: str, code: int) -> int:
-    """Print an error, with --json also on standard output, and return the exit code."""
+def _fail(args: list[str], message: str, hint: str, code: int, fix: str = "") -> int:
+    """Print an error, with --json also on standard output, and return the exit code. `fix` is the
+    last line, to be pasted."""
     from orchestrator.words import clean
 
     name = " ".join(["orchestrator", *args[:1]])
-    _say(clean(f"{name}: {message}" + (f"\n  hint: {hint}" if hint else ""), lines=True))
-    _print_error(args, message, hint, code)
+    lines = [f"{name}: {message}", f"  hint: {hint}" if hint else "", f"  {fix}" if fix else ""]
+    _say(clean("\n".join(filter(None, lines)), lines=True))
+    _print_error(args, message, hint, code, fix)
     return code
 
 
-def _print_error(args: Sequence[str], message: str, hint: str, code: int) -> None:
+def _print_error(args: Sequence[str], message: str, hint: str, code: int, fix: str = "") -> None:
     """Print an error as one line of JSON on standard output, for programs that asked for JSON."""
     if "--json" not in args:
         return
     from orchestrator.cli.output import print_json
 
     try:
-        print_json(
-            "error", {"error": {"code": code, "message": message, "hint": hint}}, indent=None
-        )
+        error = {"code": code, "message": message, "hint": hint, "fix": fix}
+        print_json("error", {"error": error}, indent=None)
     except OSError:  # the exit code has to do
         _drop(sys.stdout)
 

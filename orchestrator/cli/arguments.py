@@ -149,7 +149,22 @@ def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = N
         type=assignment,
         help="a variable of the runs; wins over every document; may be repeated",
     )
+    add_override(parser)
     add_allocation(parser, spares)
+
+
+def add_override(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--override",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        type=site_value,
+        help=(
+            "a key of the site file with another value for this command, such as partition=batch or "
+            "data.flux1.DATADIR=/data/flux1; may be repeated"
+        ),
+    )
 
 
 def add_allocation(
@@ -202,6 +217,11 @@ def add_job(parser: ArgumentParser) -> None:
     add_text(parser, "--begin", "TIME", "as for sbatch, such as 22:00 or now+2hours")
 
 
+def add_force(parser: ArgumentParser) -> None:
+    """Add --force, for commands that submit a new set."""
+    add_flag(parser, "--force", "submit it although a check says that it cannot run")
+
+
 def sbatch_option(text: str) -> str:
     from orchestrator.model.fields import sbatch_problem
 
@@ -252,6 +272,13 @@ def assignment(text: str) -> tuple[str, str]:
     if not equals or not name.isidentifier() or not name.isascii():
         raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+def site_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not all(part.isprintable() and part for part in key.split(".")):
+        raise ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as container.pull=missing")
+    return key, value
 
 
 def spares(text: str) -> int:

@@ -213,6 +213,7 @@ def load_named(
         site=site,
         env=env or {},
         systems_dirs=args.systems_dir,
+        overrides=vars(args).get("override", ()),
     )
 
 

@@ -26,6 +26,7 @@ from orchestrator.cli.arguments import (
     add_flag,
     add_json,
     add_option,
+    add_override,
     add_site,
     add_systems_dir,
     add_text,
@@ -53,6 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "workload", metavar="WORKLOAD", help="llama2_70b_lora, llama31_8b, flux1, or a YAML file"
     )
     add_site(parser)
+    add_override(parser)
     add_systems_dir(parser)
     add_option(
         parser, "--round", "R", "round, such as 6.0 (default: the newest with published steps)"
@@ -80,7 +82,7 @@ def run(args: Namespace) -> int:
     from orchestrator.model import load_site
     from orchestrator.prepare.plan import make_plan
 
-    site = load_site(need_site(args.site))
+    site = load_site(need_site(args.site), overrides=args.override)
     plan = make_plan(
         args.workload,
         site,

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_entry, add_flag, add_job, add_json
+from orchestrator.cli.arguments import add_entry, add_flag, add_force, add_job, add_json
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
@@ -35,14 +35,17 @@ from orchestrator.trust import replaceable
 from orchestrator.words import cell
 
 if TYPE_CHECKING:
+    from orchestrator.errors import UsageError
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
     from orchestrator.model import Entry
+    from orchestrator.runset.start import Insist
     from orchestrator.scheduler import JobRequest
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser)
     add_job(parser)
+    add_force(parser)
     add_json(parser)
     asked = parser.add_mutually_exclusive_group()
     add_flag(asked, "--dry-run", "write nothing, submit nothing; print the command")
@@ -73,7 +76,22 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     """Create the set described by the arguments of add_entry() and add_job(), and submit it."""
     entry = load_asked(args)
     options = job_options(args, entry.site.scheduler)
-    return submit_entry(entry, args.nexp, options=options, as_json=args.json)
+    insist = _insist(args) if args.force else None
+    return submit_entry(entry, args.nexp, options=options, as_json=args.json, insist=insist)
+
+
+def _insist(args: Namespace) -> Insist:
+    """Return what prints a reason why the set cannot run, as a warning with its fix."""
+
+    def show(problem: UsageError) -> None:
+        fix = problem.fix.line(args.typed) if problem.fix else problem.hint
+        note(f"warning: {problem.message}\n  {fix}")
+
+    return show
+
+
+def _warn(text: str) -> None:
+    note(f"warning: {text}")
 
 
 def _warn_of_contract(entry: Entry) -> None:
@@ -86,7 +104,12 @@ def _warn_of_contract(entry: Entry) -> None:
 
 
 def submit_entry(
-    entry: Entry, nexp: int | None = None, *, options: tuple[str, ...] = (), as_json: bool = False
+    entry: Entry,
+    nexp: int | None = None,
+    *,
+    options: tuple[str, ...] = (),
+    as_json: bool = False,
+    insist: Insist | None = None,
 ) -> tuple[RunSet, SubmissionRecord]:
     """Submit a set of `nexp` runs; its folder is printed before the scheduler is asked
     (runset/start.py)."""
@@ -112,7 +135,7 @@ def submit_entry(
             )
         print(f"set  {run_set.layout.root}", file=sys.stderr if as_json else sys.stdout, flush=True)
 
-    return start(entry, nexp, options=options, on_set=show)
+    return start(entry, nexp, options=options, on_set=show, insist=insist, warn=_warn)
 
 
 def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
@@ -126,7 +149,7 @@ def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
     entry = load_asked(args)
     _warn_of_contract(entry)
     options = job_options(args, entry.site.scheduler)
-    new = compose(entry, args.nexp)
+    new = compose(entry, args.nexp, insist=_insist(args), warn=_warn)
     run_set = RunSet(Layout(new.log_dir / new.record.set_id), new.record)
     return run_set, request_for(run_set, allocation=Allocation(further=options)), new.files
 

@@ -6,7 +6,7 @@ value null removes a variable of an earlier layer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from orchestrator.model.entry import (
 )
 from orchestrator.model.site_documents import Site
 from orchestrator.model.sites import check_data_variables, site_of
-from orchestrator.model.source import Document, Key, folders_in, read, shown
+from orchestrator.model.source import Document, Key, folders_in, override, read, shown
 from orchestrator.model.transport import site_variables, transport_settings
 
 _NETWORK_LAYERS = ("fabric", "site network")
@@ -43,18 +43,21 @@ def load_entry(
     site: Path | Site | str | None = None,
     env: Mapping[str, str] | None = None,
     systems_dirs: Sequence[Path] = (),
+    overrides: Iterable[tuple[str, str]] = (),
 ) -> Entry:
     """Compose the entry of `system` and `workload`, both names in the catalogue or paths to YAML
     files.
 
     `round` None takes the newest round that the system has for the workload. `env` wins over all
-    documents. `systems_dirs` are searched before the site's `systems_dirs`, and these before the
+    documents. `overrides` are keys (`container.pull`) with values in YAML, in place of those of a
+    site file. `systems_dirs` are searched before the site's `systems_dirs`, and these before the
     package. Raises UsageError for unknown names, DescriptorError with every problem of a document.
     """
     site_document = None
     folders = [*systems_dirs]
     if isinstance(site, (str, Path)):
         site_document = read(Path(site))
+        override(site_document, overrides)
         folders += folders_in(site_document)
     catalogue = Catalogue(folders)
     chosen = _choose(catalogue, system, workload, round)

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import Fix, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from orchestrator.model.documents import PrerequisitePart
@@ -28,6 +29,7 @@ class UnmetNeed(NamedTuple):
     text: str
     remedy: str
     stops: bool
+    fix: Fix | None = None
 
 
 def unmet(entry: Entry) -> list[PrerequisitePart]:
@@ -73,17 +75,51 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
 def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
     """Yield the folders of data that the site does not name, or that are not where it says."""
     given = entry.site.data.get(entry.workload, {})
-    key = f"data.{entry.workload}"
-    insist = f"to start without a look: `acknowledged: [{DATA}]` there"
     for name in dict.fromkeys(mount.variable for mount in entry.mounts):
+        key = f"data.{entry.workload}.{name}"
         passed = name in entry.site.pass_env and bool(environment.get(name))
         if name not in given and not passed:
-            text = f"the site file names no folder for {key}.{name}, which the runs mount"
-            yield UnmetNeed(DATA, text, f"set `{key}.{name}` in the site file", True)
+            text = f"the site file names no folder for {key}, which the runs mount"
+            folder = _likely_folder(entry, name, environment)
+            fix = _prepare(entry, key, folder)
+            if os.path.isdir(folder):
+                fix = Fix(options=("--override", f"{key}={folder}"))
+            yield UnmetNeed(DATA, text, f"set `{key}` in the site file", True, fix)
         elif name in given and _surely_missing(given[name]):
-            text = f"{given[name]} ({key}.{name} of the site file) is not there"
-            remedy = f"orchestrator prepare {entry.workload}, or correct `{key}.{name}`; {insist}"
-            yield UnmetNeed(DATA, text, remedy, True)
+            path = Path(given[name])
+            text = f"{path} ({key} of the site file) does not exist"
+            near = did_you_mean(path.name, _beside(path), before="", after="")
+            fix = Fix(f"orchestrator prepare {entry.workload}")
+            if near:
+                meant = path.parent / near.removeprefix("; did you mean ").removesuffix("?")
+                text, fix = f"{text}{near}", Fix(options=("--override", f"{key}={meant}"))
+            remedy = f"correct `{key}` in the site file, or prepare the data there"
+            yield UnmetNeed(DATA, text, remedy, True, fix)
+
+
+def _likely_folder(entry: Entry, name: str, environment: Mapping[str, str]) -> str:
+    """Return the folder for the data of a mount that the site file does not name: that of the
+    variable in the environment, else one named as the workload, next to the site's other data or
+    to its sets."""
+    if os.path.isabs(value := environment.get(name, "")):
+        return value
+    others = [Path(folder) for folders in entry.site.data.values() for folder in folders.values()]
+    parents = [place for folder in others for place in (folder.parent, folder.parent.parent)]
+    named = [parent / entry.workload for parent in parents]
+    shared = Path(entry.site.log_dir or "/data/sets").parent / "data" / entry.workload
+    return str(next((folder for folder in named if folder.is_dir()), shared))
+
+
+def _prepare(entry: Entry, key: str, folder: str) -> Fix:
+    """Return the command that makes the data in `folder`."""
+    return Fix(f"orchestrator prepare {entry.workload} --override {quote(f'{key}={folder}')}")
+
+
+def _beside(path: Path) -> list[str]:
+    """Return the names next to `path`."""
+    with suppress(OSError):
+        return os.listdir(path.parent)
+    return []
 
 
 def _surely_missing(folder: str) -> bool:
@@ -97,11 +133,11 @@ def _surely_missing(folder: str) -> bool:
     return False
 
 
-def refuse_unfit(entry: Entry, environment: Mapping[str, str]) -> None:
-    """Raise UsageError for the first need without which no set starts."""
+def refusals(entry: Entry, environment: Mapping[str, str]) -> Iterator[UsageError]:
+    """Yield an error for each need without which no set starts."""
     for need in needs(entry, environment):
         if need.stops:
-            raise UsageError(need.text, hint=need.remedy)
+            yield UsageError(need.text, hint=need.remedy, fix=need.fix)
 
 
 def missing_data(entry: Entry) -> str:

@@ -9,16 +9,21 @@ from orchestrator.errors import OrchestratorError, UsageError, did_you_mean
 from orchestrator.model.documents import Workload
 from orchestrator.model.problems import checked, validate
 from orchestrator.model.site_documents import Site
-from orchestrator.model.source import Document, read
+from orchestrator.model.source import Document, override, read
 
 
-def load_site(path: Path | str, workloads: Iterable[str] = ()) -> Site:
+def load_site(
+    path: Path | str,
+    workloads: Iterable[str] = (),
+    overrides: Iterable[tuple[str, str]] = (),
+) -> Site:
     """Read the site file at `path`. Raises DescriptorError with every problem found.
 
     `workloads`: the existing names, to find site data for an unknown workload; not checked if
-    empty.
+    empty. `overrides`: keys with other values, as load_entry() has them.
     """
     document = read(Path(path))
+    override(document, overrides)
     return site_of(document, list(workloads))
 
 

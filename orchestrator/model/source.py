@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -136,6 +136,24 @@ def read(path: Path) -> Document:
         document.add((), _not_a_mapping(document.data))
     document.check()
     return document
+
+
+def override(document: Document, given: Iterable[tuple[str, str]]) -> None:
+    """Put values in place of those of `document`: `a.b` and YAML, such as `[x, y]`.
+
+    Raises DescriptorError if a value is no YAML.
+    """
+    for name, text in given:
+        key: Key = tuple(name.split("."))
+        value = Document(Path(f"--override {name}"))
+        _build(value, text)
+        value.check()
+        below = document.data
+        for part in key[:-1]:
+            if not isinstance(below.get(part), dict):
+                below[part] = {}
+            below = below[part]
+        below[key[-1]] = value.data
 
 
 def folders_in(document: Document) -> list[Path]:

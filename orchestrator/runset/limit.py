@@ -1,13 +1,17 @@
-"""Check a job's time and nodes against its partition before a set is made, with the way out."""
+"""Compare a job with its partition before a set is made: its existence, nodes and time, with the
+way out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import SchedulerError, UsageError
+from orchestrator.errors import Fix, SchedulerError, UsageError, did_you_mean
 from orchestrator.nodes.names import expand_all, fold
 from orchestrator.render.job_time import job_time
+from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_nodes import (
+    NodeState,
     limit_may_differ,
     minutes_of,
     node_states,
@@ -16,29 +20,95 @@ from orchestrator.scheduler.slurm_nodes import (
 from orchestrator.words import count, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from orchestrator.model import Entry, Site
+    from orchestrator.scheduler.slurm_site import Partition
 
 
-def refuse_too_long(entry: Entry, nexp: int) -> None:
-    """Raise UsageError if no partition of the site allows the time of the job of `nexp` runs.
+def beyond_partition(
+    entry: Entry, nexp: int, warn: Callable[[str], object]
+) -> Iterator[UsageError]:
+    """Yield why the site's partition cannot take the job of `nexp` runs. `warn` gets why the job
+    will wait for nodes.
 
-    Nothing is refused without an answer of Slurm, or if the partition is not decisive: a QOS can
-    allow more than its partition, and the site's further sbatch options win over ours.
+    Nothing is yielded without an answer of Slurm, or if the partition is not decisive: the site's
+    further sbatch options win over ours.
     """
     site = entry.site
-    if site.scheduler != "slurm" or site.qos or limit_may_differ(site.sbatch):
+    if site.scheduler != "slurm" or limit_may_differ(site.sbatch):
         return
-    time_asked = job_time(entry)
-    asked = minutes_of(site.time_limit) if site.time_limit else time_asked.minutes(nexp)
     try:
         limits = partition_limits(site.partition)
     except SchedulerError:
         return
+    if problem := _no_partition(entry, limits):
+        yield problem
+        return
+    if problem := too_long(entry, nexp, limits):
+        yield problem
+    try:
+        states = node_states(site.partition)
+    except SchedulerError:
+        return
+    if problem := _too_few(entry, states):
+        yield problem
+    elif waiting := _waits_for(entry, states):
+        warn(waiting)
+
+
+def refuse_too_long(entry: Entry, nexp: int) -> None:
+    """Raise UsageError if no partition of the site allows the time of the job of `nexp` runs."""
+    site = entry.site
+    if site.scheduler != "slurm" or limit_may_differ(site.sbatch):
+        return
+    try:
+        limits = partition_limits(site.partition)
+    except SchedulerError:
+        return
+    if problem := too_long(entry, nexp, limits):
+        raise problem
+
+
+def _no_partition(entry: Entry, limits: Mapping[str, object]) -> UsageError | None:
+    wanted = entry.site.partition.split(",") if entry.site.partition else []
+    missing = [name for name in wanted if name not in limits]
+    known = _partitions() if missing else []
+    if not known:
+        return None
+    names = [partition.name for partition in known]
+    meant = did_you_mean(missing[0], names)
+    usual = next((partition.name for partition in known if partition.is_default), names[0])
+    near = next((name for name in names if f'"{name}"' in meant), usual)
+    return UsageError(
+        f"there is no partition {missing[0]}{meant}; the cluster has {', '.join(names)}",
+        hint="correct `partition` in the site file",
+        fix=Fix(options=("--override", f"partition={near}")),
+    )
+
+
+def _partitions() -> list[Partition]:
+    """Return the cluster's partitions; [] without an answer."""
+    from orchestrator.scheduler.slurm_site import partitions
+
+    try:
+        return partitions()
+    except SchedulerError:
+        return []
+
+
+# ---- time ----
+
+
+def too_long(entry: Entry, nexp: int, limits: Mapping[str, int | None]) -> UsageError | None:
+    """Return an error if no partition of `limits` (minutes) allows the time of the job of `nexp`
+    runs. A QOS can allow more than its partition."""
+    site = entry.site
+    if site.qos:
+        return None
+    time_asked = job_time(entry)
+    asked = minutes_of(site.time_limit) if site.time_limit else time_asked.minutes(nexp)
     known = [limit for limit in limits.values() if limit is not None]
     if asked is None or not known or len(known) < len(limits) or asked <= max(known):
-        return
+        return None
     longest = max(known)
     names = " and ".join(limits)
     time = duration(60 * asked, 3)
@@ -47,45 +117,13 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
     else:
         times = time_asked.rounds(nexp) + 1
         need = f"{count(nexp, 'run')} of {entry.workload} need {time} ({times} x {time_asked.each} min)"
-    raise UsageError(
+    longer = _larger_partition(_asked_nodes(entry), asked)
+    value = f"partition={longer}" if longer else f"time_limit={longest}"
+    return UsageError(
         f"partition {names} allows a job {duration(60 * longest, 3)} at most, and {need}",
         hint=_way_out(entry, site, nexp, longest),
+        fix=Fix(options=("--override", value)),
     )
-
-
-def refuse_too_few(entry: Entry) -> None:
-    """Raise UsageError if the site's partition has fewer nodes than the job asks for, without the
-    excluded ones. Nothing is refused without an answer of Slurm."""
-    site = entry.site
-    if site.scheduler != "slurm" or limit_may_differ(site.sbatch):
-        return
-    try:
-        states = node_states(site.partition)
-    except SchedulerError:
-        return
-    asked = entry.nodes * site.side_by_side + site.spares
-    without = set(expand_all(site.exclude))
-    left = [name for name in states if name not in without]
-    if len(left) >= asked:
-        return
-    parts = [f"{count(entry.nodes * site.side_by_side, 'node')} for the runs"]
-    parts += [count(site.spares, "spare")] if site.spares else []
-    outside = [name for name in states if name in without]
-    excluded = f" without the excluded {fold(outside)}" if outside else ""
-    fewer = [option for option, given in _FEWER if given(site)]
-    raise UsageError(
-        f"the job asks for {count(asked, 'node')} ({', '.join(parts)}), and the partition has "
-        f"{len(left)}{excluded}",
-        hint=f"{', '.join([*fewer, 'another `partition`'])}, or a system with fewer nodes",
-    )
-
-
-_FEWER: tuple[tuple[str, Callable[[Site], object]], ...] = (
-    ("exclude fewer nodes", lambda site: site.exclude),
-    ("ask for fewer spares (--spares K)", lambda site: site.spares),
-    ("ask for fewer runs at once (--side-by-side K)", lambda site: site.side_by_side > 1),
-)
-"""The ways to ask for fewer nodes, each with the sites that have it."""
 
 
 def _way_out(entry: Entry, site: Site, nexp: int, longest: int) -> str:
@@ -95,9 +133,93 @@ def _way_out(entry: Entry, site: Site, nexp: int, longest: int) -> str:
     if site.time_limit:
         return f"{line}, or {elsewhere}"
     if not fit:
-        return f"not even one run is sure to fit; {elsewhere}, or try with {line}"
+        return f"even one run may need more; {elsewhere}, or try with {line}"
     return (
         f"{line}: the job does the runs that fit (surely {fit} of {nexp}), then `orchestrator "
-        "resume` does the others; "
-        f"or {elsewhere}"
+        f"resume` does the others; or {elsewhere}"
+    )
+
+
+def _larger_partition(nodes: int, minutes: int | None = None) -> str:
+    """Return the first partition with at least `nodes`, for jobs of `minutes`; "" if none."""
+    for partition in _partitions():
+        try:
+            limit = minutes_of(partition.limit)
+        except ValueError:
+            continue
+        fits = limit is None or minutes is None or minutes <= limit
+        if partition.is_up and partition.nodes >= nodes and fits:
+            return partition.name
+    return ""
+
+
+# ---- nodes ----
+
+
+def _asked_nodes(entry: Entry) -> int:
+    return entry.nodes * entry.site.side_by_side + entry.site.spares
+
+
+def _too_few(entry: Entry, states: Mapping[str, NodeState]) -> UsageError | None:
+    """Return an error if the partition has fewer nodes than the job asks for, without the excluded
+    ones."""
+    site = entry.site
+    asked = _asked_nodes(entry)
+    left, outside = _usable(site, states)
+    if len(left) >= asked:
+        return None
+    parts = [f"{count(entry.nodes * site.side_by_side, 'node')} for the runs"]
+    parts += [count(site.spares, "spare")] if site.spares else []
+    excluded = f" without the excluded {fold(outside)}" if outside else ""
+    ways, fix = _fewer_nodes(entry, len(states), len(left))
+    return UsageError(
+        f"the job asks for {count(asked, 'node')} ({', '.join(parts)}), and the partition has "
+        f"{len(left)}{excluded}",
+        hint=f"{', '.join([*ways, 'another `partition`'])}, or a system with fewer nodes",
+        fix=fix,
+    )
+
+
+def _usable(site: Site, states: Mapping[str, NodeState]) -> tuple[list[str], list[str]]:
+    """Return the partition's nodes that the site does not exclude, and the others."""
+    without = set(expand_all(site.exclude))
+    left = [name for name in states if name not in without]
+    return left, [name for name in states if name in without]
+
+
+def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fix]:
+    """Return the ways to ask for fewer nodes, and the first that is enough alone."""
+    site, asked = entry.site, _asked_nodes(entry)
+    ways, fixes = [], []
+    if site.exclude:
+        ways.append("exclude fewer nodes")
+        if all_nodes >= asked:
+            fixes.append(Fix(options=("--override", "exclude=[]"), without="--exclude"))
+    if site.spares:
+        ways.append("ask for fewer spares (--spares K)")
+        if (spares := left - (asked - site.spares)) >= 0:
+            fixes.append(Fix(options=("--spares", str(spares))))
+    if site.side_by_side > 1:
+        ways.append("ask for fewer runs at once (--side-by-side K)")
+        if at_once := (left - site.spares) // entry.nodes:
+            fixes.append(Fix(options=("--side-by-side", str(max(1, at_once)))))
+    if larger := _larger_partition(asked):
+        fixes.append(Fix(options=("--override", f"partition={larger}")))
+    smaller = Fix(f"orchestrator systems --workload {entry.workload}")
+    return ways, [*fixes, smaller][0]
+
+
+def _waits_for(entry: Entry, states: Mapping[str, NodeState]) -> str:
+    """Return why the job waits for nodes that cannot be used now, with the command that returns
+    them; "" if enough can."""
+    left, _ = _usable(entry.site, states)
+    away = [name for name in left if states[name].unavailable]
+    if len(left) - len(away) >= _asked_nodes(entry) or not away:
+        return ""
+    shown = "; ".join(f"{name} is {states[name].description}" for name in away[:3])
+    more = f"; and {len(away) - 3} more" if len(away) > 3 else ""
+    return (
+        f"the job will wait: it needs {count(_asked_nodes(entry), 'node')}, and "
+        f"{len(left) - len(away)} can be used now ({shown}{more}); an operator returns them:\n"
+        f"  {advice.return_nodes(fold(away))}"
     )

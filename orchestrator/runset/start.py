@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
+from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown, UsageError
 from orchestrator.evidence.sets import RunSet, check_log_dir
-from orchestrator.model.prerequisites import refuse_unfit
+from orchestrator.model.prerequisites import refusals
 from orchestrator.model.sites import sets_folder
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.create import create, describe, discard, find_unsubmitted
-from orchestrator.runset.limit import refuse_too_few, refuse_too_long
+from orchestrator.runset.limit import beyond_partition
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler import open_scheduler
 
@@ -34,16 +35,30 @@ class NewSet(NamedTuple):
     log_dir: Path
 
 
-def compose(entry: Entry, nexp: int | None = None, world: World = THIS) -> NewSet:
+Insist = Callable[[UsageError], object]
+"""What gets the reasons why a set cannot run, instead of an error."""
+
+
+def compose(
+    entry: Entry,
+    nexp: int | None = None,
+    world: World = THIS,
+    *,
+    insist: Insist | None = None,
+    warn: Callable[[str], object] = lambda _: None,
+) -> NewSet:
     """Return a set of `nexp` runs (default: as the rules require), unwritten.
 
-    Raises UsageError if the partition does not allow its time or has too few nodes, or without something that the
-    workload needs; RenderError.
+    Raises UsageError without something that the workload needs, or if its partition does not exist,
+    has too few nodes, or does not allow its time, unless `insist` takes these; RenderError. `warn`
+    gets why the job will wait.
     """
-    refuse_unfit(entry, os.environ)
     count = nexp or entry.runs_required
-    refuse_too_long(entry, count)
-    refuse_too_few(entry)
+    for problem in chain(refusals(entry, os.environ), beyond_partition(entry, count, warn)):
+        if insist is None:
+            problem.hint = f"{problem.hint}; --force submits it all the same"
+            raise problem
+        insist(problem)
     files = render_bundle(entry, nexp=count)
     record = describe(entry, nexp=count, bundle_sha256=manifest_hash(files), world=world)
     return NewSet(record, files, sets_folder(entry.site))
@@ -55,19 +70,20 @@ def start(
     *,
     options: tuple[str, ...] = (),
     on_set: Callable[[RunSet, bool], object] = lambda *_: None,
+    insist: Insist | None = None,
+    warn: Callable[[str], object] = lambda _: None,
     world: World = THIS,
 ) -> tuple[RunSet, SubmissionRecord]:
     """Submit a set of `nexp` runs of `entry` below the site's log directory.
 
     An unsubmitted set of the same bundle is taken instead of a new one. `on_set` gets the set, and
     whether it existed already, before the scheduler is asked. `options` are further options for
-    sbatch. A new set that the scheduler refuses is removed: its bundle has what was refused. Any
-    other error of the scheduler names the set, which stays.
+    sbatch; `insist` and `warn` are as for compose(). A new set that the scheduler refuses is
+    removed: its bundle has what was refused. Any other error of the scheduler names the set, which
+    stays.
     """
-    refuse_unfit(entry, os.environ)
-    # Before Slurm is asked about limits, which can take a while.
     check_log_dir(sets_folder(entry.site))
-    new = compose(entry, nexp, world)
+    new = compose(entry, nexp, world, insist=insist, warn=warn)
     run_set = find_unsubmitted(new.record, new.log_dir)
     was_there = run_set is not None
     if run_set is None:

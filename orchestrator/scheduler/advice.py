@@ -5,6 +5,8 @@ A job may be a placeholder: `show_job("{job}")` gives a template.
 
 from __future__ import annotations
 
+from shlex import quote
+
 QUEUE_LISTING = "squeue"
 """The name under which a quoted line of the job queue is shown."""
 ACCOUNTS = "sacctmgr show assoc where user=$USER format=account,partition,qos"
@@ -39,6 +41,11 @@ def show_job(job: str) -> str:
 def show_partition(partition: str) -> str:
     """Return the command that shows a partition."""
     return f"scontrol show partition {partition}"
+
+
+def return_nodes(nodes: str) -> str:
+    """Return the operator's command that lets drained or down nodes take jobs again."""
+    return f"scontrol update nodename={quote(nodes)} state=resume"
 
 
 def release(job: str) -> str:

@@ -62,6 +62,11 @@ class NodeState:
         return self.state == "idle"
 
     @property
+    def unavailable(self) -> bool:
+        """Return whether it takes no jobs until somebody repairs or returns it."""
+        return self.state.startswith(("drain", "down", "fail")) or self.state.endswith("*")
+
+    @property
     def completing(self) -> bool:
         """Return whether its last job is being cleaned up: it will be idle in seconds."""
         return self.state.startswith("completing")

@@ -198,14 +198,18 @@ def test_the_version_is_the_one_that_is_described() -> None:
 
 
 def test_what_is_not_as_described_is_found() -> None:
-    good = {"schema": 1, "kind": "error", "error": {"code": 2, "message": "m", "hint": ""}}
+    good = {
+        "schema": 1,
+        "kind": "error",
+        "error": {"code": 2, "message": "m", "hint": "", "fix": ""},
+    }
     assert outputs.checked(json.dumps(good)) == good
     for bad in (
         {**good, "more": 1},
         {**good, "schema": 2},
         {"schema": 1, "kind": "error"},
-        {**good, "error": {"code": "2", "message": "m", "hint": ""}},
-        {**good, "error": {"code": True, "message": "m", "hint": ""}},
+        {**good, "error": {"code": "2", "message": "m", "hint": "", "fix": ""}},
+        {**good, "error": {"code": True, "message": "m", "hint": "", "fix": ""}},
         {**good, "error": None},
     ):
         with pytest.raises(AssertionError):

@@ -226,8 +226,8 @@ FLUX = ("MI325X_08x08x32", "flux1")
         (
             "data: {flux1: {DATADIR: HERE/gone}}\n",
             {},
-            "HERE/gone (data.flux1.DATADIR of the site file) is not there",
-            "hint: orchestrator prepare flux1, or correct `data.flux1.DATADIR`",
+            "HERE/gone (data.flux1.DATADIR of the site file) does not exist",
+            "correct `data.flux1.DATADIR` in the site file, or prepare the data there; --force",
         ),
         ("acknowledged: [data]\ndata: {flux1: {DATADIR: HERE/gone}}\n", {}, "", ""),
     ],

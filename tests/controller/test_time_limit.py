@@ -42,8 +42,10 @@ def test_other_words_are_no_time(text: str) -> None:
 
 @pytest.fixture
 def submit(cli: Commands, fake: Fake, tmp_path: Path) -> Callable[..., Commands]:
-    """`submit(sinfo's lines, *words, site=...)`: the dry run, which makes no set; what it asks for comes from the same place."""
+    """`submit(sinfo's lines, *words, site=...)`, to a Slurm that takes every job."""
     (tmp_path / "sets").mkdir()
+    fake("squeue", "true")
+    fake("sbatch", "echo 17")
 
     def run(lines: str, *arguments: str, site: str = "partition: gpu\n") -> Commands:
         script = lines.removeprefix("SCRIPT") if lines[:6] == "SCRIPT" else f"printf '{lines}'"
@@ -52,7 +54,7 @@ def submit(cli: Commands, fake: Fake, tmp_path: Path) -> Callable[..., Commands]
         path.write_text(
             f"kind: site\nlog_dir: {tmp_path}/sets\ndata: {{flux1: {{DATADIR: /data}}}}\n{site}"
         )
-        return cli("submit", *WHAT, "--site", path, *(arguments or ("--dry-run",)))
+        return cli("submit", *WHAT, "--site", path, *arguments)
 
     return run
 
@@ -61,7 +63,7 @@ def test_too_long_a_job_is_refused_with_the_way_out(
     submit: Callable[..., Commands], fake: Fake, tmp_path: Path
 ) -> None:
     asked = fake("sbatch", "echo 17")
-    for arguments in (("--dry-run",), ("--nexp", "10")):
+    for arguments in ((), ("--nexp", "10")):
         done = submit(r"gpu\x1f12:00:00\ngpu\x1f12:00:00\n", *arguments)
         assert done.code == ExitCode.BAD_INPUT
         assert (
@@ -73,18 +75,23 @@ def test_too_long_a_job_is_refused_with_the_way_out(
         )
         assert "`orchestrator resume` does the others" in done.err
     assert list((tmp_path / "sets").iterdir()) == [] and not asked.exists()
-    assert (tmp_path / "bin/sinfo.calls").read_text().splitlines() == [
-        "--noheader --format=%P\x1f%l --partition=gpu"
-    ] * 2  # too long already: the nodes are not asked for
+    assert "--format=%N" not in (tmp_path / "bin/sinfo.calls").read_text()  # too long already
+    # The dry run shows what would be asked, and warns.
+    shown = submit(r"gpu\x1f12:00:00\n", "--dry-run")
+    assert shown.code == ExitCode.OK and "sbatch --parsable" in shown.out
+    assert "warning: partition gpu allows a job 12h at most" in shown.err
+    assert list((tmp_path / "sets").iterdir()) == []
+    # So does the submission that insists.
+    assert submit(r"gpu\x1f12:00:00\n", "--force").code == ExitCode.OK
     # The way out is one.
     assert (
         submit(r"gpu\x1f12:00:00\n", site='partition: gpu\ntime_limit: "720"\n').code == ExitCode.OK
     )
-    assert submit(r"gpu\x1f12:00:00\n", "--dry-run", "--nexp", "4").code == ExitCode.OK
+    assert submit(r"gpu\x1f12:00:00\n", "--nexp", "4").code == ExitCode.OK
 
 
 def test_where_not_one_run_fits(submit: Callable[..., Commands]) -> None:
-    assert "not even one run is sure to fit; name a partition" in submit(r"gpu\x1f2:00:00\n").err
+    assert "even one run may need more; name a partition" in submit(r"gpu\x1f2:00:00\n").err
 
 
 def test_runs_side_by_side_need_less(submit: Callable[..., Commands]) -> None:
@@ -156,14 +163,15 @@ def test_too_few_nodes_are_refused(
     answers = (
         f"case $* in *--Node*) printf '%s' '{listed}';; *) printf 'gpu\\x1finfinite\\n';; esac"
     )
-    done = submit(f"SCRIPT{answers}", "--dry-run", *words, site=f"partition: gpu\n{site}")
+    done = submit(f"SCRIPT{answers}", *words, site=f"partition: gpu\n{site}")
     assert (done.code == ExitCode.BAD_INPUT) == bool(said), done.err
     assert said in done.err
     for word in ("--spares", "--side-by-side", "exclude"):
         mentioned = word.lstrip("-").replace("-", "_") in site or (
             word == "exclude" and bool(words)
         )
-        assert (word in done.err.partition("hint:")[2]) == (bool(said) and mentioned)
+        hint = done.err.partition("hint:")[2].partition("\n")[0]
+        assert (word in hint) == (bool(said) and mentioned)
 
 
 def test_the_default_partition_counts_where_none_is_named(submit: Callable[..., Commands]) -> None:

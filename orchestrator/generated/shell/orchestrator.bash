@@ -6,11 +6,11 @@ __orchestrator_options() {
     'init') echo '-o --output --force -y --yes --scheduler --partition --account --log-dir --name --json' ;;
     'doctor') echo '--round --systems-dir --site --json' ;;
     'demo') echo '--dir --nexp --json' ;;
-    'run') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --dependency --begin --json --interval' ;;
-    'submit') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --dependency --begin --json --dry-run --test-only' ;;
+    'run') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --force --json --interval' ;;
+    'submit') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --force --json --dry-run --test-only' ;;
     'resume') echo '--site --json --spares --side-by-side --exclude --sbatch --dependency --begin --others --edited --allow-changes' ;;
     'cancel') echo '--site --json --others --grace' ;;
-    'rehearse') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --time --cluster --run-time --fault --faults --seed --resume-after -o --output --node-mtbf --trials --node-repair --within --json' ;;
+    'rehearse') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --time --cluster --run-time --fault --faults --seed --resume-after -o --output --node-mtbf --trials --node-repair --within --json' ;;
     'status') echo '--site --json --all' ;;
     'watch') echo '--site --json --interval --all' ;;
     'logs') echo '--site --run --attempt --node -f --follow --job' ;;
@@ -29,10 +29,10 @@ __orchestrator_options() {
     'systems import') echo '--json --site --systems-dir --round --as --workload --image --ruleset --nodes --gpus-per-node --micro-batch --global-batch --accelerator --config --code-dir --engine --execute --dry-run -o --output' ;;
     'systems schema') echo '--json --site --systems-dir' ;;
     'images') echo '--round --systems-dir --image --site --nodes --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial --always --login --password-stdin --others --json' ;;
-    'prepare') echo '--site --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
+    'prepare') echo '--site --override --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'tune') echo '--nodes --via --profile --workload --round --owner --for --all-owners --sudo --ask-sudo-password --sudo-password-fd --ssh-config --parallel --timeout --site --json' ;;
     'preflight') echo '--round --systems-dir --site --nodes --via --deep --exclude-file --ssh-config --parallel --json' ;;
-    'render') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch -o --output --diff --image-config --force --json' ;;
+    'render') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch -o --output --diff --image-config --force --json' ;;
     'code') echo '--round --systems-dir -o --output --engine --site --json' ;;
     'published') echo '--system --benchmark --round --minutes --sources --others --json' ;;
     'check') echo '--ruleset --workload --site --json' ;;
@@ -62,6 +62,7 @@ __orchestrator_takes() {
     'run --site') echo 'files' ;;
     'run --nexp') echo 'any' ;;
     'run --env') echo 'any' ;;
+    'run --override') echo 'any' ;;
     'run --spares') echo 'any' ;;
     'run --side-by-side') echo 'any' ;;
     'run --exclude') echo 'nodes' ;;
@@ -74,6 +75,7 @@ __orchestrator_takes() {
     'submit --site') echo 'files' ;;
     'submit --nexp') echo 'any' ;;
     'submit --env') echo 'any' ;;
+    'submit --override') echo 'any' ;;
     'submit --spares') echo 'any' ;;
     'submit --side-by-side') echo 'any' ;;
     'submit --exclude') echo 'nodes' ;;
@@ -94,6 +96,7 @@ __orchestrator_takes() {
     'rehearse --site') echo 'files' ;;
     'rehearse --nexp') echo 'any' ;;
     'rehearse --env') echo 'any' ;;
+    'rehearse --override') echo 'any' ;;
     'rehearse --spares') echo 'any' ;;
     'rehearse --side-by-side') echo 'any' ;;
     'rehearse --exclude') echo 'nodes' ;;
@@ -211,6 +214,7 @@ __orchestrator_takes() {
     'images --command') echo 'any' ;;
     'images --login') echo 'any' ;;
     'prepare --site') echo 'files' ;;
+    'prepare --override') echo 'any' ;;
     'prepare --systems-dir') echo 'files' ;;
     'prepare --round') echo 'any' ;;
     'prepare --with') echo 'any' ;;
@@ -242,6 +246,7 @@ __orchestrator_takes() {
     'render --site') echo 'files' ;;
     'render --nexp') echo 'any' ;;
     'render --env') echo 'any' ;;
+    'render --override') echo 'any' ;;
     'render --spares') echo 'any' ;;
     'render --side-by-side') echo 'any' ;;
     'render --exclude') echo 'nodes' ;;
