@@ -6,11 +6,12 @@ An address follows the name: `n1=ssh://me@host:2222`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from orchestrator.errors import UsageError
+from orchestrator.onnode.kernel.node_names import fold as fold
 from orchestrator.onnode.kernel.regular import read_bytes
 from orchestrator.resources import user_path
 
@@ -18,8 +19,6 @@ MAX_NODES = 10_000
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"(unix:///[^\s,]+|(ssh|tcp)://[^\s,/]+)")
-_NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
-"""Head, last number and tail of a name."""
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
@@ -71,35 +70,6 @@ def expand(text: str) -> list[str]:
 def expand_all(texts: Iterable[str]) -> list[str]:
     """Expand several texts, without repeated names."""
     return list(dict.fromkeys(name for text in texts for name in expand(text)))
-
-
-def fold(names: Collection[str]) -> str:
-    """Fold n1 n2 n3 m to `n[1-3],m`, with sorted numbers."""
-    parts = {name: match.groups() for name in names if (match := _NUMBERED.fullmatch(name))}
-    # n08 has two digits, so n12 belongs to the same range; n8, n9, n10 are a range without padding.
-    padded = {
-        (head, tail, len(number)) for head, number, tail in parts.values() if number[0] == "0"
-    }
-    groups: dict[tuple[str, str, int], list[int]] = {}
-    for name in dict.fromkeys(names):
-        head, number, tail = parts.get(name, (name, "", ""))
-        digits = len(number) if (head, tail, len(number)) in padded else 0
-        groups.setdefault((head, tail, digits), []).extend([int(number)] if number else [])
-    return ",".join(_folded(*key, sorted(numbers)) for key, numbers in groups.items())
-
-
-def _folded(head: str, tail: str, digits: int, numbers: list[int]) -> str:
-    if not numbers:
-        return head
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    texts = ["-".join(str(end).zfill(digits) for end in dict.fromkeys(ends)) for ends in ranges]
-    inside = texts[0] if len(numbers) == 1 else f"[{','.join(texts)}]"
-    return f"{head}{inside}{tail}"
 
 
 def names_given(text: str, option: str) -> list[str]:

@@ -399,7 +399,7 @@ class Agent:
             self._tell_facts()
             if order.clear and self.machine.keeps_caches:
                 self.run = None
-                self.say("kept", order.id, f"cannot drop its caches: {self.machine.keeps_caches}")
+                self.say("kept", order.id, f"cannot drop caches: {self.machine.keeps_caches}")
             else:
                 kib = (4_000_000, 200_000) if order.clear else ("-", "-")
                 self.say("prepared", order.id, self.wall_ms(), *kib)

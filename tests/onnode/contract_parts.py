@@ -578,7 +578,7 @@ DIFFERS: dict[str, dict[int, str]] = {
 """Word -> the fields that differ between two nodes or two runs, and what stands for them in scripts: "" nothing at all."""
 TEXTS = (
     (re.compile(r"^(its container ended: ).*"), r"\1WORDS"),
-    (re.compile(r"^(tunables: |cannot drop its caches: ).*"), r"\1TEXT"),
+    (re.compile(r"^(tunables: |cannot drop caches: ).*"), r"\1TEXT"),
     (re.compile(r"^image \S+ (is not on this node);.*"), r"image IMAGE \1"),
     (re.compile(r"^cannot pull \S+: "), "cannot pull IMAGE: "),
     (re.compile(re.escape(IMAGE)), "IMAGE"),

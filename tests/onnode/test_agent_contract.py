@@ -443,7 +443,7 @@ SCRIPTS = {
         "caches that stay": """
             ready
             its caches stay
-            prepare 1.1 clear       -> kept 1.1 cannot drop its caches: TEXT
+            prepare 1.1 clear       -> kept 1.1 cannot drop caches: TEXT
             go 1.1
             stop 1.1
             prepare 1.2             -> prepared 1.2 MS - -

@@ -27,15 +27,15 @@ def state(reports: AttemptReports) -> dict[str, object]:
 
 def test_the_gate_names_who_is_not_ready_and_why() -> None:
     reports = after(
-        ("n0", "kept", unit("3.1", "cannot drop its caches")),
+        ("n0", "kept", unit("3.1", "cannot drop caches")),
         ("n1", "refused", unit("3.1", "cannot see k wanted 1")),
     )
     assert reports.gate.refusals("late") == (
-        "node n0 (rank 0) cannot drop its caches; run as root, give the site a sudo prefix, or set clear_caches: false; "
+        "node n0 (rank 0) cannot drop caches; run as root, give the site a sudo prefix, or set clear_caches: false; "
         "node n1 (rank 1): cannot see k wanted 1; late"
     )
     assert reports.gate.not_ready() == {
-        "n0": "before run 3 it cannot drop its caches",
+        "n0": "before run 3 it cannot drop caches",
         "n1": "before run 3: cannot see k wanted 1",
         "n2": "it did not answer before run 3",
     }

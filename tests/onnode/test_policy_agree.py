@@ -154,7 +154,7 @@ def test_some_without_rdma() -> None:
     found = network(ports(), "none", ports(), "none")
     text = "no RDMA device (/sys/class/infiniband)"
     assert (
-        found.problem == f"network: {text} on n1 n3; n0 has 8 ({ALLOWED})"
+        found.problem == f"network: {text} on n[1,3]; n0 has 8 ({ALLOWED})"
         and not found.rdma_expected
     )
     assert found.differing == {"n1": f"{text}, unlike n0", "n3": f"{text}, unlike n0"}
@@ -207,7 +207,10 @@ def test_without_a_fabric_or_others_there_is_nothing_to_compare(fabric: str, cou
 
 def test_many_troubles_are_shortened() -> None:
     down = [f"rdma{number}: the port is DOWN" for number in range(8)]
-    found = network(ports(), ports(), troubles={0: down, 1: down})
+    alike = network(ports(), ports(), troubles={0: down, 1: down})
+    assert alike.problem.startswith("network: all 2 nodes: rdma0: the port is DOWN; all 2 nodes")
+    less = [f"rdma{number}: the port is INIT" for number in range(8)]
+    found = network(ports(), ports(), troubles={0: down, 1: less})
     assert found.problem.count("the port is DOWN") == 8
     assert (
         f"rdma7: the port is DOWN; and 8 more, see nodes/*/network.json ({ALLOWED})"

@@ -279,8 +279,8 @@ def test_warnings_name_checks_and_nodes_once() -> None:
         n3=report(("gpu_errors", "pass"), ("image", "warn", "not on this node yet")),
     )
     assert found.warnings == [
-        "check image: not on this node yet (n1 n3)",
-        "check gpu_memory gpu_errors: no answer within 10 s (n1 n2)",
+        "check image: not on this node yet (n[1,3])",
+        "check gpu_memory gpu_errors: no answer within 10 s (n[1-2])",
     ]
 
 
@@ -417,7 +417,7 @@ def test_the_effort_of_judging_grows_with_the_number_of_nodes() -> None:
         image = agree_on_image({name: reports[name].image for name in names}, names, "", "image")
         network, told = agree_on_network(reports, names, on), agree_on_facts(reports, names, on)
         assert judgement.failed and not image.problem
-        assert "; and " in network.problem and "; and " in told.problem
+        assert " are not like " in network.problem and "; and " in told.problem
 
     few, many = many_reports(100), many_reports(1000)
     assert lines_run(lambda: judge(many)) < 15 * lines_run(lambda: judge(few))

@@ -205,15 +205,15 @@ MANY = tuple(f"n{number}" for number in range(64))
         ),
         (
             {"exits": dict.fromkeys(MANY, 143) | {"n5": 0, "n9": 0}, "lasted": {"n9": 5}},
-            "nodes n9 (rank 9), n5 (rank 5) ended without a result, the other 62 were stopped",
+            "nodes n[5,9] ended without a result, the other 62 were stopped",
         ),
         ({"exits": dict.fromkeys(MANY, 1)}, "all 64 nodes exited 1"),
         (
             {"exits": {node: 1 + rank % 7 for rank, node in enumerate(MANY)}},
             (
-                "nodes n0 (rank 0), n7 (rank 7), n14 (rank 14) and 7 more exited 1, "
-                "nodes n1 (rank 1), n8 (rank 8), n15 (rank 15) and 6 more exited 2, "
-                "nodes n2 (rank 2), n9 (rank 9), n16 (rank 16) and 6 more exited 3, "
+                "nodes n[0,7,14,21,28,35,42,49,56,63] exited 1, "
+                "nodes n[1,8,15,22,29,36,43,50,57] exited 2, "
+                "nodes n[2,9,16,23,30,37,44,51,58] exited 3, "
                 "4 more ended otherwise"
             ),
         ),
@@ -231,7 +231,7 @@ def test_the_error_of_the_culprit_is_the_first() -> None:
     exits, errors = {"a": 1, "b": 1}, {"a": "ConnectionError: peer", "b": "KeyError: 'x'"}
     found = outcome({**HUNG, **exits}, errors=errors, lasted={"a": 9_000, "b": 5_000})
     assert found.reason == (
-        "nodes b (rank 1), a (rank 0) exited 1, the other 2 were stopped; "
+        "nodes b,a exited 1, the other 2 were stopped; "
         "b: KeyError: 'x'; a: ConnectionError: peer"
     )
 

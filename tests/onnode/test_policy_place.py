@@ -180,7 +180,7 @@ def test_what_several_nodes_say_alike_is_said_once() -> None:
     )
     assert (
         describe_failures(one, FIVE)
-        == "node a (rank 0), node c (rank 2), node d: no image; node b (rank 1): y"
+        == "nodes a,c,d: no image; node b (rank 1): y"
     )
 
 
@@ -192,7 +192,7 @@ def test_a_revert_that_failed_is_a_warning_with_its_nodes_and_a_command() -> Non
         said("revert-failed", "c", "no lock"),
     ]
     assert revert_problems(cluster(*words)) == [
-        "node a, c: host settings were not reverted: no lock; to revert them: orchestrator tune revert --nodes a,c --sudo",
+        "nodes a,c: host settings were not reverted: no lock; to revert them: orchestrator tune revert --nodes a,c --sudo",
         "node b: host settings were not reverted: x; to revert them: orchestrator tune revert --nodes b --sudo",
     ]
     assert revert_problems(cluster(*words, held)) == []

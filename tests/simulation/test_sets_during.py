@@ -362,8 +362,8 @@ def test_settings_that_are_not_put_back_are_a_warning_of_the_job(sets: Sets) -> 
     assert world.play() == 0
     one = world.set
     warning = (
-        "node n1, n2: host settings were not reverted: k wanted 1, found 2; "
-        "to revert them: orchestrator tune revert --nodes n1,n2 --sudo"
+        "all 2 nodes: host settings were not reverted: k wanted 1, found 2; "
+        "to revert them: orchestrator tune revert --nodes 'n[1-2]' --sudo"
     )
     assert one.results() == [1] and warning in one.job["warnings"]
     assert sorted(event.node for event in one.events("revert-failed")) == ["n1", "n2"]

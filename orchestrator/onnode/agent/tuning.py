@@ -295,7 +295,7 @@ class Tuning:
         ]
         with self._node.open_log() as errors:
             if self._waiting.call(argv, errors=errors)[0]:
-                raise Failed("caches", f"cannot drop its caches: {self._node.last_words()}")
+                raise Failed("caches", f"cannot drop caches: {self._node.last_words()}")
         return before, self._droppable()
 
     def _droppable(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..kernel.events import Event, NetworkUse, Pulse, number
 from ..kernel.layout import CONTENT_PARTS
+from ..kernel.node_names import by_text, ranked, subject
 from ..kernel.settings import Settings
 from ..kernel.waiting import Flow
 from ..policy.hang import LEAST_S, Silence, on_sockets, silence, stands_out, unwanted_sockets
@@ -59,16 +60,20 @@ class Gate:
         ]
 
     def refusals(self, *more: str) -> str:
-        """Return a sentence per unready node, in rank order, and `more`."""
+        """Return a sentence per reason of unready nodes, in rank order, and `more`."""
         return "; ".join([*self._sentences(), *more])
 
     def _sentences(self) -> Iterable[str]:
-        for rank, node in enumerate(self.ranks):
+        clauses = []
+        for node in self.ranks:
             reason = self._refused.get(node, "")
             if node in self.cannot_drop:
-                yield f"node {node} (rank {rank}) {reason}{_HELP}"
+                clauses.append((node, f" {reason}{_HELP}"))
             elif reason:
-                yield f"node {node} (rank {rank}): {reason}"
+                clauses.append((node, f": {reason}"))
+        ranks = ranked(self.ranks)
+        for clause, nodes in by_text(clauses).items():
+            yield f"{subject(nodes, len(ranks), ranks)}{clause}"
 
     def not_ready(self) -> dict[str, str]:
         """Return node -> why it was not ready."""

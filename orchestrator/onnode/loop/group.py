@@ -8,6 +8,7 @@ from typing import Any
 
 from ..kernel.events import UNIT, EventLog
 from ..kernel.layout import group_name
+from ..kernel.node_names import fold
 from ..kernel.waiting import Flow
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts
@@ -153,7 +154,7 @@ class Group:
                     self.record.fail(node, "silent", f"no word within {limit_s} s")
             elif not self.step.is_alive:
                 last = self.step.complaints.last_lines
-                reason = f"the step ended without a word from {' '.join(silent)}: {last}"
+                reason = f"the step ended without a word from {fold(silent)}: {last}"
                 self.problem = place.describe_failures(self.state, nodes) or reason
                 return False
             else:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..kernel.events import number
+from ..kernel.node_names import by_text, fold, ranked, subject
 from .reports import MOST_FACTS, OUTCOMES, Check, NodeReport, check_order, line
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
     warnings = []
     for text in sorted(names, key=lambda text: min(map(check_order, names[text]))):
         some = dict.fromkeys(nodes[text])
-        subject = "all nodes" if len(some) == len(rows) > 1 else " ".join(some)
+        subject = "all nodes" if len(some) == len(rows) > 1 else fold(some)
         checked = " ".join(sorted(names[text], key=check_order))
         warnings.append(f"check {checked}: {text} ({subject})")
     return warnings
@@ -222,13 +223,12 @@ def agree_on_network(
     ]
     if have and not lack:
         differences += _unlike_most(networks)
-    rank_of = {node: rank for rank, node in enumerate(nodes)}
-    sentences = [f"node {node} (rank {rank_of[node]}){clause}" for node, clause, _ in differences]
+    sentences = _sentences(((node, clause) for node, clause, _ in differences), nodes)
     differing = _by_node((node, f"network: {text}") for node, _, text in differences)
     warnings = []
     if lack and have:
         count = len(networks[have[0]].split())
-        sentences.append(f"{_NO_RDMA} on {' '.join(lack)}; {have[0]} has {count}")
+        sentences.append(f"{_NO_RDMA} on {fold(lack)}; {have[0]} has {count}")
         differing.update(dict.fromkeys(lack, f"{_NO_RDMA}, unlike {have[0]}"))
     elif lack:
         text = f"no node has an RDMA device {_NO_RDMA.partition('device ')[2]}"
@@ -252,6 +252,16 @@ def agree_on_network(
         warnings=[*warnings, *agreement.warnings],
         rdma_expected=bool(have) and not lack,
     )
+
+
+def _sentences(clauses: Iterable[tuple[str, str]], nodes: Sequence[str]) -> list[str]:
+    """Return a sentence for each clause, from (node, clause)."""
+    sentences, ranks = [], ranked(nodes)
+    for clause, some in by_text(clauses).items():
+        verb = clause.replace(" is ", " are ", 1) if len(some) > 1 else clause
+        clause = verb if clause.startswith(" is ") else clause
+        sentences.append(f"{subject(some, len(nodes), ranks)}{clause}")
+    return sentences
 
 
 def _by_node(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -335,8 +345,7 @@ def agree_on_facts(
 ) -> Agreement:
     """Compare kernel, driver, firmware, settings: a set is one experiment."""
     rows, differences = compare_facts(reports, nodes)
-    rank_of = {node: rank for rank, node in enumerate(nodes)}
-    sentences = [f"node {node} (rank {rank_of[node]}): {text}" for node, text in differences]
+    sentences = _sentences(((node, f": {text}") for node, text in differences), nodes)
     agreement = _agreement(
         sentences,
         _by_node(differences),

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ..kernel.node_names import by_text, ranked, subject
 from .hang import stands_out
 from .trouble import in_one, is_echo, way_of
 
@@ -236,10 +237,9 @@ def _moment(ms: float) -> str:
 
 def describe_ends(ranks: Sequence[str], ends: Mapping[str, str], stopped: int = 0) -> str:
     """Return nodes with equal ends together, in the order of `ends`, and the number of `stopped`."""
-    alike: dict[str, list[str]] = {}
-    for node, text in ends.items():
-        alike.setdefault(text, []).append(node)
-    texts = [f"{_nodes(ranks, nodes)} {text}" for text, nodes in alike.items()]
+    alike = by_text(ends.items())
+    rank_of = ranked(ranks)
+    texts = [f"{subject(nodes, len(ranks), rank_of)} {text}" for text, nodes in alike.items()]
     more = len(texts) - MOST_ENDS
     if more > 0:
         texts[MOST_ENDS:] = [f"{more} more ended otherwise"]
@@ -247,14 +247,6 @@ def describe_ends(ranks: Sequence[str], ends: Mapping[str, str], stopped: int = 
         others = "the other" if len(ends) + stopped == len(ranks) else "another"
         texts.append(f"{others} {stopped} were stopped" if stopped > 1 else f"{others} was stopped")
     return ", ".join(texts)
-
-
-def _nodes(ranks: Sequence[str], nodes: Sequence[str]) -> str:
-    if len(nodes) == len(ranks) > 1:
-        return f"all {len(nodes)} nodes"
-    named = [f"{node} (rank {ranks.index(node)})" for node in nodes[:MOST_ENDS]]
-    more = f" and {len(nodes) - MOST_ENDS} more" if len(nodes) > MOST_ENDS else ""
-    return f"node{'s' * (len(nodes) > 1)} {', '.join(named)}{more}"
 
 
 def blame(

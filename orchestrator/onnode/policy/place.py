@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 
 from ..kernel.events import Event
+from ..kernel.node_names import by_text, fold, ranked, subject
 from .reports import NodeReport
 
 
@@ -188,10 +190,11 @@ def candidates(group: GroupState) -> list[str] | Pause:
     if len(nodes) >= group.need:
         return nodes
     count = f"{len(nodes)} of {len(group.allocated)} nodes are fit, {group.need} are needed"
-    reasons = [
-        f"node {node}: {_why_excluded(group, node)}" for node in group.allocated if node in excluded
-    ]
-    return Pause("; ".join([count, *reasons]))
+    reasons = by_text(
+        (node, _why_excluded(group, node)) for node in group.allocated if node in excluded
+    )
+    texts = [f"{subject(nodes, len(group.allocated), {})}: {why}" for why, nodes in reasons.items()]
+    return Pause("; ".join([count, *texts]))
 
 
 def _why_excluded(group: GroupState, node: str) -> str:
@@ -284,25 +287,24 @@ def next_to_pull(group: GroupState, at_once: int) -> list[str]:
 
 def describe_failures(group: GroupState, nodes: Sequence[str]) -> str:
     """Return each failure's reason with its nodes, in the order of `nodes`."""
-    rank_of = {node: rank for rank, node in enumerate(group.ranks)}
-    names: dict[str, list[str]] = {}
-    for node in nodes:
-        if node in group.failed:
-            name = f"node {node} (rank {rank_of[node]})" if node in rank_of else f"node {node}"
-            names.setdefault(group.failed[node][1], []).append(name)
-    return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in names.items())
+    reasons = by_text((node, group.failed[node][1]) for node in nodes if node in group.failed)
+    ranks = ranked(group.ranks)
+    return "; ".join(
+        f"{subject(some, len(nodes), ranks)}: {reason}" for reason, some in reasons.items()
+    )
 
 
 def revert_problems(group: GroupState) -> list[str]:
     """Return a warning per reason why host settings stay changed, with nodes and the reverting
     command."""
-    nodes: dict[str, list[str]] = {}
-    for node, report in group.reports.items():
-        if report.revert_problem:
-            nodes.setdefault(report.revert_problem, []).append(node)
+    nodes = by_text(
+        (node, report.revert_problem)
+        for node, report in group.reports.items()
+        if report.revert_problem
+    )
     return [
-        f"node {', '.join(names)}: host settings were not reverted: {reason}; "
-        f"to revert them: orchestrator tune revert --nodes {','.join(names)} --sudo"
+        f"{subject(names, len(group.allocated), {})}: host settings were not reverted: {reason}; "
+        f"to revert them: orchestrator tune revert --nodes {quote(fold(names))} --sudo"
         for reason, names in nodes.items()
     ]
 
