@@ -142,6 +142,17 @@ def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
     return wrap(text, max(width, 1), break_on_hyphens=False, break_long_words=not whole) or [""]
 
 
+def wrapped(line: str, width: int | None) -> list[str]:
+    """Return a line of prose in lines of at most `width` characters, broken at words, the later
+    ones indented. A command, indented by two spaces, stays whole."""
+    if width is None or width_of(line) <= width or line.startswith("  ") or not line:
+        return [line]
+    first, *rest = folded(line, width, whole=True)
+    if not rest:
+        return [first]
+    return [first, *(f"  {part}" for part in folded(" ".join(rest), width - 2, whole=True))]
+
+
 class TextTable:
     """Rows under one header, for any width.
 

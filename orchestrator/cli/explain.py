@@ -27,24 +27,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.evidence.explain import explain
+    from orchestrator.cli.closing import explained, fix_lines
     from orchestrator.evidence.picture import look
-    from orchestrator.evidence.sets import SetEvidence
 
     run_set = chosen_set(args)
     root = run_set.layout.root
     [picture] = look([root], [scheduler_of(run_set)])
-    explanation = explain(SetEvidence(root), picture)
+    explanation = explained(picture)
     if args.json:
         print_json("explain", {"set": str(root), **explanation.to_json()})
         return ExitCode.OK
     print(f"{picture.set_id} is {picture.state}: {explanation.sentence}")
     for proof in explanation.evidence:
         print(f"  {proof}")
-    if explanation.remedy:
-        print(f"what helps: {explanation.remedy}")
-    if explanation.next:
-        print(f"next: {explanation.next}")
+    for line in fix_lines(explanation):
+        print(line)
     return ExitCode.OK
 
 

@@ -105,6 +105,25 @@ def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
     draw(table.lines(rows, screen()))
 
 
+def print_closing(lines: Sequence[str]) -> None:
+    """Print the last lines about a set in trouble (cli/closing.py), after an empty line: prose as
+    wide as the terminal, a command unbroken."""
+    if not lines:
+        return
+    print()
+    print_prose(lines)
+
+
+def print_prose(lines: Iterable[str]) -> None:
+    """Print lines of text: on a terminal long ones are wrapped at words, but for commands, which
+    are indented by two spaces."""
+    from orchestrator.words import wrapped
+
+    for line in lines:
+        for part in wrapped(line, screen().width):
+            print(part)
+
+
 def print_facts(pairs: Sequence[tuple[str, str]]) -> None:
     """Print names and values in lines; on a terminal long values are folded next to their names."""
     draw(facts(pairs, screen()))

@@ -56,13 +56,17 @@ def watch_and_score(
     except KeyboardInterrupt:
         come_back(run_set)
         return ExitCode.INTERRUPTED
+    if as_json or picture.done:
+        code = score.show([str(root)], as_json)
+    else:  # nothing to score
+        code = ExitCode.NO_SCORE
     if picture.state != "complete":
-        note(
-            f"the set ended as {picture.state}: {picture.reason}\n  why: orchestrator explain "
-            f"{root}"
-        )
-        note(f"  goes on with: orchestrator resume {root}")
-    return score.show([str(root)], as_json)
+        from orchestrator.cli.closing import closing_lines
+
+        note(f"the set ended as {picture.state}: {picture.reason}")
+        for line in closing_lines(picture) or [f"  orchestrator resume {root}"]:
+            note(line)
+    return code
 
 
 COMMAND = Command(

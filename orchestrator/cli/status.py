@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
-from orchestrator.cli.output import note, print_facts, print_json, print_table
+from orchestrator.cli.output import note, print_closing, print_facts, print_json, print_table
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def run(args: Namespace) -> int:
 
 
 def _one(args: Namespace) -> int:
+    from orchestrator.cli.closing import closing_lines
     from orchestrator.cli.pictures import RUNS, describe, run_row
     from orchestrator.evidence.picture import as_json, look
 
@@ -54,6 +55,7 @@ def _one(args: Namespace) -> int:
     print_facts(describe(picture))
     print()
     print_table(RUNS, [run_row(one) for one in picture.runs])
+    print_closing(closing_lines(picture))
     return ExitCode.OK
 
 
@@ -83,6 +85,10 @@ def _all(args: Namespace) -> int:
         hidden = len(folders) - len(wanted) + len(sets) - len(shown)
         if hidden:
             note(f"{hidden} older sets are not shown; --all shows them")
+        from orchestrator.cli.closing import closing_lines
+
+        if lines := closing_lines(pictures[0]):  # of the newest set; the table stays one of sets
+            note("\n".join([f"\n{pictures[0].set_id}:", *lines]))
     else:
         note(f"there is no set in {log_dir} yet")
     return ExitCode.OK

@@ -81,7 +81,7 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
 
 
 def _insist(args: Namespace) -> Insist:
-    """Return what prints a reason why the set cannot run, as a warning with its fix."""
+    """Return a function that warns of a reason why the set cannot run, with the fix."""
 
     def show(problem: UsageError) -> None:
         fix = problem.fix.line(args.typed) if problem.fix else problem.hint

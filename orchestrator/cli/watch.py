@@ -27,7 +27,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 from orchestrator.cli.arguments import add_flag, add_json, add_option, add_set, seconds
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
-from orchestrator.cli.output import is_terminal, note, print_facts, print_json, print_table, screen
+from orchestrator.cli.output import (
+    is_terminal,
+    note,
+    print_closing,
+    print_facts,
+    print_json,
+    print_table,
+    screen,
+)
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +96,12 @@ def watch(
     looks = _looks(run_set, interval_s)
     if is_terminal() and out is None:
         return _live(run_set, looks, summary)
-    return _lines(looks(time.sleep), out or sys.stdout)
+    picture = _lines(looks(time.sleep), out or sys.stdout)
+    if summary:
+        from orchestrator.cli.closing import closing_lines
+
+        print_closing(closing_lines(picture))
+    return picture
 
 
 def _looks(
@@ -110,7 +123,9 @@ def come_back(run_set: RunSet) -> None:
 
 
 def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
+    from orchestrator.cli.closing import closing_lines
     from orchestrator.cli.pictures import aside_text, headline, left_text
+    from orchestrator.evidence.state import QUEUED
     from orchestrator.words import cell
 
     before = ""
@@ -132,6 +147,9 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
                 flush=True,
             )
             before = line
+            if picture.state in QUEUED:
+                for text in closing_lines(picture):
+                    print(cell(text), file=out, flush=True)
     return picture
 
 
@@ -260,9 +278,12 @@ def _sum_up(picture: SetPicture, whole: bool) -> None:
     if not whole:
         print(cell(headline(picture)))
         return
+    from orchestrator.cli.closing import closing_lines
+
     print_facts(describe(picture))
     print()
     print_table(RUNS, [run_row(run_picture) for run_picture in picture.runs])
+    print_closing(closing_lines(picture))
 
 
 # ---- several sets ----

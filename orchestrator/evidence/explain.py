@@ -9,6 +9,7 @@ Only the two ends of each log are read.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from orchestrator.causes.tables import GENERIC
 from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.nodes import read_history, suspicions
-from orchestrator.evidence.own_causes import LOOP_CAUSES, UNFIT
+from orchestrator.evidence.own_causes import ALL_UNFIT, LOOP_CAUSES, UNFIT
 from orchestrator.evidence.picture import SetPicture
 from orchestrator.evidence.progress import TAIL_BYTES, read_end
 from orchestrator.evidence.sets import SetEvidence
@@ -33,12 +34,15 @@ from orchestrator.evidence.state import QUEUED, STATES
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
+from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.reports import line
 from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_reasons import REASONS
 
 MOST_EVIDENCE, MOST_TEXT = 5, 300
+_NODES = re.compile(r"(all \d+ nodes|nodes? \S+)")
+_CHECK = re.compile(r"check \w+: (.*)")
 _LAST_BYTES = 4096
 UNKNOWN = "unknown"
 _NEXT = {
@@ -147,8 +151,21 @@ class _Set:
         if ("{node}" in template and not node) or ("{run}" in template and attempt is None):
             template = RESUME
         values = {"set": str(self.root), "node": node, "job": self.picture.job_id or "JOB"}
+        values |= self._names()
         values |= {"run": str(attempt.run), "attempt": str(attempt.attempt)} if attempt else {}
         return template.format_map({name: quote(value) for name, value in values.items()})
+
+    def _names(self) -> dict[str, str]:
+        """Return the names in commands besides the set."""
+        record, job = self.picture.record, self.files.job
+        nodes = job.nodes if job else []
+        return {
+            "system": record.system if record else "SYSTEM",
+            "workload": record.workload if record else "WORKLOAD",
+            "nexp": str(record.nexp if record else 1),
+            "nodes": fold([node for node in nodes if is_node_name(node)]),
+            "log_dir": str(self.root.parent),
+        }
 
     # ---- by the state of the set
 
@@ -404,17 +421,12 @@ class _Set:
         # Slurm prints "CANCELLED" for every step that the loop ends, so it counts after all else.
         if in_output is not None and in_output[0].grade < ECHO:
             yield in_output
-        if (
-            picture.state == "lost"
-            and (cause := cause_in(picture.job_state, REASONS))
-            and cause.grade == MACHINE
-        ):
-            yield (
-                cause,
-                cause.sentence,
-                [Proof(advice.QUEUE_LISTING, 0, f"job {picture.job_id}: {picture.job_state}")],
-                "",
-            )
+        # Without a record of its own, the job ended before it began: Slurm has the reason.
+        ended = f"{picture.job_state} {'' if job else picture.reason}"
+        cause = cause_in(ended, REASONS) if picture.state == "lost" else None
+        if cause and (cause.grade == MACHINE or not job):
+            text = f"job {picture.job_id}: {picture.job_state if job else picture.reason}"
+            yield cause, cause.sentence, [Proof(advice.QUEUE_LISTING, 0, line(text, MOST_TEXT))], ""
         began = job.started_ms if job else 0
         for aside in read_told(self.files).aside:
             if aside.time_ms and aside.time_ms < began:
@@ -431,8 +443,14 @@ class _Set:
             else ("", None),
             (job.reason, self.files.layout.job(job.job_id)) if job else ("", None),
         ):
-            if path is not None and (cause := cause_in(reason, LOOP_CAUSES)):
-                yield cause, cause.sentence, [self.in_file(path, reason)], ""
+            if path is None or not reason:
+                continue
+            cause = cause_in(reason, LOOP_CAUSES)
+            if cause is None and (check := _CHECK.search(reason)):
+                cause = replace(ALL_UNFIT, sentence=line(check[1], MOST_TEXT))
+            if cause is not None:
+                told = sentence(cause, who[1] if (who := _NODES.match(reason)) else "")
+                yield cause, told, [self.in_file(path, reason)], ""
         if picture.state == "time_limit":
             cause = next(cause for cause in REASONS if cause.name == "time_limit")
             yield (

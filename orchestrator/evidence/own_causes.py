@@ -2,9 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 
+SUBMIT = "orchestrator submit {system} {workload} --nexp {nexp}"
+_PREFLIGHT = "orchestrator preflight --nodes {nodes}"
+_ROOM = "df -h {log_dir}; du -sh {log_dir}/* | sort -h | tail -5"
+
 LOOP_CAUSES: tuple[Cause, ...] = (
+    Cause("data_unset", PROGRAM, SUBMIT,
+          "the site file names no folder for the data",
+          "name the folder in the site file, and submit a new set",
+          "is not set: give the site file"),
+    Cause("data_missing", PROGRAM, "orchestrator prepare {workload}",
+          "a folder of the data does not exist there",
+          "mount or prepare the data, or correct the site file and submit a new set",
+          "does not exist on this node | cannot be read by"),
+    Cause("image_absent", PROGRAM, "orchestrator images distribute {system} {workload}",
+          "the image is not on the node",
+          "load it on the nodes, then resume",
+          "image * is not on this node"),
+    Cause("engine_no_access", PROGRAM, _PREFLIGHT,
+          "this user may not use the container engine",
+          "an administrator adds the user to the engine's group on the nodes (Slurm notices within "
+          "10 minutes); or give the site `container.command: [sudo, -n, docker]`",
+          "engine * does not answer on this node: *permission denied while"),
+    Cause("engine_no_sudo", PROGRAM, SUBMIT,
+          "this user may not call the container engine with sudo",
+          "an administrator allows it without a password (sudoers); in the engine's group, without "
+          "sudo",
+          "(sudo * does not answer on this node: "),
+    Cause("engine_silent", PROGRAM, _PREFLIGHT,
+          "the container engine does not answer",
+          "start it (systemctl start docker), then check the nodes",
+          "engine * does not answer on this node"),
+    Cause("no_root", PROGRAM, SUBMIT,
+          "host settings need root on the node",
+          "give the site `sudo: [sudo, -n]`; a set for trials runs without host settings",
+          "root is needed"),
+    Cause("no_space", MACHINE, _ROOM,
+          "a file system is full",
+          "remove old files, then resume",
+          "gb free, at least | no inodes free | no space left on device | disk quota exceeded"),
     Cause("run_timeout", SYMPTOM, "orchestrator logs {set} --run {run}",
           "a run did not end within its time-out",
           "it hung, or `run_timeout_s` is too short for it",
@@ -22,9 +62,9 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "the container of a node ended under its run",
           "look at the engine's log on the node",
           "its container ended"),
-    Cause("caches_kept", PROGRAM, RESUME,
-          "a node cannot drop its caches",
-          "run as root, give the site a sudo prefix, or set clear_caches: false",
+    Cause("caches_kept", PROGRAM, SUBMIT,
+          "only root may drop the caches of the node",
+          "give the site `sudo: [sudo, -n]`; a set for trials runs without it",
           "or set clear_caches: false"),
     Cause("setting_lost", PROGRAM, RESUME,
           "a host setting does not hold",
@@ -39,6 +79,13 @@ LOOP_CAUSES: tuple[Cause, ...] = (
 
 
 UNFIT = Cause(
-    "node_unfit", PROGRAM, LEAVE_OUT, "a node failed a check", "mend it, or leave the node out", ""
+    "node_unfit",
+    PROGRAM,
+    LEAVE_OUT,
+    "a node failed a check",
+    "repair it, or leave the node out",
+    "",
 )
+ALL_UNFIT = replace(UNFIT, next=_PREFLIGHT, remedy="repair it, check again, then resume")
+"""The same of nodes that no spare replaces."""
 """One of our checks failed there, and has the details."""

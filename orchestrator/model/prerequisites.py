@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from shlex import quote
@@ -80,7 +80,9 @@ def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[U
         passed = name in entry.site.pass_env and bool(environment.get(name))
         if name not in given and not passed:
             text = f"the site file names no folder for {key}, which the runs mount"
-            folder = _likely_folder(entry, name, environment)
+            others = [place for folders in entry.site.data.values() for place in folders.values()]
+            log_dir = entry.site.log_dir or "/data/sets"
+            folder = likely_folder(entry.workload, name, environment, others, log_dir)
             fix = _prepare(entry, key, folder)
             if os.path.isdir(folder):
                 fix = Fix(options=("--override", f"{key}={folder}"))
@@ -88,38 +90,41 @@ def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[U
         elif name in given and _surely_missing(given[name]):
             path = Path(given[name])
             text = f"{path} ({key} of the site file) does not exist"
-            near = did_you_mean(path.name, _beside(path), before="", after="")
             fix = Fix(f"orchestrator prepare {entry.workload}")
-            if near:
-                meant = path.parent / near.removeprefix("; did you mean ").removesuffix("?")
-                text, fix = f"{text}{near}", Fix(options=("--override", f"{key}={meant}"))
+            if near := near_folder(str(path)):
+                text = f'{text}; did you mean "{near}"?'
+                fix = Fix(options=("--override", f"{key}={near}"))
             remedy = f"correct `{key}` in the site file, or prepare the data there"
             yield UnmetNeed(DATA, text, remedy, True, fix)
 
 
-def _likely_folder(entry: Entry, name: str, environment: Mapping[str, str]) -> str:
+def likely_folder(
+    workload: str, name: str, environment: Mapping[str, str], others: Sequence[str], log_dir: str
+) -> str:
     """Return the folder for the data of a mount that the site file does not name: that of the
-    variable in the environment, else one named as the workload, next to the site's other data or
-    to its sets."""
+    variable in the environment, else a folder named after the workload, next to the `others` of the site
+    or to its sets."""
     if os.path.isabs(value := environment.get(name, "")):
         return value
-    others = [Path(folder) for folders in entry.site.data.values() for folder in folders.values()]
-    parents = [place for folder in others for place in (folder.parent, folder.parent.parent)]
-    named = [parent / entry.workload for parent in parents]
-    shared = Path(entry.site.log_dir or "/data/sets").parent / "data" / entry.workload
+    places = [Path(folder) for folder in others]
+    named = [above / workload for place in places for above in (place.parent, place.parent.parent)]
+    shared = Path(log_dir).parent / "data" / workload
     return str(next((folder for folder in named if folder.is_dir()), shared))
+
+
+def near_folder(folder: str) -> str:
+    """Return the existing folder whose name is nearly that of a missing one, or ""."""
+    path = Path(folder)
+    with suppress(OSError):
+        near = did_you_mean(path.name, os.listdir(path.parent), before="", after="")
+        name = near.removeprefix("; did you mean ").removesuffix("?")
+        return str(path.parent / name) if name else ""
+    return ""
 
 
 def _prepare(entry: Entry, key: str, folder: str) -> Fix:
     """Return the command that makes the data in `folder`."""
     return Fix(f"orchestrator prepare {entry.workload} --override {quote(f'{key}={folder}')}")
-
-
-def _beside(path: Path) -> list[str]:
-    """Return the names next to `path`."""
-    with suppress(OSError):
-        return os.listdir(path.parent)
-    return []
 
 
 def _surely_missing(folder: str) -> bool:

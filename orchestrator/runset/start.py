@@ -36,7 +36,7 @@ class NewSet(NamedTuple):
 
 
 Insist = Callable[[UsageError], object]
-"""What gets the reasons why a set cannot run, instead of an error."""
+"""Gets the reasons why a set cannot run, instead of an error."""
 
 
 def compose(

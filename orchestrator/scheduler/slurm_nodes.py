@@ -128,6 +128,17 @@ def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, N
     return states
 
 
+def unavailable_nodes() -> list[str]:
+    """Return the nodes of all partitions that take no jobs until somebody returns them. Raises
+    SchedulerError."""
+    argv = ["sinfo", "--all", "--noheader", "--Node", f"--format=%N{FIELD}%T{FIELD}%P{FIELD}%E"]
+    answer = ask(argv, timeout_s=QUERY_S)
+    if answer.returncode != 0:
+        raise refused(answer, "sinfo")
+    states = _states(answer, only_default=False)
+    return [name for name, state in states.items() if state.unavailable]
+
+
 def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
     states: dict[str, NodeState] = {}
     for line in answer.stdout.splitlines():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +13,7 @@ from ..kernel.settings_file import folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
 from . import users
 from .executor import Executor
-from .node import HOST_NAME, HOST_S, EngineState, Node, removal
+from .node import HOST_NAME, HOST_S, EngineState, Node, removal, shortened
 from .remover import Remover
 
 _END_S = 5
@@ -72,7 +73,9 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
     settings = node.settings
 
     def ask(*words: str) -> tuple[int, bytes]:
-        return waiting.call([*settings.engine_command, *words], settings.preflight_check_s)
+        argv = [*settings.engine_command, *words]
+        errors = subprocess.STDOUT if words == ("version",) else subprocess.DEVNULL
+        return waiting.call(argv, settings.preflight_check_s, errors=errors)
 
     status, words = ask("image", "inspect", "--format", "{{.Id}}", settings.cont)
     found = words.decode("utf-8", "replace").strip() if status == 0 else ""
@@ -80,14 +83,15 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
         return EngineState(
             "up", found if ":" in found else f"sha256:{found}"
         )  # podman leaves it out
-    if ask("version")[0] == 0:
+    status, words = ask("version")
+    if status == 0:
         return EngineState(
             "up", "", f"image {settings.cont} is not on this node; pull or load it there"
         )
     engine = " ".join(settings.engine_command)
-    return EngineState(
-        "silent", "", f"the container engine ({engine}) does not answer on this node"
-    )
+    text = f"the container engine ({engine}) does not answer on this node"
+    last = shortened(words.decode("utf-8", "replace").strip().rpartition("\n")[2], 200)
+    return EngineState("silent", "", f"{text}: {last}" if last else text)
 
 
 def pulled_name(settings: Settings) -> str:
