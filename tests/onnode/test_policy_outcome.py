@@ -231,8 +231,7 @@ def test_the_error_of_the_culprit_is_the_first() -> None:
     exits, errors = {"a": 1, "b": 1}, {"a": "ConnectionError: peer", "b": "KeyError: 'x'"}
     found = outcome({**HUNG, **exits}, errors=errors, lasted={"a": 9_000, "b": 5_000})
     assert found.reason == (
-        "nodes b,a exited 1, the other 2 were stopped; "
-        "b: KeyError: 'x'; a: ConnectionError: peer"
+        "nodes b,a exited 1, the other 2 were stopped; b: KeyError: 'x'; a: ConnectionError: peer"
     )
 
 

@@ -178,10 +178,7 @@ def test_what_several_nodes_say_alike_is_said_once() -> None:
         *(said("failed", node, "image", "no image") for node in ("d", "c", "a")),
         said("failed", "b", "data", "y"),
     )
-    assert (
-        describe_failures(one, FIVE)
-        == "nodes a,c,d: no image; node b (rank 1): y"
-    )
+    assert describe_failures(one, FIVE) == "nodes a,c,d: no image; node b (rank 1): y"
 
 
 def test_a_revert_that_failed_is_a_warning_with_its_nodes_and_a_command() -> None:
