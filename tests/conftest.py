@@ -99,6 +99,7 @@ WHOLE = (
     "faults/",
     "hostile/",
     "images/test_images_pull.py",
+    "inspection/test_rule_changes.py",
     "lab/",
     "compare/",
     "controller/test_asking.py",

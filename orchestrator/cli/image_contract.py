@@ -58,12 +58,12 @@ def inspect(
 
     given = given_by(entry) if entry is not None else Given()
     if command:  # it is no run: it makes no ranks, and needs no variable of the training
-        given = replace(given, nodes=1, gpus=1, ranks="node", sources={})
+        given = replace(given, nodes=1, gpus=1, ranks="node", sources={}, second=None)
     image = reference or (entry.image if entry is not None else "")
     tree = _read(image, given, source, address, engine, engine_command)
     tree.complete = tree.complete and not partial
     words = tuple(command) or given.command or _own_command(tree)
-    contract = contract_of(tree, words, _around(given, tree))
+    contract = contract_of(tree, words, _around(given, tree), given.second)
     found = findings(contract, given) if entry is not None else []
     changed = _keep(folder, contract, found, entry) if folder and entry is not None else []
     if as_json:
@@ -108,13 +108,13 @@ def _read(
     engine_command: Sequence[str] | None,
 ) -> ImageTree:
     from orchestrator.inspection import sources
+    from orchestrator.inspection.archives import read_saved
 
     if source:
         path = Path(source)
         if not path.exists():
             raise UsageError(f"--from {source}: there is no such file or folder")
-        read = sources.read_folder if path.is_dir() else sources.read_tar
-        return read(path, given.configured)
+        return read_saved(path, given.configured, note, reference=image)
     if not image:
         raise UsageError(
             "which image? name SYSTEM and WORKLOAD, --image REF, or --from PATH",

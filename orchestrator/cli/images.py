@@ -325,6 +325,11 @@ def _inspect(request: _Request) -> int:
     from orchestrator.cli.image_contract import inspect
 
     args = request.args
+    if args.system and not args.workload:
+        raise UsageError(
+            f"images inspect {args.system}: which workload?",
+            hint=f"orchestrator images inspect {args.system} llama2_70b_lora",
+        )
     container = request.site.container if request.site else None
     return inspect(
         request.entry if args.workload else None,

@@ -22,10 +22,16 @@ def assign(walk: Walk, node: Node, shell: ShellState) -> str:
     adds = any(one.type == "+=" for one in node.children)
     name = text_of(name_node).partition("[")[0]
     if value_node is not None and value_node.type == "array":
+        keyed = _keyed(walk, value_node, shell)
+        before = shell.variables.get(name)
+        if keyed:
+            shell.variables[name] = (
+                {**before, **keyed} if adds and isinstance(before, dict) else keyed
+            )
+            return name
         items = [
             word for one in value_node.named_children for word in expansion.fields(walk, shell, one)
         ]
-        before = shell.variables.get(name)
         earlier = (
             [before] if isinstance(before, str) else before if isinstance(before, list) else []
         )
@@ -43,6 +49,13 @@ def assign(walk: Walk, node: Node, shell: ShellState) -> str:
     walk.trace.assignments.append(Assignment(name, value, forced, place))
     shell.variables[name] = value
     return name
+
+
+def _keyed(walk: Walk, array: Node, shell: ShellState) -> dict[str, str]:
+    """Return the elements of ([KEY]=VALUE ...); nothing for an array without keys."""
+    items = [one for one in array.named_children if text_of(one).startswith("[")]
+    pairs = (expansion.text(walk, shell, one)[1:].partition("]=") for one in items)
+    return {key: value for key, equals, value in pairs if equals}
 
 
 def _assign_element(

@@ -208,6 +208,7 @@ def _eval(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | 
 
 def _exec(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     rest = words[1:]
+    shell.traps.clear()
     while rest and rest[0] in ("-a", "-c", "-l"):
         rest = rest[2 if rest[0] == "-a" else 1 :]
     if not rest:
@@ -238,10 +239,40 @@ def _read(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | 
     return 0
 
 
+def _wait(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+    """wait, wait PID, wait -n. `$!` has the number of the job behind the sign of unknown parts."""
+    asked = [one for one in words[1:] if not one.startswith("-")]
+    if not asked and "-n" not in words:
+        return 0
+    number = (asked or [f"{UNKNOWN}{len(shell.jobs) - 1}"])[-1].removeprefix(UNKNOWN)
+    return shell.jobs[int(number)] if number.isdigit() and int(number) < len(shell.jobs) else None
+
+
+def _trap(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+    rest = [one for one in words[1:] if one != "--"]
+    for name in rest[1:]:
+        event = "EXIT" if name in ("0", "EXIT") else name.removeprefix("SIG")
+        if rest[0] == "-":
+            shell.traps.pop(event, None)
+        elif event in ("EXIT", "ERR"):
+            shell.traps[event] = (rest[0], line_of(node))
+    return 0
+
+
+def _coproc(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+    walk.trace.undecided.append(Undecided("a coprocess is started", walk.place(node, shell)))
+    return None
+
+
 def _mapfile(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
     name = next((one for one in reversed(words[1:]) if one.isidentifier()), "MAPFILE")
     shell.variables[name] = [UNKNOWN] if shell.stdin is None else list(shell.stdin)
     return 0
+
+
+def _builtin(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+    found = BUILTINS.get(words[1]) if len(words) > 1 else _nothing
+    return found(walk, shell, words[1:], node) if found else 1
 
 
 def _command(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
@@ -316,8 +347,10 @@ BUILTINS: dict[str, Builtin] = {
     "[": _test,
     "let": _unknown,
     "getopts": _unknown,
-    "trap": _nothing,
-    "wait": _unknown,
+    "trap": _trap,
+    "wait": _wait,
+    "coproc": _coproc,
+    "builtin": _builtin,
     "shopt": _nothing,
     "ulimit": _nothing,
     "umask": _nothing,
@@ -325,6 +358,9 @@ BUILTINS: dict[str, Builtin] = {
     "disown": _nothing,
     "kill": _unknown,
     "jobs": _unknown,
+    **dict.fromkeys(("bind", "compgen", "complete", "compopt", "enable", "fc", "logout"), _unknown),
+    **dict.fromkeys(("bg", "caller", "dirs", "fg", "help", "history", "suspend"), _unknown),
+    **dict.fromkeys(("times", "unalias"), _nothing),
 }
 
 CHANGING = {"read", "mapfile", "readarray", "cd", "source", ".", "eval", "set", "shift"}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import builtins, expansion, programs
 from orchestrator.inspection.assignments import assign
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.redirections import redirected
-from orchestrator.inspection.state import Exit, Flow, Function, Return, ShellState
+from orchestrator.inspection.redirections import redirect_of, redirected
+from orchestrator.inspection.state import LOG, Function, Return, ShellState
 from orchestrator.inspection.syntax import text_of
-from orchestrator.inspection.trace import UNKNOWN, lines_of
+from orchestrator.inspection.trace import UNKNOWN, Assignment, lines_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -42,6 +43,8 @@ def _unset_command(walk: Walk, node: Node, shell: ShellState) -> None:
         if key and isinstance(value, dict):
             shell.variables[base] = {k: v for k, v in value.items() if k != key.rstrip("]")}
         elif not key:
+            place = walk.place(node, shell)
+            walk.trace.assignments.append(Assignment(name, "", True, place))
             shell.variables.pop(name, None)
             shell.exported.discard(name)
     shell.status = 0
@@ -96,29 +99,46 @@ def _function(walk: Walk, function: Function, arguments: list[str], shell: Shell
         shell.positional, shell.source = positional, source
 
 
-def _pipeline(walk: Walk, node: Node, shell: ShellState) -> None:
+def pipeline(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()) -> None:
+    """Walk a pipeline. `redirects` belong to its last stage: the grammar gives them to all of it."""
     stages = node.named_children
+    with_errors = {
+        at
+        for at, stage in enumerate(stages)
+        if stage.next_sibling is not None and stage.next_sibling.type == "|&"
+    }
+    steps: list[Callable[[ShellState], None]] = [
+        partial(walk.statement, stage) for stage in stages[:-1]
+    ]
+    steps.append(partial(redirect_of, walk, stages[-1], redirects))
+    texts = [text_of(one) for one in stages]
+    texts[-1] = " ".join([texts[-1], *map(text_of, redirects)])
+    piped(walk, steps, texts, with_errors, shell)
+
+
+def piped(
+    walk: Walk,
+    steps: Sequence[Callable[[ShellState], None]],
+    texts: Sequence[str],
+    with_errors: set[int],
+    shell: ShellState,
+) -> None:
+    """Walk the stages of a pipeline; those `with_errors` send standard error along."""
     statuses: list[int | None] = []
     text: list[str] | None = None
-    for at, stage in enumerate(stages):
-        last = at == len(stages) - 1
-        inner = shell.copy()
+    for at, step in enumerate(steps):
+        last = at == len(steps) - 1
+        inner = shell.subshell()
         inner.stdin = text if at else inner.stdin
         if not last:
             inner.captured = []
-            rest = " | ".join(text_of(one) for one in stages[at + 1 :])
-            inner.out = f"| {rest} {shell.out if shell.out.startswith('|') else ''}".rstrip()
-            if stage.next_sibling is not None and stage.next_sibling.type == "|&":
+            rest = " | ".join(texts[at + 1 :])
+            onward = f">{shell.out}" if shell.out.startswith("/") else shell.out.removeprefix(LOG)
+            inner.out = f"| {rest} {onward}".rstrip()
+            if at in with_errors:
                 inner.err = inner.out
         with walk.guard():
-            try:
-                walk.statement(stage, inner)
-                status = inner.status
-            except (Exit, Return) as end:
-                status = end.status
-            except Flow:
-                status = None
-        statuses.append(status)
+            statuses.append(walk.process(inner, partial(step, inner)))
         if not last:
             output = "".join(inner.captured or [])
             text = lines_of(output)
@@ -163,5 +183,5 @@ COMMANDS: dict[str, Callable[[Walk, Node, ShellState], None]] = {
     "declaration_command": builtins.declare,
     "unset_command": _unset_command,
     "command": _command,
-    "pipeline": _pipeline,
+    "pipeline": pipeline,
 }

@@ -126,10 +126,10 @@ def _compare(
 
 
 def insist(walk: Walk, asked: range) -> None:
-    """Mark reads of unset variables as required."""
+    """Mark reads of unset variables as required, but for those with a value of their own."""
     for at in asked:
         read = walk.trace.reads[at]
-        if not read.given:
+        if not read.given and read.use != "default":
             walk.trace.reads[at] = Read(read.name, "required", False, read.place)
 
 

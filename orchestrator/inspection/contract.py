@@ -8,13 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from orchestrator.inspection import python
-from orchestrator.inspection.programs import LAUNCHERS, python_script
-from orchestrator.inspection.run_container import RunContainer
+from orchestrator.inspection.programs import LAUNCHERS
+from orchestrator.inspection.run_container import NodeStart, RunContainer
 from orchestrator.inspection.software import Software, software
 from orchestrator.inspection.state import LOG, NOWHERE
 from orchestrator.inspection.trace import Start, Trace, shown
 from orchestrator.inspection.tree import ImageTree
 from orchestrator.inspection.walk import ScriptWalk
+
+MOST_GENERATIONS = 4
+"""Of Python programs that start others."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +48,24 @@ class Contract:
     exit: CommandEnd
     scripts: dict[str, str]
     software: Software = field(default_factory=Software)
+    second: Start | None = None
+    """The start of the training on the second node."""
 
 
-def contract_of(tree: ImageTree, command: Iterable[str], around: RunContainer) -> Contract:
-    """Return the contract of `command` in an image, by walking its scripts."""
+def contract_of(
+    tree: ImageTree,
+    command: Iterable[str],
+    around: RunContainer,
+    second: NodeStart | None = None,
+) -> Contract:
+    """Return the contract of `command` in an image, by walking its scripts; `second`: as it is on
+    the second node."""
     words = list(command)
     walk = ScriptWalk(tree, around)
     walk.run(list(words))
     trace = walk.trace
+    _follow_programs(walk, {**tree.config.environment, **around.environment})
     training = _training(tree, trace)
-    environment = {**tree.config.environment, **around.environment}
-    for start in trace.starts:
-        _follow_python(tree, trace, start, environment, around)
     hashes = {
         path: hashlib.sha256(file.content).hexdigest()
         for path in trace.scripts
@@ -67,11 +76,33 @@ def contract_of(tree: ImageTree, command: Iterable[str], around: RunContainer) -
         tuple(words),
         trace,
         training,
-        _ranks(training),
+        _ranks(training, trace),
         _exit(tree, words, around, training),
         hashes,
         software(tree),
+        _training_of(tree, second) if second is not None else None,
     )
+
+
+def _follow_programs(walk: ScriptWalk, environment: dict[str, str]) -> None:
+    """Read the Python programs of a walk, and those that they start."""
+    trace = walk.trace
+    starts = texts = commands = 0
+    for _ in range(MOST_GENERATIONS):
+        for start in trace.starts[starts:]:
+            if start.script:
+                _follow_python(walk.tree, trace, start, environment)
+        for given in trace.python[texts:]:
+            python.read_text(given, trace, environment)
+        starts, texts = len(trace.starts), len(trace.python)
+        walk.run_python_commands(commands)
+        commands = len(trace.commands)
+
+
+def _training_of(tree: ImageTree, node: NodeStart) -> Start | None:
+    walk = ScriptWalk(tree, node.around)
+    walk.run(list(node.command))
+    return _training(tree, walk.trace)
 
 
 def _training(tree: ImageTree, trace: Trace) -> Start | None:
@@ -80,19 +111,16 @@ def _training(tree: ImageTree, trace: Trace) -> Start | None:
     starts = [one for one in trace.starts if not one.place.maybe] or trace.starts
     kinds = (
         [one for one in starts if posixpath.basename(one.words[0]) in LAUNCHERS],
-        [one for one in starts if python_script(list(one.words))],
+        [one for one in starts if one.script],
         starts,
     )
     return next((kind[-1] for kind in kinds if kind), None)
 
 
 def _follow_python(
-    tree: ImageTree, trace: Trace, start: Start, environment: dict[str, str], around: RunContainer
+    tree: ImageTree, trace: Trace, start: Start, environment: dict[str, str]
 ) -> None:
-    script = python_script(list(start.words))
-    if script is None:
-        return
-    path = _script_path(tree, start, script, around)
+    path = tree.resolve(start.script)
     if tree.text(path) is None:
         return
     python.follow(tree, trace, path, environment, start.place.maybe)
@@ -107,28 +135,9 @@ def _follow_python(
             python.documents(tree, trace, posixpath.join(top, "conf"), environment)
 
 
-def _script_path(tree: ImageTree, start: Start, script: str, around: RunContainer) -> str:
-    """Return the script's path: the walk noted it as a script of the start."""
-    for path in trace_paths(start, script, around):
-        if tree.text(path) is not None:
-            return tree.resolve(path)
-    return script
-
-
-def trace_paths(start: Start, script: str, around: RunContainer) -> list[str]:
-    if script.startswith("/"):
-        return [script]
-    folder = posixpath.dirname(start.place.file)
-    return [
-        posixpath.normpath(posixpath.join(top, script))
-        for top in (start.cwd, around.cwd, folder)
-        if top.startswith("/")
-    ]
-
-
-def _ranks(training: Start | None) -> str:
+def _ranks(training: Start | None, trace: Trace) -> str:
     """Return how the ranks are made: `torchrun c10d`, `torchrun static`, `torchrun one node`,
-    `task per GPU`, `launcher NAME`, or "" if there is no program."""
+    `task per GPU`, `Python`, `launcher NAME`, or "" if there is no program."""
     if training is None:
         return ""
     name = posixpath.basename(training.words[0])
@@ -138,7 +147,8 @@ def _ranks(training: Start | None) -> str:
             return "torchrun c10d"
         return "torchrun static" if "--nnodes" in text else "torchrun one node"
     if name.startswith("python"):
-        return "task per GPU"
+        own = any(one.why.startswith(python.MAKES_RANKS) for one in trace.undecided)
+        return "Python" if own else "task per GPU"
     return f"launcher {shown(name)}"
 
 

@@ -8,13 +8,15 @@ import re
 
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
-from orchestrator.inspection.trace import UNKNOWN, Download, Place, is_known
+from orchestrator.inspection.trace import UNKNOWN, Download, Place, Undecided, is_known
 
 _PIP = re.compile(r"(uv )?pip(3(\.\d+)?)?")
 
 # ---- downloads ----
 
 _FETCHERS = {
+    **dict.fromkeys(("s3cmd", "s5cmd", "mc", "az", "gcloud", "oras", "modelscope", "npm"), ""),
+    **dict.fromkeys(("wget2", "axel", "scp", "sftp", "cargo", "go", "poetry", "apk"), ""),
     "wget": "",
     "curl": "",
     "huggingface-cli": "HF_HUB_OFFLINE",
@@ -41,6 +43,10 @@ def look_for_downloads(walk: Walk, shell: ShellState, words: list[str], place: P
     if name == "uv" and rest[:1] == ["pip"]:
         name, rest = "pip", rest[1:]
     what = " ".join([name, *rest])[:200]
+    if name == "uv" and rest[:1] in (["sync"], ["run"], ["add"], ["tool"]):
+        walk.trace.downloads.append(Download(what, place))
+    if name == "rsync" and any(":" in one for one in rest):
+        walk.trace.downloads.append(Download(what, place))
     if _PIP.fullmatch(name):
         if rest[:1] in (["install"], ["download"]) and "--no-index" not in rest:
             off = "PIP_NO_INDEX" if shell.scalar("PIP_NO_INDEX") not in (None, "0", "") else ""
@@ -76,9 +82,14 @@ def look_for_paths(
         for path in paths:
             walk.use_path("written", path, place)
             walk.make(path)
-    elif name in ("rm", "rmdir"):
+    elif name in ("rm", "rmdir", "unlink", "shred"):
         for path in paths:
             walk.use_path("deleted", path, place)
+    elif name == "find" and ("-delete" in words or {"rm", "unlink"} & set(words)):
+        for argument in words[1:]:
+            if argument.startswith(("-", "(", "!")):
+                break
+            walk.use_path("deleted", walk.absolute(shell, argument), place)
     elif name in _TWO_ENDED and len(paths) > 1:
         for path in paths[:-1]:
             walk.use_path("deleted" if name == "mv" else "read", path, place)
@@ -91,6 +102,34 @@ def look_for_paths(
     elif name in ("chmod", "chown"):
         for path in paths[1:]:
             walk.use_path("written", path, place)
+
+
+MOST_COPIED = 20
+"""Files of one copy: more are a tree of data."""
+
+
+def look_for_copies(
+    walk: Walk, shell: ShellState, name: str, words: list[str], place: Place
+) -> None:
+    """Make the files that cp, mv, ln and tee make, as far as their text is known."""
+    arguments = [one for one in words[1:] if not one.startswith("-")]
+    paths = [walk.absolute(shell, one) for one in arguments]
+    if name == "chmod":
+        walk.allow(*paths[1:])
+    elif name == "tee" and shell.stdin is not None:
+        for path in paths:
+            walk.make(path, "".join(f"{line}\n" for line in shell.stdin))
+    elif name in ("cp", "mv", "ln", "install") and 1 < len(paths) <= MOST_COPIED:
+        into = walk.tree.is_folder(paths[-1])
+        for path in paths[:-1]:
+            end = posixpath.join(paths[-1], posixpath.basename(path)) if into else paths[-1]
+            if (text := walk.tree.text(path)) is not None:
+                walk.make(end, text)
+    elif name in ("sed", "patch") and ("-i" in words or name == "patch"):
+        for path in paths:
+            if walk.tree.text(path) is not None:
+                what = f"{path} is changed by `{name}` before it is used"
+                walk.trace.undecided.append(Undecided(what, place))
 
 
 def status_of_making(walk: Walk, shell: ShellState, words: list[str]) -> int | None:

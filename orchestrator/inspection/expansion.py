@@ -31,6 +31,8 @@ _UNDECIDED_NAMES = {
 _DEFAULTS = {":-", "-", ":=", "=", ":+", "+"}
 _REQUIRED = {":?", "?"}
 _LIST = re.compile(rb"\$@|\$\{(@|\w+\[@\])\}")
+MOST_NAMES = 2000
+"""Of one pattern."""
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -51,7 +53,7 @@ def value_of(shell: ShellState, name: str) -> Value | None:
         "@": shell.positional,
         "*": shell.positional,
         "$": UNKNOWN,
-        "!": UNKNOWN,
+        "!": f"{UNKNOWN}{len(shell.jobs) - 1}",
         "-": "",
         "_": UNKNOWN,
         "PWD": shell.cwd,
@@ -92,16 +94,23 @@ def _matches(walk: Walk, shell: ShellState, word: str) -> list[str]:
     """Return the image's files that match a pattern; the pattern itself without any."""
     if not _GLOB.search(word) or not is_known(word):
         return [word]
-    folder, _, pattern = word.rpartition("/")
-    place = posixpath.join(shell.cwd, folder) if not word.startswith("/") else folder or "/"
-    if _GLOB.search(folder):
-        return [UNKNOWN]
-    names = [
-        name
+    found = ["/" if word.startswith("/") else ""]
+    for part in word.strip("/").split("/"):
+        found = [one for folder in found for one in _names(walk, shell, folder, part)][:MOST_NAMES]
+    return found or [word]
+
+
+def _names(walk: Walk, shell: ShellState, folder: str, pattern: str) -> list[str]:
+    """Return the paths in a folder that match one part of a pattern."""
+    place = posixpath.join(shell.cwd, folder)
+    if not _GLOB.search(pattern):
+        path = posixpath.join(folder, pattern)
+        return [path] if walk.tree.exists(posixpath.join(place, pattern)) else []
+    return [
+        posixpath.join(folder, name)
         for name in walk.tree.names(place)
         if fnmatch.fnmatchcase(name, pattern) and (name[0] != "." or pattern[0] == ".")
     ]
-    return [f"{folder}/{name}" if folder else name for name in names] or [word]
 
 
 def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) -> list[str]:
@@ -126,12 +135,22 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
         number = walk.arithmetic(node, shell)
         return [UNKNOWN if number is None else str(number)]
     if kind == "process_substitution":
-        return [UNKNOWN]
+        return [_descriptor(walk, shell, node)]
     if kind in ("command_name", "variable_name", "special_variable_name") and not node.children:
         return [text_of(node)]
     if node.children:
         return _joined([_fields(walk, shell, one, split=split) for one in node.children])
     return [text_of(node)]
+
+
+def _descriptor(walk: Walk, shell: ShellState, node: Node) -> str:
+    """Return the file from which `<(...)` is read, with the program's output in it."""
+    output = walk.capture(node, shell)
+    if text_of(node).startswith(">("):
+        return UNKNOWN
+    path = f"/dev/fd/{node.start_byte}"
+    walk.tree.write(path, output + "\n")
+    return path
 
 
 def _ansi(body: str) -> str:
@@ -161,10 +180,20 @@ def _quoted(walk: Walk, shell: ShellState, node: Node) -> list[str]:
     Blanks between the tree's children count.
     """
     source = node.text or b""
-    begin, end = source.index(b'"') + 1, len(source) - 1
+    return _mixed(walk, shell, node, source.index(b'"') + 1, len(source) - 1)
+
+
+def heredoc(walk: Walk, shell: ShellState, body: Node) -> str:
+    """Return the text of a here-document whose delimiter is not quoted."""
+    text = "".join(_mixed(walk, shell, body, 0, len(body.text or b"")))
+    return re.sub(r"(?<!\\)`[^`]*`", UNKNOWN, text)
+
+
+def _mixed(walk: Walk, shell: ShellState, node: Node, begin: int, end: int) -> list[str]:
+    source = node.text or b""
     words = [""]
     for child in node.named_children:
-        if child.type == "string_content":
+        if child.type in ("string_content", "heredoc_content"):
             continue
         first, last = child.start_byte - node.start_byte, child.end_byte - node.start_byte
         raw = source[first:last]  # the grammar counts blanks before ${ to the expansion
@@ -203,7 +232,7 @@ def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False
         return []
     name_node, rest = children[0], children[1:]
     operator = operators[1] if len(operators) > 1 else ""
-    use = _use(walk, shell, operator)
+    use = _use(walk, shell, operator, has_value=bool(rest[1:]))
     values = _values(walk, shell, name_node, use, _base_name(name_node))
     if not values and use == "required" and not _is_all(name_node) and _ends(shell, operator):
         raise Exit(1)
@@ -225,10 +254,10 @@ def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False
     return [" ".join(values)] if values else []
 
 
-def _use(walk: Walk, shell: ShellState, operator: str) -> Use:
-    if operator in _DEFAULTS:
+def _use(walk: Walk, shell: ShellState, operator: str, *, has_value: bool) -> Use:
+    if operator in _DEFAULTS and (has_value or not walk.in_test):
         return "default"
-    if operator in _REQUIRED or "nounset" in shell.options:
+    if operator in _REQUIRED or ("nounset" in shell.options and operator not in _DEFAULTS):
         return "required"
     return "test" if walk.in_test else "plain"
 

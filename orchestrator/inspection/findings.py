@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from orchestrator.inspection.contract import Contract, where_errors_go
 from orchestrator.inspection.given import Given
-from orchestrator.inspection.trace import PathUse, Place, Read, is_known, shown
+from orchestrator.inspection.state import LOG
+from orchestrator.inspection.trace import PathUse, Place, Read, Start, is_known, shown
 
 Severity = Literal["error", "warning", "note"]
 ORDER: tuple[Severity, ...] = ("error", "warning", "note")
@@ -67,8 +68,10 @@ def findings(contract: Contract, given: Given) -> list[ContractFinding]:
         _errors,
         _exit_code,
         _ranks,
+        _launcher,
         _paths,
         _user,
+        _platform,
     )
     found = list(dict.fromkeys(one for rule in rules for one in rule(contract, given)))
     return sorted(found, key=lambda one: ORDER.index(one.severity))
@@ -80,7 +83,9 @@ def _missing(contract: Contract, given: Given) -> Iterator[ContractFinding]:
         yield ContractFinding(
             "missing program",
             "warning" if start.place.maybe else "error",
-            f"the image has no {shown(missing.what)}: `{start.text[:120]}`",
+            f"{shown(missing.what)} {missing.fault}"
+            if missing.fault
+            else f"the image has no {shown(missing.what)}: `{start.text[:120]}`",
             "the command ends with 127 or 2 before the training",
             "another image, or `launch.command` and `launch.code_dir` of the round",
             **_at(start.place),
@@ -89,6 +94,17 @@ def _missing(contract: Contract, given: Given) -> Iterator[ContractFinding]:
 
 def _ends_early(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     if contract.training is None and not contract.trace.missing and contract.tree.complete:
+        if contract.trace.undecided:
+            first = contract.trace.undecided[0]
+            yield ContractFinding(
+                "no training",
+                "warning",
+                f"no training was found: {shown(first.why)}",
+                "the files do not decide how it is started",
+                "look at that place; `launch.command` of the round can name the script itself",
+                **_at(first.place),
+            )
+            return
         yield ContractFinding(
             "no training",
             "error",
@@ -173,7 +189,9 @@ def _overwritten(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             continue
         if not is_known(mine[name]):
             continue
-        theirs = assignment.value if is_known(assignment.value) else "a value of its own"
+        theirs = (
+            (assignment.value or "nothing") if is_known(assignment.value) else "a value of its own"
+        )
         yield ContractFinding(
             "overwritten variable",
             "note" if assignment.place.maybe else "warning",
@@ -209,7 +227,16 @@ def _errors(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     training = contract.training
     if training is None:
         return
-    if "grep" in training.out:
+    if astray := _records_lost(contract, training.out):
+        yield ContractFinding(
+            "hidden output",
+            "warning",
+            f"standard output of the training {astray}",
+            "no record reaches the run's log: every run would lack run_start and run_stop",
+            "another command in the round, `launch.command`, that leaves standard output alone",
+            **_at(training.place),
+        )
+    elif "grep" in training.out:
         yield ContractFinding(
             "hidden output",
             "note",
@@ -220,7 +247,10 @@ def _errors(contract: Contract, given: Given) -> Iterator[ContractFinding]:
         )
     if not (goes := where_errors_go(training)):
         return
-    lost = goes == "is thrown away"
+    lost = goes == "is thrown away" or any(
+        _lets_through(pattern, options, AN_ERROR) is False
+        for options, pattern in _filters(training.err)
+    )
     severity: Severity = "warning" if lost and not given.verbose else "note"
     yield ContractFinding(
         "hidden errors",
@@ -230,6 +260,45 @@ def _errors(contract: Contract, given: Given) -> Iterator[ContractFinding]:
         _shown_by(given),
         **_at(training.place),
     )
+
+
+_FILTER = re.compile(r"\b[ef]?grep\b((?:\s+-{1,2}[\w-]+)*)\s+(?:'([^']*)'|\"([^\"]*)\"|([^\s|]+))")
+_TO_FILE = re.compile(r"(?<![0-9&])(?:1|&)?>>?\s*(?!&)(?P<file>[^\s|&>]+)")
+AN_ERROR = "RuntimeError: HIP error: out of memory"
+A_RECORD = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "value": null}'
+
+
+def _records_lost(contract: Contract, out: str) -> str:
+    """Return how the records of a training go astray; "" if they reach the log."""
+    if out.startswith("|"):
+        for options, pattern in _filters(out):
+            if _lets_through(pattern, options, A_RECORD) is False:
+                return f"goes through `grep{options} {shown(pattern)}`"
+        last = out.rpartition("|")[2]
+        file = _TO_FILE.search(last)
+        return f"ends in {shown(file['file'])}" if file and is_known(last) else ""
+    if out == LOG or not is_known(out):
+        return ""
+    later = any(use.path == out and use.how == "read" for use in contract.trace.paths)
+    return "" if later else f"goes to {shown(out)}"
+
+
+def _filters(out: str) -> list[tuple[str, str]]:
+    """Return options and pattern of each grep in a pipe."""
+    found = _FILTER.findall(out) if out.startswith("|") else []
+    return [(options, next(filter(None, patterns), "")) for options, *patterns in found]
+
+
+def _lets_through(pattern: str, options: str, line: str) -> bool | None:
+    """Return whether grep lets a line through; None if that is not known."""
+    if not is_known(pattern) or "$" in pattern or not pattern:
+        return None
+    fixed = re.search(r"\s-\w*F", options) is not None
+    try:
+        found = pattern in line if fixed else bool(re.search(pattern.replace("\\|", "|"), line))
+    except re.error:
+        return None
+    return found is not bool(re.search(r"\s-\w*v|--invert", options))
 
 
 def _shown_by(given: Given) -> str:
@@ -318,6 +387,70 @@ def _ranks(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             "nothing: the loop finds the log with the records",
             **place,
         )
+
+
+def _launcher(contract: Contract, given: Given) -> Iterator[ContractFinding]:
+    """Compare the numbers and places that torchrun is given with those of the bundle."""
+    first = contract.training
+    if first is None or not contract.ranks.startswith("torchrun") or given.ranks == "gpu":
+        return
+    options = _options(first)
+    other = _options(contract.second) if contract.second is not None else options
+    for what, why in _misled(options, other, given, is_c10d=contract.ranks.endswith("c10d")):
+        yield ContractFinding(
+            "ranks",
+            "error",
+            what,
+            why,
+            "another image, or the variable that its script reads in `env` of the round",
+            **_at(first.place),
+        )
+    port = other.get("master_port") or other.get("rdzv_endpoint", "").rpartition(":")[2]
+    if given.nodes > 1 and port.isdigit() and port != given.around.environment.get("MASTER_PORT"):
+        yield ContractFinding(
+            "ranks",
+            "note",
+            f"the rendezvous is at port {port}, not at MASTER_PORT of the run",
+            "a port that somebody else uses ends every attempt",
+            "the variable that the script reads in `env` of the round, with a free port",
+            **_at(first.place),
+        )
+
+
+def _misled(
+    options: dict[str, str], other: dict[str, str], given: Given, *, is_c10d: bool
+) -> Iterator[tuple[str, str]]:
+    each, nodes = options.get("nproc_per_node", ""), options.get("nnodes", "")
+    if each.isdigit() and int(each) != given.gpus:
+        yield f"torchrun makes {each} ranks per node", f"a node has {given.gpus} GPUs"
+    if nodes.isdigit() and int(nodes) != given.nodes:
+        yield f"torchrun waits for {nodes} nodes", f"the system has {given.nodes}"
+    if given.nodes == 1:
+        return
+    rank, theirs = options.get("node_rank", ""), other.get("node_rank", "")
+    if not is_c10d and rank.isdigit() and rank == theirs:
+        yield f"two nodes have node rank {rank}", "torchrun ends there, or waits for the others"
+    address = other.get("master_addr", "")
+    if is_c10d:
+        address = other.get("rdzv_endpoint", "").rpartition(":")[0]
+    master = given.around.environment.get("MASTER_ADDR", "")
+    if address and is_known(address) and address != master:
+        yield f"the rendezvous is at {address}", f"the first node is {master}"
+
+
+def _options(start: Start) -> dict[str, str]:
+    """Return the options of torchrun: name -> value, with underscores in the names."""
+    words = list(start.words)
+    found: dict[str, str] = {}
+    while words and not words[0].endswith(".py"):
+        word = words.pop(0)
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word[2:].partition("=")
+        if not equals and words and not words[0].startswith("-"):
+            value = words[0]
+        found[name.replace("-", "_")] = value
+    return found
 
 
 # ---- paths ----
@@ -428,4 +561,16 @@ def _user(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             f"the image runs as user {user!r}",
             "folders of the job are made for root in the container",
             "container.options of the site: --user=root, if the image allows it",
+        )
+
+
+def _platform(contract: Contract, given: Given) -> Iterator[ContractFinding]:
+    architecture = contract.tree.config.architecture
+    if architecture not in ("", "amd64", "x86_64"):
+        yield ContractFinding(
+            "platform",
+            "error",
+            f"the image is for {architecture}",
+            "hosts of Instinct GPUs are amd64: no program of it starts there",
+            "the image for linux/amd64: docker pull --platform linux/amd64",
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.inspection.run_container import Mounted, RunContainer
+from orchestrator.inspection.run_container import Mounted, NodeStart, RunContainer
 from orchestrator.inspection.trace import UNKNOWN
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Given:
     """Variables whose values the log must show."""
     is_offline: bool = False
     offline: Mapping[str, str] = field(default_factory=dict)
+    second: NodeStart | None = None
+    """The command on the second node, if there are several."""
 
     @property
     def configured(self) -> frozenset[str]:
@@ -49,7 +51,28 @@ class Given:
 
 
 def given_by(entry: Entry) -> Given:
-    """Return the bundle's side for the first node of an entry."""
+    """Return the bundle's side for an entry."""
+    first = _start_on(entry, 0)
+    return Given(
+        first.around,
+        first.command,
+        entry.nodes,
+        entry.gpus_per_node,
+        entry.launch.ranks or "node",
+        {name: str(origin) for name, origin in entry.origins.items() if name in entry.whole_env},
+        frozenset(mount.container for mount in entry.mounts if mount.written) | {RESULTS, "/orch"},
+        entry.launch.verbose,
+        frozenset(entry.pass_env),
+        frozenset(entry.launch.unset),
+        frozenset(one.env for one in entry.logged if one.env),
+        entry.is_offline,
+        {name: str(value) for name, value in entry.documents.stack.offline.items()},
+        _start_on(entry, 1) if entry.nodes > 1 else None,
+    )
+
+
+def _start_on(entry: Entry, rank: int) -> NodeStart:
+    """Return the start of a run on the node of a rank."""
     from orchestrator.onnode.agent import launch
 
     nodes = [f"node{number}" for number in range(1, entry.nodes + 1)]
@@ -65,28 +88,18 @@ def given_by(entry: Entry) -> Given:
         ),
     )
     environment = {name: str(value) for name, value in entry.whole_env.items()}
-    for name, value in launch.environment(order, 0, settings, "1").items():
+    for name, value in launch.environment(order, rank, settings, "1").items():
         if value is None:
             environment.pop(name, None)
         else:
             environment[name] = value
     if entry.launch.ranks == "gpu":
-        environment.update(LOCAL_RANK="0", SLURM_LOCALID="0", RANK="0", SLURM_PROCID="0")
+        task = str(rank * entry.gpus_per_node)
+        environment.update(LOCAL_RANK="0", SLURM_LOCALID="0", RANK=task, SLURM_PROCID=task)
     environment.update((name, UNKNOWN) for name in entry.pass_env)
-    return Given(
+    return NodeStart(
+        tuple(launch.filled(word, order, rank, entry.gpus_per_node) for word in entry.command),
         RunContainer(environment, tuple(_mounts(entry)), entry.code_dir),
-        tuple(launch.filled(word, order, 0, entry.gpus_per_node) for word in entry.command),
-        entry.nodes,
-        entry.gpus_per_node,
-        entry.launch.ranks or "node",
-        {name: str(origin) for name, origin in entry.origins.items() if name in entry.whole_env},
-        frozenset(mount.container for mount in entry.mounts if mount.written) | {RESULTS, "/orch"},
-        entry.launch.verbose,
-        frozenset(entry.pass_env),
-        frozenset(entry.launch.unset),
-        frozenset(one.env for one in entry.logged if one.env),
-        entry.is_offline,
-        {name: str(value) for name, value in entry.documents.stack.offline.items()},
     )
 
 

@@ -9,17 +9,20 @@ from collections.abc import Callable
 
 from orchestrator.inspection import effects
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import Exit, Flow, ShellState
+from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import parse
 from orchestrator.inspection.trace import (
     UNKNOWN,
+    Assignment,
     Missing,
     Place,
+    PythonText,
     Start,
     Undecided,
     is_known,
     shown,
 )
+from orchestrator.inspection.tree import ImageTree
 
 SHELLS = {"bash", "sh", "dash"}
 LAUNCHERS = {"torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec"}
@@ -100,9 +103,11 @@ _QUIET = FILTERS | {
 
 def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
     """Walk a program; return its exit status, None if only the run knows."""
-    words = _unwrapped(shell, words)
+    words = _unwrapped(walk, shell, words, place)
     if not words:
         return 0
+    if words[0] in ("{", "}"):  # of a construct that the grammar does not know
+        return None
     if not is_known(words[0]):
         walk.trace.undecided.append(Undecided("which program is started here", place))
         shell.write(UNKNOWN)
@@ -111,18 +116,23 @@ def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | 
     if name in SHELLS and "/" not in words[0].removeprefix("/bin/").removeprefix("/usr/bin/"):
         return _shell(walk, shell, words, place)
     path = _find(walk, shell, words[0])
+    if path and "/" in words[0] and not walk.may_execute(path):
+        fault = "is not executable, and is started by its name"
+        walk.trace.missing.append(Missing(path, _start(walk, shell, words, place), fault))
+        return 126
     script = path and _interpreter(walk, path)
     if script == "shell" and path:
         return walk.script(path, words[1:], shell, f"started by {place}")
     if script == "python" and path:
         return _python(walk, shell, ["python3", path, *words[1:]], place)
-    if name in LAUNCHERS or _PYTHON.fullmatch(name):
+    if _is_python(words):
         return _python(walk, shell, words, place)
     effects.look_for_downloads(walk, shell, words, place)
     effects.look_for_paths(walk, shell, name, words, place)
+    effects.look_for_copies(walk, shell, name, words, place)
     shell.write(effects.output(walk, shell, name, words))
     if path is None and _is_missing(walk, shell, words[0]):
-        walk.trace.missing.append(Missing(words[0], _start(shell, words, place)))
+        walk.trace.missing.append(Missing(words[0], _start(walk, shell, words, place)))
         return 127
     if name not in _QUIET:
         return _started(walk, shell, words, place)
@@ -133,7 +143,15 @@ def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | 
     return 0 if name in FILTERS and name not in ("grep", "egrep") else None
 
 
-def _unwrapped(shell: ShellState, words: list[str]) -> list[str]:
+def _forget(walk: Walk, shell: ShellState, names: set[str], place: Place) -> None:
+    """Take variables from the environment of a program."""
+    for name in names & shell.exported:
+        walk.trace.assignments.append(Assignment(name, "", True, place))
+        shell.exported.discard(name)
+        shell.variables.pop(name, None)
+
+
+def _unwrapped(walk: Walk, shell: ShellState, words: list[str], place: Place) -> list[str]:
     """Return the program behind env, timeout and the like."""
     rest = list(words)
     while rest:
@@ -142,7 +160,11 @@ def _unwrapped(shell: ShellState, words: list[str]) -> list[str]:
             rest = rest[1:]
             while rest and ("=" in rest[0] or rest[0].startswith("-")):
                 variable, _, value = rest.pop(0).partition("=")
-                if variable.isidentifier():
+                if variable in ("-i", "--ignore-environment", "-"):
+                    _forget(walk, shell, set(shell.exported), place)
+                elif variable in ("-u", "--unset") and (value or rest):
+                    _forget(walk, shell, {value or rest.pop(0)}, place)
+                elif variable.isidentifier():
                     shell.variables[variable] = value
                     shell.exported.add(variable)
         elif name in _WRAPPERS:
@@ -195,20 +217,21 @@ def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int
         if option.startswith("-") and "c" in option[1:] and not option.startswith("--"):
             return _text(walk, shell, rest, place)
         options |= {"errexit"} if "e" in option[1:] and not option.startswith("--") else set()
+        options |= {"-s"} if option == "-s" else set()
         if option in ("-o", "+o", "-O") and rest:
             options.add(rest.pop(0))
     rest = rest[1:] if rest[:1] == ["--"] else rest
-    if not rest:
-        return None
+    if not rest or "-s" in options:
+        return _from_stdin(walk, shell, words, rest, place)
     path = walk.absolute(shell, rest[0])
     walk.use_path("read", path, place)
     if not is_known(path):
         return _one_of(walk, shell, path, rest[1:], place)
     if walk.tree.text(path) is None:
-        if walk.around.mount_of(path) or not walk.tree.complete:
+        if walk.around.mount_of(path) or walk.has(path) is not False:
             walk.trace.undecided.append(Undecided(f"the script {path} was not read", place))
             return None
-        walk.trace.missing.append(Missing(path, _start(shell, words, place)))
+        walk.trace.missing.append(Missing(path, _start(walk, shell, words, place)))
         return 127
     return walk.script(path, rest[1:], shell, f"started by {place}")
 
@@ -217,6 +240,10 @@ def _one_of(
     walk: Walk, shell: ShellState, path: str, arguments: list[str], place: Place
 ) -> int | None:
     """Walk all scripts that a partly known path can mean."""
+    if len(path.removeprefix(shell.cwd).strip("/" + UNKNOWN)) < LEAST_KNOWN:
+        why = f"which script is started: {shown(path)}"
+        walk.trace.undecided.append(Undecided(why, place))
+        return None
     pattern = path.replace(UNKNOWN, "*")
     fitting = [
         one.path
@@ -229,7 +256,7 @@ def _one_of(
     fitting = named or fitting
     why = f"which script is started: {shown(path)}"
     walk.trace.undecided.append(Undecided(why, place))
-    if len(path.strip("/" + UNKNOWN)) < LEAST_KNOWN or len(fitting) > MOST_CHOICES:
+    if len(fitting) > MOST_CHOICES:
         return None
 
     def started(script: str) -> Callable[[ShellState], None]:
@@ -260,23 +287,44 @@ def _text(walk: Walk, shell: ShellState, rest: list[str], place: Place) -> int |
     if not rest or not is_known(rest[0]):
         walk.trace.undecided.append(Undecided("text that only the run knows is started", place))
         return None
-    child = shell.child(rest[1] if len(rest) > 1 else shell.script, rest[2:])
+    return _read_aloud(walk, shell, rest[0], rest[1:] or [shell.script], place)
+
+
+def _from_stdin(
+    walk: Walk, shell: ShellState, words: list[str], arguments: list[str], place: Place
+) -> int | None:
+    """Walk the text that a shell reads from its standard input."""
+    if shell.stdin is None or not all(map(is_known, shell.stdin)):
+        why = f"text that only the run knows is given to `{shown(' '.join(words))}`"
+        walk.trace.undecided.append(Undecided(why, place))
+        return None
+    text = "\n".join(shell.stdin) + "\n"
+    return _read_aloud(walk, shell, text, [shell.script, *arguments], place)
+
+
+def _read_aloud(
+    walk: Walk, shell: ShellState, text: str, arguments: list[str], place: Place
+) -> int | None:
+    """Walk a text as a process of its own, with the place of its start."""
+    child = shell.child(arguments[0], arguments[1:])
     child.source = shell.source
-    try:
-        walk.statements(parse(rest[0]), child)
-    except Exit as end:
-        return end.status
-    except Flow:
-        pass
-    return child.status
+    with walk.at_line(place.line):
+        return walk.process(child, lambda: walk.statements(parse(text), child))
 
 
-def _start(shell: ShellState, words: list[str], place: Place) -> Start:
-    return Start(tuple(words), place, shell.out, shell.err, shell.cwd, frozenset(shell.exported))
+def _start(walk: Walk, shell: ShellState, words: list[str], place: Place) -> Start:
+    script = script_of(words, shell.cwd, walk.tree, _search(shell)) if _is_python(words) else None
+    exported = frozenset(shell.exported)
+    return Start(tuple(words), place, shell.out, shell.err, shell.cwd, exported, script or "")
+
+
+def _is_python(words: list[str]) -> bool:
+    name = posixpath.basename(words[0])
+    return name in LAUNCHERS or _PYTHON.fullmatch(name) is not None
 
 
 def _started(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
-    walk.trace.starts.append(_start(shell, words, place))
+    walk.trace.starts.append(_start(walk, shell, words, place))
     return walk.statuses.get((place.file, place.line))
 
 
@@ -287,31 +335,73 @@ def _python(walk: Walk, shell: ShellState, words: list[str], place: Place) -> in
         if words[at - 1] == "-m":
             effects.look_for_downloads(walk, shell, words[at:], place)
             return None
-    script = python_script(words)
-    if script:
-        path = walk.absolute(shell, script)
+    if (path := script_of(words, shell.cwd, walk.tree, _search(shell))) is not None:
         walk.use_path("read", path, place)
         if walk.has(path) is False:
-            walk.trace.missing.append(Missing(path, _start(shell, words, place)))
+            walk.trace.missing.append(Missing(path, _start(walk, shell, words, place)))
             return 2
         if walk.tree.text(path) is not None:
             walk.trace.scripts.setdefault(walk.tree.resolve(path), f"started by {place}")
+        elif walk.tree.get(path) is not None:
+            walk.trace.undecided.append(Undecided(f"the program {path} was not read", place))
+    elif (text := _given_text(shell, words)) is not None:
+        walk.trace.python.append(PythonText(text, place))
+    elif words[1:] in ([], ["-"]) or "--no-python" in words or "--no_python" in words:
+        walk.trace.undecided.append(Undecided(f"the program of `{' '.join(words)}`", place))
     shell.write(UNKNOWN)
     return _started(walk, shell, words, place)
 
 
-def python_script(words: list[str]) -> str | None:
-    """Return the script in a command of Python or torchrun; None for -c, -m or a bare interpreter."""
+def python_words(words: list[str]) -> tuple[str, str]:
+    """Return (`file`, path), (`module`, name) or (`text`, program) of a command of Python or
+    torchrun; ("", "") for a bare interpreter."""
     launcher = posixpath.basename(words[0]) in LAUNCHERS
     rest = words[1:]
     while rest:
         word = rest.pop(0)
         if word.endswith(".py"):
-            return word
-        if word == "-c" or (
-            word == "-m" and not launcher and "torch.distributed" not in " ".join(rest[:1])
-        ):
-            return None
+            return "file", word
+        if word == "-c" and rest and not launcher:
+            return "text", rest[0]
+        if word == "-m" and rest:
+            if rest[0].startswith("torch.distributed"):
+                launcher = True
+                rest.pop(0)
+                continue
+            return "module", rest[0]
         if not launcher and not word.startswith("-"):
-            return word
+            return "file", word
+    return "", ""
+
+
+def script_of(words: list[str], cwd: str, tree: ImageTree, search: list[str]) -> str | None:
+    """Return the file that a command of Python or torchrun runs; None without one, or for a module
+    that is not in the image beside the program."""
+    kind, name = python_words(words)
+    if kind == "file":
+        path = posixpath.join(cwd, name)
+        return posixpath.normpath(path) if is_known(path) else path
+    if kind != "module" or not is_known(name):
+        return None
+    for folder in (cwd, *search):
+        place = posixpath.join(folder, *name.split("."))
+        for path in (f"{place}.py", f"{place}/__main__.py"):
+            if tree.text(path) is not None:
+                return path
+    return None
+
+
+def _search(shell: ShellState) -> list[str]:
+    """Return the known folders of $PYTHONPATH."""
+    folders = (shell.scalar("PYTHONPATH") or "").split(":")
+    return [one for one in folders if one.startswith("/") and is_known(one)]
+
+
+def _given_text(shell: ShellState, words: list[str]) -> str | None:
+    """Return the program after -c, or in a known standard input."""
+    kind, text = python_words(words)
+    if kind == "text":
+        return text
+    if words[1:] in ([], ["-"]) and shell.stdin is not None:
+        return "\n".join(shell.stdin)
     return None

@@ -8,7 +8,19 @@ import re
 import warnings
 from collections.abc import Iterator
 
-from orchestrator.inspection.trace import Download, PathUse, Place, Read, Trace, Undecided, Use
+from orchestrator.inspection.trace import (
+    UNKNOWN,
+    Assignment,
+    Download,
+    PathUse,
+    Place,
+    PythonCommand,
+    PythonText,
+    Read,
+    Trace,
+    Undecided,
+    Use,
+)
 from orchestrator.inspection.tree import ImageTree
 
 MOST_MODULES = 400
@@ -24,6 +36,15 @@ _FETCHING = {
     "urlretrieve": "",
     "urlopen": "",
 }
+_FETCHING_OF = {
+    "requests": {"get", "post"},
+    "nltk": {"download"},
+    "hub": {"load"},
+    "wget": {"download"},
+}
+"""Module -> its functions that download."""
+
+PERHAPS = ", unless that is a folder"
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _ROOTS = re.compile(r"/[A-Za-z0-9_.-]+(/[^\s{}%*]*)?")
 _SYSTEM = re.compile(r"/(proc|sys|dev|tmp|run|etc|usr|bin|opt|lib|var|root|home)(/|$)")
@@ -52,7 +73,7 @@ def follow(
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             trace.undecided.append(Undecided("Python that cannot be parsed", Place(path, 1, maybe)))
             continue
-        _read(module, path, trace, environment, maybe)
+        read_module(module, path, trace, environment, maybe)
         pending.extend(_imports(tree, module, path, roots))
 
 
@@ -79,7 +100,22 @@ def _imports(tree: ImageTree, module: ast.Module, path: str, roots: list[str]) -
                         yield file
 
 
-def _read(
+def read_text(given: PythonText, trace: Trace, environment: dict[str, str]) -> None:
+    """Read a program that a script gives in its own text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = ast.parse(given.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        trace.undecided.append(Undecided("Python that cannot be parsed", given.place))
+        return
+    for node in ast.walk(module):
+        if hasattr(node, "lineno"):
+            node.lineno = given.place.line
+    read_module(module, given.place.file, trace, environment, given.place.maybe)
+
+
+def read_module(
     module: ast.Module, path: str, trace: Trace, environment: dict[str, str], maybe: bool
 ) -> None:
     guarded = {
@@ -106,6 +142,8 @@ def _read(
         if not hasattr(node, "lineno") or id(node) in defaults:
             continue
         place = Place(path, node.lineno, maybe or id(node) in guarded)
+        if (stored_value := _stored(node)) is not None:
+            trace.assignments.append(Assignment(*stored_value, True, place))
         read = _variable(node)
         if read is not None:
             name, use = read
@@ -114,10 +152,97 @@ def _read(
         if isinstance(node, ast.Call):
             download = _download(node, environment)
             if download is not None:
-                trace.downloads.append(Download(download[0], place, download[1]))
+                unsure = download[0].endswith(PERHAPS)
+                where = Place(path, node.lineno, place.maybe or unsure)
+                trace.downloads.append(Download(download[0], where, download[1]))
+            if (command := _command(node, place)) is not None:
+                trace.commands.append(command)
+            for deleted in _deleted(node):
+                trace.paths.append(PathUse(deleted, "deleted", place))
+            if (how := _ranks(node)) is not None:
+                trace.undecided.append(Undecided(f"{MAKES_RANKS}: {how}", place))
         text = node.value if isinstance(node, ast.Constant) else ""
         if isinstance(text, str) and _ROOTS.fullmatch(text) and not _SYSTEM.match(text):
             trace.paths.append(PathUse(text, "read", place))
+
+
+_RUNNING = {"run", "call", "check_call", "check_output", "Popen", "getoutput", "getstatusoutput"}
+_DELETING = {"rmtree": "shutil", "remove": "os", "unlink": "os", "removedirs": "os"}
+
+
+def _command(node: ast.Call, place: Place) -> PythonCommand | None:
+    """Return the program that a call of subprocess or os.system starts."""
+    name, module = _called(node)
+    is_system = module == "os" and name in ("system", "popen")
+    if not node.args or not (is_system or (name in _RUNNING and module in ("subprocess", "sp"))):
+        return None
+    first = node.args[0]
+    if isinstance(first, (ast.List, ast.Tuple)):
+        return PythonCommand(tuple(_literal(one) for one in first.elts), "", place)
+    for_shell = (
+        is_system
+        or name.startswith("get")
+        or any(
+            word.arg == "shell" and isinstance(word.value, ast.Constant) and word.value.value
+            for word in node.keywords
+        )
+    )
+    text = _literal(first)
+    return PythonCommand((), text, place) if for_shell else PythonCommand((text,), "", place)
+
+
+def _deleted(node: ast.Call) -> Iterator[str]:
+    name, module = _called(node)
+    if node.args and _DELETING.get(name) == module:
+        path = _literal(node.args[0])
+        if path.startswith("/"):
+            yield path
+
+
+def _called(node: ast.Call) -> tuple[str, str]:
+    """Return the name of a called function, and that of its module or object."""
+    called = node.func
+    if not isinstance(called, ast.Attribute):
+        return getattr(called, "id", ""), ""
+    owner = called.value
+    return called.attr, owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
+
+
+def _literal(node: ast.AST) -> str:
+    """Return the text of a constant or an f-string; other parts are unknown."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_literal, node.values))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _literal(node.left) + _literal(node.right)
+    return UNKNOWN
+
+
+MAKES_RANKS = "how the Python program makes its ranks"
+_SPAWNING = {"spawn", "start_processes", "elastic_launch", "launch_agent"}
+
+
+def _ranks(node: ast.Call) -> str | None:
+    """Return the call by which a program makes the processes of its ranks."""
+    name = _called(node)[0]
+    return f"{name}(…)" if name in _SPAWNING else None
+
+
+def _stored(node: ast.AST) -> tuple[str, str] | None:
+    """Return variable and value of `os.environ["NAME"] = ...`; the value of a constant is known."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return None
+    target = node.targets[0]
+    if (
+        not isinstance(target, ast.Subscript)
+        or not _is_environ(target.value)
+        or not isinstance(target.slice, ast.Constant)
+    ):
+        return None
+    own = any(_variable(one) is not None for one in ast.walk(node.value))
+    value = str(node.value.value) if isinstance(node.value, ast.Constant) else UNKNOWN
+    return None if own else (str(target.slice.value), value)
 
 
 def _variable(node: ast.AST) -> tuple[str, Use] | None:
@@ -149,8 +274,7 @@ def _is_environ(node: ast.AST) -> bool:
 
 
 def _download(node: ast.Call, environment: dict[str, str]) -> tuple[str, str] | None:
-    called = node.func
-    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    name = _called(node)[0]
     first = node.args[0] if node.args else None
     literal = (
         first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
@@ -158,9 +282,14 @@ def _download(node: ast.Call, environment: dict[str, str]) -> tuple[str, str] | 
     if any(word.arg == "local_files_only" for word in node.keywords):
         return None
     if name == "from_pretrained":
-        if not _NAME.fullmatch(literal):
-            return None  # a folder, or a name that only the run knows
+        if literal and not _NAME.fullmatch(literal):
+            return None  # a folder
+        if not literal:
+            return f"from_pretrained(…){PERHAPS}", _switch("HF_HUB_OFFLINE", environment)
         return f"from_pretrained({literal!r})", _switch("HF_HUB_OFFLINE", environment)
+    module = _called(node)[1]
+    if name in _FETCHING_OF.get(module, ()):
+        return f"{module}.{name}({literal!r})" if literal else f"{module}.{name}(…)", ""
     if name in _FETCHING:
         return f"{name}({literal!r})" if literal else f"{name}(…)", _switch(
             _FETCHING[name], environment

@@ -30,3 +30,11 @@ class RunContainer:
             one for one in self.mounts if (path + "/").startswith(one.place.rstrip("/") + "/")
         ]
         return max(inside, key=lambda one: len(one.place), default=None)
+
+
+@dataclass(frozen=True)
+class NodeStart:
+    """The command of a run on one node."""
+
+    command: tuple[str, ...]
+    around: RunContainer

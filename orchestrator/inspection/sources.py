@@ -1,17 +1,17 @@
-"""Reading an image's files: from a folder, a tar, or a container without starting it."""
+"""Reading an image's files: from a folder, or a container without starting it."""
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 import re
 import stat
 import tarfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.container.image import EngineError
 from orchestrator.errors import InputError
@@ -39,19 +39,22 @@ _NAME = re.compile(rb"[A-Z][A-Z0-9_]{2,}")
 Progress = Callable[[str], None]
 
 
-class _Kept:
-    """Which contents are kept, up to a total."""
+class KeptFiles:
+    """The files of an image, layer by layer, and those contents that may matter, up to a total."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.files: dict[str, ImageFile] = {}
         self.mentions: dict[str, str] = {}
         self.whole = True
+        self._layer: dict[str, ImageFile] = {}
+        self._gone: set[str] = set()
+        self._opaque: set[str] = set()
         self._names = {name.encode() for name in names}
         self._left = MOST_KEPT
 
     def add(self, file: ImageFile, read: Callable[[], bytes]) -> None:
         """Add a file. `read` is called only for a content that may matter."""
-        if len(self.files) >= MOST_FILES:
+        if len(self.files) + len(self._layer) >= MOST_FILES:
             self.whole = False
             return
         content = None
@@ -65,15 +68,35 @@ class _Kept:
                     self._left -= len(content)
             elif self._names and _SOURCE.search(file.path):
                 self._mention(file.path, read())
-        self.files[file.path] = ImageFile(
-            file.path, file.kind, file.mode, file.uid, file.size, file.link, content
-        )
+        self._layer[file.path] = replace(file, content=content)
 
-    def remove(self, path: str) -> None:
-        """Remove a file and everything below it."""
-        inside = path.rstrip("/") + "/"
-        for name in [one for one in self.files if one == path or one.startswith(inside)]:
-            del self.files[name]
+    def link(self, path: str, target: str) -> None:
+        """Give a hard link the content of its file."""
+        source = self._layer.get(target) or self.files.get(target)
+        if source is not None:
+            self._layer[path] = replace(source, path=path)
+
+    def remove(self, path: str, *, inside: bool = False) -> None:
+        """Remove a file of the layers below and everything in it; `inside`: only that."""
+        (self._opaque if inside else self._gone).add(path)
+
+    def end_layer(self) -> None:
+        """Put the layer over those below."""
+        if self.files:
+            self.files = {
+                path: file for path, file in self.files.items() if not self._is_covered(path)
+            }
+        self.files.update(self._layer)
+        self._layer, self._gone, self._opaque = {}, set(), set()
+
+    def _is_covered(self, path: str) -> bool:
+        if path in self._gone:
+            return True
+        while (path := posixpath.dirname(path)) != "/":
+            over = self._layer.get(path)
+            if path in self._gone or path in self._opaque or (over and over.kind != "folder"):
+                return True
+        return "/" in self._opaque
 
     def _matters(self, file: ImageFile) -> bool:
         if _FACTS.search(file.path):
@@ -90,6 +113,8 @@ class _Kept:
             self._names.discard(name)
 
     def tree(self, config: ImageConfig, *, complete: bool = True) -> ImageTree:
+        """Return the files of all layers."""
+        self.end_layer()
         whole = complete and self.whole
         return ImageTree(self.files.values(), config, complete=whole, mentions=self.mentions)
 
@@ -104,18 +129,23 @@ def read_folder(
     """Return the files below `folder`, an unpacked image. Raises InputError."""
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder")
-    kept = _Kept(names)
-    for place, folders, files in os.walk(folder):
+    kept = KeptFiles(names)
+    unread: list[OSError] = []
+    for place, folders, files in os.walk(folder, onerror=unread.append):
         for name in [*folders, *files]:
             full = os.path.join(place, name)
             path = "/" + os.path.relpath(full, folder)
-            info = os.lstat(full)
-            kept.add(_described(path, info, full), partial(_read_file, full))
-    return kept.tree(config or ImageConfig(reference=str(folder)))
+            try:
+                kept.add(_described(path, os.lstat(full), full), partial(_read_file, full))
+            except OSError as error:
+                unread.append(error)
+    return kept.tree(config or ImageConfig(reference=str(folder)), complete=not unread)
 
 
 def _read_file(path: str) -> bytes:
-    with open(path, "rb") as file:
+    # The folder may change meanwhile: never wait for a pipe, never follow a link out of it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    with open(descriptor, "rb") as file:
         return file.read(MOST_TEXT)
 
 
@@ -160,9 +190,9 @@ def read_engine(
     container = api.create_container(known.id, command=["true"], labels={"orchestrator": "inspect"})
     try:
         pieces = api.export(container["Id"], chunk_size=1 << 21)
-        kept = _Kept(names)
+        kept = KeptFiles(names)
         with tarfile.open(fileobj=Pieces.buffered(pieces), mode="r|") as tar:
-            _read_members(tar, kept, progress)
+            read_members(tar, kept, progress)
         return kept.tree(config)
     except tarfile.TarError as error:
         raise EngineError(f"the engine's archive of the image cannot be read: {error}") from error
@@ -170,9 +200,10 @@ def read_engine(
         api.remove_container(container["Id"], v=True, force=True)
 
 
-def _read_members(
-    tar: tarfile.TarFile, kept: _Kept, progress: Progress = lambda text: None
+def read_members(
+    tar: tarfile.TarFile, kept: KeptFiles, progress: Progress = lambda text: None
 ) -> None:
+    """Add the members of a tar: the files of a layer, or of a whole file system."""
     done = 0
     for member in tar:
         path = posixpath.normpath("/" + member.name)
@@ -180,13 +211,13 @@ def _read_members(
         if name.startswith(".wh."):
             folder = posixpath.dirname(path)
             if name == ".wh..wh..opq":
-                kept.remove(folder)
-            else:
+                kept.remove(folder, inside=True)
+            elif not name.startswith(".wh..wh."):  # other marks of AUFS
                 kept.remove(posixpath.join(folder, name[len(".wh.") :]))
             continue
         kept.add(_of_member(path, member), partial(_content, tar, member))
-        if path in kept.files and member.islnk():
-            _link(kept, path, posixpath.normpath("/" + member.linkname))
+        if member.islnk():
+            kept.link(path, posixpath.normpath("/" + member.linkname))
         done += member.size
         if done >> 33 != (done - member.size) >> 33:
             progress(f"{done / 1e9:.0f} GB read")
@@ -202,92 +233,6 @@ def _of_member(path: str, member: tarfile.TarInfo) -> ImageFile:
     return ImageFile(path, "other", member.mode, member.uid)
 
 
-def _link(kept: _Kept, path: str, target: str) -> None:
-    """Give a hard link the content of its file."""
-    source = kept.files.get(target)
-    if source is not None:
-        kept.files[path] = ImageFile(
-            path, source.kind, source.mode, source.uid, source.size, source.link, source.content
-        )
-
-
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = tar.extractfile(member)
     return file.read(MOST_TEXT) if file else b""
-
-
-def read_tar(
-    path: Path, names: Iterable[str] = (), progress: Progress = lambda text: None
-) -> ImageTree:
-    """Return the files of a tar: of `docker save`, of an OCI layout, or of a whole file system.
-
-    Raises InputError.
-    """
-    try:
-        with tarfile.open(path) as tar:
-            described = _description(tar)
-            kept = _Kept(names)
-            if described is None:
-                with tarfile.open(path) as again:
-                    _read_members(again, kept, progress)
-                return kept.tree(ImageConfig(reference=str(path)))
-            config, layers = described
-            for number, layer in enumerate(layers, 1):
-                progress(f"layer {number} of {len(layers)}")
-                file = tar.extractfile(layer)
-                if file is None:
-                    raise InputError(f"{path}: {layer} is no file")
-                with _layer(file, path, layer) as members:
-                    _read_members(members, kept)
-            return kept.tree(config)
-    except (OSError, tarfile.TarError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise InputError(
-            f"{path}: this tar cannot be read as an image: {str(error).partition(chr(10))[0].rstrip(':')}",
-            hint="docker save -o image.tar IMAGE makes one",
-        ) from error
-
-
-def _layer(file: IO[bytes], path: Path, layer: str) -> tarfile.TarFile:
-    head = file.read(4)
-    file.seek(0)
-    if head == b"\x28\xb5\x2f\xfd":
-        raise InputError(
-            f"{path}: layer {layer} is compressed with zstd, which Python cannot read",
-            hint="load it into an engine, and name the image",
-        )
-    return tarfile.open(fileobj=file, mode="r:*")
-
-
-def _description(tar: tarfile.TarFile) -> tuple[ImageConfig, list[str]] | None:
-    """Return the settings and the layers, oldest first; None for a tar of plain files."""
-    members = {posixpath.normpath(name) for name in tar.getnames()}
-    if "manifest.json" in members:
-        manifest = _json(tar, "manifest.json")[0]
-        config = _json(tar, manifest["Config"])
-        digits = posixpath.basename(manifest["Config"]).removesuffix(".json")
-        tags = manifest.get("RepoTags") or [""]
-        settings = ImageConfig.of(config, reference=str(tags[0]), id=f"sha256:{digits}")
-        return settings, [posixpath.normpath(one) for one in manifest["Layers"]]
-    if "index.json" in members:
-        manifest = _json(tar, _blob(_json(tar, "index.json")["manifests"][0]))
-        while "manifests" in manifest:  # an index of platforms
-            manifest = _json(tar, _blob(manifest["manifests"][0]))
-        digest = manifest["config"]["digest"]
-        settings = ImageConfig.of(_json(tar, _blob(manifest["config"])), id=digest)
-        return settings, [_blob(one) for one in manifest["layers"]]
-    return None
-
-
-def _blob(described: Mapping[str, Any]) -> str:
-    return "blobs/" + str(described["digest"]).replace(":", "/")
-
-
-def _json(tar: tarfile.TarFile, name: str) -> Any:
-    for spelled in (name, f"./{name}"):
-        try:
-            file = tar.extractfile(spelled)
-        except KeyError:
-            continue
-        if file is not None:
-            return json.loads(file.read(MOST_TEXT * 8))
-    raise KeyError(f"{name} is missing")

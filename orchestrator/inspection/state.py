@@ -66,6 +66,10 @@ class ShellState:
     stdin: list[str] | None = None
     """The lines to read; None if unknown."""
     status: int | None = 0
+    jobs: list[int | None] = field(default_factory=list)
+    """Exit statuses of programs in the background."""
+    traps: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """EXIT or ERR -> the commands of `trap`, and its line."""
 
     def copy(self) -> ShellState:
         return replace(
@@ -75,6 +79,8 @@ class ShellState:
             functions=dict(self.functions),
             positional=list(self.positional),
             options=set(self.options),
+            jobs=list(self.jobs),
+            traps=dict(self.traps),
             stdin=None if self.stdin is None else list(self.stdin),
         )
 
@@ -84,6 +90,7 @@ class ShellState:
         shell.script = shell.source = script
         shell.positional = arguments
         shell.options = set()
+        shell.jobs, shell.traps = [], {}
         shell.variables = {
             name: value for name, value in self.variables.items() if name in self.exported
         }
@@ -100,6 +107,12 @@ class ShellState:
         if isinstance(value, dict):
             return value.get("0")
         return value
+
+    def subshell(self) -> ShellState:
+        """Return a copy that is a process of its own: it has none of the traps."""
+        shell = self.copy()
+        shell.jobs, shell.traps = [], {}
+        return shell
 
     def write(self, text: str) -> None:
         if self.captured is not None:
@@ -120,6 +133,9 @@ def joined(before: ShellState, ends: list[ShellState]) -> ShellState:
         first.exported |= other.exported
         first.functions.update(other.functions)
         first.options |= other.options
+        first.traps.update(other.traps)
+        if first.jobs != other.jobs:
+            first.jobs = [None] * max(len(first.jobs), len(other.jobs))
         if first.positional != other.positional:
             first.positional = before.positional
         for name in ("cwd", "out", "err"):

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, expansion
+from orchestrator.inspection.commands import piped, pipeline
 from orchestrator.inspection.interface import Answer, Walk
-from orchestrator.inspection.redirections import redirect_of
-from orchestrator.inspection.state import Break, Continue, Exit, Flow, Function, Return, ShellState
+from orchestrator.inspection.redirections import of_heredoc, redirect_of
+from orchestrator.inspection.state import Break, Continue, Function, ShellState
 from orchestrator.inspection.syntax import assigned_names, text_of
 from orchestrator.inspection.trace import UNKNOWN, is_known
 
@@ -24,27 +25,34 @@ def _list(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] =
     """Walk `left && right`. `redirects` belong to the right side: the grammar gives them to
     the list."""
     left, operator, right = node.children[0], node.children[1].type, node.children[-1]
+    _either_side(
+        walk,
+        lambda one: walk.statement(left, one),
+        operator,
+        lambda one: redirect_of(walk, right, redirects, one),
+        shell,
+    )
+
+
+Step = Callable[[ShellState], None]
+
+
+def _either_side(walk: Walk, left: Step, operator: str, right: Step, shell: ShellState) -> None:
+    """Walk `left`, and `right` if the operator (&& or ||) comes to it."""
     begin = len(walk.trace.reads)
     with walk.guard():
-        walk.statement(left, shell)
-    wanted = operator == "&&"
+        left(shell)
     if shell.status is None:
-        walk.either(shell, lambda one: redirect_of(walk, right, redirects, one), lambda one: None)
+        walk.either(shell, right, lambda one: None)
         shell.status = None
-    elif (shell.status == 0) is wanted:
+    elif (shell.status == 0) is (operator == "&&"):
         with walk.insisting(range(begin, len(walk.trace.reads))):
-            redirect_of(walk, right, redirects, shell)
+            right(shell)
 
 
 def _subshell(walk: Walk, node: Node, shell: ShellState) -> None:
-    inner = shell.copy()
-    try:
-        walk.statements(node, inner)
-        shell.status = inner.status
-    except (Exit, Return) as end:
-        shell.status = end.status
-    except Flow:
-        pass
+    inner = shell.subshell()
+    shell.status = walk.process(inner, lambda: walk.statements(node, inner))
     walk.failed(shell)
 
 
@@ -237,13 +245,36 @@ def _once(walk: Walk, body: Node, shell: ShellState) -> None:
         pass
 
 
+def _walked(walk: Walk, node: Node) -> Step:
+    return lambda shell: walk.statement(node, shell)
+
+
 def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     body = node.child_by_field_name("body")
     redirects = [one for one in node.named_children if one.type.endswith("_redirect")]
-    if body is not None and body.type == "list":
-        _list(walk, body, shell, redirects)
-    else:
-        redirect_of(walk, body, redirects, shell)
+    redirects = [one for each in redirects for one in (each, *of_heredoc(each, "file_redirect"))]
+
+    def first(one: ShellState) -> None:
+        if body is not None and body.type == "list":
+            _list(walk, body, one, redirects)
+        elif body is not None and body.type == "pipeline":
+            pipeline(walk, body, one, redirects)
+        else:
+            redirect_of(walk, body, redirects, one)
+
+    # The grammar gives the rest of a line to the here-document that begins in it.
+    for here in redirects:
+        for pipe in of_heredoc(here, "pipeline"):
+            stages = list(pipe.named_children)
+            texts = ["", *map(text_of, stages)]
+            piped(walk, [first, *(_walked(walk, one) for one in stages)], texts, set(), shell)
+            return
+        for operator in (*of_heredoc(here, "&&"), *of_heredoc(here, "||")):
+            right = operator.next_named_sibling
+            if right is not None:
+                _either_side(walk, first, operator.type, _walked(walk, right), shell)
+                return
+    first(shell)
 
 
 def _body(item: Node) -> list[Node]:

@@ -73,6 +73,8 @@ class Start:
     cwd: str = "/"
     environment: frozenset[str] = frozenset()
     """Names of the variables that it is given."""
+    script: str = ""
+    """The file that Python runs."""
 
     @property
     def text(self) -> str:
@@ -81,10 +83,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A program or script without which `start` ends."""
+    """A program or script without which `start` ends. `fault`: it is there, and does not run."""
 
     what: str
     start: Start
+    fault: str = ""
 
 
 PathHow = Literal["read", "written", "tested", "deleted"]
@@ -116,6 +119,23 @@ class Undecided:
     place: Place
 
 
+@dataclass(frozen=True, slots=True)
+class PythonText:
+    """A program that `python3 -c` or standard input gives."""
+
+    text: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCommand:
+    """A program that Python starts; `text` is for a shell."""
+
+    words: tuple[str, ...]
+    text: str
+    place: Place
+
+
 @dataclass
 class Trace:
     """Everything that a walk met, in its order."""
@@ -126,6 +146,8 @@ class Trace:
     paths: list[PathUse] = field(default_factory=list)
     downloads: list[Download] = field(default_factory=list)
     undecided: list[Undecided] = field(default_factory=list)
+    python: list[PythonText] = field(default_factory=list)
+    commands: list[PythonCommand] = field(default_factory=list)
     scripts: dict[str, str] = field(default_factory=dict)
     """Path of every script that was read -> how it is started."""
     missing: list[Missing] = field(default_factory=list)

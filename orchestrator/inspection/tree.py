@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ class ImageConfig:
     id: str = ""
     digests: tuple[str, ...] = ()
     size: int = 0
+    architecture: str = ""
     user: str = ""
     workdir: str = "/"
     entrypoint: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ class ImageConfig:
         config = inspected.get("config") or inspected.get("Config") or {}
         pairs = (str(one).partition("=") for one in config.get("Env") or ())
         return cls(
+            architecture=str(inspected.get("architecture") or inspected.get("Architecture") or ""),
             user=str(config.get("User") or ""),
             workdir=str(config.get("WorkingDir") or "/"),
             entrypoint=_words(config.get("Entrypoint")),
@@ -90,19 +93,33 @@ class ImageTree:
         self.config = config
         self.complete = complete
         self.mentions = dict(mentions or {})
-        self._files = {one.path: one for one in files}
-        self._names: dict[str, set[str]] = defaultdict(set)
+        self._files: MutableMapping[str, ImageFile] = {one.path: one for one in files}
+        self._names: MutableMapping[str, set[str]] = {}
         for path in list(self._files):
             self._note(path)
 
     def _note(self, path: str) -> None:
         while path != "/":
             folder, name = posixpath.split(path)
-            names = self._names[folder]
+            names = self._names.setdefault(folder, set())
             if name in names:
                 return
             names.add(name)
             path = folder
+
+    def overlay(self) -> ImageTree:
+        """Return the same files, to which a walk can add its own."""
+        tree = copy(self)
+        tree._files = ChainMap({}, self._files)
+        tree._names = ChainMap({}, self._names)
+        return tree
+
+    def write(self, path: str, text: str) -> None:
+        """Add a file that a script makes."""
+        content = text.encode("utf-8", "replace")
+        self._files[path] = ImageFile(path, "file", 0o755, size=len(content), content=content)
+        folder, name = posixpath.split(path)
+        self._names[folder] = {*self._names.get(folder, ()), name}
 
     def __iter__(self) -> Iterator[ImageFile]:
         return iter(self._files.values())

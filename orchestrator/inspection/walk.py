@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, programs
@@ -29,9 +30,11 @@ from orchestrator.inspection.statements import STATEMENTS
 from orchestrator.inspection.syntax import first_error, line_of, parse, text_of
 from orchestrator.inspection.trace import (
     UNKNOWN,
+    Missing,
     PathHow,
     PathUse,
     Place,
+    Start,
     Trace,
     Undecided,
     is_known,
@@ -61,7 +64,7 @@ class ScriptWalk:
         around: RunContainer,
         statuses: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
-        self.tree = tree
+        self.tree = tree.overlay()
         self.around = around
         self.statuses = dict(statuses or {})
         self.trace = Trace()
@@ -72,6 +75,7 @@ class ScriptWalk:
         self._depth = 0
         self._line = 0
         self._made: set[str] = set()
+        self._executable: set[str] = set()
 
     def run(self, words: list[str]) -> int | None:
         """Walk the command `words`; return its exit status, None if undecided."""
@@ -86,6 +90,33 @@ class ScriptWalk:
         except RecursionError:
             self.trace.undecided.append(Undecided("it is nested too deeply to be walked", origin))
             return None
+
+    def run_python_commands(self, begin: int) -> None:
+        """Walk the programs that Python programs start, from number `begin` on.
+
+        Their statuses are not followed: a missing one may be no failure.
+        """
+        known = len(self.trace.missing)
+        path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
+        for command in self.trace.commands[begin:]:
+            variables = {"PATH": path, **self.tree.config.environment, **self.around.environment}
+            script = command.place.file
+            shell = ShellState(script, self.around.cwd, dict(variables), set(variables))
+            shell.source = script
+            self._maybe += command.place.maybe
+            try:
+                with self.at_line(command.place.line), self.guard():
+                    if command.text:
+                        self.statements(parse(command.text), shell)
+                    else:
+                        programs.run(self, shell, list(command.words), command.place)
+            except Flow:
+                pass
+            finally:
+                self._maybe -= command.place.maybe
+        for at, missing in enumerate(self.trace.missing[known:], known):
+            place = replace(missing.start.place, maybe=True)
+            self.trace.missing[at] = replace(missing, start=replace(missing.start, place=place))
 
     def place(self, node: Node, shell: ShellState) -> Place:
         return Place(shell.source, self._line or line_of(node), self._maybe > 0)
@@ -153,10 +184,24 @@ class ScriptWalk:
         if path.startswith("/") and path != NOWHERE:
             self.trace.paths.append(PathUse(path, how, place))
 
-    def make(self, path: str) -> None:
-        """Note that a script made `path`."""
-        if is_known(path):
-            self._made.add(path)
+    def make(self, path: str, text: str | None = None) -> None:
+        """Note that a script made `path`, and the text that it wrote there."""
+        if not is_known(path):
+            return
+        self._made.add(path)
+        if text is not None and not path.startswith("/dev/"):
+            self.tree.write(path, text)
+
+    def allow(self, *paths: str) -> None:
+        """Note that a script made files executable."""
+        self._executable.update(map(self.tree.resolve, filter(is_known, paths)))
+
+    def may_execute(self, path: str) -> bool:
+        """Return whether a file of the image can be started by its name."""
+        file = self.tree.get(path)
+        if file is None or file.kind != "file" or self.around.mount_of(path) is not None:
+            return True
+        return file.is_executable or self.tree.resolve(path) in self._executable
 
     def source(self, path: str, shell: ShellState, how: str) -> None:
         """Walk a file in `shell`. Its own `exit` ends the shell."""
@@ -166,6 +211,10 @@ class ScriptWalk:
             return
         self.trace.scripts.setdefault(place, how)
         root = parse(body)
+        if "\r\n" in body:
+            start = Start((place,), Place(place, 1, self._maybe > 0), shell.out, shell.err)
+            fault = "has lines that end with CR LF: bash takes the CR for a part of their last word"
+            self.trace.missing.append(Missing(place, start, fault))
         error = first_error(root)
         if error is not None:
             where = Place(place, line_of(error), self._maybe > 0)
@@ -183,6 +232,9 @@ class ScriptWalk:
         """Enter a file or function; yield whether it is not nested too deeply."""
         line, self._line = self._line, 0
         self._depth += 1
+        if self._depth > MOST_DEPTH:
+            here = Place("the scripts of the command", 1, self._maybe > 0)
+            self.trace.undecided.append(Undecided("they start each other without an end", here))
         try:
             yield self._depth <= MOST_DEPTH
         finally:
@@ -192,14 +244,40 @@ class ScriptWalk:
     def script(self, path: str, arguments: list[str], shell: ShellState, how: str) -> int | None:
         """Walk a script as a process of its own; return its exit status."""
         child = shell.child(path, arguments)
+        with self.guard(0):
+            return self.process(child, lambda: self.source(path, child, how))
+
+    def process(self, shell: ShellState, body: Callable[[], None]) -> int | None:
+        """Walk the whole life of a shell; return its exit status."""
         try:
-            with self.guard(0):
-                self.source(path, child, how)
+            body()
+        except (Exit, Return) as end:
+            shell.status = end.status
+        except Flow:
+            pass
+        return self._trapped(shell, "EXIT")
+
+    def _trapped(self, shell: ShellState, event: str) -> int | None:
+        """Walk the commands that `trap` has for an event; return the shell's status after them.
+
+        Raises Exit for ERR, if they end the shell.
+        """
+        status = shell.status
+        text, line = shell.traps.pop(event, ("", 0))
+        if not text:
+            return status
+        try:
+            with self.at_line(line), self.guard():
+                self.statements(parse(text), shell)
         except Exit as end:
+            if event == "ERR":
+                raise
             return end.status
         except Flow:
             pass
-        return child.status
+        shell.traps.setdefault(event, (text, line))
+        shell.status = status
+        return status
 
     def statements(self, node: Node, shell: ShellState) -> None:
         """Walk the statements below `node` in order."""
@@ -207,7 +285,7 @@ class ScriptWalk:
             follower = child.next_sibling
             if follower is not None and follower.type == "&":
                 with self.guard():
-                    self._apart(child, shell)
+                    shell.jobs.append(self._apart(child, shell))
                 shell.status = 0
             else:
                 self.statement(child, shell)
@@ -227,14 +305,8 @@ class ScriptWalk:
 
     def _apart(self, node: Node, shell: ShellState) -> int | None:
         """Walk a statement in a subshell; return its status."""
-        inner = shell.copy()
-        try:
-            self.statement(node, inner)
-        except (Exit, Return) as end:
-            return end.status
-        except Flow:
-            pass
-        return inner.status
+        inner = shell.subshell()
+        return self.process(inner, lambda: self.statement(node, inner))
 
     @contextmanager
     def guard(self, depth: int | None = None) -> Iterator[None]:
@@ -271,8 +343,12 @@ class ScriptWalk:
             written[:], shell.captured = shell.captured, written
 
     def failed(self, shell: ShellState) -> None:
-        """End the shell if its last command failed under `set -e`."""
-        if shell.status and "errexit" in shell.options and not self._guarded:
+        """End the shell if its last command failed under `set -e`, after its trap."""
+        if not shell.status or self._guarded:
+            return
+        if "ERR" in shell.traps:
+            self._trapped(shell, "ERR")
+        if "errexit" in shell.options:
             raise Exit(shell.status)
 
     @contextmanager

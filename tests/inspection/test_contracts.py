@@ -27,6 +27,7 @@ TRUE_FINDINGS = {
     "llama2-nemo-5.1": set(),
     "llama2-cisco": set(),
     "llama2-primus": {
+        "warning download /opt/standin/hooks.sh:5",
         "note hidden output /workspace/Primus/runner/primus-cli:28",
         "note hidden errors /workspace/Primus/runner/primus-cli:28",
     },
@@ -64,7 +65,9 @@ def _given(name: str) -> Given:
 
 
 def _contract(root: Path, given: Given) -> Contract:
-    return contract_of(read_folder(root, given.configured), given.command, given.around)
+    return contract_of(
+        read_folder(root, given.configured), given.command, given.around, given.second
+    )
 
 
 @pytest.fixture(scope="module")

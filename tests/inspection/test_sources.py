@@ -6,14 +6,19 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import shutil
+import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.errors import InputError
+from orchestrator.inspection.archives import read_saved
 from orchestrator.inspection.software import software
-from orchestrator.inspection.sources import read_folder, read_tar
+from orchestrator.inspection.sources import read_folder
 from orchestrator.inspection.tree import ImageTree
 
 CONFIG = {
@@ -101,8 +106,7 @@ def _oci_layout(path: Path) -> Path:
 
 
 def _check(tree: ImageTree) -> None:
-    assert tree.text("/workspace/code/run.sh") == "echo new\n"
-    assert tree.text("/workspace/code/same.sh") == "echo new\n"
+    _check_files(tree)
     assert tree.text("/bin/tool") == "#!/bin/sh\n"
     assert tree.program("tool", "/sbin:/bin") == "/bin/tool"
     assert tree.names("/old") == ["kept.sh"]
@@ -111,9 +115,14 @@ def _check(tree: ImageTree) -> None:
     assert tree.complete
 
 
+def _check_files(tree: ImageTree) -> None:
+    assert tree.text("/workspace/code/run.sh") == "echo new\n"
+    assert tree.text("/workspace/code/same.sh") == "echo new\n"
+
+
 @pytest.mark.parametrize("make", [_docker_archive, _oci_layout])
 def test_layers_of_a_tar(make: object, tmp_path: Path) -> None:
-    tree = read_tar(make(tmp_path / "image.tar"))  # type: ignore[operator]
+    tree = read_saved(make(tmp_path / "image.tar"))  # type: ignore[operator]
     _check(tree)
     config = tree.config
     assert (config.user, config.workdir, config.entrypoint) == (
@@ -128,7 +137,7 @@ def test_layers_of_a_tar(make: object, tmp_path: Path) -> None:
 def test_a_tar_of_a_file_system(tmp_path: Path) -> None:
     path = tmp_path / "root.tar"
     path.write_bytes(_layer({"workspace/code/run.sh": b"echo\n"}))
-    assert read_tar(path).text("/workspace/code/run.sh") == "echo\n"
+    assert read_saved(path).text("/workspace/code/run.sh") == "echo\n"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +148,7 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(content)
     with pytest.raises(InputError, match="cannot be read as an image"):
-        read_tar(path)
+        read_saved(path)
 
 
 @pytest.mark.parametrize(
@@ -154,18 +163,149 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
 )
 def test_damaged_descriptions_are_refused(name: str, content: bytes, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read as an image"):
-        read_tar(_tar(tmp_path / "x.tar", {name: content}))
+        read_saved(_tar(tmp_path / "x.tar", {name: content}))
 
 
-def test_a_layer_that_python_cannot_unpack(tmp_path: Path) -> None:
-    manifest = [{"Config": "c.json", "Layers": ["l"]}]
-    files = {
-        "c.json": b"{}",
-        "l": b"\x28\xb5\x2f\xfd" + b"x" * 100,
-        "manifest.json": json.dumps(manifest).encode(),
-    }
-    with pytest.raises(InputError, match="zstd"):
-        read_tar(_tar(tmp_path / "x.tar", files))
+def _saved(layers: list[bytes]) -> dict[str, bytes]:
+    names = [f"layer{number}" for number in range(len(layers))]
+    manifest = [{"Config": "c.json", "Layers": names}]
+    described = {"c.json": b"{}", "manifest.json": json.dumps(manifest).encode()}
+    return {**dict(zip(names, layers, strict=True)), **described}
+
+
+def _zstd(content: bytes) -> bytes:
+    if shutil.which("zstd") is None:
+        message = "there is no zstd: apt-get install zstd"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
+    return subprocess.run(
+        ["zstd", "--quiet", "--stdout"], input=content, capture_output=True, check=True
+    ).stdout
+
+
+def test_layers_compressed_with_zstd(tmp_path: Path) -> None:
+    """As BuildKit makes them on request."""
+    _check_files(read_saved(_tar(tmp_path / "x.tar", _saved([_zstd(one) for one in LAYERS]))))
+
+
+@pytest.mark.parametrize("damage", ["not zstd", "cut off"])
+def test_a_damaged_layer_is_refused(damage: str, tmp_path: Path) -> None:
+    layer = b"\x28\xb5\x2f\xfd" + b"x" * 100
+    if damage == "cut off":
+        layer = gzip.compress(os.urandom(100_000))[:5000]
+    with pytest.raises(InputError, match="cannot be read as an image"):
+        read_saved(_tar(tmp_path / "x.tar", _saved([layer])))
+
+
+def test_without_zstd_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tar = _tar(tmp_path / "x.tar", _saved([_zstd(LAYERS[0])]))
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(InputError, match="there is no zstd on this host") as refused:
+        read_saved(tar)
+    assert "apt-get install zstd" in refused.value.hint
+
+
+def test_a_mark_that_empties_a_folder_leaves_its_own_layer(tmp_path: Path) -> None:
+    """The mark may come after the layer's own files in the tar."""
+    first = _layer({"code/old.sh": b"old", "code/sub/old.sh": b"old", "kept.sh": b"1"})
+    second = _layer({"code/new.sh": b"new", "code/.wh..wh..opq": b"", ".wh..wh.plnk": b""})
+    tree = read_saved(_tar(tmp_path / "x.tar", _saved([first, second])))
+    assert tree.names("/code") == ["new.sh"]
+    assert tree.text("/kept.sh") == "1"
+
+
+@pytest.mark.parametrize("over", [b"a file", "elsewhere"])
+def test_a_file_over_a_folder_hides_its_content(over: bytes | str, tmp_path: Path) -> None:
+    first = _layer({"code/old.sh": b"old", "elsewhere/new.sh": b"new"})
+    tree = read_saved(_tar(tmp_path / "x.tar", _saved([first, _layer({"code": over})])))
+    assert "/code/old.sh" not in {file.path for file in tree}
+    assert tree.text("/code/new.sh") == (None if isinstance(over, bytes) else "new")
+
+
+def test_a_hard_link_to_a_file_of_a_lower_layer(tmp_path: Path) -> None:
+    layers = [_layer({"a.sh": b"text"}), _layer({"b.sh": "=a.sh"})]
+    assert read_saved(_tar(tmp_path / "x.tar", _saved(layers))).text("/b.sh") == "text"
+
+
+class OciLayout:
+    """An OCI layout that is put together blob by blob."""
+
+    def __init__(self) -> None:
+        self.files = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}'}
+
+    def put(self, content: bytes | dict[str, Any], **more: Any) -> dict[str, Any]:
+        content = content if isinstance(content, bytes) else json.dumps(content).encode()
+        digits = hashlib.sha256(content).hexdigest()
+        self.files[f"blobs/sha256/{digits}"] = content
+        return {"digest": f"sha256:{digits}", **more}
+
+    def image(self, text: str, **more: Any) -> dict[str, Any]:
+        layer = self.put(_layer({"run.sh": text.encode()}))
+        config = self.put({**CONFIG, "architecture": text})
+        return self.put({"config": config, "layers": [layer]}, **more)
+
+    def index(self, *manifests: dict[str, Any]) -> dict[str, Any]:
+        self.files["index.json"] = json.dumps({"manifests": manifests}).encode()
+        return {"manifests": list(manifests)}
+
+
+def _platform(name: str) -> dict[str, str]:
+    return {"os": "linux", "architecture": name}
+
+
+def test_of_several_platforms_that_of_the_hosts_is_read(tmp_path: Path) -> None:
+    """What buildx makes: an index in the index, with an attestation and a platform not fetched."""
+    oci = OciLayout()
+    parts = [
+        oci.put(b"{}", annotations={"vnd.docker.reference.type": "attestation-manifest"}),
+        oci.image("arm64", platform=_platform("arm64")),
+        {"digest": "sha256:" + "0" * 64, "platform": _platform("amd64")},
+        oci.image("amd64", platform=_platform("amd64")),
+    ]
+    oci.index(oci.put(oci.index(*parts)))
+    tree = read_saved(_tar(tmp_path / "x.tar", oci.files))
+    assert (tree.text("/run.sh"), tree.config.architecture) == ("amd64", "amd64")
+
+
+def test_a_layout_may_be_a_folder(tmp_path: Path) -> None:
+    oci = OciLayout()
+    oci.index(oci.image("amd64"))
+    for name, content in oci.files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    assert read_saved(tmp_path).text("/run.sh") == "amd64"
+
+
+def test_of_several_images_one_is_named(tmp_path: Path) -> None:
+    oci = OciLayout()
+    key = "io.containerd.image.name"
+    oci.index(*(oci.image(one, annotations={key: f"own/{one}:1"}) for one in ("a", "b")))
+    path = _tar(tmp_path / "x.tar", oci.files)
+    tree = read_saved(path, reference="own/b:1")
+    assert (tree.text("/run.sh"), tree.config.reference) == ("b", "own/b:1")
+    with pytest.raises(InputError, match=r"it has 2 images \(own/a:1, own/b:1\)"):
+        read_saved(path)
+
+
+def test_an_index_in_itself_ends(tmp_path: Path) -> None:
+    """A digest is believed, so an index can name itself."""
+    oci = OciLayout()
+    itself = {"digest": "sha256:" + "1" * 64}
+    oci.files["blobs/sha256/" + "1" * 64] = json.dumps({"manifests": [itself]}).encode()
+    oci.index(itself)
+    with pytest.raises(InputError, match="names no image"):
+        read_saved(_tar(tmp_path / "x.tar", oci.files))
+
+
+def test_odd_files_of_a_folder(tmp_path: Path) -> None:
+    """Pipes are not read, names may be any bytes, and an unreadable folder is no missing one."""
+    os.mkfifo(tmp_path / "pipe.sh")
+    (tmp_path / os.fsdecode(b"\xff\xfe.sh")).write_bytes(b"echo \xff\n")
+    (tmp_path / "nul.sh").write_bytes(b"echo a\0b\n")
+    tree = read_folder(tmp_path)
+    assert tree.exists("/pipe.sh") and tree.text("/pipe.sh") is None
+    assert tree.text("/" + os.fsdecode(b"\xff\xfe.sh")) == "echo \ufffd\n"
+    assert tree.complete
 
 
 def test_a_circle_of_links_ends(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # What the hooks of Primus 689ae9dc do at every start of llama2_70b_lora 6.0, and what its recipe asks for. Sourced.
-# The first hook installs packages at every start, the newest ones; its cache is in the container.
+# The first hook installs packages at every start, the newest ones; its cache is in the container. There is no pip here.
 mkdir -p /workspace/Primus/.pip_cache
+PIP_CACHE_DIR=/workspace/Primus/.pip_cache python3 -m pip install -U nvidia-modelopt nvidia_resiliency_ext datasets >&2 || true
 date +%s >/workspace/Primus/.pip_cache/installed
 # The second one looks for the converted checkpoint in the first folder in which it can make one; without it, it downloads
 # 130 GB and converts. There is no hub here.

@@ -1,0 +1,126 @@
+"""Images whose start is unlike that of the published ones: each is named, or said to be undecided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rule_changes import inspected
+from written_images import PROGRAMS
+
+from orchestrator.inspection.contract import Contract
+from orchestrator.inspection.findings import ContractFinding
+from orchestrator.inspection.given import given_by
+from orchestrator.model import load_entry
+
+RUN = "workspace/code/run_and_time.sh"
+TRAIN = "workspace/code/src/train.py"
+START = "torchrun --nproc_per_node=8 src/train.py"
+
+
+def _inspect(
+    folder: Path, files: dict[str, str | bytes], **modes: int
+) -> tuple[Contract, list[ContractFinding]]:
+    files = {TRAIN: "import os\nos.environ['SEED']\n", **files}
+    for name in PROGRAMS:
+        files[f"usr/bin/{name}"] = b"\x7fELF"
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        path.chmod(modes.get(path.stem, 0o755))
+    return inspected(folder, given_by(load_entry("MI355X_1x8x1", "llama31_8b", round="6.0")))
+
+
+def _kinds(found: list[ContractFinding]) -> dict[str, str]:
+    return {one.kind: one.what for one in found if one.severity != "note"}
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        ("./launch.sh\n", "missing program", "launch.sh is not executable"),
+        (f"set -e\r\n{START}\r\n", "missing program", "lines that end with CR LF"),
+        (f"trap 'exit 0' EXIT\n{START}\n", "exit code", "ends with 0"),
+        (f"{START} &\nwait\n", "exit code", "ends with 0"),
+        (f"{START} >/results/log 2>&1\n", "hidden output", "goes to /results/log"),
+        (f"{START} | tee x >/dev/null\n", "hidden output", "ends in /dev/null"),
+        (f"{START} | grep -v MLLOG\n", "hidden output", "goes through `grep -v MLLOG`"),
+        (f"{START} 2>&1 | grep MLLOG\n", "hidden errors", "goes through `grep MLLOG`"),
+        (f"unset PRIMUS_LR\n{START}\n", "overwritten variable", "PRIMUS_LR is '8e-4'"),
+        (f"env -i PATH=$PATH {START}\n", "overwritten variable", "the image sets nothing"),
+        (f"bash <(curl -s https://example.org/x) a\n{START}\n", "download", "curl -s https"),
+        (f"curl -s https://example.org/x | bash\n{START}\n", "download", "curl -s https"),
+        (f"python3 -c 'import os; os.system(\"wget x.org/y\")'\n{START}\n", "download", "wget"),
+        (f"for h in hooks/*/*.sh; do . $h; done\n{START}\n", "download", "pip install tools"),
+        (START.replace("8", "4") + "\n", "ranks", "torchrun makes 4 ranks per node"),
+        ("torchrun --nnodes=2 --nproc_per_node=8 src/train.py\n", "ranks", "waits for 2 nodes"),
+    ],
+)
+def test_what_goes_wrong_is_named(script: str, kind: str, words: str, tmp_path: Path) -> None:
+    files = {
+        RUN: script,
+        "workspace/code/launch.sh": f"#!/bin/bash\n{START}\n",
+        "workspace/code/hooks/first/1.sh": "pip install tools\n",
+    }
+    _, found = _inspect(tmp_path, files, launch=0o644)
+    assert words in _kinds(found)[kind]
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (f"source ./conf_$(uname -m).sh\n{START}\n", "which file is sourced here"),
+        (f"curl -s https://example.org/x | bash\n{START}\n", "given to `bash`"),
+        (f"coproc X {{ cat; }}\n{START}\n", "a coprocess is started"),
+        (f"sed -i s/a/b/ src/train.py\n{START}\n", "train.py is changed by `sed`"),
+        ("# " + "x" * 2_000_000 + f"\n{START}\n", "run_and_time.sh was not read"),
+        ("bash ./run_and_time.sh\n", "they start each other without an end"),
+        (b"echo \xff\xfe\x00\n" + START.encode() + b"\n((((\n", "a line that cannot be parsed"),
+    ],
+)
+def test_what_the_files_do_not_decide_is_said(
+    script: str | bytes, why: str, tmp_path: Path
+) -> None:
+    contract, found = _inspect(tmp_path, {RUN: script})
+    assert any(why in one.why for one in contract.trace.undecided)
+    assert not [one for one in found if one.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks"),
+    [
+        ("import torch.multiprocessing as mp\nmp.spawn(f, nprocs=8)\n", "Python"),
+        ("import subprocess\nsubprocess.run(['torchrun', '--nproc_per_node=8', 'src/train.py'])\n",
+         "torchrun one node"),
+        ("import os\nos.system('cd /workspace/code && torchrun --nproc_per_node=8 src/train.py')\n",
+         "torchrun one node"),
+        ("print(1)\n", "task per GPU"),
+    ],
+)  # fmt: skip
+def test_a_python_program_that_makes_its_ranks(program: str, ranks: str, tmp_path: Path) -> None:
+    files = {RUN: "python3 src/launch.py\n", "workspace/code/src/launch.py": program}
+    contract, found = _inspect(tmp_path, files)
+    assert contract.ranks == ranks
+    assert ("ranks" in _kinds(found)) is (ranks == "task per GPU")
+
+
+def test_a_program_named_as_a_module_is_read(tmp_path: Path) -> None:
+    files = {
+        RUN: "torchrun --nproc_per_node=8 -m src.train\n",
+        TRAIN: "import os\nos.environ['NEEDED']\n",
+    }
+    _, found = _inspect(tmp_path, files)
+    assert "NEEDED is required" in _kinds(found)["unset variable"]
+
+
+def test_torchrun_as_a_module_of_python(tmp_path: Path) -> None:
+    words = "python3 -m torch.distributed.run --nproc_per_node 8 src/train.py"
+    contract, found = _inspect(tmp_path, {RUN: f"{words}\n"})
+    assert (contract.ranks, contract.exit.after_failure) == ("torchrun one node", 7)
+    assert "missing program" not in _kinds(found)
+
+
+def test_an_image_without_a_shell_script(tmp_path: Path) -> None:
+    _, found = _inspect(tmp_path, {})
+    assert _kinds(found)["missing program"].startswith("the image has no /workspace/code/run_and")
