@@ -320,7 +320,7 @@ def test_third_parties_are_those_of_pyproject() -> None:
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[<>=!~\[; ]", one)[0] for one in project["dependencies"]}
-    called = {"pyyaml": "yaml", "backports.tarfile": "backports"}
+    called = {"pyyaml": "yaml"}
     # Parts of another one's interface: pydantic's errors, and what docker raises when the engine does not answer.
     theirs = {"pydantic_core", "requests", *TYPES_ALONE}
     known = {called.get(name, name.replace("-", "_")) for name in declared} | theirs

@@ -23,7 +23,6 @@ DATE = (2020, 1, 1, 0, 0, 0)
 
 def install(folder: Path) -> None:
     """Install the checkout with its dependencies into `folder`, without what only pip and other programs need."""
-    # The one dependency that an older patch version of the same Python has, and the one that makes this may not have.
     words = [
         "install",
         "--quiet",
@@ -31,7 +30,6 @@ def install(folder: Path) -> None:
         "--target",
         str(folder),
         str(TOP),
-        "backports.tarfile>=1.2,<2",
     ]
     subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *words], check=True)
     subprocess.run(["rm", "-rf", folder / "bin"], check=True)

@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
     target = user_path(args.output) if args.output else default_folder(entry.system, entry.workload)
     with reachable(args.engine, entry.container.engine, entry.container.command) as address:
         copied = copy_code(entry.image, entry.code_dir, target, address=address)
-    for name in copied.left_out:
+    for name in copied.content.left_out:
         note(f"left out, because it points out of the folder or is a device: {name}")
     if args.json:
         print_json(
@@ -46,14 +46,14 @@ def run(args: Namespace) -> int:
                 "reference": entry.image,
                 "image": copied.image.to_json(),
                 "code_dir": entry.code_dir,
-                "files": copied.files,
-                "bytes": copied.bytes,
-                "left_out": copied.left_out,
+                "files": copied.content.files,
+                "bytes": copied.content.bytes,
+                "left_out": copied.content.left_out,
             },
         )
     else:
         print(
-            f"{copied.folder}: {count(copied.files, 'file')}, {copied.bytes / 1e6:.1f} MB, "
+            f"{copied.folder}: {count(copied.content.files, 'file')}, {copied.content.bytes / 1e6:.1f} MB, "
             f"from {entry.image} ({copied.image.id})"
         )
     return ExitCode.OK

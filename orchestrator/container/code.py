@@ -5,37 +5,30 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import sys
+import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.container.image import EngineError, Image
 from orchestrator.container.local import engine, find_image
+from orchestrator.container.unpack import Unpacked, unpack
 from orchestrator.errors import InputError, UsageError
-
-# Safe extraction came with 3.11.4; Debian 12 has 3.11.2.
-if sys.version_info >= (3, 11, 4):
-    import tarfile
-else:
-    from backports import tarfile  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
 
-@dataclass
+@dataclass(frozen=True)
 class Copied:
-    """Result of a copy; `left_out` are devices and links to places outside."""
+    """Result of a copy."""
 
     folder: Path
     image: Image
-    files: int = 0
-    bytes: int = 0
-    left_out: list[str] = field(default_factory=list)
+    content: Unpacked
 
 
 def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "") -> Copied:
@@ -55,12 +48,11 @@ def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "")
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.tmp.", dir=target.parent))
         try:
-            copied = _copy(client, image, code_dir, work)
+            content = _copy(client, image, code_dir, work)
             _put(work / Path(code_dir).name, target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    copied.folder = target
-    return copied
+    return Copied(target, image, content)
 
 
 def _check_target(target: Path) -> None:
@@ -80,7 +72,7 @@ def _check_target(target: Path) -> None:
 
 
 def _put(source: Path, target: Path) -> None:
-    if not source.is_dir():
+    if source.is_symlink() or not source.is_dir():
         raise InputError(f"{source.name} is no folder in this image")
     with suppress(FileNotFoundError):
         target.rmdir()
@@ -92,7 +84,7 @@ def _put(source: Path, target: Path) -> None:
         ) from error
 
 
-def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copied:
+def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Unpacked:
     from docker.errors import NotFound
 
     # An image without a command of its own needs one here; it never runs.
@@ -101,11 +93,8 @@ def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copi
     )
     try:
         pieces, _ = client.api.get_archive(container["Id"], code_dir)
-        copied = Copied(work, image)
         with tarfile.open(fileobj=Pieces.buffered(pieces), mode="r|") as tar:
-            for member in tar:
-                _extract(tar, member, work, copied)
-        return copied
+            return unpack(tar, work)
     except NotFound as error:
         raise InputError(
             f"there is no {code_dir} in {', '.join(image.tags) or image.id}"
@@ -114,25 +103,6 @@ def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copi
         raise EngineError(f"the engine's archive of {code_dir} cannot be read: {error}") from error
     finally:
         client.api.remove_container(container["Id"], v=True, force=True)
-
-
-def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, work: Path, copied: Copied) -> None:
-    """Extract a member with Python's `data` filter: safe paths, no devices, owners or set-uid."""
-    try:
-        tar.extract(member, work, filter="data")
-    except (
-        tarfile.AbsoluteLinkError,
-        tarfile.LinkOutsideDestinationError,
-        tarfile.SpecialFileError,
-    ):
-        copied.left_out.append(member.name)
-    except tarfile.FilterError as error:
-        raise InputError(f"the image's archive is not to be trusted: {error}") from error
-    except KeyError as error:  # a hard link to a member in left_out
-        copied.left_out.append(f"{member.name} ({error})")
-    else:
-        copied.files += member.isfile()
-        copied.bytes += member.size if member.isfile() else 0
 
 
 class Pieces(io.RawIOBase):

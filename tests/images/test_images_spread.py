@@ -393,7 +393,7 @@ def test_links_out_of_the_code_are_left_out_and_a_missing_folder_leaves_nothing(
     with nodes[0].client() as client:
         client.api.import_image_from_data(buffer.getvalue(), repository="links", tag="1")
     copied = copy_code("links:1", "/w", tmp_path / "w", address=nodes[0].address)
-    assert sorted(copied.left_out) == ["w/device", "w/out", "w/root"]
+    assert sorted(copied.content.left_out) == ["w/device", "w/out", "w/root"]
     assert sorted(path.name for path in (tmp_path / "w").iterdir()) == ["good", "inside"]
     assert (tmp_path / "w/good").stat().st_mode & 0o7000 == 0
     with pytest.raises(OrchestratorError, match="there is no /elsewhere"):
