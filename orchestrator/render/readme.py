@@ -25,7 +25,7 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     results = (
         f"{channel}/results"
         if entry.site.container.results == "local"
-        else "SET/nodes/NODE/scratch"
+        else "SET/nodes/NODE/scratch/RANDOM"
     )
     volumes = [bind(results, "/results"), bind(channel, "/orch")]
     data = dict(values["mount_values"])
@@ -34,7 +34,7 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
         for variable, source, target in folders(values["mounts"], data)
     ]
     shared = shared_folders(entry.launch.shared, values["site_mounts"])
-    volumes += [bind(f"SET/shared/JOB-1/{name}", target) for target, name in shared.items()]
+    volumes += [bind(f"SET/shared/JOB-1/RANDOM/{name}", target) for target, name in shared.items()]
     volumes += [bind(*mount.split("\t")) for mount in values["site_mounts"]]
     volumes += [bind(entry.code_path, entry.code_dir)] if entry.code_path else []
     argv = client_argv(

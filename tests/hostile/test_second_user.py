@@ -11,6 +11,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ from orchestrator.container import spread, store
 from orchestrator.container.image import Image
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.model import load_entry
+from orchestrator.onnode.agent.hidden import (
+    close_hidden,
+    hidden,
+    keep_from_others,
+    make_hidden,
+)
 from orchestrator.preflight.bundle import temporary_bundle
 
 TOP = Path(__file__).resolve().parents[2]
@@ -94,6 +101,54 @@ def test_the_bundle_of_a_preflight_is_its_owners(common: Path, place: Path) -> N
         assert os.umask(0o002) == 0o002
     finally:
         os.umask(before)
+
+
+# ---- folders that runs write ----
+
+
+def test_nobody_else_writes_into_the_results_of_a_node(common: Path) -> None:
+    """Without an engine the run is this user's; everything in the folder becomes its output."""
+    common.chmod(0o755)
+    sys.path.insert(0, str(TOP / "tests/onnode"))
+    try:
+        from agent_parts import bench
+    finally:
+        sys.path.remove(str(TOP / "tests/onnode"))
+    with bench(common) as one:
+        agent = one.agent()
+        agent.hear("ready")
+        scratch = one.layout.node("n1") / "scratch"
+        forged = other('echo forged >"$1/metrics.json"', scratch)
+        assert forged.returncode and "Permission denied" in forged.stderr, forged
+        agent.begin(1)
+        agent.hear("exit")
+    assert not (one.layout.attempt(1, 1) / "files").exists()
+
+
+def test_only_containers_find_the_folder_that_they_write(common: Path) -> None:
+    """Their root may be any user of the storage; other users do not know the name."""
+    common.chmod(0o755)
+    scratch = common / "scratch"
+    place = make_hidden(str(scratch))
+    assert place == make_hidden(str(scratch)) == hidden(str(scratch)) != str(scratch)
+    assert other('ls "$1"', scratch).returncode
+    assert other('cat "$1/.name"', scratch).returncode
+    assert other('echo forged >"$1/x"', scratch).returncode
+    assert other('echo written >"$1/metrics.json"', place).returncode == 0  # as a container does
+    close_hidden(str(scratch))
+    assert other('echo late >"$1/more"', place).returncode
+    kept = common / "files"
+    kept.mkdir()
+    keep_from_others(str(kept))
+    shutil.move(f"{place}/metrics.json", kept)
+    (kept / "metrics.json").chmod(0o666)
+    assert other('echo forged >"$1"', kept / "metrics.json").returncode
+
+
+def test_several_nodes_agree_on_the_name(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        places = set(pool.map(lambda _: make_hidden(str(tmp_path / "shared")), range(40)))
+    assert len(places) == 1 and len(os.listdir(tmp_path / "shared")) == 2
 
 
 # ---- images ----

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.container import _volumes, run_argv
+from orchestrator.onnode.agent.hidden import make_hidden
 from orchestrator.onnode.agent.node import this_node
 from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.render import render_bundle, write_bundle
@@ -35,9 +36,11 @@ def test_the_container_of_a_run_is_shown_as_it_is_started(
     for name, value in names.items():
         monkeypatch.setenv(name, value)
     node = this_node(tmp_path / "bundle", load(tmp_path / "bundle"))
+    random = Path(make_hidden(node.scratch)).name
     argv = run_argv(node, f"orch-{node.owner}-1", _volumes(node), [])
     executed = (
         shlex.join(argv)
+        .replace(random, "RANDOM")
         .replace(f"{tmp_path}/SET/", "SET/")
         .replace(f"orch-{os.getuid()}-", "orch-UID-")
     )

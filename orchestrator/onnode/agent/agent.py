@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import sys
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from ..kernel.settings_file import SettingsError, load, rehearsed
 from ..kernel.waiting import ENDS, Failed, LetGo, Waiting, failing
 from ..kernel.world import now_ms
 from .executor import Executor
+from .hidden import close_hidden, make_hidden
 from .launch import Order
 from .leftovers import close_channel, open_channel
 from .node import HOST_NAME, HOST_S, EngineState, Node, own_name, say, this_node
@@ -229,15 +231,26 @@ class NodeAgent:
 
             remove_earlier(node, self.waiting)
         with failing("storage", f"cannot make {node.results}"):
-            _own(node.results)
-            # The container's root is nobody on many file servers (root_squash); only this user can
-            # remove files.
-            os.chmod(node.results, 0o1777)
+            self._make_results()
         network = self.look_around(checked=node.settings.preflight_run == 1)
         if os.environ.get("ORCH_CHOOSE") == "1":
             self.wait_for_choice()
             self._await_word("use")
         return network
+
+    def _make_results(self) -> None:
+        """Make the folder for a run's files: of this user alone, or for any user of a container.
+        Raises OSError."""
+        node = self.node
+        if node.settings.results == "local":  # only this user can enter the channel
+            os.makedirs(node.results, exist_ok=True)
+            os.chmod(node.results, 0o1777)
+            return
+        _own(node.scratch)
+        if node.settings.engine == "none":
+            os.chmod(node.scratch, stat.S_IMODE(os.stat(node.scratch).st_mode) & ~0o1022)
+        else:
+            make_hidden(node.scratch)
 
     def _await_word(self, word: str) -> None:
         request: dict[str, Any] = {}
@@ -467,6 +480,7 @@ class NodeAgent:
             self._end_run,
             self.executor.close,
             self._end_scratch,
+            self._close_results,
             lambda: close_channel(self.node),
         )
         for part in parts:
@@ -491,6 +505,10 @@ class NodeAgent:
         """Remove the scratch folder at the end of the job; a new container of the job needs it."""
         if self.scratch is not None and (self.job_ends or self.waiting.order):
             self.scratch.remove()
+
+    def _close_results(self) -> None:
+        if self.node.settings.results == "shared" and self.has_engine:
+            close_hidden(self.node.scratch)
 
     def _put_back(self) -> None:
         if problem := self.tuning.revert():

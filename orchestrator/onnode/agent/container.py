@@ -13,6 +13,7 @@ from ..kernel.settings_file import folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
 from . import users
 from .executor import Executor
+from .hidden import hidden, make_hidden
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal, shortened
 from .remover import Remover
 
@@ -118,14 +119,17 @@ def bind(source: str, target: str, mode: str = "rw") -> str:
 
 
 def _shared(node: Node) -> dict[str, str]:
-    """Return the group's shared folders: place in the container -> host.
-
-    Each generation of containers gets new folders: a dead run left them half done.
-    """
-    group, generation = (os.environ.get(f"ORCH_{name}", "0") for name in ("GROUP", "GENERATION"))
-    place = node.layout.shared(f"{group}-{generation}")
+    """Return the group's shared folders: place in the container -> host."""
+    place = hidden(_shared_place(node))
     found = shared_folders(node.settings.launch_shared, node.settings.site_mounts)
-    return {target: str(place / name) for target, name in found.items()}
+    return {target: f"{place}/{name}" for target, name in found.items()}
+
+
+def _shared_place(node: Node) -> str:
+    """Return the folder of a generation of containers, each a new one: a dead run left its folder
+    half done."""
+    group, generation = (os.environ.get(f"ORCH_{name}", "0") for name in ("GROUP", "GENERATION"))
+    return str(node.layout.shared(f"{group}-{generation}"))
 
 
 def _volumes(node: Node) -> list[str]:
@@ -139,6 +143,9 @@ def _volumes(node: Node) -> list[str]:
             # Without this check the engine would create an empty folder there, as root.
             raise Failed("data", f"{variable}: {source} does not exist on this node")
         volumes.append(bind(source, *target.rsplit(":", 1)))
+    if _shared(node):
+        with failing("storage", f"cannot make {_shared_place(node)}"):
+            make_hidden(_shared_place(node))
     for target, source in _shared(node).items():
         with failing("storage", f"cannot make {source}"):
             os.makedirs(source, exist_ok=True)
@@ -367,8 +374,8 @@ class ContainerExecutor(Executor):
     def close(self) -> None:
         """Wait for its end, and force it after too long."""
         self._await_end()
-        for source in _shared(self._node).values():
-            shutil.rmtree(os.path.dirname(source), ignore_errors=True)  # the first node to arrive
+        if _shared(self._node):  # the first node to arrive
+            shutil.rmtree(_shared_place(self._node), ignore_errors=True)
 
     def _await_end(self) -> None:
         self._waiting.wait(lambda: self.gone, max(self._end_s - time.monotonic(), 0))

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ..kernel.events import UNIT
+from ..kernel.events import UNIT, UNSHOWN
 from ..kernel.layout import Layout
 from ..kernel.settings import Settings
 from ..kernel.settings_file import rehearsed
+from .hidden import hidden
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
 """Prints torchrun's host name; its limit in seconds, since it asks the name service."""
 _LINE_BYTES = 960  # srun keeps shorter lines whole
-_CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160)), " ")
 _KEPT = (
     "PATH",
     "HOME",
@@ -70,11 +70,14 @@ class Node(NamedTuple):
     def results(self) -> str:
         """Return the folder for the container's /results. A run's files there are moved to its
         attempt."""
-        return (
-            f"{self.channel}/results"
-            if self.settings.results == "local"
-            else str(self.folder / "scratch")
-        )
+        if self.settings.results == "local":
+            return f"{self.channel}/results"
+        return self.scratch if self.settings.engine == "none" else hidden(self.scratch)
+
+    @property
+    def scratch(self) -> str:
+        """Return the folder of `results` in the set."""
+        return str(self.folder / "scratch")
 
     @property
     def hold_log(self) -> Path:
@@ -160,7 +163,7 @@ def this_node(bundle: Path, settings: Settings) -> Node:
 
 def say(node: str, word: str, *fields: str | int) -> None:
     """Write one line to the loop."""
-    detail = UNIT.join(str(one).translate(_CONTROL) for one in fields)
+    detail = UNIT.join(str(one).translate(UNSHOWN) for one in fields)
     _write(1, f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n")
 
 
@@ -176,7 +179,7 @@ def host_environment() -> dict[str, str]:
 
 def shortened(text: str, limit: int) -> str:
     """Return `text` as a line of at most `limit` bytes of UTF-8, without half characters."""
-    line = text.translate(_CONTROL)
+    line = text.translate(UNSHOWN)
     raw = line.encode("utf-8", "replace")
     return line if len(raw) <= limit else raw[: limit - 3].decode("utf-8", "ignore") + "..."
 

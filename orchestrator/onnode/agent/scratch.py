@@ -18,6 +18,7 @@ from typing import Any
 from ..kernel.settings import Settings
 from ..kernel.system import entries, first_line
 from ..kernel.waiting import Failed, Waiting, failing
+from .hidden import keep_from_others
 from .leftovers import has_ended
 from .node import Node
 
@@ -160,6 +161,8 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
         found = set(os.listdir(node.results)) - _mounted(node.settings)
         if found:
             os.makedirs(folder, exist_ok=True)
+            if node.settings.engine != "none":
+                keep_from_others(os.fspath(folder))
         for name in found:
             _move(os.path.join(node.results, name), os.path.join(folder, name))
     except FileNotFoundError:
