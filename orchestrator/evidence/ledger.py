@@ -323,8 +323,9 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
         except OSError:
             yield Mismatch(one.number, file, "is not there, and is on record")
             continue
-        sha = _sha256(evidence.layout.result(run))
-        if size != one.data.get("bytes") or sha != one.data.get("sha256"):
+        if size != one.data.get("bytes") or (
+            _sha256(evidence.layout.result(run)) != one.data.get("sha256")
+        ):
             yield Mismatch(one.number, file, "is not what was published")
         state = ends[run, attempt].data.get("state") if (run, attempt) in ends else None
         if attempt and isinstance(state, dict) and state.get("outcome") not in DONE:

@@ -6,6 +6,8 @@ Line ends are those of the referee's text mode: a line feed, a carriage return, 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 
 from orchestrator.onnode.kernel.regular import open_regular
@@ -22,18 +24,28 @@ TOKEN = b":::MLLOG "
 BLOCK = 1 << 20
 LONGEST_LINE = 4 << 20
 """A longer line is cut: text before its last record is dropped, and a longer record is damage."""
+MOST_BYTES = 1 << 30
+"""A submission takes logs of 50 MB (submission/names.py)."""
 
 
 def open_log(path: str) -> Stream:
     """Open a log for reading, through gzip if its name ends in .gz. Raises OSError, also for
-    other kinds of files."""
+    other kinds of files and longer ones than any log."""
     if path.endswith(".gz"):
         import gzip
 
         packed = gzip.GzipFile(fileobj=(file := open_regular(path)))
         packed.myfileobj = file  # type: ignore[assignment]  # closed with it
         return packed
-    return open_regular(path, raw=True)
+    file = open_regular(path, raw=True)
+    if os.fstat(file.fileno()).st_size > MOST_BYTES:
+        file.close()
+        raise _too_long()
+    return file
+
+
+def _too_long() -> OSError:
+    return OSError(errno.EFBIG, f"it is longer than {MOST_BYTES >> 20} MiB, which no log is")
 
 
 def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int, int]]:
@@ -41,9 +53,12 @@ def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int,
     may lack its end.
 
     Lines cut by a read come as small blocks of their own, so that big blocks are never copied.
+    Raises OSError beyond MOST_BYTES: a compressed log says nothing about its length.
     """
     offset, carry = 0, b""
     while data := stream.read(size):
+        if offset > MOST_BYTES:
+            raise _too_long()
         # A carriage return at the very end may be half of a \r\n: it waits for the next read.
         feed = data.rfind(b"\n")
         end = max(feed, data.rfind(b"\r", feed + 1, len(data) - 1)) + 1

@@ -11,13 +11,15 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from orchestrator.errors import SetError, UsageError, is_full
+from orchestrator.errors import InputError, SetError, UsageError, is_full
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.schema import descriptions, json_schema
 from orchestrator.model.site_documents import Site
 from orchestrator.model.sites import load_site
+from orchestrator.model.source import read
 from orchestrator.onnode.kernel.records import write_bytes
 from orchestrator.site.find import SiteDraft
+from orchestrator.words import clean
 
 MODELINE = "# yaml-language-server: $schema={schema}"
 """The schema for editors (the YAML language server of Red Hat, in VS Code, Vim, Emacs)."""
@@ -48,6 +50,7 @@ def write_site(path: Path, draft: SiteDraft) -> None:
         try:
             write_bytes(trial, text.encode(), sync=False)
             load_site(trial)
+            _compare(path, read(trial).data, draft.values)
         finally:
             trial.unlink(missing_ok=True)
         write_bytes(schema, (json.dumps(json_schema("site"), indent=1) + "\n").encode())
@@ -58,6 +61,17 @@ def write_site(path: Path, draft: SiteDraft) -> None:
             f"{path} cannot be written: {error.strerror or error}",
             hint="name another place with -o FILE",
         ) from error
+
+
+def _compare(path: Path, written: Mapping[str, Any], values: Values) -> None:
+    """Raise InputError unless the file holds the values: answers of nodes are anybody's text."""
+    wrong = sorted({key for key in {*written, *values} if written.get(key) != values.get(key)})
+    if wrong:
+        raise InputError(
+            f"{path}: the answers of the cluster would change {', '.join(map(clean, wrong))}; "
+            "nothing is written",
+            hint="orchestrator init --json shows the answers",
+        )
 
 
 def site_text(values: Values, remarks: Remarks, *, name: str, schema: str) -> str:
@@ -86,7 +100,7 @@ def _lines(
         for text in (texts.get(key, ""), *remarks.get(path, ())):
             yield from (
                 f"{indent}# {line}"
-                for line in wrap(text, WIDTH - len(indent), break_on_hyphens=False)
+                for line in wrap(clean(text), WIDTH - len(indent), break_on_hyphens=False)
             )
         part = field.annotation
         if isinstance(part, type) and issubclass(part, DocumentPart):

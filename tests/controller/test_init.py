@@ -16,12 +16,14 @@ import yaml
 from controller_parts import Commands
 from until import LIMIT_S
 
-from orchestrator.errors import ExitCode
-from orchestrator.model import load_site
+from orchestrator.errors import ExitCode, InputError
+from orchestrator.model import Site, load_site
 from orchestrator.model.schema import DOCUMENTS, descriptions, json_schema
 from orchestrator.model.sites import site_of
 from orchestrator.model.source import read
-from orchestrator.site.site_file import site_text
+from orchestrator.site import site_file
+from orchestrator.site.find import SiteDraft
+from orchestrator.site.site_file import site_text, write_site
 
 Fake = Callable[[str, str], Path]
 TOP = Path(__file__).resolve().parents[2]
@@ -82,6 +84,31 @@ def test_what_slurm_and_a_node_tell_is_in_the_file(
         assert answer in text, answer
     assert list(sets.iterdir()) == []
     assert cli("systems", "validate", "site.yaml").code == ExitCode.OK
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\n", "\r"])
+def test_an_answer_ends_no_line_of_the_file(cluster: Fake, cli: Commands, end: str) -> None:
+    """YAML ends a line at five characters, and everything behind one in a comment would be a key."""
+    cluster("docker", f"printf '%s\\n' 'no{end}python: PROGRAM{end}#' >&2; exit 1")
+    cluster("podman", f"printf '%s\\n' 'no{end}python: PROGRAM{end}#' >&2; exit 1")
+    draft = SiteDraft({"kind": "site", "log_dir": "/x"})
+    draft.remark("partition", f"MI300X{end}python: PROGRAM{end}#")
+    write_site(Path("direct.yaml"), draft)
+    assert cli("init", "--yes", "--log-dir", Path.cwd() / "sets").code == ExitCode.OK, cli.err
+    for name in ("direct.yaml", "site.yaml"):
+        assert load_site(name).python == Site(log_dir="/x").python
+        assert len(yaml.safe_load(Path(name).read_text())) == len(read(Path(name)).data)
+
+
+def test_a_file_that_says_something_else_is_not_kept(
+    cli: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_file, "clean", lambda text: text)
+    draft = SiteDraft({"kind": "site", "log_dir": "/x"})
+    draft.remark("partition", "MI300X\u2028python: PROGRAM\u2028#")
+    with pytest.raises(InputError, match="would change python"):
+        write_site(Path("site.yaml"), draft)
+    assert os.listdir() == []
 
 
 def test_srun_asks_for_what_sbatch_will(cluster: Fake, cli: Commands, tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ import orchestrator
 from orchestrator.cli import COMMANDS
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.agent import node
+from orchestrator.onnode.kernel import events
 from orchestrator.onnode.kernel.regular import open_regular, parse, read_bytes
+from orchestrator.views import markup
 from orchestrator.words import Cleaned, TextTable, clean
 
 TOP = Path(orchestrator.__file__).resolve().parent.parent
@@ -212,6 +215,27 @@ def test_clean() -> None:
     assert clean("a\x1b[2Jb\nc\t\r\x9b\u202e\ud800") == "a\\x1b[2Jb\\nc\\t\\r\\x9b\\u202e\\ud800"
     assert clean("a\nb\x07", lines=True) == "a\nb\\x07"
     assert TextTable("A", "B").lines([("x\ny", "\x1b")]) == ["A    B", "x y  \\x1b"]
+
+
+HIDDEN = ("\x00", "\x1b", "\x7f", "\x85", "\x9b", "\u061c", "\u200e", "\u200f", "\u2028", "\u2029")
+TURNS = tuple(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
+
+
+@pytest.mark.parametrize("char", [*HIDDEN, *TURNS])
+def test_a_hidden_character_reaches_no_event_and_no_terminal(
+    char: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node.say("n1", "note", f"a{char}b")
+    assert capfd.readouterr().out == "note\tn1\ta b\n"
+    assert events.clean(f"a{char}b", 10) == "a b" and node.shortened(f"a{char}b", 10) == "a b"
+    assert char not in clean(f"a{char}b") and char not in markup.clean(f"a{char}b")
+
+
+def test_nodes_and_commands_hide_the_same_characters() -> None:
+    both = {chr(code) for code in events.UNSHOWN}
+    ours = {chr(code) for code in range(0x10000) if clean(chr(code)) != chr(code)}
+    of_encodings = {chr(code) for code in (*range(0xD800, 0xE000), 0xFFFE, 0xFFFF)}
+    assert ours - of_encodings == both
 
 
 def spoil(root: Path) -> None:
@@ -408,11 +432,16 @@ def test_a_set_that_brings_out_a_defect_does_not_hide_the_others(
         if files.layout.root == a_set:
             raise ZeroDivisionError("a defect")
         return judge(files, *args, **options)
+    def failing(files: object, jobs: object, **more: object) -> object:
+        if files.layout.root == a_set:
+            raise ZeroDivisionError("a defect")
+        return judge(files, jobs, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(picture, "judge", failing)
     answer = call(["status", "--site", str(place.parent / "site.yaml"), "--json"])
     told = {Path(one["set"]).name: one for one in outputs.checked(answer.out)["sets"]}
-    assert told["other"]["state"] == "complete" and told[a_set.name]["state"] == "damaged"
+    assert told["other"]["state"] == "complete", told
+    assert told[a_set.name]["state"] == "damaged"
     assert "ZeroDivisionError" in told[a_set.name]["reason"]
     assert call(["status", str(a_set)]).code == ExitCode.INTERNAL
 

@@ -21,7 +21,17 @@ MAX_WORD_BYTES = 4096
 """A longer line is garbage. (srun keeps lines whole up to about a kilobyte.)"""
 _MOST_KEPT = 16 << 20
 _JOINTS = str.maketrans("+-", "aa")
-_CONTROL = {code: " " for code in (*range(32), 127, *range(128, 160)) if chr(code) != UNIT}
+_CODES = (
+    *range(32),
+    *range(127, 160),
+    *(0x061C, 0x200E, 0x200F),
+    *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
+)
+UNSHOWN = dict.fromkeys(_CODES, " ")
+"""Characters -> a blank, for `str.translate`: control characters, ends of lines, and characters that
+change the direction of text. orchestrator/words.py has the same."""
+_UNSHOWN_BUT_UNIT = {code: " " for code in _CODES if chr(code) != UNIT}
 
 
 @dataclass(frozen=True)
@@ -77,8 +87,8 @@ class NetworkUse(NamedTuple):
 
 
 def clean(text: str, limit: int) -> str:
-    """Return at most `limit` characters, without control characters except UNIT."""
-    return text.translate(_CONTROL)[:limit]
+    """Return at most `limit` characters, without hidden ones except UNIT."""
+    return text.translate(_UNSHOWN_BUT_UNIT)[:limit]
 
 
 def number(text: str, digits: int = 15) -> int | None:

@@ -23,6 +23,8 @@ from ..kernel.world import THIS, World
 
 NAME, LOCK = "ledger.jsonl", ".ledger.lock"
 MOST_BYTES = 256 << 20
+MOST_LINES = 200_000
+"""A set of 9,999 runs in five attempts each has half of them."""
 PATIENCE_S = 30.0
 """Writes take milliseconds."""
 
@@ -82,6 +84,8 @@ def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
         content = files.read_bytes(root / NAME, MOST_BYTES)
     except FileNotFoundError:
         return [], False
+    if content.count(b"\n") > MOST_LINES:
+        raise OSError(errno.EFBIG, f"it has more than {MOST_LINES} lines", str(root / NAME))
     lines = content.split(b"\n")
     torn = bool(lines[-1])
     raw = [_entry(number, line) for number, line in enumerate(lines if torn else lines[:-1], 1)]
