@@ -11,6 +11,9 @@ def main() -> int:
     """Run the command line and return its exit code; 2 when `orchestrator` is somebody else's package."""
     try:
         from orchestrator.cli import main as run
+    except KeyboardInterrupt:  # the command itself handles it from here on
+        print(file=sys.stderr)
+        return 130
     except ModuleNotFoundError as error:
         if not str(error.name).startswith("orchestrator"):
             raise

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from orchestrator.errors import OrchestratorError, SetError
 from orchestrator.onnode.set.lease import HeldError, Lease
+from orchestrator.words import quoted
 
 
 class Lock:
@@ -32,7 +33,7 @@ class Lock:
             path = self.lease.path
             raise self._error(
                 f"{path}: cannot be written: {error.strerror or error}",
-                hint=f"ls -ld {path.parent}; df -h {path.parent}",
+                hint=f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}",
             ) from error
         return self
 

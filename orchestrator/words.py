@@ -16,6 +16,9 @@ UNSHOWN = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 characters that change the direction of text. Not the tab and the ends of lines."""
 
 
+_PLAIN = re.compile("[A-Za-z0-9_@%+=:,./-]+").fullmatch  # as shlex.quote has it, which is slow
+
+
 @cache  # compiling it is a twentieth of a cold `orchestrator status`
 def _unshown(also: str) -> re.Pattern[str]:
     return re.compile(f"[{UNSHOWN}{also}]")
@@ -32,6 +35,17 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
+
+
+def quoted(value: object) -> str:
+    """Return `value` as one word of a command to copy: names of files and sets can be anybody's,
+    and a shell would run what they say."""
+    text = str(value)
+    if text and _PLAIN(text):
+        return text
+    from shlex import quote
+
+    return quote(text)
 
 
 class Cleaned:

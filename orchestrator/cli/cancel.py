@@ -17,6 +17,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import own_set, scheduler_of
 from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, SchedulerError, SetError
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.evidence.picture import SetPicture
@@ -49,7 +50,7 @@ def run(args: Namespace) -> int:
     if not jobs:
         raise SetError(
             f"set {run_set.name} has no job to cancel",
-            hint=f"orchestrator status {run_set.layout.root}",
+            hint=f"orchestrator status {quoted(run_set.layout.root)}",
         )
     [picture] = look([run_set.layout.root], [scheduler])
     stuck = [job_id for job_id, gone in jobs.items() if not gone]
@@ -73,7 +74,7 @@ def _summary(picture: SetPicture, jobs: list[str]) -> str:
         lines.append(
             f"left: run {', '.join(left)} had no time to write its final state; resume closes it"
         )
-    lines.append(f"goes on with: orchestrator resume {picture.root}")
+    lines.append(f"goes on with: orchestrator resume {quoted(picture.root)}")
     return "\n".join(lines)
 
 

@@ -23,7 +23,7 @@ from orchestrator.cli.arguments import add_choice, add_json, add_rules, add_site
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, OrchestratorError, SetError, UsageError
-from orchestrator.words import count
+from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
     from orchestrator.report.model import Report
@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
         target = "the address of MLflow" if chosen == "mlflow" else "a file"
         raise UsageError(
             f"--format {chosen} needs {target}",
-            hint=f"orchestrator export --format {chosen} -o ...",
+            hint=f"orchestrator export --format {quoted(chosen)} -o ...",
         )
     if output == "-" and args.json:
         raise UsageError(

@@ -11,6 +11,7 @@ from orchestrator.cli.output import note
 from orchestrator.errors import UsageError
 from orchestrator.resources import user_path
 from orchestrator.trust import others
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
@@ -139,7 +140,7 @@ def _real(run_set: RunSet) -> RunSet:
         raise SetError(
             f"set {run_set.name} is a rehearsal: it has no job, and its runs are not resumed",
             hint=(
-                f"a real set: orchestrator submit {run_set.record.system} {run_set.record.workload}"
+                f"a real set: orchestrator submit {quoted(run_set.record.system)} {quoted(run_set.record.workload)}"
             ),
         )
     return run_set

@@ -50,7 +50,7 @@ from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import user_path
-from orchestrator.words import TextTable
+from orchestrator.words import TextTable, quoted
 
 if TYPE_CHECKING:
     from orchestrator.container.engine import NodeEngine
@@ -164,7 +164,7 @@ class _Request:
         if not args.workload:
             raise UsageError(
                 "which image? name SYSTEM and WORKLOAD, or --image REF",
-                hint=f"orchestrator images {args.action} MI325X_08x08x32 flux1",
+                hint=f"orchestrator images {quoted(args.action)} MI325X_08x08x32 flux1",
             )
         return self.entry.image
 
@@ -293,7 +293,7 @@ def _build(request: _Request) -> int:
     if entry.build is None:
         raise UsageError(
             f"nothing says how {entry.image} is built",
-            hint=f"orchestrator images pull --image {entry.image}",
+            hint=f"orchestrator images pull --image {quoted(entry.image)}",
         )
     if not request.args.tree:
         raise UsageError(f"--tree DIR: the folder of the published tree ({entry.build.source})")
@@ -306,7 +306,7 @@ def _build(request: _Request) -> int:
     else:
         print(f"image  {entry.image}")
         note(
-            f"hint: orchestrator images pull --image {entry.image} keeps it as a tar for all nodes"
+            f"hint: orchestrator images pull --image {quoted(entry.image)} keeps it as a tar for all nodes"
         )
     return ExitCode.OK
 

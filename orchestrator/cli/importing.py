@@ -11,7 +11,7 @@ from orchestrator.cli.arguments import add_engine, add_flag, add_option, add_tex
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import user_path
-from orchestrator.words import TextTable
+from orchestrator.words import TextTable, quoted
 
 if TYPE_CHECKING:
     from orchestrator.importing.config import Checked
@@ -195,4 +195,4 @@ def _print(checked: Checked, written: list[Path], output: Path) -> None:
         return
     for path in written:
         print(path)
-    note(f"next: orchestrator systems validate {output}")
+    note(f"next: orchestrator systems validate {quoted(output)}")

@@ -23,6 +23,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import user_path
+from orchestrator.words import quoted
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -47,7 +48,7 @@ def run(args: Namespace) -> int:
     if path.exists() and not args.force:
         raise UsageError(
             f"{path} is there already",
-            hint=f"orchestrator doctor --site {path} checks it; --force writes it anew",
+            hint=f"orchestrator doctor --site {quoted(path)} checks it; --force writes it anew",
         )
     asking = not args.yes and not args.json and sys.stdin.isatty() and sys.stdout.isatty()
     wishes = Wishes(args.scheduler, args.partition, args.account, args.log_dir, args.name)
@@ -65,7 +66,7 @@ def run(args: Namespace) -> int:
     for text in draft.notes:
         note(f"note: {text}")
     print(path)
-    note(f"next: orchestrator doctor --site {path}")
+    note(f"next: orchestrator doctor --site {quoted(path)}")
     return ExitCode.OK
 
 

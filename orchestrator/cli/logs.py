@@ -24,6 +24,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, scheduler_of
 from orchestrator.cli.output import Shown, note
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
@@ -67,7 +68,8 @@ def _copy(path: Path) -> None:
         ) from error
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror or error}", hint=f"ls -ld {path}"
+            f"{quoted(path)} cannot be read: {error.strerror or error}",
+            hint=f"ls -ld {quoted(path)}",
         ) from error
     write = _writer()
     for piece in itertools.chain([first], pieces):

@@ -35,7 +35,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
 from orchestrator.cli.output import Shown, note, print_json, print_table
 from orchestrator.errors import ExitCode, InputError
-from orchestrator.words import TextTable
+from orchestrator.words import TextTable, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +125,7 @@ def _check(plan: Plan, args: Namespace) -> int:
             summary = f"{len(wrong)} of {len(parts)} parts are not as published"
         print(f"{plan.workload} {plan.round}: {summary}")
         if wrong:
-            note(f"hint: orchestrator prepare {plan.workload} downloads what is missing")
+            note(f"hint: orchestrator prepare {quoted(plan.workload)} downloads what is missing")
     return ExitCode.NO_SCORE if wrong else ExitCode.OK
 
 
@@ -217,7 +217,9 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
         note(f"hint: look at {log}; the same command goes on from there")
     else:
         print(f"{plan.workload}: all {len(reports)} steps are done")
-        note(f"hint: orchestrator prepare {plan.workload} --check compares with the published tree")
+        note(
+            f"hint: orchestrator prepare {quoted(plan.workload)} --check compares with the published tree"
+        )
     return ExitCode.NO_SCORE if failed else ExitCode.OK
 
 

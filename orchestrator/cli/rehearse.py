@@ -29,7 +29,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, site_log_dir
 from orchestrator.cli.output import note
 from orchestrator.errors import ExitCode, OrchestratorError, UsageError
-from orchestrator.words import count, duration
+from orchestrator.words import count, duration, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -260,7 +260,9 @@ def _output(args: Namespace, entry: Entry) -> Path | None:
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UsageError(f"{output} exists and is not empty", hint="name another folder with -o")
     if not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is not a folder", hint=f"mkdir -p {output.parent}")
+        raise UsageError(
+            f"{quoted(output.parent)} is not a folder", hint=f"mkdir -p {quoted(output.parent)}"
+        )
     if output.parent.resolve() == site_log_dir(entry.site).resolve():
         raise UsageError(
             f"{output} is in the site's log directory, among real sets",

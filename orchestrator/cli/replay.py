@@ -16,7 +16,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import clean
+from orchestrator.words import clean, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,8 @@ def _replayed(path: Path) -> Replay:
         return replay(read_events(path))
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror or error}", hint=f"ls -ld {path}"
+            f"{quoted(path)} cannot be read: {error.strerror or error}",
+            hint=f"ls -ld {quoted(path)}",
         ) from error
 
 

@@ -21,6 +21,7 @@ from orchestrator.cli.output import note
 from orchestrator.cli.submit import submit_new
 from orchestrator.cli.watch import add_interval, come_back, watch
 from orchestrator.errors import ExitCode
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet, SubmissionRecord

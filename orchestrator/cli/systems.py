@@ -34,7 +34,7 @@ from orchestrator.cli.finding import find_site, print_warnings
 from orchestrator.cli.output import note, print_facts, print_json, print_table
 from orchestrator.errors import DescriptorError, ExitCode, UsageError
 from orchestrator.resources import data_dir, generated_file
-from orchestrator.words import TextTable
+from orchestrator.words import TextTable, quoted
 
 if TYPE_CHECKING:
     from orchestrator.model import Catalogue, Entry, System
@@ -166,7 +166,7 @@ def run(args: Namespace) -> int:
         raise UsageError(
             f"--{given[0].removeprefix('only_')} before `{args.action}` chooses among the "
             "catalogue's systems",
-            hint=f"orchestrator systems {args.action} --help tells what it takes",
+            hint=f"orchestrator systems {quoted(args.action)} --help tells what it takes",
         )
     actions = {
         None: _list,
@@ -482,7 +482,7 @@ def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
     which = f"they share {', '.join(common)}" if common else "they share none"
     raise UsageError(
         f"which workload of {left} and {right}? {which}",
-        hint=f"orchestrator systems diff {left}:WORKLOAD {right}:WORKLOAD",
+        hint=f"orchestrator systems diff {quoted(left)}:WORKLOAD {quoted(right)}:WORKLOAD",
     )
 
 
@@ -572,7 +572,7 @@ def _new(args: Namespace) -> ExitCode:
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     print(path)
-    note(f"next: orchestrator systems validate {path}")
+    note(f"next: orchestrator systems validate {quoted(path)}")
     return ExitCode.OK
 
 

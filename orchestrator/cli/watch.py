@@ -37,6 +37,7 @@ from orchestrator.cli.output import (
     screen,
 )
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.cli.fullscreen import FullScreen
@@ -114,8 +115,8 @@ def _looks(
 
 def come_back(run_set: RunSet) -> None:
     note(
-        f"\nthe job goes on; come back with: orchestrator watch {run_set.layout.root}\n"
-        f"or end it with: orchestrator cancel {run_set.layout.root}"
+        f"\nthe job goes on; come back with: orchestrator watch {quoted(run_set.layout.root)}\n"
+        f"or end it with: orchestrator cancel {quoted(run_set.layout.root)}"
     )
 
 

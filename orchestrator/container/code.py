@@ -17,6 +17,7 @@ from orchestrator.container.image import EngineError, Image
 from orchestrator.container.local import engine, find_image
 from orchestrator.container.unpack import Unpacked, unpack
 from orchestrator.errors import InputError, UsageError
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -42,7 +43,7 @@ def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "")
         if image is None:
             raise EngineError(
                 f"the engine does not have {reference}",
-                hint=f"orchestrator images pull --image {reference}",
+                hint=f"orchestrator images pull --image {quoted(reference)}",
             )
         # In the same folder as the target: the last step is a rename.
         target.parent.mkdir(parents=True, exist_ok=True)

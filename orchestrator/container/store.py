@@ -21,6 +21,7 @@ from orchestrator.errors import InputError, SetError, is_full
 from orchestrator.onnode.kernel.regular import parse, read_bytes
 from orchestrator.onnode.kernel.world import now_ms
 from orchestrator.trust import others
+from orchestrator.words import quoted
 
 CLOCK_SKEW_S = 3600
 """Tolerated difference of clocks."""
@@ -118,7 +119,7 @@ def save(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) ->
     except OSError as error:
         raise (SetError if is_full(error) else InputError)(
             f"{path}: cannot be written: {error.strerror or error}",
-            hint=f"df -h {folder}, or another folder: --tar DIR",
+            hint=f"df -h {quoted(folder)}, or another folder: --tar DIR",
         ) from error
     return kept
 

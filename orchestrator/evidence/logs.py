@@ -14,6 +14,7 @@ from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import RunRecord, read
 from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.scheduler import Scheduler
+from orchestrator.words import quoted
 
 CHUNK = 1024 * 1024
 PAUSE_S = 0.5
@@ -51,7 +52,7 @@ def _run_log(
             f"{what} of {run_set.name} has started yet"
             if not chosen
             else f"{what} has not started yet",
-            hint=f"orchestrator logs {layout.root} --job shows what the job printed",
+            hint=f"orchestrator logs {quoted(layout.root)} --job shows what the job printed",
         )
     if attempt is not None and attempt not in there:
         raise UsageError(f"run {chosen} has attempts {', '.join(map(str, there))}, not {attempt}")
@@ -81,7 +82,7 @@ def job_log(layout: Layout) -> Path:
     if not outputs:
         raise UsageError(
             f"no job of {layout.root.name} has printed anything yet",
-            hint=f"orchestrator status {layout.root} tells whether it is still in the queue",
+            hint=f"orchestrator status {quoted(layout.root)} tells whether it is still in the queue",
         )
     return max(outputs, key=_changed)
 

@@ -22,6 +22,7 @@ from orchestrator.evidence.state import LIVE, QUEUED, judge
 from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, SetRecord
 from orchestrator.onnode.kernel.world import now_ms
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -347,7 +348,7 @@ def _drawn_among_others(files: SetEvidence, jobs: dict[str, Job] | None, logs: L
             root,
             root.name,
             "damaged",
-            f"cannot be shown: {why}; orchestrator status {root} tells more",
+            f"cannot be shown: {why}; orchestrator status {quoted(root)} tells more",
             files.record,
         )
 

@@ -21,6 +21,7 @@ from orchestrator.onnode.kernel.records import (
     read,
 )
 from orchestrator.onnode.kernel.records import SubmissionRecord as SubmissionRecord
+from orchestrator.words import quoted
 
 MOST_RUNS = 9999
 MOST_ATTEMPTS = 999
@@ -266,7 +267,7 @@ def open_set(root: Path) -> RunSet:
     if isinstance(record, Finding):
         raise SetError(
             f"{record}",
-            hint=f"the set's results may be fine all the same: orchestrator score {root}",
+            hint=f"the set's results may be fine all the same: orchestrator score {quoted(root)}",
         )
     raise SetError(
         f"{root} is no set: it has no set.json", hint="orchestrator status lists the sets"
@@ -279,7 +280,7 @@ def check_log_dir(log_dir: Path) -> None:
         raise SetError(
             f"the log directory {log_dir} does not exist here",
             hint=(
-                f"is the shared storage mounted? Otherwise mkdir -p {log_dir} there, or correct "
+                f"is the shared storage mounted? Otherwise mkdir -p {quoted(log_dir)} there, or correct "
                 "log_dir in the site file"
             ),
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.inspection.contract import Contract
 from orchestrator.inspection.findings import ContractFinding
 from orchestrator.onnode.kernel.regular import parse, read_bytes
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
@@ -118,7 +119,7 @@ def kept_for(entry: Entry) -> KeptContract | None:
 
 
 def command_for(entry: Entry) -> str:
-    return f"orchestrator images inspect {entry.system} {entry.workload} --round {entry.round}"
+    return f"orchestrator images inspect {quoted(entry.system)} {quoted(entry.workload)} --round {quoted(entry.round)}"
 
 
 def _read(path: Path) -> KeptContract | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from orchestrator.container.image import EngineError
 from orchestrator.errors import InputError
 from orchestrator.inspection.tree import ImageConfig, ImageFile, ImageTree
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -174,7 +175,7 @@ def read_engine(
     if find_image(client, reference) is None:
         raise EngineError(
             f"the engine does not have {reference}",
-            hint=f"orchestrator images pull --image {reference}, or --from a tar of it",
+            hint=f"orchestrator images pull --image {quoted(reference)}, or --from a tar of it",
         )
     api = client.api
     image = api.inspect_image(reference)

@@ -7,6 +7,7 @@ import os
 from orchestrator.errors import InputError
 from orchestrator.mllog.olympic import DONE, LOST
 from orchestrator.onnode.kernel.regular import parse, read_bytes
+from orchestrator.words import quoted
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -130,7 +131,7 @@ def _where_else(directory: str, names: list[str]) -> str:
     for name in names:
         below = os.path.join(directory, name)
         if os.path.isdir(below) and any(entry.startswith("result_") for entry in os.listdir(below)):
-            return f"orchestrator score {below}"
+            return f"orchestrator score {quoted(below)}"
     return "give the folder that holds the logs of one set, or a set folder (it has a set.json)"
 
 
@@ -164,7 +165,7 @@ def _set_folder(directory: str) -> Source:
     if not source.files and not source.pending and not source.unscored:
         raise InputError(
             f"{directory}: the set has no runs yet",
-            hint=f"orchestrator status {os.path.basename(directory)}",
+            hint=f"orchestrator status {quoted(os.path.basename(directory))}",
         )
     return source
 

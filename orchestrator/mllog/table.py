@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.mllog.result import USES, RunScore, Score
-from orchestrator.words import PIPE, Screen, TextTable, cell, count, train_time
+from orchestrator.words import PIPE, Screen, TextTable, cell, count, quoted, train_time
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -104,7 +104,9 @@ def _findings(score: Score) -> list[str]:
         return []
     shown = [f"  {finding}" for finding in findings[:12]]
     if len(findings) > 12:
-        shown.append(f"  and {len(findings) - 12} more: orchestrator check {score.directory}")
+        shown.append(
+            f"  and {len(findings) - 12} more: orchestrator check {quoted(score.directory)}"
+        )
     return ["", "findings:", *shown]
 
 

@@ -30,6 +30,7 @@ from orchestrator.model.site_documents import Site
 from orchestrator.model.sites import check_data_variables, site_of
 from orchestrator.model.source import Document, Key, folders_in, override, read, shown
 from orchestrator.model.transport import site_variables, transport_settings
+from orchestrator.words import quoted
 
 _NETWORK_LAYERS = ("fabric", "site network")
 _GIVEN_LAYERS = ("site network", "site", "command line")
@@ -77,7 +78,7 @@ def _choose(
         has = ", ".join(sorted(system.workloads))
         raise UsageError(
             f"{system.name} has no workload {workload.name}; it has: {has}",
-            hint=f"orchestrator systems show {system.name}",
+            hint=f"orchestrator systems show {quoted(system.name)}",
         )
     rounds = system.workloads[workload.name]
     chosen = newest(rounds) if round_name is None else round_name
@@ -85,7 +86,7 @@ def _choose(
         raise UsageError(
             f"{system.name} has no round {chosen} for {workload.name}; "
             f"it has: {', '.join(sorted(rounds, key=round_order))}",
-            hint=f"orchestrator systems show {system.name}",
+            hint=f"orchestrator systems show {quoted(system.name)}",
         )
     stack = rounds[chosen].stack or chosen
     _check_rounds(document, workload, {chosen, stack}, (workload.name, chosen))

@@ -54,8 +54,8 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
         if not environment.get(name):
             text = f"{entry.workload} needs {name} for {what}, and it is not set here"
             remedy = (
-                f"export {name}=...; or `offline: true` in the site file, after `orchestrator "
-                f"prepare {entry.workload}`"
+                f"export {quoted(name)}=...; or `offline: true` in the site file, after `orchestrator "
+                f"prepare {quoted(entry.workload)}`"
             )
             yield UnmetNeed("environment", text, remedy, True)
     if ACKNOWLEDGED not in entry.site.acknowledged:
@@ -68,7 +68,7 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
     if DATA not in entry.site.acknowledged:
         yield from _missing_folders(entry, environment)
     if missing := missing_data(entry):
-        remedy = f"orchestrator prepare {entry.workload}"
+        remedy = f"orchestrator prepare {quoted(entry.workload)}"
         yield UnmetNeed("prepared", f"not there: {missing}", remedy, False)
 
 
@@ -165,5 +165,5 @@ def build_advice(entry: Entry) -> str:
         return ""
     return (
         f"build it from the published tree ({build.source}): orchestrator images build "
-        f"{entry.system} {entry.workload} --tree DIR"
+        f"{quoted(entry.system)} {quoted(entry.workload)} --tree DIR"
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SetError
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
@@ -81,7 +82,7 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
         except OSError as error:
             raise SetError(
                 f"cannot write a bundle into {log_dir}: {error.strerror or error}",
-                hint=f"is the shared storage mounted, and with room? df -h {log_dir}",
+                hint=f"is the shared storage mounted, and with room? df -h {quoted(log_dir)}",
             ) from error
         finally:
             os.umask(umask)

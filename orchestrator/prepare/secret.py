@@ -10,6 +10,7 @@ from pathlib import Path
 from orchestrator.errors import UsageError
 from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.resources import user_path
+from orchestrator.words import quoted
 
 MIN_BYTES = 8
 MAX_BYTES = 4096
@@ -70,7 +71,7 @@ def _check_mode(path: Path, stat_result: os.stat_result) -> None:
     if stat_result.st_mode & 0o077:
         raise UsageError(
             f"{path}: others may read this file (mode {stat.S_IMODE(stat_result.st_mode):o})",
-            hint=f"chmod 600 {path}; a token that others could read should be replaced",
+            hint=f"chmod 600 {quoted(path)}; a token that others could read should be replaced",
         )
 
 

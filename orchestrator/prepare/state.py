@@ -15,6 +15,7 @@ from orchestrator.errors import InputError, SetError, is_full
 from orchestrator.onnode.kernel import records
 from orchestrator.onnode.kernel.regular import parse, read_bytes
 from orchestrator.prepare.sizes import has_content
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.prepare.documents import StepPart
@@ -79,7 +80,8 @@ def write_state(folder: Path, state: StepState) -> None:
         records.replace(path, json.dumps(state.to_json(), indent=2).encode() + b"\n")
     except OSError as error:
         raise (SetError if is_full(error) else InputError)(
-            f"{path}: cannot be written: {error.strerror or error}", hint=f"ls -ld {folder.parent}"
+            f"{path}: cannot be written: {error.strerror or error}",
+            hint=f"ls -ld {quoted(folder.parent)}",
         ) from error
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from orchestrator.container.image import EngineError
 from orchestrator.errors import InputError
 from orchestrator.prepare.secret import Redactor, Secret
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -112,7 +113,7 @@ class StepRunner:
         except NotFound:
             return
         if container["State"]["Running"]:
-            remove = f"{shlex.join(self.plan.engine_command)} rm --force {name}"
+            remove = f"{shlex.join(self.plan.engine_command)} rm --force {quoted(name)}"
             raise EngineError(
                 f"another process prepares the same data: container {name} runs",
                 hint=f"wait for it, or end it: {remove}",
@@ -165,7 +166,7 @@ class StepLog:
     def _failed(self, error: OSError) -> InputError:
         return InputError(
             f"{self.path}: cannot be written: {error.strerror or error}",
-            hint=f"df -h {self.path.parent}",
+            hint=f"df -h {quoted(self.path.parent)}",
         )
 
 

@@ -18,6 +18,7 @@ from orchestrator.onnode.set.lease import BEAT_S, HeldError, Lease
 from orchestrator.prepare.secret import Secret
 from orchestrator.prepare.state import StepReport, StepState, missing_after, outlook, write_state
 from orchestrator.prepare.step import StepRunner, container_name
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.prepare.plan import Plan
@@ -65,9 +66,9 @@ def prepare(
         if image is None:
             raise EngineError(
                 f"the engine does not have {plan.image}",
-                hint=f"orchestrator images pull --image {plan.image}"
+                hint=f"orchestrator images pull --image {quoted(plan.image)}"
                 if plan.build is None
-                else f"no registry has it: orchestrator images build SYSTEM {plan.workload} "
+                else f"no registry has it: orchestrator images build SYSTEM {quoted(plan.workload)} "
                 f"--tree DIR, with {plan.build.source}",
             )
         runner = StepRunner(client, image.id, plan, output)

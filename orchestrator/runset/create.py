@@ -18,6 +18,7 @@ from orchestrator.onnode.set.new import new_set, new_set_id
 from orchestrator.onnode.set.sharing import give, show, umask_for
 from orchestrator.render import write_bundle
 from orchestrator.runset.find import foreign
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,11 +195,11 @@ def _explained(error: OSError, log_dir: Path) -> SetError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SetError(
             f"{where}: {error.strerror}; nothing was created",
-            hint=f"make room: df -h {log_dir}; quota -s",
+            hint=f"make room: df -h {quoted(log_dir)}; quota -s",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return SetError(
             f"{where}: {error.strerror}",
-            hint=f"give yourself the right to write there: ls -ld {log_dir}",
+            hint=f"give yourself the right to write there: ls -ld {quoted(log_dir)}",
         )
     return SetError(f"{where}: {error.strerror or error}")

@@ -26,10 +26,12 @@ from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.lease import HeldError, Lease
+from orchestrator.onnode.set.sharing import rights
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
 from orchestrator.scheduler import Job, JobRequest, Scheduler
+from orchestrator.words import quoted
 
 CLEAN_ENV = (
     "PATH",
@@ -65,7 +67,7 @@ def _another_controller(held: HeldError) -> SetError:
     wait = f"ask again in {held.verdict.wait_s:.0f} s" if held.verdict.wait_s else "wait for it"
     return SetError(
         f"another controller works on {held.path.parent.name}: {held.holder}; {held.verdict.why}",
-        hint=f"{wait}; if that process has certainly ended: rm {held.path}",
+        hint=f"{wait}; if that process has certainly ended: rm {quoted(held.path)}",
     )
 
 
@@ -113,7 +115,10 @@ def submit(
     """
     refuse_copy(run_set)
     me = world.holder(cluster=scheduler.cluster())
-    with controller_lock(run_set.layout.lock, me.cluster, world) as lock:
+    with (
+        rights(run_set.layout.root, world),
+        controller_lock(run_set.layout.lock, me.cluster, world) as lock,
+    ):
         with suppress(OSError):  # storage that allows neither write reports it then
             remove_unfinished(run_set.layout, world)
         _restore(run_set, world)
@@ -144,7 +149,7 @@ def _ledger_head(run_set: RunSet, world: World) -> str:
         return ledger.head(ledger.read(root, world.files)[0])
     except OSError as error:
         raise SetError(
-            f"{root / ledger.NAME}: {error.strerror or error}", hint=f"ls -ld {root}"
+            f"{root / ledger.NAME}: {error.strerror or error}", hint=f"ls -ld {quoted(root)}"
         ) from error
 
 
@@ -157,7 +162,7 @@ def _restore(run_set: RunSet, world: World) -> None:
             write(run_set.record, path, files=world.files)
     except OSError as error:
         raise SetError(
-            f"{path}: {error.strerror or error}", hint=f"ls -ld {path.parent}"
+            f"{path}: {error.strerror or error}", hint=f"ls -ld {quoted(path.parent)}"
         ) from error
 
 
@@ -194,14 +199,15 @@ def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
         raise SetError(f"{held}", hint="try again in a minute") from held
     except OSError as error:
         raise SetError(
-            f"{layout.bundle}: {error.strerror or error}", hint=f"ls -ld {layout.bundle}"
+            f"{quoted(layout.bundle)}: {error.strerror or error}",
+            hint=f"ls -ld {quoted(layout.bundle)}",
         ) from error
     if wrong and not edited:
         shown = ", ".join(wrong[:8]) + (f" and {len(wrong) - 8} more" if len(wrong) > 8 else "")
         raise SetError(
             f"the bundle of {run_set.name} was edited since it was declared: {ascii(shown)[1:-1]}",
             hint=(
-                f"put it back, or say that it is meant: orchestrator resume {layout.root} --edited"
+                f"put it back, or say that it is meant: orchestrator resume {quoted(layout.root)} --edited"
             ),
         )
 
@@ -234,7 +240,7 @@ def _ask(
     except SetError as error:
         raise SetError(
             f"job {job_id} was submitted, but that could not be recorded: {error.message}",
-            hint=f"{error.hint}; then: orchestrator status {run_set.layout.root}",
+            hint=f"{error.hint}; then: orchestrator status {quoted(run_set.layout.root)}",
         ) from error
 
 
@@ -268,7 +274,7 @@ def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | 
                 "of it yet",
                 hint=(
                     f"it may still appear; ask again in {left_s:.0f} s: orchestrator resume "
-                    f"{run_set.layout.root}"
+                    f"{quoted(run_set.layout.root)}"
                 ),
             )
         else:
@@ -287,7 +293,7 @@ def refuse_copy(run_set: RunSet) -> None:
             f"{root} is a copy of {there}: its jobs are those of the other",
             hint=(
                 "name that one, or submit a new set; score, report and package read the copy: "
-                f"orchestrator score {root}"
+                f"orchestrator score {quoted(root)}"
             ),
         )
 
@@ -309,7 +315,7 @@ def refuse_unseen(
         )
         raise SchedulerUnknown(
             f"set {run_set.name}: {holder} may be at work on it: {verdict.why}",
-            hint=f"{again}; if it is gone for certain: rm {run_set.layout.loop_lock}",
+            hint=f"{again}; if it is gone for certain: rm {quoted(run_set.layout.loop_lock)}",
         )
     asked = evidence.submission
     if (
@@ -406,7 +412,7 @@ def _refuse_finished(run_set: RunSet, world: World) -> None:
                 _record(run_set, replace(record, state="submitted", job_id=job_id), world)
         raise SetError(
             f"all {run_set.record.nexp} runs of {run_set.name} are done; nothing is left to run",
-            hint=f"orchestrator score {run_set.layout.root}",
+            hint=f"orchestrator score {quoted(run_set.layout.root)}",
         )
 
 
@@ -414,7 +420,7 @@ def _already(run_set: RunSet, job: Job) -> SetError:
     root = run_set.layout.root
     return SetError(
         f"job {job.id} ({job.state}) of {run_set.name} is alive; a set has one job at a time",
-        hint=f"orchestrator watch {root}, or end it: orchestrator cancel {root}",
+        hint=f"orchestrator watch {quoted(root)}, or end it: orchestrator cancel {quoted(root)}",
     )
 
 
@@ -427,8 +433,8 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
         returncode=error.returncode,
         stdout=error.stdout,
         stderr=error.stderr,
-        hint=f"orchestrator status {root}; when the scheduler answers again and shows no job: "
-        f"orchestrator resume {root}",
+        hint=f"orchestrator status {quoted(root)}; when the scheduler answers again and shows no job: "
+        f"orchestrator resume {quoted(root)}",
     )
 
 
@@ -440,7 +446,8 @@ def _next_number(layout: Layout, world: World) -> int:
     except OSError as error:
         folder = layout.submissions
         raise SetError(
-            f"{folder}: {error.strerror or error}; nothing was submitted", hint=f"ls -l {folder}"
+            f"{quoted(folder)}: {error.strerror or error}; nothing was submitted",
+            hint=f"ls -l {quoted(folder)}",
         ) from error
 
 
@@ -456,12 +463,16 @@ def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> Submissi
         room = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise SetError(
             f"{path} cannot be written: {error.strerror or error}",
-            hint=f"make room: df -h {path.parent}; quota -s" if room else f"ls -ld {path.parent}",
+            hint=f"make room: df -h {quoted(path.parent)}; quota -s"
+            if room
+            else f"ls -ld {quoted(path.parent)}",
         ) from error
 
 
 def mark_cancelled(run_set: RunSet, job_id: str, world: World = THIS) -> None:
     """Mark the submission of `job_id` as cancelled here: an unstarted job leaves no other trace."""
     for record in submissions(run_set.layout):
-        if record.job_id == job_id:
+        if record.job_id != job_id:
+            continue
+        with rights(run_set.layout.root, world):
             _record(run_set, replace(record, cancelled_ms=world.wall_ms()), world)

@@ -30,17 +30,17 @@ def start_set(scheduler: str) -> str:
 
 def show_start(job: str) -> str:
     """Return the command that shows the expected start of a queued job."""
-    return f"squeue -j {job} --start"
+    return f"squeue -j {quoted(job)} --start"
 
 
 def show_job(job: str) -> str:
     """Return the command that shows a job with its nodes."""
-    return f"scontrol show job {job}"
+    return f"scontrol show job {quoted(job)}"
 
 
 def show_partition(partition: str) -> str:
     """Return the command that shows a partition."""
-    return f"scontrol show partition {partition}"
+    return f"scontrol show partition {quoted(partition)}"
 
 
 def return_nodes(nodes: str) -> str:
@@ -55,9 +55,9 @@ def release(job: str) -> str:
 
 def resume(job: str) -> str:
     """Return the command that continues a suspended job."""
-    return f"scontrol resume {job}"
+    return f"scontrol resume {quoted(job)}"
 
 
 def continue_stopped(job: str) -> str:
     """Return the command that continues the stopped processes of a job."""
-    return f"scancel --signal=CONT {job}"
+    return f"scancel --signal=CONT {quoted(job)}"

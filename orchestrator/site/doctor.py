@@ -19,6 +19,7 @@ from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import partitions
 from orchestrator.trust import replaceable
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
@@ -60,7 +61,9 @@ def examine(
     try:
         entry = load(path)
     except DescriptorError as error:
-        yield _row("site", "fail", error.message, f"mend it; orchestrator systems validate {path}")
+        yield _row(
+            "site", "fail", error.message, f"mend it; orchestrator systems validate {quoted(path)}"
+        )
         return
     yield _row("site", "pass", f"{path.absolute()} ({entry.site.name})")
     slurm = _scheduler(entry.site)
@@ -83,7 +86,7 @@ def examine(
             "log_dir",
             "fail",
             f"{log_dir} is not here",
-            f"mkdir -p {quote(str(log_dir))}, or correct log_dir in {path}",
+            f"mkdir -p {quote(str(log_dir))}, or correct log_dir in {quoted(path)}",
         )
         return
     if why := replaceable(log_dir):
@@ -149,7 +152,7 @@ def _code(entry: Entry) -> Iterator[Row]:
             yield _row("code", "pass", f"{path} is here")
         else:
             remedy = (
-                f"orchestrator code {entry.system} {entry.workload}, or correct `code` in the "
+                f"orchestrator code {quoted(entry.system)} {quoted(entry.workload)}, or correct `code` in the "
                 "site file"
             )
             yield _row("code", "fail", f"{path} is not here", remedy)

@@ -25,6 +25,7 @@ from orchestrator.submission.description import describe, description_problems, 
 from orchestrator.submission.names import LARGEST, name_problem, tree_problems
 from orchestrator.submission.readme import readme
 from orchestrator.submission.refusal import Refused
+from orchestrator.words import quoted
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
         name for name in directories if any(problem.startswith(f"{name}: ") for problem in problems)
     ]
     return (
-        f"orchestrator check {bad[0]}"
+        f"orchestrator check {quoted(bad[0])}"
         if bad
         else "orchestrator docs package says what a package needs"
     )

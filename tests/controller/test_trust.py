@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
@@ -159,6 +160,32 @@ def test_others_cannot_write_in_a_set(root: Path) -> None:
         root / "runs/1",
     ):
         assert not path.stat().st_mode & 0o022, path
+
+
+def test_a_loose_umask_gives_a_set_to_nobody(site: Path, cli: Commands, tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        cli("submit", *one_node(tmp_path, site))
+        assert cli.code == 0, cli.err
+        made = Path(cli.out.split()[1])
+        until(lambda: not Local().jobs(names=[f"orch-{made.name}"]))
+        again(made)
+        (made / "runs/1/state.json").chmod(0o644)
+        assert cli("resume", made).code == 0, cli.err
+        assert cli("cancel", made).code in (0, 5), cli.err
+        until(lambda: not Local().jobs(names=[f"orch-{made.name}"]))
+        assert os.umask(0o002) == 0o002, "the caller's umask stays"
+    finally:
+        os.umask(before)
+    names = {path.relative_to(made).as_posix() for path in made.rglob("*")}
+    assert {"submissions/1.json", "submissions/2.json", "ledger.jsonl"} <= names
+    assert len([name for name in names if name.startswith("job_")]) == 2
+    loose = {
+        name: stat.filemode((made / name).stat().st_mode)
+        for name in names
+        if not (made / name).is_symlink() and (made / name).stat().st_mode & 0o022
+    }
+    assert loose == {}
 
 
 def test_a_planted_link_is_replaced_and_not_followed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol
 
 from ..kernel import records
@@ -184,7 +185,7 @@ class SetContext(JobContext):
         self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
         self.has_spares = len(allocation.allocated) > settings.nnodes
         self.side_by_side = False
-        self.resume_command = f"orchestrator resume {self.layout.root.name}"
+        self.resume_command = f"orchestrator resume {quote(str(self.layout.root.name))}"
 
     def environment_file(self) -> None:
         """Write the runs' environment. Raises SettingsError, OSError."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Protocol
 
 from ..kernel import records
@@ -233,7 +234,7 @@ class Folder:
         if wrong := bundle_files.unexpected(now, meant):
             raise FolderError(
                 f"the bundle was edited since it was declared: {', '.join(wrong[:8])}; "
-                f"if that is meant: orchestrator resume {self.layout.root} --edited"
+                f"if that is meant: orchestrator resume {quote(str(self.layout.root))} --edited"
             )
         if kept and bundle_files.digest(found) != kept:
             raise FolderError(
@@ -259,7 +260,7 @@ class Folder:
         except HeldError as held:
             text = (
                 f"{held.holder} is already working on {self.layout.root}: {held.verdict.why}"
-                f" (if it is gone for certain: rm {lock})"
+                f" (if it is gone for certain: rm {quote(str(lock))})"
             )
             other = held.holder
             if (other.job, other.cluster, other.restart) == (me.job, me.cluster, me.restart):

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import grp
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..kernel.world import World
 
 
 def umask_for(group: str, before: int) -> int:
     """Return the umask in a set. Whatever a group can change, it can execute."""
     return before & 0o005 | 0o002 if group else before | 0o022
+
+
+@contextmanager
+def rights(root: Path, world: World) -> Iterator[None]:
+    """Write into a set with the modes of its other files, whatever the user's umask."""
+    try:
+        mode = root.stat().st_mode
+    except OSError:
+        mode = 0
+    before = world.umask(0o022)
+    world.umask(umask_for("a group" if mode & 0o2020 == 0o2020 else "", before))
+    try:
+        yield
+    finally:
+        world.umask(before)
 
 
 def give(folder: Path, group: str) -> None:
