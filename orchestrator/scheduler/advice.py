@@ -55,9 +55,9 @@ def release(job: str) -> str:
 
 def resume(job: str) -> str:
     """Return the command that continues a suspended job."""
-    return f"scontrol resume {quoted(job)}"
+    return f"scontrol resume {job}"
 
 
 def continue_stopped(job: str) -> str:
     """Return the command that continues the stopped processes of a job."""
-    return f"scancel --signal=CONT {quoted(job)}"
+    return f"scancel --signal=CONT {job}"

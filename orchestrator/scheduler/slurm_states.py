@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from orchestrator.onnode.kernel.system import ENDED_STATES
 from orchestrator.scheduler import advice
+from orchestrator.words import quoted
 
 Phase = Literal["pending", "held", "suspended", "starting", "running", "ending", "ended"]
 EndCause = Literal["", "cancelled", "time_limit", "lost"]
@@ -86,10 +87,10 @@ def account(job_id: str, state: str, reason: str) -> Account:
     """Return the meaning of a job's state and reason."""
     if state in _INTERRUPTED:
         phase, text = _INTERRUPTED[state]
-        return Account(phase, text.format(job_id) + (f" ({reason})" if reason else ""))
+        return Account(phase, text.format(quoted(job_id)) + (f" ({reason})" if reason else ""))
     if state == "PENDING":
         if reason in _HOLD_REASONS:
-            return Account("held", f"{_with_meaning(reason)}; {_RELEASE.format(job_id)}")
+            return Account("held", f"{_with_meaning(reason)}; {_RELEASE.format(quoted(job_id))}")
         return Account("pending", _with_meaning(reason))
     if has_ended(state):
         cause, text = _ENDS.get(state, ("lost", f"is {state}"))

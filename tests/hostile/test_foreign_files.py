@@ -432,10 +432,6 @@ def test_a_set_that_brings_out_a_defect_does_not_hide_the_others(
         if files.layout.root == a_set:
             raise ZeroDivisionError("a defect")
         return judge(files, *args, **options)
-    def failing(files: object, jobs: object, **more: object) -> object:
-        if files.layout.root == a_set:
-            raise ZeroDivisionError("a defect")
-        return judge(files, jobs, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(picture, "judge", failing)
     answer = call(["status", "--site", str(place.parent / "site.yaml"), "--json"])

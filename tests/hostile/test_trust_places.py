@@ -25,6 +25,7 @@ REASONS = {
     "cli/preflight.py:_write_excluded": "the file that the user named",
     "cli/report.py:_run_all": "the folder that the user named",
     "cli/systems.py:_new": "the folder that the user named; the file has to be new",
+    "container/unpack.py:_file": "a new file below the descriptor of a new folder",
     "container/code.py:copy_code": "a new folder in the one that the user named",
     "container/local.py:_start_service": "a log in a private temporary folder",
     "container/store.py:check_room": "tars of others are judged when they are read",
