@@ -71,7 +71,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "--allow-differences",
         "hand in logs that tell other values than the environment, the descriptor or "
-        "--submitter: notes, not refusals",
+        "--submitter, runs of an edited bundle, or a set that differs from its ledger: notes, not "
+        "refusals",
     )
     add_option(parser, "--site", "FILE", "site file, to find sets by name")
     add_systems_dir(parser)

@@ -1,4 +1,5 @@
-"""Whether the runs of a set are one experiment: image and content of the containers are equal.
+"""Whether the runs of a set are one experiment: one bundle, and equal image and content of the
+containers.
 
 Reads each run's start.tsv and the member `inside` of its state. Older sets have not recorded the
 content; a missing value is no difference.
@@ -10,7 +11,7 @@ import os
 from collections.abc import Iterator
 
 from orchestrator.mllog.compliance import LogFinding
-from orchestrator.mllog.source import Source, read_json
+from orchestrator.mllog.source import Source, file_names, read_json
 from orchestrator.onnode.kernel.regular import read_bytes
 from orchestrator.onnode.policy.experiment import (
     ALL,
@@ -48,6 +49,21 @@ def changes(source: Source) -> list[LogFinding]:
                 text = _sentence(source.directory, field, value, usual, runs, values[usual])
                 key = field.removeprefix("end ")
                 found.append(LogFinding(files[min(runs)], 0, key, "experiment", text, DIFFERS))
+    return found + _edits(source, files)
+
+
+def _edits(source: Source, files: dict[int, str]) -> list[LogFinding]:
+    """Return a finding for each state of the bundle that most runs did not run with."""
+    states: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for run, edits in source.edits.items():
+        states.setdefault(tuple(sorted(edits.items())), []).append(run)
+    found = []
+    usual = max(states, key=lambda state: len(states[state]), default=())
+    for state, runs in states.items():
+        if state != usual:
+            names = file_names({**dict(state), **dict(usual)})
+            text = f"was edited between {runs_text(runs)} and {runs_text(states[usual])}: {names}"
+            found.append(LogFinding(files[min(runs)], 0, "bundle", "experiment", text, DIFFERS))
     return found
 
 

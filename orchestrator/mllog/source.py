@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from orchestrator.onnode.set.ledger import LedgerRecord
+
 REHEARSAL = "rehearsal"
 """`created_by` of a simulated set, and `metadata.file` of the records in its logs."""
 REHEARSED = "rehearsal: no training ran; all times are simulated"
@@ -43,6 +45,7 @@ class Source:
         "_workload",
         "described",
         "directory",
+        "edits",
         "files",
         "pending",
         "refused",
@@ -62,6 +65,8 @@ class Source:
         """Runs of a set folder without a result so far."""
         self.refused: list[str] = []
         """Why no score of the set can be valid, whatever its logs contain."""
+        self.edits: dict[int, dict[str, str]] = {}
+        """Run -> the accepted edits of the bundle that it ran with, file -> hash."""
         self.told: list[str] = []
         """Further remarks in its records."""
 
@@ -156,6 +161,12 @@ def _set_folder(directory: str) -> Source:
     source = Source(directory, [], described)
     for number in _run_numbers(directory, described):
         _add_run(source, os.path.join(directory, "runs", str(number)), number)
+    if edits := on_record.get("edits"):
+        source.edits = {run.number: edits.get(run.number, {}) for run in source.files if run.number}
+        first, *others = source.edits.values() or ({},)
+        if first and all(one == first for one in others):
+            names = file_names(first)
+            source.told.append(f"the bundle was edited before the first run: {names}")
     runs, nexp = on_record.get("runs", 0), on_record.get("set", {}).get("nexp", 0)
     if runs > nexp:
         source.told.append(
@@ -171,8 +182,8 @@ def _set_folder(directory: str) -> Source:
 
 
 def _on_record(directory: str) -> dict[str, Any]:
-    """Return the set's declaration (`set`) and the number of started runs (`runs`) from its
-    ledger; {} if missing."""
+    """Return the set's declaration (`set`), the number of started runs (`runs`) and their accepted
+    edits (`edits`) from its ledger; {} if missing."""
     if not os.path.isfile(os.path.join(directory, "ledger.jsonl")):
         return {}
     from pathlib import Path
@@ -184,8 +195,39 @@ def _on_record(directory: str) -> dict[str, Any]:
     except OSError:
         return {}
     record = ledger.declared(entries)
+    if record is None:
+        return {}
     runs = {str(one.data.get("run")) for one in entries if one.kind == "attempt"}
-    return {"set": vars(record), "runs": len(runs)} if record else {}
+    return {"set": vars(record), "runs": len(runs), "edits": _edits(directory, entries)}
+
+
+def file_names(edits: dict[str, str]) -> str:
+    """Return the files of accepted edits, for people."""
+    names = sorted(edits)
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _edits(directory: str, entries: list[LedgerRecord]) -> dict[int, dict[str, str]]:
+    """Return run -> the edits that were accepted before its attempt that counts; {} for a bundle
+    that nobody edited."""
+    from orchestrator.onnode.set.bundle import accepted
+
+    if not any(one.kind == "edit" for one in entries):
+        return {}
+    found: dict[int, dict[str, str]] = {}
+    edits: dict[str, str] = {}
+    counted: dict[object, object] = {}
+    for one in entries:
+        run = one.data.get("run")
+        if one.kind == "edit":
+            edits = accepted([one])
+        elif one.kind == "attempt" and isinstance(run, int):
+            if run not in counted:
+                state = read_json(os.path.join(directory, "runs", str(run), "state.json"))
+                counted[run] = state.get("attempt")
+            if one.data.get("attempt") == counted[run] or run not in found:
+                found[run] = edits
+    return found
 
 
 def _run_numbers(directory: str, described: dict[str, Any]) -> list[int]:

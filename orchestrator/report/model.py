@@ -99,6 +99,8 @@ class Report:
     """The score, or its projection, with its error; in minutes of the score."""
     published: tuple[PublishedResult, ...] = ()
     """The published results for this system, benchmark and round."""
+    edited: dict[str, str] = field(default_factory=dict)
+    """Log -> the files of the bundle with accepted edits when its run began, if any."""
     facts: tuple[tuple[str, str], ...] = ()
     attempts: tuple[RunAttempt, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.mllog.score import score_source
-from orchestrator.mllog.source import find_source, natural
+from orchestrator.mllog.source import file_names, find_source, natural
 from orchestrator.mllog.trimmed import scale_of, trimmed_score
 from orchestrator.mllog.window import launch_order
 from orchestrator.report.arithmetic import steps
@@ -51,6 +51,11 @@ def read_report(
         described=source.described,
     )
     report.published = _published(report)
+    report.edited = {
+        run.name: file_names(edits)
+        for run in source.files
+        if run.number and (edits := source.edits.get(run.number))
+    }
     if source.is_set:
         _add_set(report)
     else:

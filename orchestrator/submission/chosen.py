@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InputError
-from orchestrator.evidence.ledger import head_of
+from orchestrator.evidence.ledger import head_of, verify
 from orchestrator.mllog.blocks import open_log
 from orchestrator.mllog.own import OWN
 from orchestrator.mllog.score import score_source
 from orchestrator.mllog.source import Source, find_source
 from orchestrator.mllog.window import launch_order
+from orchestrator.onnode.set.ledger import NAME
 
 if TYPE_CHECKING:
     from orchestrator.mllog.result import RunScore, Score
@@ -28,6 +29,8 @@ class Chosen:
     score: Score
     runs: list[RunScore]
     problems: list[str] = field(default_factory=list)
+    ledger_problems: list[str] = field(default_factory=list)
+    """How the set differs from its ledger."""
     own: bool = False
     """True if it is no MLPerf benchmark: its other members do not matter here."""
 
@@ -68,6 +71,7 @@ class Chosen:
             "normalization_factor": score.factor,
             "notes": score.notes,
             "ledger": head_of(self.root),
+            "ledger_problems": self.ledger_problems,
             "differences": [finding.to_json() for finding in score.differences],
         }
 
@@ -93,6 +97,8 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
         ]
     else:
         chosen.problems = [f"{directory}: {reason}" for reason in score.reasons]
+    if source.is_set and (chosen.root / NAME).exists():
+        chosen.ledger_problems = [str(problem) for problem in verify(chosen.root).problems]
     if score.rehearsed:
         chosen.problems.insert(
             0, f"{directory}: this is a rehearsal: no training ran, and there is nothing to submit"

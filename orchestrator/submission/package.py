@@ -20,12 +20,16 @@ from orchestrator.evidence.files import is_inside
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.described import DIFFERS
 from orchestrator.mllog.result import plain
+from orchestrator.onnode.set.ledger import NAME as LEDGER
 from orchestrator.submission.chosen import Chosen, choose, content
 from orchestrator.submission.description import describe, description_problems, empty_members
 from orchestrator.submission.names import LARGEST, name_problem, tree_problems
 from orchestrator.submission.readme import readme
 from orchestrator.submission.refusal import Refused
 from orchestrator.words import quoted
+
+MOST_PROBLEMS = 8
+"""Problems of a ledger that are listed."""
 
 
 @dataclass(slots=True)
@@ -86,7 +90,8 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
 def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
     if any(": this is a rehearsal: " in problem for problem in problems):
         return "orchestrator run SYSTEM WORKLOAD makes a set of real runs"
-    if any(f" {DIFFERS}: " in problem or " submission_org " in problem for problem in problems):
+    marks = (f" {DIFFERS}: ", " submission_org ", ": ledger: ")
+    if any(mark in problem for mark in marks for problem in problems):
         return (
             "look at each; --allow-differences hands the logs in as they are, with the "
             "differences in runs.json"
@@ -154,6 +159,7 @@ def _check_described(package: Package, one: Chosen, options: Options) -> list[st
     """Return how the logs differ from the description or the submitter; allowed differences
     become warnings."""
     found = [f"{one.root}: {finding}" for finding in one.score.differences]
+    found += [f"{one.root}: ledger: {problem}" for problem in _ledger_problems(package, one)]
     orgs = dict.fromkeys(str(run.org) for run in one.runs if run.org not in (None, ""))
     others = [org for org in orgs if _plain_name(org) != _plain_name(options.submitter)]
     if others:
@@ -165,6 +171,19 @@ def _check_described(package: Package, one: Chosen, options: Options) -> list[st
         return found
     package.warnings += [f"{difference} (allowed)" for difference in found]
     return []
+
+
+def _ledger_problems(package: Package, one: Chosen) -> list[str]:
+    """Return how a set differs from its ledger; a missing ledger is a warning."""
+    if one.source.is_set and not (one.root / LEDGER).exists():
+        package.warnings.append(
+            f"{one.root}: without a ledger nothing shows how its runs came about"
+        )
+    problems = one.ledger_problems
+    if len(problems) <= MOST_PROBLEMS:
+        return problems
+    more = f"{len(problems) - MOST_PROBLEMS} more: orchestrator ledger verify {quoted(one.root)}"
+    return [*problems[:MOST_PROBLEMS], more]
 
 
 def _org_variable(one: Chosen) -> str:

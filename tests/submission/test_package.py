@@ -10,6 +10,7 @@ import outputs
 import pytest
 import set_of_logs as sets
 from own_logs import own_log, own_set
+from recorded_set import recorded_set
 
 from orchestrator.cli import main
 from orchestrator.errors import ExitCode, InputError
@@ -360,6 +361,7 @@ def test_the_checker_is_missing_or_hangs(
 
 def test_the_head_of_the_ledger_goes_with_the_package(whole_set: Path) -> None:
     """It stands for everything that was declared and done before the package was made."""
+    whole_set = recorded_set(whole_set.parents[1] / "recorded", sets.logs(sets.MI355X))
     head = ledger.append(whole_set, ("note", {"text": "before"}))
     made = make_package([str(whole_set)], Options(submitter="AMD", framework="PyTorch"))
     told = json.loads(made.files[f"{CODE}/runs.json"])

@@ -225,7 +225,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from package' -l system -x -
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l implementation -x -d 'default: the system'\''s name'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l system-json -r -F -d 'members of the system description that win over what is known'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l ruleset -x -d 'round whose rules count, such as 6.0.0'
-complete -c orchestrator -n '__fish_seen_subcommand_from package' -l allow-differences -d 'hand in logs that tell other values than the environment, the descriptor or --submitter: notes, not refusals'
+complete -c orchestrator -n '__fish_seen_subcommand_from package' -l allow-differences -d 'hand in logs that tell other values than the environment, the descriptor or --submitter, runs of an edited bundle, or a set that differs from its ledger: notes, not refusals'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l site -r -F -d 'site file, to find sets by name'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l systems-dir -r -F -d 'a folder with descriptors of your own'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l verify -d 'run the official package checker first'
