@@ -38,7 +38,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return `value` as one word of a command to copy: names of files and sets can be anybody's,
+    """Return `value` as a word of a command to copy: names of files and sets can be anybody's,
     and a shell would run what they say."""
     text = str(value)
     if text and _PLAIN(text):

@@ -9,6 +9,8 @@ from dataclasses import replace
 from shlex import join, quote
 from typing import TYPE_CHECKING
 
+from orchestrator.words import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -72,7 +74,7 @@ def _name_data(picture: SetPicture, found: Explanation) -> str:
     folder = likely_folder(record.workload, match[1], os.environ, [], str(picture.root.parent))
     if os.path.isdir(folder):
         return _again(picture, f"{key}={folder}")
-    return f"orchestrator prepare {record.workload} --override {quote(f'{key}={folder}')}"
+    return f"orchestrator prepare {quoted(record.workload)} --override {quote(f'{key}={folder}')}"
 
 
 def _find_data(picture: SetPicture, found: Explanation) -> str:
@@ -87,7 +89,7 @@ def _find_data(picture: SetPicture, found: Explanation) -> str:
     near = near_folder(match[2])
     if near:
         return _again(picture, f"data.{record.workload}.{match[1]}={near}")
-    return f"orchestrator prepare {record.workload}"
+    return f"orchestrator prepare {quoted(record.workload)}"
 
 
 def _load_image(picture: SetPicture, found: Explanation) -> str:
@@ -97,10 +99,14 @@ def _load_image(picture: SetPicture, found: Explanation) -> str:
     record = picture.record
     if record is None:
         return ""
-    image = f"{record.system} {record.workload}" + (f" --round {record.round}" * bool(record.round))
+    words = [record.system, record.workload, *(["--round", record.round] if record.round else [])]
+    image = " ".join(map(quoted, words))
     kept = stored(picture.root.parent.parent / "images", record.image)
     steps = [] if kept else [f"orchestrator images pull {image}"]
-    steps += [f"orchestrator images distribute {image}", f"orchestrator resume {picture.root}"]
+    steps += [
+        f"orchestrator images distribute {image}",
+        f"orchestrator resume {quoted(picture.root)}",
+    ]
     return " && ".join(steps)
 
 

@@ -65,7 +65,7 @@ def watch_and_score(
         from orchestrator.cli.closing import closing_lines
 
         note(f"the set ended as {picture.state}: {picture.reason}")
-        for line in closing_lines(picture) or [f"  orchestrator resume {root}"]:
+        for line in closing_lines(picture) or [f"  orchestrator resume {quoted(root)}"]:
             note(line)
     return code
 

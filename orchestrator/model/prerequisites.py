@@ -10,6 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import Fix, UsageError, did_you_mean
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.model.documents import PrerequisitePart
@@ -90,7 +91,7 @@ def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[U
         elif name in given and _surely_missing(given[name]):
             path = Path(given[name])
             text = f"{path} ({key} of the site file) does not exist"
-            fix = Fix(f"orchestrator prepare {entry.workload}")
+            fix = Fix(f"orchestrator prepare {quoted(entry.workload)}")
             if near := near_folder(str(path)):
                 text = f'{text}; did you mean "{near}"?'
                 fix = Fix(options=("--override", f"{key}={near}"))
@@ -124,7 +125,9 @@ def near_folder(folder: str) -> str:
 
 def _prepare(entry: Entry, key: str, folder: str) -> Fix:
     """Return the command that makes the data in `folder`."""
-    return Fix(f"orchestrator prepare {entry.workload} --override {quote(f'{key}={folder}')}")
+    return Fix(
+        f"orchestrator prepare {quoted(entry.workload)} --override {quote(f'{key}={folder}')}"
+    )
 
 
 def _surely_missing(folder: str) -> bool:

@@ -17,7 +17,7 @@ from orchestrator.scheduler.slurm_nodes import (
     node_states,
     partition_limits,
 )
-from orchestrator.words import count, duration
+from orchestrator.words import count, duration, quoted
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
@@ -205,7 +205,7 @@ def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fi
             fixes.append(Fix(options=("--side-by-side", str(max(1, at_once)))))
     if larger := _larger_partition(asked):
         fixes.append(Fix(options=("--override", f"partition={larger}")))
-    smaller = Fix(f"orchestrator systems --workload {entry.workload}")
+    smaller = Fix(f"orchestrator systems --workload {quoted(entry.workload)}")
     return ways, [*fixes, smaller][0]
 
 

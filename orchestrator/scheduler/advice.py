@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from shlex import quote
 
+from orchestrator.words import quoted
+
 QUEUE_LISTING = "squeue"
 """The name under which a quoted line of the job queue is shown."""
 ACCOUNTS = "sacctmgr show assoc where user=$USER format=account,partition,qos"

@@ -36,6 +36,7 @@ REASONS = {
     "names or 'no answer within 60 s'": "an answer behind the command's name",
     "node.name": "the address of a node",
     "' '.join(ours)": "quoted before",
+    "image": "quoted before",
     "INSIDE": "a constant",
     "variable": "a name that the model checks",
     "name": "a name that was checked as a variable's",

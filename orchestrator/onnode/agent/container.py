@@ -126,7 +126,7 @@ def _shared(node: Node) -> dict[str, str]:
 
 
 def _shared_place(node: Node) -> str:
-    """Return the folder of a generation of containers, each a new one: a dead run left its folder
+    """Return the folder of a generation of containers, each a new folder: a dead run left its own
     half done."""
     group, generation = (os.environ.get(f"ORCH_{name}", "0") for name in ("GROUP", "GENERATION"))
     return str(node.layout.shared(f"{group}-{generation}"))

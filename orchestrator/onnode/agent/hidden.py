@@ -31,7 +31,7 @@ def make_hidden(folder: str) -> str:
 
 
 def hidden(folder: str) -> str:
-    """Return the place below `folder` that containers write; `folder` itself if there is none."""
+    """Return the place below `folder` that containers write; `folder` itself without a name."""
     name = _read(folder)
     return f"{folder}/{name}" if name else folder
 

@@ -87,7 +87,7 @@ class NetworkUse(NamedTuple):
 
 
 def clean(text: str, limit: int) -> str:
-    """Return at most `limit` characters, without hidden ones except UNIT."""
+    """Return at most `limit` characters, without hidden characters except UNIT."""
     return text.translate(_UNSHOWN_BUT_UNIT)[:limit]
 
 
