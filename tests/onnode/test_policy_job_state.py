@@ -9,6 +9,7 @@ from orchestrator.onnode.policy.job_state import (
     CANCELLED,
     PREEMPTED,
     TIME_LIMIT,
+    UNEXPLAINED,
     JobEnd,
     SetCounts,
     due,
@@ -26,6 +27,9 @@ FORGOTTEN = "slurm_load_jobs error: Invalid job id specified"
 NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 
 
+NODE_FAILED = "failed", "the scheduler has ended the job (NODE_FAIL)"
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "time", "is_ended", "decision"),
     [
@@ -34,7 +38,7 @@ NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect 
         ("STOPPED", "None", "N/A", False, CANCELLED),
         ("CANCELLED", "None", "None", True, CANCELLED),
         ("COMPLETING", "None", "None", True, CANCELLED),
-        ("NODE_FAIL", "None", "None", True, CANCELLED),
+        ("NODE_FAIL", "None", "None", True, NODE_FAILED),
         ("RUNNING", "None", PREEMPT_TIME, True, PREEMPTED),  # in its grace time
         ("COMPLETING", "None", PREEMPT_TIME, True, PREEMPTED),
         ("PREEMPTED", "None", "None", True, PREEMPTED),
@@ -54,13 +58,14 @@ def test_slurms_account_of_a_job(
 
 def test_a_forgotten_job_has_ended_and_an_unknown_one_continues() -> None:
     assert job_end(FORGOTTEN).is_ended and job_end(job_end(FORGOTTEN).text).is_ended
-    assert ending(["SIGTERM"], job_end(FORGOTTEN)) == CANCELLED
+    forgotten = "failed", "the scheduler has ended the job and no longer knows why"
+    assert ending(["SIGTERM"], job_end(FORGOTTEN)) == forgotten
     assert job_end(NO_ANSWER) == JobEnd()
 
 
-def test_without_an_answer_signals_decide() -> None:
-    assert ending(["SIGTERM"], JobEnd()) == CANCELLED
-    assert ending(["SIGUSR1", "SIGTERM"], JobEnd()) == CANCELLED
+def test_without_an_answer_nobody_is_said_to_have_cancelled() -> None:
+    assert ending(["SIGTERM"], JobEnd()) == UNEXPLAINED
+    assert ending(["SIGUSR1", "SIGTERM"], JobEnd()) == UNEXPLAINED
     assert ending(["SIGUSR1"], job_end(f"PreemptTime={PREEMPT_TIME}")) == TIME_LIMIT
 
 

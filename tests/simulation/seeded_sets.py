@@ -337,16 +337,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _locked_out(world)
     yield from _failed_by_their_end(root, happened)
     yield from _begun_in_vain(world, happened)
-    # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
-    both = ("pre-empted", "not answer|loses|empty answers")
-    unknown = (
-        all(any(re.search(words, text) for text in happened) for words in both)
-        or world.user.cancels
-    )
-    unknown |= any(
-        "storage fails" in text for text in happened
-    )  # nor could it put on record what it learned
-    if not unknown and not any(
+    if not world.user.cancels and not any(
         re.search("cancel|reservation|requeue|time limit", text) for text in happened
     ):
         for path in root.glob("jobs/*.json"):

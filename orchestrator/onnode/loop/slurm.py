@@ -207,7 +207,7 @@ def first_copy(environment: Mapping[str, str], allocated: Sequence[str]) -> str:
 def job_end(shown: str) -> JobEnd:
     """Parse `scontrol show job`, or the text of an earlier JobEnd."""
     if UNKNOWN_JOB in shown:
-        return JobEnd(f"JobState={_FORGOTTEN}", is_ended=True)
+        shown = f"JobState={_FORGOTTEN}"
     text = " ".join(_FIELDS.findall(shown))[:200]
     fields = dict(field.split("=", 1) for field in text.split())
     state = fields.get("JobState", "")
@@ -219,6 +219,10 @@ def job_end(shown: str) -> JobEnd:
         cause = TIME_LIMIT
     elif is_preempted or state == "PREEMPTED":
         cause = PREEMPTED
+    elif state == _FORGOTTEN:
+        cause = "failed", "the scheduler has ended the job and no longer knows why"
+    elif state in ENDED_STATES and state != "CANCELLED":
+        cause = "failed", f"the scheduler has ended the job ({state})"
     return JobEnd(text, is_ended, cause)
 
 

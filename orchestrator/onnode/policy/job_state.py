@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 TIME_LIMIT = ("time_limit", "the time limit of the job is near")
 CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
+UNEXPLAINED = ("paused", "ended by a signal, and the scheduler does not say why")
 PREEMPTED = ("paused", "pre-empted by a job of higher priority")
 WARNING = "SIGUSR1"
 """The signal before the time limit (--signal of job.sh)."""
@@ -35,17 +36,18 @@ class JobEnd:
     is_ended: bool = False
     """Recorded by the scheduler before it signals any process."""
     cause: tuple[str, str] | None = None
-    """TIME_LIMIT or PREEMPTED, if reported."""
+    """The state and reason of an end other than a cancellation, if reported."""
 
 
 def ending(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
     """Return an ending job's state and reason. `signals`: names, in order.
 
-    The time limit and pre-emption send the same signals as a cancellation.
+    The time limit and pre-emption send the same signals as a cancellation: without the scheduler's
+    account nobody is said to have cancelled the job.
     """
     if list(signals) == [WARNING]:
         return TIME_LIMIT
-    return end.cause or CANCELLED
+    return end.cause or (CANCELLED if end.text else UNEXPLAINED)
 
 
 def fits(left_s: float, needs_s: float) -> bool:
