@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown
+from orchestrator.onnode.kernel.events import number
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, busy, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest
@@ -317,9 +318,9 @@ def _shown(text: str, answer: Answer) -> Job:
 def _time_ms(text: str) -> int:
     """Return Slurm's time: seconds since 1970 (SLURM_TIME_FORMAT=%s) or local ISO time; 0 for
     N/A, Unknown and the like."""
-    if text.isdigit():
-        return int(text) * 1000
+    if (seconds := number(text)) is not None:
+        return max(seconds, 0) * 1000
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
