@@ -19,7 +19,7 @@ LONGEST = 200_000
 
 def explained(args: list[str], error: Exception) -> tuple[str, str]:
     """Write the file and return the message and the hint."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    text = _without_login(" ".join(f"{type(error).__name__}: {error}".split())[:300])
     try:
         path = _write(args, error)
     except OSError as problem:
@@ -40,7 +40,7 @@ def _write(args: list[str], error: Exception) -> Path:
         f"orchestrator {__version__}, Python {sys.version.split()[0]}, {system}",
         f"orchestrator {' '.join(map(_without_value, args))}",
         "",
-        "".join(traceback.format_exception(error))[-LONGEST:],
+        _without_login("".join(traceback.format_exception(error))[-LONGEST:]),
     ]
     text = "\n".join(lines)
     path = _folder() / name
@@ -53,7 +53,11 @@ def _write(args: list[str], error: Exception) -> Path:
 def _without_value(argument: str) -> str:
     """Return NAME=... for NAME=VALUE, and an address without its user: both can hold a secret."""
     name, equals, _ = argument.partition("=")
-    return f"{name}=..." if equals else re.sub("://[^/]*@", "://...@", argument)
+    return f"{name}=..." if equals else _without_login(argument)
+
+
+def _without_login(text: str) -> str:
+    return re.sub(r"://[^/\s]*@", "://...@", text)
 
 
 def _folder() -> Path:

@@ -394,10 +394,10 @@ def test_an_unexpected_exception_is_a_line_and_a_file(
     from orchestrator.cli import systems
 
     def run(_: object) -> int:
-        raise KeyError("\x1b[2J what\nnobody expected")
+        raise KeyError("\x1b[2J what\nnobody expected of https://me:sesame@host/")
 
     monkeypatch.setattr(systems.COMMAND, "run", run)
-    answer = call(["systems", "show", "SECRET=hidden"])
+    answer = call(["systems", "show", "SECRET=hidden", "--workload", "http://me:sesame@h"])
     assert (
         answer.code == ExitCode.INTERNAL
         and "Traceback" not in answer.err
@@ -411,7 +411,7 @@ def test_an_unexpected_exception_is_a_line_and_a_file(
         and "nobody expected" in text
         and "orchestrator systems show SECRET=..." in text
     )
-    assert "hidden" not in text
+    assert "hidden" not in text and "sesame" not in text and "sesame" not in answer.err
     # Where no state can be kept, in a private folder for temporary files.
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
     monkeypatch.setattr(tempfile, "tempdir", str(place))
