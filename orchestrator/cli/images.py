@@ -9,13 +9,16 @@
 
 An image is identified by its id (the digest of its configuration), never by its tag. The wanted
 image is that of --expect, else that of the tar on shared storage, else the most frequent one.
-Nodes are reached with srun inside an allocation and with SSH outside. `NAME=ssh://user@host:port`
-is another way to a node, `NAME=unix:///path` the socket of its engine.
+Inside an allocation nodes are reached with its steps. Outside, a site with Slurm lends its nodes for
+the time of the command: those of --nodes, else the idle ones of the partition; without Slurm, and
+with --via ssh, SSH is used. `NAME=ssh://user@host:port` is another way to a node,
+`NAME=unix:///path` the socket of its engine.
 Exit code: 0 all nodes have the image (inspect: no error was found), 1 they differ (inspect: errors
 were found), 2 unusable input, 3 the engine failed, 4 a node did not answer.
 
 example:
-  orchestrator images check MI325X_08x08x32 flux1 --nodes 'node[1-8]'
+  orchestrator images check MI325X_08x08x32 flux1                         # idle nodes of the partition
+  orchestrator images check MI325X_08x08x32 flux1 --nodes 'node[1-8]' --via ssh
   orchestrator images pull --image rocm/amd-mlperf:flux1_training_6.0 \\
       --login me --password-stdin <token-file
   orchestrator images build MI355X_1x8x1_Oracle gpt_oss_20b --tree ./8xMI355X_2xEPYC_9575F
@@ -29,12 +32,15 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import (
+    add_choice,
     add_engine,
     add_flag,
     add_json,
@@ -58,6 +64,7 @@ if TYPE_CHECKING:
     from orchestrator.container.spread import NodeImage, SpreadReport
     from orchestrator.model import Entry, Site
     from orchestrator.nodes.names import NamedNode
+    from orchestrator.nodes.transport import Transport
 
 NODES = TextTable(
     "NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=("IMAGE",), below=("PROBLEM",)
@@ -79,8 +86,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "--nodes",
         "LIST",
-        "node1,node2 or 'node[1-8]' or NAME=unix:///engine.sock "
-        "(default: the allocation's nodes, else the site's nodelist)",
+        "node1,node2 or 'node[1-8]' or NAME=unix:///engine.sock (default: the allocation's nodes, "
+        "else the site's nodelist, else the idle nodes of its partition)",
+    )
+    add_choice(
+        parser,
+        "--via",
+        ("slurm", "ssh"),
+        "how to reach the nodes outside an allocation (default: the site's scheduler; without "
+        "Slurm SSH)",
     )
     add_option(
         parser, "--tar", "DIR", "where tars are kept (default: images/ beside the site's log_dir)"
@@ -186,33 +200,44 @@ class _Request:
     def has_folder(self) -> bool:
         return bool(self.args.tar) or self.site is not None
 
-    def engines(self) -> list[NodeEngine]:
+    @contextmanager
+    def engines(self) -> Iterator[list[NodeEngine]]:
+        """Yield the engines of the nodes, whose allocation lasts as long as the context."""
+        from orchestrator.cli.lending import lends, lent
         from orchestrator.container.engine import engines_of
-
-        container = self.site.container if self.site else None
-        default = (container.command or [container.engine]) if container else ["docker"]
-        return engines_of(
-            self._nodes(),
-            self.args.engine_command or default,
-            ssh_config=self.args.ssh_config,
-            load_timeout_s=self.args.timeout,
-        )
-
-    def _nodes(self) -> list[NamedNode]:
         from orchestrator.nodes.names import NamedNode, expand_all, parse_nodes
         from orchestrator.scheduler.slurm_variables import current_allocation
 
-        if self.args.nodes:
-            return parse_nodes(self.args.nodes)
-        names = expand_all([current_allocation().nodelist])
-        if not names and self.site is not None:
-            names = expand_all(self.site.nodelist)
-        if not names:
+        args, site = self.args, self.site
+        container = site.container if site else None
+        default = (container.command or [container.engine]) if container else ["docker"]
+
+        def engines(nodes: list[NamedNode], through: Transport | None = None) -> list[NodeEngine]:
+            return engines_of(
+                nodes,
+                args.engine_command or default,
+                ssh_config=args.ssh_config,
+                load_timeout_s=args.timeout,
+                through=through,
+            )
+
+        nodes = parse_nodes(args.nodes) if args.nodes else []
+        asked = args.via == "slurm" or not (args.via or args.ssh_config)
+        if asked and site is not None and lends(site, nodes):
+            minutes = 5 + args.timeout // 60
+            with lent(site, [node.name for node in nodes], minutes, "images") as (chosen, way):
+                yield engines(chosen, way)
+            return
+        if not nodes:
+            names = expand_all([current_allocation().nodelist])
+            names = names or expand_all(site.nodelist if site else [])
+            nodes = [NamedNode(name) for name in names]
+        if not nodes:
             raise UsageError(
                 "which nodes? this is no allocation, and the site file has no nodelist",
                 hint="--nodes 'node[1-8]'",
             )
-        return [NamedNode(name) for name in names]
+        yield engines(nodes)
 
 
 def _checked_reference(text: str) -> str:
@@ -238,7 +263,8 @@ def _check(request: _Request) -> int:
     kept = None
     if request.has_folder and not args.expect:
         kept = stored(request.folder, reference)
-    report = check(request.engines(), reference, expected=args.expect, kept=kept, limit=args.limit)
+    with request.engines() as engines:
+        report = check(engines, reference, expected=args.expect, kept=kept, limit=args.limit)
     _print(report, args)
     if report.odd and not args.json:
         fix = "distribute makes them equal"
@@ -316,7 +342,8 @@ def _distribute(request: _Request) -> int:
 
     args = request.args
     kept = tar_to_distribute(request.folder, request.reference, args.expect, of_others=args.others)
-    report = distribute(request.engines(), kept, limit=args.limit, progress=note)
+    with request.engines() as engines:
+        report = distribute(engines, kept, limit=args.limit, progress=note)
     _print(report, args)
     return _exit_code(report)
 

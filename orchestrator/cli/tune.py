@@ -1,8 +1,10 @@
 """Host settings of a run: preview changes (plan), set (apply), check (verify), restore (revert),
 and list their owners (status). `facts` shows differences between the nodes and runs of a set.
 
-Acts on this host; with --nodes on other hosts over SSH (or, inside a Slurm allocation, through
-srun); inside an allocation without --nodes on all its nodes. Jobs tune their nodes themselves: this
+Acts on this host; with --nodes on other hosts: through Slurm if the site has it, which lends them for
+the time of the command, else over SSH. `apply` goes over SSH: its settings outlast the command.
+Inside a Slurm allocation srun is used, without --nodes on all its nodes; --via slurm without --nodes
+takes the idle nodes of the partition. Jobs tune their nodes themselves: this
 command is for rehearsals, for inspection, and to restore the settings left by a killed job. apply
 and revert need root on the hosts: --sudo, or a login as root.
 
@@ -22,6 +24,7 @@ import os
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import (
@@ -44,6 +47,7 @@ from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.evidence.starts import AttemptStart
+    from orchestrator.model import Site
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
     from orchestrator.tuning.hosts import HostAnswer, Root
@@ -84,8 +88,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_choice(
         parser,
         "--via",
-        ("auto", "local", "ssh", "srun"),
-        "how to reach them (default: srun inside an allocation, else SSH)",
+        ("auto", "local", "ssh", "srun", "slurm"),
+        "how to reach them (default: srun inside an allocation, else Slurm if the site has it, and "
+        "SSH for apply)",
         "auto",
     )
     add_option(parser, "--profile", "NAME|FILE", "tuning profile (default: by workload and round)")
@@ -136,20 +141,20 @@ def run(args: Namespace) -> int:
     from orchestrator.tuning.profile import choose_profile, load_profile, profile_script
 
     profile = load_profile(args.profile or choose_profile(args.workload, args.round))
-    nodes, transport = _hosts(args)
     action = "revert-all" if args.action == "revert" and args.all_owners else args.action
-    work = tune_hosts(
-        nodes,
-        profile_script(profile),
-        action,
-        transport=transport,
-        owner=_owner(args.owner),
-        root=_root(args),
-        hold_seconds=args.hold,
-        timeout_s=args.timeout,
-        limit=args.parallel,
-    )
-    by_node = {answer.node: answer for answer in work}
+    with _hosts(args) as (nodes, transport):
+        work = tune_hosts(
+            nodes,
+            profile_script(profile),
+            action,
+            transport=transport,
+            owner=_owner(args.owner),
+            root=_root(args),
+            hold_seconds=args.hold,
+            timeout_s=args.timeout,
+            limit=args.parallel,
+        )
+        by_node = {answer.node: answer for answer in work}
     answers = [by_node[node.name] for node in nodes]
     if args.json:
         print_json("tune", _document(args.action, profile, answers))
@@ -161,7 +166,46 @@ def run(args: Namespace) -> int:
 # ---- arguments ----
 
 
-def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
+@contextmanager
+def _hosts(args: Namespace) -> Iterator[tuple[list[NamedNode], Transport]]:
+    """Yield the hosts, and the way to them."""
+    site = _lending_site(args)
+    if site is None:
+        yield _reached(args)
+        return
+    from orchestrator.cli.lending import lent
+    from orchestrator.nodes.names import parse_nodes
+
+    names = [node.name for node in parse_nodes(args.nodes)] if args.nodes else []
+    with lent(site, names, 5 + int(args.timeout // 60), "tune") as nodes_and_way:
+        yield nodes_and_way
+
+
+def _lending_site(args: Namespace) -> Site | None:
+    """Return the site whose Slurm lends the nodes; None for hosts that are reached otherwise.
+    Raises UsageError if --via slurm is impossible."""
+    if args.via not in ("auto", "slurm") or args.ssh_config:
+        return None
+    if args.via == "auto" and (not args.nodes or args.action == "apply"):
+        return None
+    from orchestrator.cli.finding import find_site
+    from orchestrator.cli.lending import lends
+    from orchestrator.model import load_site
+    from orchestrator.nodes.names import parse_nodes
+
+    path = find_site(args.site)
+    site = load_site(path) if path else None
+    if lends(site, parse_nodes(args.nodes) if args.nodes else []):
+        return site
+    if args.via == "slurm":
+        raise UsageError(
+            "--via slurm lends nodes by name, outside an allocation, for a site with Slurm",
+            hint="inside an allocation: --via srun; addresses: --via ssh",
+        )
+    return None
+
+
+def _reached(args: Namespace) -> tuple[list[NamedNode], Transport]:
     import socket
 
     from orchestrator.nodes.fanout import choose_transport

@@ -97,9 +97,11 @@ def engines_of(
     *,
     ssh_config: str | None = None,
     load_timeout_s: float = LOAD_S,
+    through: Transport | None = None,
 ) -> list[NodeEngine]:
-    """Return the engines at their sockets, over SSH, or through steps in an allocation."""
-    default = choose_transport(ssh_config=ssh_config)
+    """Return the engines at their sockets, over SSH, or through steps in an allocation. `through`
+    is the way to nodes without an address."""
+    default = through or choose_transport(ssh_config=ssh_config)
     ssh = Ssh(config_file=ssh_config)
     engines = []
     for node in nodes:

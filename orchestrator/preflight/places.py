@@ -105,12 +105,12 @@ def allocate(
     site = entry.site
     partition = site.partition or "the default partition"
     for last in (False, True):
-        chosen = _select(site, names)
+        chosen = select(site, names)
         for _ in range(COMPLETING_S):
             if not chosen.completing:
                 break
             time.sleep(1)
-            chosen = _select(site, names)
+            chosen = select(site, names)
         idle = chosen.idle
         if not idle:
             return judge(chosen.nodes, [], {}, chosen.untested)
@@ -130,7 +130,8 @@ def allocate(
     raise AssertionError("the last try returns or raises")
 
 
-def _select(site: Site, names: Sequence[str]) -> Selection:
+def select(site: Site, names: Sequence[str]) -> Selection:
+    """Return the nodes `names`, or those of the site's partition. Raises SchedulerError."""
     from orchestrator.nodes.names import expand_all
     from orchestrator.scheduler.slurm_nodes import node_states
 
@@ -153,22 +154,28 @@ def _select(site: Site, names: Sequence[str]) -> Selection:
     return Selection(nodes, untested, completing)
 
 
-def _allocation_command(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
-    from orchestrator.scheduler.slurm_nodes import allocation_command, shared_options
+def allocation_options(site: Site, gpus: int = 0) -> list[str]:
+    """Return the site's options for a short allocation, with `gpus` of each node."""
+    from orchestrator.scheduler.slurm_nodes import shared_options
 
-    site = entry.site
     requested = {
         "partition": site.partition,
         "account": site.account,
         "qos": site.qos,
         "reservation": site.reservation,
         "constraint": site.constraint,
-        "gres": f"gpu:{entry.gpus_per_node}" if entry.gfx else "",
+        "gres": f"gpu:{gpus}" if gpus else "",
     }
     options = [f"--{name}={value}" for name, value in requested.items() if value]
+    return [*options, *shared_options(site.sbatch)]
+
+
+def _allocation_command(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
+    from orchestrator.scheduler.slurm_nodes import allocation_command
+
     return allocation_command(
         nodes,
-        [*options, *shared_options(site.sbatch)],
+        allocation_options(entry.site, entry.gpus_per_node if entry.gfx else 0),
         minutes=2 + int(request.limit_s // 60),
         wait_s=WAIT_S,
         argv=request.argv(nodes),

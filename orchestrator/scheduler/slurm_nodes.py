@@ -11,7 +11,7 @@ from orchestrator.scheduler.command import Answer, ask, refused, unknown
 from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
 
 _PREFIX = "salloc: "
-_GRANTED = re.compile(rf"^{_PREFIX}Granted job allocation \d+", re.MULTILINE)
+_GRANTED = re.compile(rf"^{_PREFIX}Granted job allocation (\d+)", re.MULTILINE)
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 _BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
 """salloc's messages for nodes taken, or gone, since sinfo showed them idle. A
@@ -196,13 +196,19 @@ def minutes_of(text: str) -> int | None:
 
 
 def allocation_command(
-    nodes: Sequence[str], options: Sequence[str], *, minutes: int, wait_s: int, argv: Sequence[str]
+    nodes: Sequence[str],
+    options: Sequence[str],
+    *,
+    minutes: int,
+    wait_s: int,
+    argv: Sequence[str],
+    purpose: str = "preflight",
 ) -> list[str]:
     """Return an salloc of exactly these nodes, within `wait_s` or not at all, that runs `argv`
-    on this host and ends."""
+    on this host and ends. `purpose`: a word in the job's name."""
     return [
         "salloc",
-        "--job-name=orch-preflight",
+        f"--job-name=orch-{purpose}",
         f"--immediate={wait_s}",
         f"--nodes={len(nodes)}",
         f"--nodelist={','.join(nodes)}",
@@ -224,6 +230,12 @@ class AllocationReply:
     busy: bool
     """Another job took a node meanwhile, or nothing was granted in time."""
     problem: str
+
+
+def granted_job(messages: str) -> str:
+    """Return the job that salloc's messages grant; "" if none."""
+    match = _GRANTED.search(messages)
+    return match[1] if match else ""
 
 
 def allocation_reply(stderr: str) -> AllocationReply:

@@ -28,7 +28,7 @@ __orchestrator_options() {
     'systems new') echo '--json --site --systems-dir --accelerator --nodes --gpus-per-node --fabric --workload --round --micro-batch --accumulation -o --output' ;;
     'systems import') echo '--json --site --systems-dir --round --as --workload --image --ruleset --nodes --gpus-per-node --micro-batch --global-batch --accelerator --config --code-dir --engine --execute --dry-run -o --output' ;;
     'systems schema') echo '--json --site --systems-dir' ;;
-    'images') echo '--round --systems-dir --image --site --nodes --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial --always --login --password-stdin --others --json' ;;
+    'images') echo '--round --systems-dir --image --site --nodes --via --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial --always --login --password-stdin --others --json' ;;
     'prepare') echo '--site --override --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'tune') echo '--nodes --via --profile --workload --round --owner --for --all-owners --sudo --ask-sudo-password --sudo-password-fd --ssh-config --parallel --timeout --site --json' ;;
     'preflight') echo '--round --systems-dir --site --nodes --via --deep --exclude-file --ssh-config --parallel --json' ;;
@@ -202,6 +202,7 @@ __orchestrator_takes() {
     'images --image') echo 'any' ;;
     'images --site') echo 'files' ;;
     'images --nodes') echo 'nodes' ;;
+    'images --via') echo '=slurm ssh' ;;
     'images --tar') echo 'files' ;;
     'images --tree') echo 'files' ;;
     'images --expect') echo 'any' ;;
@@ -222,7 +223,7 @@ __orchestrator_takes() {
     'prepare --image') echo 'any' ;;
     'prepare --engine') echo 'any' ;;
     'tune --nodes') echo 'nodes' ;;
-    'tune --via') echo '=auto local ssh srun' ;;
+    'tune --via') echo '=auto local ssh srun slurm' ;;
     'tune --profile') echo 'files' ;;
     'tune --workload') echo 'workloads' ;;
     'tune --round') echo 'any' ;;

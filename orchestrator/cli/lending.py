@@ -1,0 +1,59 @@
+"""Nodes that Slurm lends to a command for its time, for those that reach nodes outside an
+allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.output import note
+from orchestrator.errors import SchedulerError
+from orchestrator.words import count
+
+if TYPE_CHECKING:
+    from orchestrator.model import Site
+    from orchestrator.nodes.names import NamedNode
+    from orchestrator.nodes.transport import Transport
+
+
+def lends(site: Site | None, nodes: Sequence[NamedNode]) -> bool:
+    """Return whether Slurm lends `nodes` (none: those of its choice): not inside an allocation,
+    and not those with an address."""
+    from orchestrator.scheduler.slurm_variables import current_allocation
+
+    inside = bool(current_allocation().job)
+    by_name = not any(node.address for node in nodes)
+    return site is not None and site.scheduler == "slurm" and not inside and by_name
+
+
+@contextmanager
+def lent(
+    site: Site, names: Sequence[str], minutes: int, purpose: str
+) -> Iterator[tuple[list[NamedNode], Transport]]:
+    """Lend `names`, or the idle nodes of the site's partition, for at most `minutes`; yield them
+    with the way to them.
+
+    Named nodes that are not idle answer with their state; others are left out, with a note. Raises
+    SchedulerError if no node is idle, or if Slurm does not lend them.
+    """
+    from orchestrator.nodes.borrowed import Lent, borrowed
+    from orchestrator.nodes.names import NamedNode, fold
+    from orchestrator.preflight.places import allocation_options, select
+
+    chosen = select(site, names)
+    if not chosen.idle:
+        texts = [f"{node} is {state}" for node, state in list(chosen.untested.items())[:3]]
+        raise SchedulerError(
+            f"no node is idle, so Slurm lends none: {'; '.join(texts)}",
+            hint="ask again later, or reach nodes in use with --via ssh",
+        )
+    if chosen.untested and not names:
+        away = fold(list(chosen.untested))
+        note(
+            f"left out: {count(len(chosen.untested), 'node')} that {purpose} cannot reach ({away})"
+        )
+    options = allocation_options(site)
+    with borrowed(chosen.idle, options, minutes=minutes, purpose=purpose) as step:
+        nodes = [NamedNode(name) for name in names or chosen.idle]
+        yield nodes, Lent(step, chosen.untested)
