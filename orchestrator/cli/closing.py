@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import replace
 from shlex import join, quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.words import quoted
 
@@ -22,22 +22,23 @@ WAITS_IN_VAIN = frozenset({"nodes_unavailable", "never_fits", "partition_down", 
 """Causes of a waiting job that others must remove."""
 
 
-def explained(picture: SetPicture) -> Explanation:
-    """Return the explanation of a set, its command completed on this host."""
+def explained(picture: SetPicture, site: str | None = None) -> Explanation:
+    """Return the explanation of a set, its command completed on this host. `site`: the site file
+    that was named with --site."""
     from orchestrator.evidence.explain import explain
     from orchestrator.evidence.sets import SetEvidence
 
     found = explain(SetEvidence(picture.root), picture)
     complete = _COMMANDS.get(found.cause)
-    command = complete(picture, found) if complete and picture.record else ""
+    command = complete(Trouble(picture, found, site)) if complete and picture.record else ""
     return replace(found, next=command or found.next)
 
 
-def closing_lines(picture: SetPicture) -> list[str]:
+def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     """Return the last lines about a set: at most three; [] for a set without trouble."""
     if picture.state not in (*TROUBLE, "pending"):
         return []
-    found = explained(picture)
+    found = explained(picture, site)
     if picture.state == "pending" and found.cause not in WAITS_IN_VAIN:
         return []
     return [f"why: {found.sentence}", *fix_lines(found)]
@@ -52,76 +53,113 @@ def fix_lines(found: Explanation) -> list[str]:
 # ---- commands that need facts besides the set ----
 
 
-def _again(picture: SetPicture, *overrides: str) -> str:
+class Trouble(NamedTuple):
+    """A set, why it is in trouble, and the site file named with --site."""
+
+    picture: SetPicture
+    found: Explanation
+    site: str | None
+
+    @property
+    def site_option(self) -> str:
+        """Return ` --site FILE` if it was named."""
+        return f" --site {quote(self.site)}" if self.site else ""
+
+    @property
+    def text(self) -> str:
+        """Return all lines that name the reason."""
+        return " ".join([self.picture.reason, *(proof.text for proof in self.found.evidence)])
+
+
+def _again(trouble: Trouble, *overrides: str) -> str:
     """Return the command that submits the set anew with other values of the site file."""
-    record = picture.record
+    record = trouble.picture.record
     if record is None:
         return ""
     words = ["orchestrator", "submit", record.system, record.workload, "--nexp", str(record.nexp)]
     words += ["--round", record.round] if record.round else []
+    words += ["--site", trouble.site] if trouble.site else []
     return join([*words, *(word for value in overrides for word in ("--override", value))])
 
 
-def _name_data(picture: SetPicture, found: Explanation) -> str:
+def _name_data(trouble: Trouble) -> str:
     """Return the command that names the folder of data that the set lacks."""
     from orchestrator.model.prerequisites import likely_folder
 
-    record = picture.record
-    match = re.search(r"(\w+) is not set", _told(picture, found))
+    record = trouble.picture.record
+    match = re.search(r"(\w+) is not set", trouble.text)
     if record is None or match is None:
         return ""
-    key = f"data.{record.workload}.{match[1]}"
-    folder = likely_folder(record.workload, match[1], os.environ, [], str(picture.root.parent))
+    key, data = f"data.{record.workload}.{match[1]}", _site_data(trouble.site)
+    others = [str(folder) for folders in data.values() for folder in folders.values()]
+    log_dir = str(trouble.picture.root.parent)
+    folder = data.get(record.workload, {}).get(match[1]) or likely_folder(
+        record.workload, match[1], os.environ, others, log_dir
+    )
     if os.path.isdir(folder):
-        return _again(picture, f"{key}={folder}")
-    return f"orchestrator prepare {quoted(record.workload)} --override {quote(f'{key}={folder}')}"
+        return _again(trouble, f"{key}={folder}")
+    made = f"orchestrator prepare {quoted(record.workload)}{trouble.site_option}"
+    return f"{made} --override {quote(f'{key}={folder}')}"
 
 
-def _find_data(picture: SetPicture, found: Explanation) -> str:
+def _site_data(site: str | None) -> dict[str, dict[str, str]]:
+    """Return the folders of data in the user's site file: per workload, by variable."""
+    from orchestrator.cli.finding import find_site
+    from orchestrator.errors import OrchestratorError
+    from orchestrator.model import load_site
+
+    try:
+        path = find_site(site)
+        return {**load_site(path).data} if path else {}
+    except OrchestratorError:
+        return {}
+
+
+def _find_data(trouble: Trouble) -> str:
     """Return the command for a folder of data that nodes do not have: with the existing folder of
     nearly its name, or its preparation."""
     from orchestrator.model.prerequisites import near_folder
 
-    record = picture.record
-    match = re.search(r"(\w+): (/\S+) does not exist", _told(picture, found))
+    record = trouble.picture.record
+    match = re.search(r"(\w+): (/\S+) does not exist", trouble.text)
     if record is None or match is None:
         return ""
     near = near_folder(match[2])
     if near:
-        return _again(picture, f"data.{record.workload}.{match[1]}={near}")
-    return f"orchestrator prepare {quoted(record.workload)}"
+        return _again(trouble, f"data.{record.workload}.{match[1]}={near}")
+    return f"orchestrator prepare {quoted(record.workload)}{trouble.site_option}"
 
 
-def _load_image(picture: SetPicture, found: Explanation) -> str:
+def _load_image(trouble: Trouble) -> str:
     """Return the commands that load the image on the nodes, from its tar if it is kept."""
     from orchestrator.container.store import stored
 
-    record = picture.record
+    record = trouble.picture.record
     if record is None:
         return ""
     words = [record.system, record.workload, *(["--round", record.round] if record.round else [])]
-    image = " ".join(map(quoted, words))
-    kept = stored(picture.root.parent.parent / "images", record.image)
+    image = " ".join(map(quoted, words)) + trouble.site_option
+    kept = stored(trouble.picture.root.parent.parent / "images", record.image)
     steps = [] if kept else [f"orchestrator images pull {image}"]
     steps += [
         f"orchestrator images distribute {image}",
-        f"orchestrator resume {quoted(picture.root)}",
+        f"orchestrator resume {quoted(trouble.picture.root)}",
     ]
     return " && ".join(steps)
 
 
-def _join_group(picture: SetPicture, found: Explanation) -> str:
+def _join_group(trouble: Trouble) -> str:
     """Return the administrator's command that lets the set's owner use the engine."""
     from pwd import getpwuid
 
     try:
-        user = getpwuid(picture.root.stat().st_uid).pw_name
+        user = getpwuid(trouble.picture.root.stat().st_uid).pw_name
     except (OSError, KeyError):
         return ""
     return f"sudo usermod -aG docker {quote(user)}"
 
 
-def _return_nodes(picture: SetPicture, found: Explanation) -> str:
+def _return_nodes(trouble: Trouble) -> str:
     """Return the operator's command that returns drained nodes."""
     from orchestrator.errors import SchedulerError
     from orchestrator.nodes.names import fold
@@ -135,18 +173,14 @@ def _return_nodes(picture: SetPicture, found: Explanation) -> str:
     return advice.return_nodes(fold(nodes)) if nodes else ""
 
 
-def _told(picture: SetPicture, found: Explanation) -> str:
-    return " ".join([picture.reason, *(proof.text for proof in found.evidence)])
-
-
-_COMMANDS: dict[str, Callable[[SetPicture, Explanation], str]] = {
+_COMMANDS: dict[str, Callable[[Trouble], str]] = {
     "data_unset": _name_data,
     "data_missing": _find_data,
     "image_absent": _load_image,
-    "no_root": lambda picture, _: _again(picture, "tunables=off", "clear_caches=false"),
-    "caches_kept": lambda picture, _: _again(picture, "clear_caches=false"),
+    "no_root": lambda trouble: _again(trouble, "tunables=off", "clear_caches=false"),
+    "caches_kept": lambda trouble: _again(trouble, "clear_caches=false"),
     "engine_no_access": _join_group,
-    "engine_no_sudo": lambda picture, _: _again(picture, "container.command=[docker]"),
+    "engine_no_sudo": lambda trouble: _again(trouble, "container.command=[docker]"),
     "nodes_unavailable": _return_nodes,
 }
 """Cause -> its command; that of its rule is for all others."""

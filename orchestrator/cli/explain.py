@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
     run_set = chosen_set(args)
     root = run_set.layout.root
     [picture] = look([root], [scheduler_of(run_set)])
-    explanation = explained(picture)
+    explanation = explained(picture, args.site)
     if args.json:
         print_json("explain", {"set": str(root), **explanation.to_json()})
         return ExitCode.OK

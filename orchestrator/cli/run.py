@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     run_set, submission = submit_new(args)
-    return watch_and_score(run_set, submission, args.interval, as_json=args.json)
+    return watch_and_score(run_set, submission, args.interval, as_json=args.json, site=args.site)
 
 
 def watch_and_score(
@@ -46,6 +46,7 @@ def watch_and_score(
     interval_s: float | None = None,
     *,
     as_json: bool = False,
+    site: str | None = None,
 ) -> int:
     """Show a submitted set until it ends, then its score; return the exit code of `orchestrator
     score`."""
@@ -53,7 +54,7 @@ def watch_and_score(
     out = sys.stderr if as_json else None
     print(f"job  {submission.job_id}", file=out or sys.stdout, flush=True)
     try:
-        picture = watch(run_set, interval_s, out=out)
+        picture = watch(run_set, interval_s, out=out, site=site)
     except KeyboardInterrupt:
         come_back(run_set)
         return ExitCode.INTERRUPTED
@@ -65,7 +66,7 @@ def watch_and_score(
         from orchestrator.cli.closing import closing_lines
 
         note(f"the set ended as {picture.state}: {picture.reason}")
-        for line in closing_lines(picture) or [f"  orchestrator resume {quoted(root)}"]:
+        for line in closing_lines(picture, site) or [f"  orchestrator resume {quoted(root)}"]:
             note(line)
     return code
 

@@ -55,7 +55,7 @@ def _one(args: Namespace) -> int:
     print_facts(describe(picture))
     print()
     print_table(RUNS, [run_row(one) for one in picture.runs])
-    print_closing(closing_lines(picture))
+    print_closing(closing_lines(picture, args.site))
     return ExitCode.OK
 
 
@@ -87,7 +87,9 @@ def _all(args: Namespace) -> int:
             note(f"{hidden} older sets are not shown; --all shows them")
         from orchestrator.cli.closing import closing_lines
 
-        if lines := closing_lines(pictures[0]):  # of the newest set; the table stays one of sets
+        if lines := closing_lines(
+            pictures[0], args.site
+        ):  # of the newest set; the table stays one of sets
             note("\n".join([f"\n{pictures[0].set_id}:", *lines]))
     else:
         note(f"there is no set in {log_dir} yet")

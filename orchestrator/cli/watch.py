@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
             for picture in _looks(run_set, args.interval)(time.sleep):
                 changes.show(picture)
         else:
-            picture = watch(run_set, args.interval, summary=True)
+            picture = watch(run_set, args.interval, summary=True, site=args.site)
     except KeyboardInterrupt:
         come_back(run_set)
         return ExitCode.INTERRUPTED
@@ -86,7 +86,12 @@ def run(args: Namespace) -> int:
 
 
 def watch(
-    run_set: RunSet, interval_s: float | None, *, out: TextIO | None = None, summary: bool = False
+    run_set: RunSet,
+    interval_s: float | None,
+    *,
+    out: TextIO | None = None,
+    summary: bool = False,
+    site: str | None = None,
 ) -> SetPicture:
     """Show the set until it ends and return its last picture. Without a terminal, lines go to
     `out`.
@@ -96,12 +101,12 @@ def watch(
     """
     looks = _looks(run_set, interval_s)
     if is_terminal() and out is None:
-        return _live(run_set, looks, summary)
-    picture = _lines(looks(time.sleep), out or sys.stdout)
+        return _live(run_set, looks, summary, site)
+    picture = _lines(looks(time.sleep), out or sys.stdout, site)
     if summary:
         from orchestrator.cli.closing import closing_lines
 
-        print_closing(closing_lines(picture))
+        print_closing(closing_lines(picture, site))
     return picture
 
 
@@ -123,7 +128,7 @@ def come_back(run_set: RunSet) -> None:
 # ---- lines and objects ----
 
 
-def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
+def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> SetPicture:
     from orchestrator.cli.closing import closing_lines
     from orchestrator.cli.pictures import aside_text, headline, left_text
     from orchestrator.evidence.state import QUEUED
@@ -149,7 +154,7 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
             )
             before = line
             if picture.state in QUEUED:
-                for text in closing_lines(picture):
+                for text in closing_lines(picture, site):
                     print(cell(text), file=out, flush=True)
     return picture
 
@@ -220,7 +225,10 @@ class View:
 
 
 def _live(
-    run_set: RunSet, looks: Callable[[Callable[[float], None]], Iterator[SetPicture]], summary: bool
+    run_set: RunSet,
+    looks: Callable[[Callable[[float], None]], Iterator[SetPicture]],
+    summary: bool,
+    site: str | None,
 ) -> SetPicture:
     from orchestrator.cli.frame import one_set
     from orchestrator.cli.fullscreen import full_screen
@@ -238,7 +246,7 @@ def _live(
                 view.show()
     finally:
         if last:
-            _sum_up(last[-1], summary)
+            _sum_up(last[-1], summary, site)
     return last[-1]
 
 
@@ -272,7 +280,7 @@ def _log_lines(run_set: RunSet, picture: SetPicture, most: int) -> list[str]:
     return [str(path), *(cell(line) for line in lines[-max(1, most - 14) :])]
 
 
-def _sum_up(picture: SetPicture, whole: bool) -> None:
+def _sum_up(picture: SetPicture, whole: bool, site: str | None) -> None:
     from orchestrator.cli.pictures import RUNS, describe, headline, run_row
     from orchestrator.words import cell
 
@@ -284,7 +292,7 @@ def _sum_up(picture: SetPicture, whole: bool) -> None:
     print_facts(describe(picture))
     print()
     print_table(RUNS, [run_row(run_picture) for run_picture in picture.runs])
-    print_closing(closing_lines(picture))
+    print_closing(closing_lines(picture, site))
 
 
 # ---- several sets ----

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import RenderError, SetError
+from orchestrator.errors import Fix, RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.model.prerequisites import unmet
 from orchestrator.onnode.kernel.layout import Layout
@@ -191,11 +191,12 @@ def _make(folder: Path, record: SetRecord, place: Path, world: World) -> None:
 
 
 def _explained(error: OSError, log_dir: Path) -> SetError:
-    where = f"cannot create a set in {log_dir}"
+    where, folder = f"cannot create a set in {log_dir}", quoted(log_dir)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SetError(
             f"{where}: {error.strerror}; nothing was created",
-            hint=f"make room: df -h {quoted(log_dir)}; quota -s",
+            hint="make room: remove sets that nobody needs; the largest are shown by",
+            fix=Fix(f"df -h {folder}; du -sh {folder}/* | sort -h | tail -5"),
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return SetError(

@@ -1,0 +1,294 @@
+"""The ten commonest first failures on a real cluster: what was typed, the last lines, and the fix pasted into a shell.
+
+Every command that shows the failure ends in at most three lines, and the last of them is a command that works. The table at the end
+of the test's output has them all (`pytest -s`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from until import until
+
+if TYPE_CHECKING:
+    from labs import Lab
+
+pytestmark = pytest.mark.lab
+TOP = Path(__file__).resolve().parents[2]
+IMAGE = "rocm/amd-mlperf:flux1_training_6.0"
+ONE = "orchestrator submit MI325X_08x08x32 flux1 --nexp 1"
+HERE = "orchestrator run MI300X_01x08x32 flux1 --nexp 1 --site local.yaml"
+"""On this host alone: Slurm keeps the groups of a user for ten minutes."""
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--init-groups")
+
+
+class Shell:
+    """A folder with a site file, and a shell in it that knows `orchestrator`."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        self.table: list[tuple[str, list[str], str, str]] = []
+        bin_ = folder / "bin"
+        bin_.mkdir()
+        # For every user: the one of the virtual environment may lie in a folder of root's.
+        python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+        (bin_ / "orchestrator").write_text(f'#!/bin/sh\nexec {python} -m orchestrator "$@"\n')
+        # The lab is the machine of root, who needs none.
+        (bin_ / "sudo").write_text(
+            '#!/bin/sh\nif [ "$(id -u)" != 0 ]; then echo "sudo: a password is required" >&2; exit 1; fi\nexec "$@"\n'
+        )
+        for program in bin_.iterdir():
+            program.chmod(0o755)
+        self.env = {
+            **lab.env,
+            "HOME": str(folder),
+            "PATH": f"{bin_}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{TOP}:{sysconfig.get_path('purelib')}",
+        }
+
+    def __call__(self, command: str, prefix: tuple[str, ...] = ()) -> tuple[int, list[str]]:
+        """Run a line as it is typed; return its exit code and its lines, standard error last."""
+        done = subprocess.run(
+            [*prefix, "bash", "-c", command],
+            env=self.env,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        text = done.stdout + done.stderr
+        assert "Traceback" not in text, text
+        return done.returncode, text.rstrip("\n").split("\n")
+
+    def last_lines(self, typed: str, prefix: tuple[str, ...] = ()) -> tuple[int, list[str]]:
+        """Type a command that fails, and return its last lines: from its message or reason on."""
+        code, lines = self(typed, prefix)
+        start = max(
+            (
+                number
+                for number, line in enumerate(lines)
+                if re.match(r"orchestrator \w+: |why: |\S+ is \w+: |warning: the job will", line)
+            ),
+            default=0,
+        )
+        # Of `explain` the evidence between its sentence and the fix does not count.
+        closing = [line for line in lines[start:] if not re.match(r"  (\S+:-?\d+|squeue): ", line)]
+        return code, closing
+
+    def failure(
+        self,
+        typed: str,
+        cause: str,
+        *,
+        code: int = 2,
+        prefix: tuple[str, ...] = (),
+        pasted_by: tuple[str, ...] | None = None,
+    ) -> list[str]:
+        """Type, look at the last lines, paste the last of them; return what that printed."""
+        said, lines = self.last_lines(typed, prefix)
+        assert said == code, lines
+        assert len(lines) <= 3 and re.search(cause, " ".join(lines)), lines
+        fix = lines[-1]
+        assert fix.startswith("  ") and "hint:" not in fix, lines
+        done, result = self(fix, prefix if pasted_by is None else pasted_by)
+        assert done == 0, (fix, result)
+        self.table.append((typed, lines, fix.strip(), result[0]))
+        return result
+
+    def alike(self, cause: str, prefix: tuple[str, ...] = ()) -> str:
+        """Return the command in which all three that show the newest set end."""
+        found = set()
+        for name in ("status $(ls -td results/*-* | head -1)", "watch", "explain"):
+            _, lines = self.last_lines(f"orchestrator {name} --site {self.site}", prefix)
+            assert len(lines) <= 3 and re.search(cause, " ".join(lines)), (name, lines)
+            assert lines[-1].startswith("  "), (name, lines)
+            found.add(lines[-1])
+        [command] = found
+        return command
+
+    site = "site.yaml"
+
+    def write(self, name: str, change: Callable[[dict[str, object]], object]) -> None:
+        site = yaml.safe_load(self.lab.run(TOP / "lab/site").stdout)
+        site["log_dir"] = str(self.folder / "results")
+        change(site)
+        (self.folder / name).write_text(yaml.safe_dump(site))
+
+    def wait(self, state: str = "complete") -> None:
+        """Wait until the newest set is in a state."""
+        until(lambda: self("orchestrator status | sed -n 2p")[1][0].split()[1] == state)
+
+    def wait_for_nodes(self) -> None:
+        until(lambda: self("sinfo --noheader --partition=batch --format=%T")[1] == ["idle"])
+
+
+@pytest.fixture(scope="module")
+def shell(lab: Lab) -> Iterator[Shell]:
+    folder = lab.shared / f"failures-{os.getpid()}"
+    (folder / "results").mkdir(parents=True)
+    made = Shell(lab, folder)
+    made.write("site.yaml", lambda site: None)
+    os.environ.pop("ORCHESTRATOR_SITE", None)
+    yield made
+    for typed, lines, fix, result in made.table:
+        print("\n" + "\n".join([f"$ {typed}", *lines, f"pasted: {fix}", f"result: {result}"]))
+    shutil.rmtree(folder)
+
+
+# ---- known before the job ----
+
+
+def test_data_not_set(shell: Shell) -> None:
+    shell.write("unset.yaml", lambda site: site["data"].pop("flux1"))  # type: ignore[attr-defined]
+    typed = f"{ONE} --site unset.yaml"
+    result = shell.failure(typed, "names no folder for data.flux1.DATADIR")
+    assert result[0].startswith("set  ") and result[1].startswith("job  ")
+    shell.wait()
+    # The dry run shows the request all the same; and who insists learns it from the nodes.
+    code, lines = shell(f"{typed} --dry-run")
+    assert code == 0 and any("sbatch --parsable" in line for line in lines), lines
+    assert any(line.startswith("warning: the site file names no folder") for line in lines)
+    shell(f"{typed} --force")
+    shell.wait("failed")
+    fix = shell.alike("all 8 nodes: the site file names no folder")
+    assert shell(fix)[0] == 0
+    shell.wait()
+
+
+def test_data_folder_missing(shell: Shell) -> None:
+    data = shell.lab.shared / "data"
+    typed = f"{ONE} --override data.flux1.DATADIR={data}/flux"
+    shell.failure(typed, f'{data}/flux .* does not exist; did you mean "{data}/flux1"')
+    shell.wait()
+    shell(f"{typed} --force")
+    shell.wait("failed")
+    assert shell(shell.alike("all 8 nodes: a folder of the data does not exist"))[0] == 0
+    shell.wait()
+
+
+def test_wrong_partition(shell: Shell) -> None:
+    shell.failure(f"{ONE} --override partition=bach", 'no partition bach; did you mean "batch"')
+    shell.wait()
+
+
+def test_too_few_nodes_left(shell: Shell) -> None:
+    first = shell.lab.nodes[0]
+    shell.failure(f"{ONE} --exclude {first}", f"the partition has 7 without the excluded {first}")
+    shell.wait()
+    # The job that nobody can start: Slurm's reason, while it still knows the job.
+    shell(f"{ONE} --exclude {first} --force")
+    shell.wait("lost")
+    assert shell(shell.alike("no node has what it asks for"))[0] == 0
+
+
+def test_time_limit_of_the_partition(shell: Shell) -> None:
+    short = "scontrol create partition=short nodes=ALL maxtime=60"
+    assert shell(short)[0] == 0
+    try:
+        site = "--override partition=short"
+        result = shell.failure(f"{ONE} {site}", "partition short allows a job 1h at most")
+        assert result[1].startswith("job  ")
+        shell.wait()
+    finally:
+        shell("scontrol delete partition=short")
+
+
+def test_drained_node(shell: Shell) -> None:
+    node = shell.lab.nodes[2]
+    shell.wait_for_nodes()
+    assert shell(f"scontrol update nodename={node} state=drain reason='bad fan'")[0] == 0
+    code, lines = shell.last_lines(ONE)
+    assert code == 0 and f"7 can be used now ({node} is drained: bad fan)" in lines[0], lines
+    until(lambda: "drained" in shell("orchestrator explain")[1][0])
+    _, lines = shell.last_lines("orchestrator status $(ls -td results/*-* | head -1)")
+    explained = shell.last_lines("orchestrator explain")[1]
+    assert lines[-1] == explained[-1] and len(lines) <= 3 and len(explained) <= 3
+    assert shell(lines[-1])[0] == 0
+    shell.table.append((ONE, lines, lines[-1].strip(), "the job starts"))
+    shell.wait()
+
+
+# ---- known by the nodes ----
+
+
+def test_image_missing(shell: Shell) -> None:
+    """All nodes of the lab have one engine; the tar on shared storage has the image."""
+    engine = "docker"
+    assert shell("orchestrator images pull MI325X_08x08x32 flux1")[0] == 0
+    shell(f"{engine} tag {IMAGE} kept:1 && {engine} rmi {IMAGE}")
+    try:
+        code, lines = shell.last_lines(ONE.replace("submit", "run"))
+        assert code == 1 and "all 8 nodes: the image is not on the node" in lines[0], lines
+        assert lines[-1] == shell.alike("all 8 nodes: the image is not on the node")
+        assert "images distribute" in lines[-1] and len(lines) == 3
+        done, result = shell(lines[-1])
+        assert done == 0, result
+        shell.wait()
+        shell.table.append((ONE, lines, lines[-1].strip(), result[-1]))
+    finally:
+        shell(f"{engine} tag kept:1 {IMAGE}; {engine} rmi kept:1")
+
+
+@contextmanager
+def users_place(shell: Shell, name: str) -> Iterator[None]:
+    """A folder of results for an ordinary user, on this host alone."""
+    results = shell.folder / name
+    results.mkdir()
+    os.chown(results, 65534, 65534)
+
+    def change(site: dict[str, object]) -> None:
+        site |= {"scheduler": "local", "log_dir": str(results)}
+
+    shell.write("local.yaml", change)
+    yield
+
+
+def test_not_in_the_docker_group_then_without_sudo(shell: Shell) -> None:
+    """An ordinary user: the engine's socket belongs to root and its group."""
+    groups = shell("id -nG nobody")[1][0].split()
+    assert "docker" not in groups
+    with users_place(shell, "of-a-user"):
+        try:
+            shell.failure(
+                HERE,
+                "this user may not use the container engine",
+                code=1,
+                prefix=NOBODY,
+                pasted_by=(),
+            )
+            # Now the engine answers, and host settings need root.
+            result = shell.failure(HERE, "host settings need root", code=1, prefix=NOBODY)
+            assert result[0].startswith("set  "), result
+            site = "--site local.yaml"
+            until(lambda: "complete" in shell(f"orchestrator status {site}", NOBODY)[1][1])
+        finally:
+            shell("gpasswd --delete nobody docker")
+
+
+def test_full_disk(shell: Shell) -> None:
+    """The file system of the sets is full before the set is made."""
+    small = shell.folder / "small"
+    small.mkdir()
+    assert shell(f"mount -t tmpfs -o size=2m none {small}")[0] == 0
+    try:
+        shell.write("small.yaml", lambda site: site.update(log_dir=str(small)))
+        shell("head -c 4m /dev/zero >small/filler")
+        typed = f"{ONE} --site small.yaml"
+        result = shell.failure(typed, "No space left on device", code=5)
+        assert any("filler" in line for line in result), result
+        shell("rm small/*")
+        assert shell(f"{typed} --dry-run")[0] == 0
+    finally:
+        shell(f"umount {small}")
