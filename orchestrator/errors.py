@@ -48,7 +48,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True)
 class Fix:
-    """A command to paste that fixes an error: `command`, or the typed one with other options."""
+    """A command to paste that fixes an error: `command`, or the typed command with other options."""
 
     command: str = ""
     options: tuple[str, ...] = ()

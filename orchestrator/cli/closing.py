@@ -1,4 +1,4 @@
-"""The last lines about a set in trouble, for every command that shows one: why, the fix in words,
+"""The last lines about a set in trouble, for every command that shows it: why, the fix in words,
 and a command that can be pasted."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAITS_IN_VAIN = frozenset({"nodes_unavailable", "never_fits", "partition_down", 
 
 def explained(picture: SetPicture, site: str | None = None) -> Explanation:
     """Return the explanation of a set, its command completed on this host. `site`: the site file
-    that was named with --site."""
+    named with --site."""
     from orchestrator.evidence.explain import explain
     from orchestrator.evidence.sets import SetEvidence
 

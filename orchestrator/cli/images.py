@@ -10,7 +10,7 @@
 An image is identified by its id (the digest of its configuration), never by its tag. The wanted
 image is that of --expect, else that of the tar on shared storage, else the most frequent one.
 Inside an allocation nodes are reached with its steps. Outside, a site with Slurm lends its nodes for
-the time of the command: those of --nodes, else the idle ones of the partition; without Slurm, and
+the time of the command: those of --nodes, else the idle nodes of the partition; without Slurm, and
 with --via ssh, SSH is used. `NAME=ssh://user@host:port` is another way to a node,
 `NAME=unix:///path` the socket of its engine.
 Exit code: 0 all nodes have the image (inspect: no error was found), 1 they differ (inspect: errors

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def lends(site: Site | None, nodes: Sequence[NamedNode]) -> bool:
-    """Return whether Slurm lends `nodes` (none: those of its choice): not inside an allocation,
+    """Return whether Slurm lends `nodes` (without names: those of its choice): not inside an allocation,
     and not those with an address."""
     from orchestrator.scheduler.slurm_variables import current_allocation
 
@@ -34,7 +34,7 @@ def lent(
     """Lend `names`, or the idle nodes of the site's partition, for at most `minutes`; yield them
     with the way to them.
 
-    Named nodes that are not idle answer with their state; others are left out, with a note. Raises
+    Named nodes in use answer with their state; others are left out, with a note. Raises
     SchedulerError if no node is idle, or if Slurm does not lend them.
     """
     from orchestrator.nodes.borrowed import Lent, borrowed

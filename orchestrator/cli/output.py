@@ -115,7 +115,7 @@ def print_closing(lines: Sequence[str]) -> None:
 
 
 def print_prose(lines: Iterable[str]) -> None:
-    """Print lines of text: on a terminal long ones are wrapped at words, but for commands, which
+    """Print lines of text: on a terminal long lines are wrapped at words, but for commands, which
     are indented by two spaces."""
     from orchestrator.words import wrapped
 

@@ -182,7 +182,7 @@ def _hosts(args: Namespace) -> Iterator[tuple[list[NamedNode], Transport]]:
 
 
 def _lending_site(args: Namespace) -> Site | None:
-    """Return the site whose Slurm lends the nodes; None for hosts that are reached otherwise.
+    """Return the site whose Slurm lends the nodes; None for hosts reached otherwise.
     Raises UsageError if --via slurm is impossible."""
     if args.via not in ("auto", "slurm") or args.ssh_config:
         return None

@@ -118,7 +118,7 @@ def _file(top: int, path: Parts, member: tarfile.TarInfo, content: IO[bytes]) ->
 
 
 def _hard_link(top: int, path: Parts, target: Parts) -> bool:
-    """Link a file that was unpacked before; return whether it exists."""
+    """Link a file unpacked before; return whether it exists."""
     try:
         with _below(top, target[:-1], make=False) as source, _below(top, path[:-1]) as folder:
             os.link(

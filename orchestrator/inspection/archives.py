@@ -1,4 +1,4 @@
-"""Reading an image that was saved: a tar of `docker save`, an OCI layout, a tar of a file system."""
+"""Reading a saved image: a tar of `docker save`, an OCI layout, a tar of a file system."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def read_saved(
     *,
     reference: str = "",
 ) -> ImageTree:
-    """Return the files of a saved image, or of an unpacked one. Of several saved ones
+    """Return the files of a saved image, or of an unpacked one. Of several saved images
     `reference` chooses. Raises InputError."""
     try:
         if path.is_dir():

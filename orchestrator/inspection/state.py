@@ -85,7 +85,7 @@ class ShellState:
         )
 
     def child(self, script: str, arguments: list[str]) -> ShellState:
-        """Return the shell of a script that is started as a process."""
+        """Return the shell of a script started as a process."""
         shell = self.copy()
         shell.script = shell.source = script
         shell.positional = arguments
@@ -109,7 +109,7 @@ class ShellState:
         return value
 
     def subshell(self) -> ShellState:
-        """Return a copy that is a process of its own: it has none of the traps."""
+        """Return a copy for a process of its own, without the traps."""
         shell = self.copy()
         shell.jobs, shell.traps = [], {}
         return shell

@@ -114,7 +114,7 @@ def likely_folder(
 
 
 def near_folder(folder: str) -> str:
-    """Return the existing folder whose name is nearly that of a missing one, or ""."""
+    """Return the existing folder whose name is nearly that of a missing folder, or ""."""
     path = Path(folder)
     with suppress(OSError):
         near = did_you_mean(path.name, os.listdir(path.parent), before="", after="")
