@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from orchestrator.errors import InputError
+from orchestrator.inspection.patterns import cut
 
 STAMP = "\0time\0"
 """Stands for a time stamp in a value."""
@@ -226,6 +227,13 @@ class _File:
             return f"./{self.name}"
         if text == "${BASH_SOURCE[1]}" and self.callers:
             return f"./{self.callers[-1]}"
+        if shorter := re.fullmatch(
+            r"\$\{(BASH_SOURCE(?:\[0\])?|[A-Za-z_]\w*)(%%?|##?)(.+)\}", text
+        ):
+            name, operator, pattern = shorter.groups()
+            if not re.fullmatch(r"[\w./*?-]+", pattern):
+                raise self.refused(node)
+            return cut(self.variable(node, name.removesuffix("[0]")), operator, pattern)
         match = re.match(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-|-|:=|=|:\?|\})", text)
         if match is None:
             raise self.refused(node)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection.interface import Walk
+from orchestrator.inspection.patterns import cut
 from orchestrator.inspection.state import Exit, ShellState, Value
 from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import UNKNOWN, Assignment, Read, Use, is_known
@@ -354,7 +355,7 @@ def _changed(value: str, operator: str, argument: str) -> str:
     if operator in ("%", "%%", "#", "##"):
         if not is_known(argument):
             return UNKNOWN
-        return _cut(value, operator, argument)
+        return cut(value, operator, argument)
     if not is_known(value + argument):
         return UNKNOWN
     if operator in ("^^", "^"):
@@ -385,13 +386,3 @@ def _slice(value: str, argument: str) -> str:
     begin = int(numbers[0])
     end = begin + int(numbers[1]) if len(numbers) == 2 else None
     return value[begin:end]
-
-
-def _cut(value: str, operator: str, pattern: str) -> str:
-    lengths = range(len(value) + 1)
-    longest = len(operator) == 2
-    if operator.startswith("%"):
-        ends = [at for at in lengths if fnmatch.fnmatchcase(value[at:], pattern)]
-        return value[: min(ends) if longest else max(ends)] if ends else value
-    begins = [at for at in lengths if fnmatch.fnmatchcase(value[:at], pattern)]
-    return value[max(begins) if longest else min(begins) :] if begins else value

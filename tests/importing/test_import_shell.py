@@ -31,7 +31,8 @@ export ONE=a && export ANOTHER=b; export THIRD=c
 export GONE=1
 unset GONE
 source $(dirname ${BASH_SOURCE[0]})/config_common.sh
-export AFTER=$COMMON
+export AFTER=$COMMON SHORT=${FILE%.sh} SHORTER=${FILE%%_*} TAIL=${FILE#*_} LAST=${SYSTEM##*x}
+. "${BASH_SOURCE[0]%/*}/config_common.sh"
 echo "loaded"
 """
 COMMON = """
