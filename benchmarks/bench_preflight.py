@@ -3,7 +3,7 @@
     python benchmarks/bench_preflight.py [--nodes 64] [--rounds 3] [--json]     (root on Debian; starts a lab of its own)
 
 Three ways, in turns, of the published MI325X_08x08x32 with flux1 and a real Docker engine: `bash preflight.sh` and `orchestrator
-preflight` inside an allocation, and `orchestrator preflight` outside, which also makes the allocation. All nodes are this machine:
+preflight` inside an allocation, and `orchestrator doctor --all-nodes` outside, which also makes the allocation. All nodes are this machine:
 its processors do the work of all of them, so a real cluster is faster. Every round checks that all nodes were tested and fit.
 """
 
@@ -94,8 +94,14 @@ def measure(
             True,
             ["bash", str(bundle / "preflight.sh"), "--tsv", str(table), "--json"],
         ),
-        "orchestrator preflight, inside": (True, [*orchestrator, "preflight", *asked, "--json"]),
-        "orchestrator preflight, outside": (False, [*orchestrator, "preflight", *asked, "--json"]),
+        "orchestrator doctor --all-nodes, inside": (
+            True,
+            [*orchestrator, "preflight", *asked, "--json"],
+        ),
+        "orchestrator doctor --all-nodes, outside": (
+            False,
+            [*orchestrator, "preflight", *asked, "--json"],
+        ),
     }
     found: dict[str, list[tuple[float, float, str]]] = {name: [] for name in ways}
     for _ in range(rounds):

@@ -326,7 +326,7 @@ SHOWN = [
     ["systems", "--json"],
     ["tune", "plan"],
     ["score", "LOGS"],
-    ["check", "LOGS"],
+    ["score", "--compliance", "LOGS"],
     ["nonsense"],
 ]
 names_of_shown = [" ".join(words) for words in SHOWN]

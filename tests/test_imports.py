@@ -142,19 +142,16 @@ def test_the_index_has_every_command() -> None:
         name for name in COMMANDS if import_module(f"orchestrator.cli.{name}").COMMAND.verdict
     }
     assert verdicts == {
-        "preflight",
         "run",
         "watch",
         "score",
-        "check",
         "tune",
         "compare",
         "package",
         "demo",
         "rehearse",
-        "replay",
         "doctor",
-        "ledger",
+        "audit",
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from orchestrator.cli.index import COMMANDS, usage
+from orchestrator.cli.index import COMMANDS, present, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SHELLS = {"bash": "orchestrator.bash", "zsh": "_orchestrator", "fish": "orchestr
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (default: sys.argv[1:]) and return its exit code."""
-    args = sys.argv[1:] if argv is None else argv
+    args = present(list(sys.argv[1:] if argv is None else argv))
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_closed()
     code = None
@@ -54,7 +54,7 @@ def _run(args: list[str]) -> int:
         if args[1:] in ([], ["--all"]):
             print(usage(every="--all" in args))
             return 0 if args else 2
-        args = [*args[1:], "--help"]
+        args = present([*args[1:], "--help"])
     if args[0] in ("-V", "--version", "version"):
         from orchestrator import __version__
 
@@ -166,14 +166,51 @@ def _call(name: str, rest: list[str]) -> int:
     # A third of pydantic's start is its search for plug-ins, which we do not use.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command, parser = command_parser(name, rest)
+    rest, level, debug_log = _common(parser, rest)
     wanted = parser.parse_args(rest)
     wanted.typed = [name, *rest]
+    with redirect_stdout(Cleaned(sys.stdout)), redirect_stderr(Cleaned(sys.stderr)):
+        try:
+            return _watched(command, wanted, level, debug_log)
+        except OrchestratorError as error:
+            fix = error.fix.line(wanted.typed) if error.fix else ""
+            return _fail([name, *rest], error.message, error.hint, int(error.exit_code), fix)
+
+
+def _common(parser: ArgumentParser, rest: list[str]) -> tuple[list[str], int, str]:
+    """Return the arguments without --quiet, --verbose and --debug-log, which every command takes
+    (a command with an option of that name keeps it); the level of remarks, and the file."""
+    own, level, debug_log = list[str](), 0, ""
+    taken = vars(parser)["_option_string_actions"]
+    words = iter(rest)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if word == "--":
+            own += [word, *words]
+        elif option not in ("--quiet", "--verbose", "--debug-log") or option in taken:
+            own.append(word)
+        elif option == "--debug-log":
+            debug_log = value if equals else next(words, "")
+            if not debug_log:
+                parser.error("argument --debug-log: expected a FILE")
+        else:
+            level = -1 if option == "--quiet" else 1
+    return own, level, debug_log
+
+
+def _watched(command: Command, wanted: Any, level: int, debug_log: str) -> int:
+    """Run a command; with --verbose or --debug-log record which programs and files it uses."""
+    if not level and not debug_log:
+        return int(command.run(wanted))
+    from orchestrator.cli import debug
+    from orchestrator.cli.output import set_level
+
+    set_level(level)
     try:
-        with redirect_stdout(Cleaned(sys.stdout)), redirect_stderr(Cleaned(sys.stderr)):
+        with debug.recording(wanted.typed, verbose=level > 0, path=debug_log):
             return int(command.run(wanted))
-    except OrchestratorError as error:
-        fix = error.fix.line(wanted.typed) if error.fix else ""
-        return _fail([name, *rest], error.message, error.hint, int(error.exit_code), fix)
+    finally:
+        set_level(0)
 
 
 def _open_closed() -> None:

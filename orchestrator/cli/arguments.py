@@ -191,7 +191,7 @@ def add_allocation(
         "--exclude",
         "NODES|@FILE",
         "nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or "
-        "more a line, as `orchestrator preflight` writes it",
+        "more a line, as `orchestrator doctor` writes it",
     )
     parser.add_argument(
         "--sbatch",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 import time
@@ -11,6 +10,7 @@ import traceback
 from pathlib import Path
 
 from orchestrator import __version__
+from orchestrator.cli.debug import without_login, without_values
 from orchestrator.trust import others
 
 LONGEST = 200_000
@@ -19,7 +19,7 @@ LONGEST = 200_000
 
 def explained(args: list[str], error: Exception) -> tuple[str, str]:
     """Write the file and return the message and the hint."""
-    text = _without_login(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+    text = without_login(" ".join(f"{type(error).__name__}: {error}".split())[:300])
     try:
         path = _write(args, error)
     except OSError as problem:
@@ -38,9 +38,9 @@ def _write(args: list[str], error: Exception) -> Path:
     system = " ".join(os.uname()[::2])
     lines = [
         f"orchestrator {__version__}, Python {sys.version.split()[0]}, {system}",
-        f"orchestrator {' '.join(map(_without_value, args))}",
+        f"orchestrator {' '.join(map(without_values, args))}",
         "",
-        _without_login("".join(traceback.format_exception(error))[-LONGEST:]),
+        without_login("".join(traceback.format_exception(error))[-LONGEST:]),
     ]
     text = "\n".join(lines)
     path = _folder() / name
@@ -48,16 +48,6 @@ def _write(args: list[str], error: Exception) -> Path:
     with open(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     return path
-
-
-def _without_value(argument: str) -> str:
-    """Return NAME=... for NAME=VALUE, and an address without its user: both can hold a secret."""
-    name, equals, _ = argument.partition("=")
-    return f"{name}=..." if equals else _without_login(argument)
-
-
-def _without_login(text: str) -> str:
-    return re.sub(r"://[^/\s]*@", "://...@", text)
 
 
 def _folder() -> Path:

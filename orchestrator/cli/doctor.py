@@ -1,13 +1,20 @@
 """Check everything that a set needs: site file, version, Slurm, log directory, and on one node the
-preflight: engine, image, GPUs, RDMA, data, clock. A verdict per line, with the command that fixes
-it.
+preflight: engine, image, GPUs, RDMA, data, clock. Shows the problems, each with the command that
+fixes it, and then the verdict. --all shows every check.
 
-Without SYSTEM and WORKLOAD, check only the needs of every host. `orchestrator preflight` checks all
-nodes.
+Without SYSTEM and WORKLOAD, check only the needs of every host.
+
+--all-nodes checks all nodes instead, with a verdict for each: those of the allocation inside one;
+outside, the idle nodes of the site's partition (or those of --nodes), in an allocation that ends
+with the checks; --via ssh reaches hosts without Slurm. With `scheduler: local` it is this host.
+--nodes, --via, --deep and --exclude-file imply it.
 
 example:
   orchestrator doctor
   orchestrator doctor MI325X_08x08x32 flux1 --site site.yaml
+  orchestrator doctor MI325X_08x08x32 flux1 --all-nodes --deep
+  orchestrator doctor --nodes 'node[1-8]' --exclude-file bad-nodes.txt
+  orchestrator submit MI325X_08x08x32 flux1 --exclude @bad-nodes.txt
 """
 
 from __future__ import annotations
@@ -17,36 +24,44 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_site, add_system
+from orchestrator.cli.arguments import add_flag, add_json, add_site, add_system
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
-from orchestrator.cli.output import note, print_json, print_table
-from orchestrator.cli.preflight import requested_entry
-from orchestrator.errors import ExitCode
-from orchestrator.words import TextTable
+from orchestrator.cli.output import draw, is_verbose, note, print_json, print_table, screen
+from orchestrator.cli.preflight import add_nodes, check_nodes, names_nodes, requested_entry
+from orchestrator.errors import ExitCode, UsageError
+from orchestrator.words import TextTable, cell, count, folded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from orchestrator.model import Entry
     from orchestrator.onnode.policy.verdict import Row
+    from orchestrator.words import Screen
 
 CHECKS = TextTable(
-    "CHECK",
-    "VERDICT",
-    "WHERE",
-    "WHAT",
-    "WHAT MENDS IT",
-    states=("VERDICT",),
-    below=("WHAT", "WHAT MENDS IT"),
+    "CHECK", "VERDICT", "WHERE", "WHAT", "FIX", states=("VERDICT",), below=("WHAT", "FIX")
 )
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_system(parser, optional=True)
     add_site(parser)
+    add_flag(parser, "--all", "show every check, not only the problems")
+    add_flag(parser, "--all-nodes", "check all nodes, with a verdict for each")
+    add_nodes(parser)
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
+    if args.all_nodes or names_nodes(args):
+        if args.all:
+            raise UsageError("--all is about one node; --all-nodes prints a verdict per node")
+        return check_nodes(args)
+    return _check(args)
+
+
+def _check(args: Namespace) -> int:
     from orchestrator.site.doctor import examine
 
     def load(path: Path) -> Entry:
@@ -59,17 +74,17 @@ def run(args: Namespace) -> int:
     failed = [row.check for row in rows if row.verdict == "fail"]
     if args.json:
         print_json("doctor", {"fit": not failed, "checks": [asdict(row) for row in rows]})
+    elif args.all or is_verbose():
+        print_table(CHECKS, alike(rows))
+        print(verdict(rows))
     else:
-        print_table(CHECKS, _alike(rows))
-        print(
-            f"{len(failed)} of {len(rows)} checks failed: {', '.join(failed)}" if failed else "fit"
-        )
+        draw(summary(rows, screen()))
     return ExitCode.NO_SCORE if failed else ExitCode.OK
 
 
-def _alike(rows: list[Row]) -> list[tuple[str, ...]]:
-    """Return one row for all nodes with the same result of a check, in the order of the first
-    node."""
+def alike(rows: list[Row]) -> list[tuple[str, ...]]:
+    """Return (check, verdict, nodes, text, remedy) for all nodes with the same result of a check,
+    in the order of the first node."""
     from orchestrator.nodes.names import fold
 
     nodes: dict[tuple[str, str, str, str], list[str]] = {}
@@ -80,10 +95,50 @@ def _alike(rows: list[Row]) -> list[tuple[str, ...]]:
     ]
 
 
+def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
+    """Yield the passes as a number, the problems with their fixes, and the verdict."""
+    from orchestrator.site.doctor import HERE
+
+    # A skipped check with a remedy was left out for a reason that the user can change.
+    kinds = ("pass", "warn", "fail")
+    passed = sum(row.verdict == "pass" for row in rows)
+    yield f"{screen.state('pass')}  {count(passed, 'check')} passed"
+    shown = [row for row in alike(rows) if row[1] in kinds[1:] or (row[1] == "skip" and row[4])]
+    for check, state, where, text, remedy in sorted(
+        shown, key=lambda row: ("skip", *kinds[1:]).index(row[1])
+    ):
+        place = "" if where == HERE else f" ({where})"
+        head = f"{screen.state(state)}  "
+        line = cell(f"{check}{place}: {text}")
+        first, *more = folded(line, screen.width - 8, whole=True) if screen.width else [line]
+        yield head + first
+        yield from (f"        {one}" for one in more)
+        if remedy:  # never folded: it is to be pasted
+            yield f"        fix: {cell(remedy)}"
+    yield verdict(rows)
+
+
+def verdict(rows: list[Row]) -> str:
+    """Return the last line: `ready, with 2 warnings`."""
+    failed = [row.check for row in rows if row.verdict == "fail"]
+    warnings = sum(row.verdict == "warn" for row in rows)
+    if failed:
+        return (
+            f"not ready: {count(len(failed), 'problem')} ({', '.join(dict.fromkeys(failed))})"
+            + f", {count(warnings, 'warning')}" * bool(warnings)
+        )
+    return "ready" + f", with {count(warnings, 'warning')}" * bool(warnings)
+
+
 COMMAND = Command(
     "doctor",
     __doc__,
     add_arguments,
     run,
-    {ExitCode.OK: "no check failed (warnings included)", ExitCode.NO_SCORE: "a check failed"},
+    {
+        ExitCode.OK: "no check failed (warnings included); with --all-nodes every node was tested",
+        ExitCode.NO_SCORE: "a check failed; with --all-nodes also a node that is drained or in use",
+        ExitCode.SCHEDULER: "--all-nodes: the checks could not run",
+        ExitCode.UNKNOWN: "--all-nodes: a node did not answer",
+    },
 )

@@ -1,5 +1,6 @@
 """Write the runs of finished sets for other programs, one row per run: CSV, Parquet, or MLflow's
-tracking.
+tracking. --format prometheus: the state of all sets as metrics, for the textfile collector of
+Prometheus' node exporter.
 
 Without SET: the complete sets of the site's log directory. With SET: these, finished or not,
 folders of plain logs included. The columns and their units: orchestrator docs runs. Parquet and
@@ -9,6 +10,7 @@ example:
   orchestrator export -o runs.csv
   orchestrator export -o runs.parquet
   orchestrator export --format mlflow -o http://mlflow.example.org:5000
+  orchestrator export --format prometheus -o /var/lib/prometheus/node-exporter/orchestrator.prom --quiet
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from orchestrator.words import count, quoted
 if TYPE_CHECKING:
     from orchestrator.report.model import Report
 
-FORMATS = ("csv", "parquet", "mlflow")
+FORMATS = ("csv", "parquet", "mlflow", "prometheus")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -42,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "-o --output",
         "FILE|ADDRESS",
-        "file to write (default for csv: standard output), or the address of MLflow "
+        "file to write (default for csv and prometheus: standard output), or the address of MLflow "
         "(default: $MLFLOW_TRACKING_URI)",
     )
     add_choice(parser, "--format", FORMATS, "default: by the ending of FILE, else csv")
@@ -52,6 +54,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    if args.format == "prometheus":
+        if args.sets or args.ruleset or args.workload:
+            raise UsageError(
+                "--format prometheus writes the state of all sets: it takes no SET and no rules"
+            )
+        from orchestrator.cli import prometheus
+
+        return prometheus.export(args)
     chosen = args.format or ("parquet" if args.output.endswith(".parquet") else "csv")
     output = args.output or (
         os.environ.get("MLFLOW_TRACKING_URI", "") if chosen == "mlflow" else "-"

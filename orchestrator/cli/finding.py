@@ -16,7 +16,7 @@ from orchestrator.words import quoted
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
     from orchestrator.mllog.own import OwnRules
-    from orchestrator.model import Entry, Site
+    from orchestrator.model import Catalogue, Entry, Site
     from orchestrator.scheduler import Scheduler
 
 SITE_VARIABLE = "ORCHESTRATOR_SITE"
@@ -32,6 +32,11 @@ def find_site(given: str | None) -> Path | None:
     Raises UsageError if a named one does not exist, or if another user decides about the content
     of an unnamed one.
     """
+    return find_site_and_source(given)[0]
+
+
+def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
+    """Return find_site(), and which of its places the file is from."""
     for named, by in ((given, "--site"), (os.environ.get(SITE_VARIABLE), SITE_VARIABLE)):
         if named:
             path = user_path(named)
@@ -39,14 +44,14 @@ def find_site(given: str | None) -> Path | None:
                 raise UsageError(
                     f"{by}: there is no file {path}", hint="orchestrator init writes one"
                 )
-            return path
+            return path, by
     config = (
         user_path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "orchestrator" / "site.yaml"
     )
     here = Path("site.yaml")
     path = here if here.is_file() else config
     if not path.is_file():
-        return None
+        return None, ""
     if why := others(path):
         import shlex
 
@@ -56,7 +61,7 @@ def find_site(given: str | None) -> Path | None:
             f"{name} is not yours alone, so it is not taken by itself: {why}",
             hint=f"if you mean it: --site {shlex.quote(name)}",
         )
-    return path
+    return path, "the current folder" if path is here else "the user's configuration"
 
 
 def need_site(given: str | None) -> Path:
@@ -94,13 +99,18 @@ def log_dir_of(path: Path) -> Path:
 
 def chosen_set(args: Namespace) -> RunSet:
     """Return the set of SET and --site. If SET is a path, the site is not read."""
+    return named_set(args.set, args.site)
+
+
+def named_set(name: str, given_site: str | None) -> RunSet:
+    """Return a set by its name; "" for the newest."""
     from orchestrator.evidence.sets import is_set, open_set
     from orchestrator.runset.find import find_set
 
-    if args.set and is_set(user_path(args.set)):
-        return open_set(find_set(args.set, None))
-    site = find_site(args.site)
-    return open_set(find_set(args.set, log_dir_of(site) if site else None))
+    if name and is_set(user_path(name)):
+        return open_set(find_set(name, None))
+    site = find_site(given_site)
+    return open_set(find_set(name, log_dir_of(site) if site else None))
 
 
 def own_set(args: Namespace) -> RunSet:
@@ -158,6 +168,11 @@ def folders(named: list[str], site: str | None) -> list[str]:
     from os.path import exists
 
     if named and all(exists(name) for name in named):
+        for name in named:
+            if "/.trash" in os.path.realpath(name):
+                from orchestrator.runset.find import refuse_trash
+
+                refuse_trash(Path(name))
         return named
     return [name if name and exists(name) else _set_folder(name, site) for name in named or [""]]
 
@@ -199,6 +214,23 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
 
 
 # ---- the entry to run, and its folders ----
+
+
+def catalogue_of(args: Namespace, *further: Path) -> Catalogue:
+    """Return all documents: of `further` folders, of systems_folders(), and the built-in ones."""
+    from orchestrator.model import Catalogue
+
+    return Catalogue([*further, *systems_folders(args)])
+
+
+def systems_folders(args: Namespace) -> list[Path]:
+    """Return folders with further systems: of --systems-dir, then of the site."""
+    site = find_site(args.site)
+    if site is None:
+        return list(args.systems_dir)
+    from orchestrator.model.source import folders_in, read
+
+    return [*args.systems_dir, *folders_in(read(site))]
 
 
 def load_named(

@@ -6,6 +6,8 @@
   distribute  load the tar on nodes where it is missing or another one; check afterwards
   inspect     from the image's files alone, without a GPU and without starting it: what its scripts
               need, start, download, write and hide, and where they do not fit the bundle
+  code        copy the benchmark's code (/workspace/code) out of the image, to read or change it; to use
+              changed code, name its folder in the site file: `code: {WORKLOAD: /path}`
 
 An image is identified by its id (the digest of its configuration), never by its tag. The wanted
 image is that of --expect, else that of the tar on shared storage, else the most frequent one.
@@ -25,6 +27,7 @@ example:
   orchestrator images distribute --image rocm/amd-mlperf:flux1_training_6.0 --site site.yaml
   orchestrator images inspect MI325X_08x08x32 flux1
   orchestrator images inspect MI325X_08x08x32 flux1 --from flux1.tar --json
+  orchestrator images code MI325X_08x08x32 flux1 -o ./code
 """
 
 from __future__ import annotations
@@ -75,8 +78,8 @@ SHOWN_DIGEST = len("sha256:") + 12
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
-        choices=("check", "pull", "build", "distribute", "inspect"),
-        metavar="check|pull|build|distribute|inspect",
+        choices=("check", "pull", "build", "distribute", "inspect", "code"),
+        metavar="check|pull|build|distribute|inspect|code",
         help="what to do",
     )
     add_system(parser, optional=True)
@@ -137,6 +140,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--partial",
         "inspect: --from has a part of the image's files, such as its code alone",
     )
+    add_option(parser, "-o --output", "DIR", "code: new folder (default: ./code-SYSTEM-WORKLOAD)")
     add_flag(parser, "--always", "pull: also when the local engine has the image")
     add_option(parser, "--login", "USER", "pull: log in to the registry; needs --password-stdin")
     add_flag(parser, "--password-stdin", "pull: read the password from standard input")
@@ -151,6 +155,7 @@ def run(args: Namespace) -> int:
         "build": _build,
         "distribute": _distribute,
         "inspect": _inspect,
+        "code": _code,
     }
     return actions[args.action](_Request(args))
 
@@ -346,6 +351,17 @@ def _distribute(request: _Request) -> int:
         report = distribute(engines, kept, limit=args.limit, progress=note)
     _print(report, args)
     return _exit_code(report)
+
+
+def _code(request: _Request) -> int:
+    from orchestrator.cli.image_code import copy
+
+    if not request.args.workload:
+        raise UsageError(
+            "whose code? name SYSTEM and WORKLOAD",
+            hint="orchestrator images code MI325X_08x08x32 flux1",
+        )
+    return copy(request.args, request.entry)
 
 
 def _inspect(request: _Request) -> int:

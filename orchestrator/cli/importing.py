@@ -195,4 +195,4 @@ def _print(checked: Checked, written: list[Path], output: Path) -> None:
         return
     for path in written:
         print(path)
-    note(f"next: orchestrator systems validate {quoted(output)}")
+    note(f"next: orchestrator validate {quoted(output)}")

@@ -14,11 +14,12 @@ GROUPS: dict[str, dict[str, str]] = {
     "run": {
         "run": "submit a set, watch it and score it; the exit code reflects the verdict",
         "submit": "create a set and submit its job",
-        "resume": "submit the remaining runs of a set",
+        "resume": "submit the remaining runs of a set, or more runs",
         "cancel": "stop a set's job and clean up its containers",
-        "rehearse": "play a set on a virtual clock, with faults: what happens, how long it takes",
+        "rm": "move sets to the trash",
     },
     "look": {
+        "ls": "list the sets",
         "status": "show the state of all sets, or of one",
         "watch": "show a set live until it ends",
         "logs": "show or follow the logs of a set's runs",
@@ -29,7 +30,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "score": "compute time-to-train per run and the score, of a set or a folder of logs",
         "compare": "compare sets and published results, with how sure a difference is",
         "report": "write a page about a set; also Markdown, CSV and JSON",
-        "export": "export the runs of finished sets as CSV, Parquet, or to MLflow",
         "package": "check finished sets and write their submission tree",
     },
     "cluster": {
@@ -37,16 +37,15 @@ GROUPS: dict[str, dict[str, str]] = {
         "images": "show, pull, distribute and inspect container images",
         "prepare": "download and convert a workload's data, or check it",
         "tune": "plan, apply, verify or revert the nodes' host settings",
-        "preflight": "check nodes before use: a verdict and a remedy for each",
     },
     "more": {
+        "config": "show the site file in use, its source, and its values",
+        "validate": "check site files, systems and workloads",
         "render": "write the bundle of scripts for a system and a workload",
-        "code": "copy the benchmark's code out of an image",
+        "rehearse": "play a set on a virtual clock, with faults: what happens, how long it takes",
+        "audit": "verify a set: its records, its decisions and its logs",
+        "export": "export the runs of finished sets as CSV, Parquet, to MLflow or Prometheus",
         "published": "list the published results",
-        "check": "list compliance findings of a set or a folder of logs, by file and line",
-        "ledger": "verify that no record or result of a set was altered",
-        "replay": "recompute a set's decisions from its event log",
-        "metrics": "write Prometheus metrics of all sets",
         "docs": "read or search the documents",
         "completion": "print the completion for bash, zsh or fish",
     },
@@ -55,6 +54,27 @@ HIDDEN = "more"
 """The group that only `help --all` shows."""
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
+
+OLD_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("systems", "validate"): ("validate",),
+    ("ledger", "verify"): ("audit", "--only", "ledger"),
+    ("ledger",): ("audit", "--only", "ledger"),
+    ("replay",): ("audit", "--only", "replay"),
+    ("check",): ("score", "--compliance"),
+    ("code",): ("images", "code"),
+    ("metrics",): ("export", "--format", "prometheus", "--quiet"),
+    ("preflight",): ("doctor", "--all-nodes"),
+}
+"""Commands under their former names -> their present words. The first match counts. No help,
+completion or page has them; the next version drops them."""
+
+
+def present(words: list[str]) -> list[str]:
+    """Return the words of a command line with a former name replaced."""
+    for old, new in OLD_NAMES.items():
+        if tuple(words[: len(old)]) == old:
+            return [*new, *words[len(old) :]]
+    return words
 
 
 def usage(*, every: bool = False) -> str:
@@ -76,6 +96,6 @@ def usage(*, every: bool = False) -> str:
             "",
             *([] if every else [f"more (help --all): {more}"]),
             "`orchestrator help COMMAND` explains a command; `orchestrator docs` has the documents.",
-            "`orchestrator --version` prints the version.",
+            "Every command: --quiet, --verbose, --debug-log FILE. `orchestrator --version`.",
         ]
     )

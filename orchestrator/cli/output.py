@@ -49,8 +49,23 @@ def print_json(kind: str, members: Mapping[str, Any], indent: int | None = 2) ->
     print(json_text(kind, members, indent), flush=indent is None)
 
 
+_LEVEL = 0
+"""-1 with --quiet, 1 with --verbose."""
+
+
+def set_level(level: int) -> None:
+    global _LEVEL
+    _LEVEL = level
+
+
+def is_verbose() -> bool:
+    return _LEVEL > 0
+
+
 def note(text: str) -> None:
-    """Print a remark to standard error, so that pipes get results only."""
+    """Print a remark to standard error, so that pipes get results only; with --quiet nothing."""
+    if _LEVEL < 0:
+        return
     with suppress(OSError):  # an unreadable remark must not end a command that has submitted a job
         print(text, file=sys.stderr)
 

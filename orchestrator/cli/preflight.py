@@ -1,20 +1,4 @@
-"""Check nodes before they are used: engine, image, GPUs, network, data, storage, clock, left-overs.
-A verdict per node.
-
-Inside an allocation its nodes are checked. Outside, the idle nodes of the site's partition (or
-those of --nodes) are, in an allocation that ends with the checks; --via ssh reaches hosts without
-Slurm. With `scheduler: local` it is this host. Without SYSTEM and WORKLOAD only what every host
-must have is checked; with them also GPUs, fabric, image and data.
-
-Exits with 0 when every node was tested and is fit (warnings included), 1 when one failed or was not
-there to be tested, 4 when one did not answer.
-
-example:
-  orchestrator preflight MI325X_08x08x32 flux1 --site site.yaml
-  orchestrator preflight --nodes 'node[1-8]' --exclude-file bad-nodes.txt
-  orchestrator submit MI325X_08x08x32 flux1 --exclude @bad-nodes.txt
-  orchestrator preflight MI325X_08x08x32 flux1 --nodes 'node[1-64]' --via ssh --json
-"""
+"""`doctor --all-nodes`: a verdict for each node of the allocation, of the partition, or of --nodes."""
 
 from __future__ import annotations
 
@@ -29,14 +13,10 @@ from typing import TYPE_CHECKING, NoReturn
 from orchestrator.cli.arguments import (
     add_choice,
     add_flag,
-    add_json,
     add_number,
     add_option,
-    add_site,
-    add_system,
     add_text,
 )
-from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_named, need_site, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, SetError, UsageError, is_full
@@ -51,12 +31,11 @@ if TYPE_CHECKING:
 TABLE = TextTable(
     "NODE", "VERDICT", "REASON", "REMEDY", states=("VERDICT",), below=("REASON", "REMEDY")
 )
-EXAMPLE = "orchestrator preflight MI325X_08x08x32 flux1"
+EXAMPLE = "orchestrator doctor MI325X_08x08x32 flux1 --all-nodes"
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    add_system(parser, optional=True)
-    add_site(parser)
+def add_nodes(parser: ArgumentParser) -> None:
+    """Add the options that select nodes and how they are checked."""
     add_text(
         parser,
         "--nodes",
@@ -81,10 +60,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_option(parser, "--ssh-config", "FILE", "instead of ~/.ssh/config")
     add_number(parser, "--parallel", "N", "hosts at a time over SSH (default: 32)", 32)
-    add_json(parser)
 
 
-def run(args: Namespace) -> int:
+def names_nodes(args: Namespace) -> bool:
+    """Return whether an option is given that makes sense for all nodes only."""
+    return bool(args.nodes or args.via or args.deep or args.exclude_file)
+
+
+def check_nodes(args: Namespace) -> int:
+    """Check the nodes, print a verdict for each, and return the exit code."""
     from orchestrator.evidence.sets import check_log_dir
     from orchestrator.preflight.bundle import temporary_bundle, with_deep
     from orchestrator.preflight.places import Request
@@ -276,17 +260,3 @@ def _write_excluded(path: Path, verdicts: Verdicts) -> None:
             f"--exclude-file {path}: {error.strerror or error}",
             hint="name a file that can be written",
         ) from error
-
-
-COMMAND = Command(
-    "preflight",
-    __doc__,
-    add_arguments,
-    run,
-    {
-        ExitCode.OK: "every node was tested and is fit (warnings included)",
-        ExitCode.NO_SCORE: "a node failed, or was not there to be tested (drained, in use)",
-        ExitCode.SCHEDULER: "the checks could not run",
-        ExitCode.UNKNOWN: "a node did not answer",
-    },
-)

@@ -5,8 +5,13 @@ Takes any folder with result_*.txt (or *.log) files, and set folders. Without a 
 set of the site. A workload that is no MLPerf benchmark (`ruleset: own` in its document) is scored
 by its own rules, and marked so. Exit code: 0 a valid score, 1 no valid score, 2 unusable input.
 
+--compliance lists the findings of the round's compliance rules instead, with file, line and the
+expected value; of a set also values in its logs that differ from its environment or its descriptor.
+Exit code: 0 no finding (warnings aside), 1 findings.
+
 example:
   orchestrator score results/MI355X_1x8x1/llama2_70b_lora --ruleset 6.0.0
+  orchestrator score results/MI355X_1x8x1/llama2_70b_lora --compliance
 """
 
 from __future__ import annotations
@@ -15,9 +20,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_rules
+from orchestrator.cli.arguments import add_flag, add_rules
 from orchestrator.cli.command import Command
-from orchestrator.errors import ExitCode, OrchestratorError
+from orchestrator.errors import ExitCode, OrchestratorError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.mllog.own import OwnRules
@@ -28,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder"
     )
     add_rules(parser)
+    add_flag(parser, "--compliance", "list the compliance findings, not the score")
     parser.add_argument(
         "--rules-from",
         choices=("mlperf_logging",),
@@ -62,6 +68,12 @@ def run(args: argparse.Namespace) -> int:
         note(f"{check_equal()}: its rules of the built-in rounds are the ones here")
     own = own_rules(args.workload, args.ruleset, args.site)
     named = folders(args.folders, args.site)
+    if args.compliance:
+        if args.window or args.minutes_left is not None:
+            raise UsageError("--window and --minutes-left are about the score, not --compliance")
+        from orchestrator.cli import compliance
+
+        return compliance.show(named, args.json, ruleset=args.ruleset, own=own)
     return show(
         named,
         args.json,
@@ -136,5 +148,8 @@ COMMAND = Command(
     __doc__,
     add_arguments,
     run,
-    {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"},
+    {
+        ExitCode.OK: "a valid score; with --compliance: nothing is wrong (warnings aside)",
+        ExitCode.NO_SCORE: "no valid score; with --compliance: something is wrong",
+    },
 )

@@ -2,12 +2,13 @@
 
 Built from the files of the sets and one scheduler query for all of them. If the scheduler does not
 answer, the files are shown and marked so. Live sets and the newest twenty are shown; --all shows
-every set.
+every set, --watch shows one live (`orchestrator watch`).
 
 example:
   orchestrator status                      # all sets
   orchestrator status MI325X_08x08x32-flux1-20261121-101500-9f3c
   orchestrator status /shared/results/MI325X_08x08x32-flux1-20261121-101500-9f3c --json
+  orchestrator status --watch              # the newest set
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_set
+from orchestrator.cli.arguments import add_flag, add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
 from orchestrator.cli.output import note, print_closing, print_facts, print_json, print_table
@@ -33,13 +34,21 @@ NEWEST = 20
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
-    parser.add_argument(
-        "--all", action="store_true", help=f"all sets, not only live ones and the newest {NEWEST}"
-    )
+    add_all(parser)
+    add_flag(parser, "-w --watch", "show it live until it ends, as `orchestrator watch` does")
+
+
+def add_all(parser: ArgumentParser) -> None:
+    add_flag(parser, "--all", f"all sets, not only live ones and the newest {NEWEST}")
 
 
 def run(args: Namespace) -> int:
-    return _one(args) if args.set else _all(args)
+    if args.watch:
+        from orchestrator.cli import watch
+
+        args.interval = None
+        return watch.run(args)
+    return _one(args) if args.set else list_sets(args)
 
 
 def _one(args: Namespace) -> int:
@@ -59,7 +68,8 @@ def _one(args: Namespace) -> int:
     return ExitCode.OK
 
 
-def _all(args: Namespace) -> int:
+def list_sets(args: Namespace) -> int:
+    """Print the sets of the log directory as a table."""
     from orchestrator.cli.pictures import SETS, set_row
     from orchestrator.evidence.picture import as_json
     from orchestrator.evidence.sets import SetEvidence, set_folders, surely_settled

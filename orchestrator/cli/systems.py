@@ -3,7 +3,6 @@
   orchestrator systems [--gpu G --workload W --round R ...]      the catalogue, or what fits all that is given
   orchestrator systems show NAME [--workload W --round R --why] one system, or what composition makes of it
   orchestrator systems diff A B                                 A, B: SYSTEM[:WORKLOAD[:ROUND]]
-  orchestrator systems validate FILE|DIR...                     check systems, workloads and site files
   orchestrator systems new NAME --workload W ...                write a commented descriptor to start from
   orchestrator systems import FILE|IMAGE --round R              a published config as documents of a new system or round
   orchestrator systems schema system|workload|site|outputs      JSON Schema: of descriptors for editors, of what --json prints
@@ -16,7 +15,6 @@ Example:
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +28,9 @@ from orchestrator.cli.arguments import (
     positive,
 )
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import find_site, print_warnings
+from orchestrator.cli.finding import catalogue_of, find_site, print_warnings, systems_folders
 from orchestrator.cli.output import note, print_facts, print_json, print_table
-from orchestrator.errors import DescriptorError, ExitCode, UsageError
+from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import data_dir, generated_file
 from orchestrator.words import TextTable, quoted
 
@@ -77,13 +75,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     diff = _action(actions, "diff", "what differs between two systems or two rounds")
     diff.add_argument("left", metavar="A", help="SYSTEM[:WORKLOAD[:ROUND]]")
     diff.add_argument("right", metavar="B", help="SYSTEM[:WORKLOAD[:ROUND]]")
-    validate = _action(actions, "validate", "check descriptors")
-    validate.add_argument(
-        "files",
-        metavar="FILE|DIR",
-        nargs="+",
-        help="a YAML file of any kind, or a folder of them as --systems-dir takes it",
-    )
     _add_new(_action(actions, "new", "write a commented descriptor"))
     from orchestrator.cli.importing import add_import
 
@@ -172,7 +163,6 @@ def run(args: Namespace) -> int:
         None: _list,
         "show": _show,
         "diff": _diff,
-        "validate": _validate,
         "new": _new,
         "import": _import,
         "schema": _schema,
@@ -180,28 +170,12 @@ def run(args: Namespace) -> int:
     return int(actions[args.action](args))
 
 
-def _catalogue(args: Namespace, *further: Path) -> Catalogue:
-    from orchestrator.model import Catalogue
-
-    return Catalogue([*further, *_folders(args)])
-
-
-def _folders(args: Namespace) -> list[Path]:
-    """Return folders with further systems: of the command line, then of the site."""
-    site = find_site(args.site)
-    if site is None:
-        return list(args.systems_dir)
-    from orchestrator.model.source import folders_in, read
-
-    return [*args.systems_dir, *folders_in(read(site))]
-
-
 def _list(args: Namespace) -> ExitCode:
     from orchestrator.model import listing
 
-    everything = listing.shipped() if not _folders(args) else None
+    everything = listing.shipped() if not systems_folders(args) else None
     if everything is None:
-        catalogue = _catalogue(args)
+        catalogue = catalogue_of(args)
         everything = [listing.line(system) for system in catalogue.systems()]
         for path, kind in catalogue.not_systems().items():
             note(f"{path}: not a system (kind: {kind}), left out")
@@ -267,7 +241,7 @@ def _show(args: Namespace) -> ExitCode:
 
 
 def _show_system(args: Namespace) -> ExitCode:
-    _, system = _catalogue(args).system(args.name)
+    _, system = catalogue_of(args).system(args.name)
     rounds = [
         (workload, *round_item)
         for workload, rounds in system.workloads.items()
@@ -435,7 +409,7 @@ def _diff(args: Namespace) -> ExitCode:
 
     from orchestrator.model.compare import differences
 
-    catalogue = _catalogue(args)
+    catalogue = catalogue_of(args)
     left_system, left_workload, left_round = _split(args.left)
     right_system, right_workload, right_round = _split(args.right)
     workload = (
@@ -486,66 +460,11 @@ def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
     )
 
 
-def _validate(args: Namespace) -> ExitCode:
-    from orchestrator.mllog.rounds import ruleset_problem
-    from orchestrator.model.validation import validate_file
-
-    problems, fine = [], []
-    catalogue = _catalogue(args, *(Path(name) for name in args.files if Path(name).is_dir()))
-    for file in (path for name in args.files for path in _files_of(Path(name))):
-        try:
-            fine.append((str(file), *validate_file(catalogue, file, ruleset_problem)))
-        except DescriptorError as error:
-            problems += error.problems
-    if args.json:
-        print_json(
-            "systems-validate",
-            {
-                "problems": [str(problem) for problem in problems],
-                "files": [
-                    {"file": name, "kind": kind, "warnings": warnings}
-                    for name, kind, warnings in fine
-                ],
-            },
-        )
-    else:
-        _print_fine(fine)
-    if problems:
-        if args.json:
-            return ExitCode.BAD_INPUT
-        raise DescriptorError(problems, hint="orchestrator docs descriptors describes every key")
-    return ExitCode.OK
-
-
-def _files_of(path: Path) -> list[Path]:
-    """Return the file itself, or the documents of a user's folder. Raises UsageError for a
-    folder without any."""
-    if not path.is_dir():
-        return [path]
-    files = [
-        file
-        for place in (".", "shared", "workloads")
-        for file in sorted((path / place).glob("*.yaml"))
-    ]
-    if not files:
-        raise UsageError(
-            f"{path}: there is no document in this folder, in shared/ or in workloads/ (*.yaml)"
-        )
-    return files
-
-
-def _print_fine(fine: Sequence[tuple[str, str, list[str]]]) -> None:
-    for name, kind, warnings in fine:
-        print(f"{name}: {kind}, fine")
-        for warning in warnings:
-            note(f"{name}: warning: {warning}")
-
-
 def _new(args: Namespace) -> ExitCode:
     from orchestrator.model.draft import draft_system
 
     draft = draft_system(
-        _catalogue(args),
+        catalogue_of(args),
         args.name,
         accelerator=args.accelerator,
         nodes=args.nodes,
@@ -572,14 +491,14 @@ def _new(args: Namespace) -> ExitCode:
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     print(path)
-    note(f"next: orchestrator systems validate {quoted(path)}")
+    note(f"next: orchestrator validate {quoted(path)}")
     return ExitCode.OK
 
 
 def _import(args: Namespace) -> ExitCode:
     from orchestrator.cli.importing import run_import
 
-    return run_import(args, _folders(args))
+    return run_import(args, systems_folders(args))
 
 
 def _schema(args: Namespace) -> ExitCode:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 
 SUBMIT = "orchestrator submit {system} {workload} --nexp {nexp}"
-_PREFLIGHT = "orchestrator preflight --nodes {nodes}"
+_PREFLIGHT = "orchestrator doctor --nodes {nodes}"
 _ROOM = "df -h {log_dir}; du -sh {log_dir}/* | sort -h | tail -5"
 
 LOOP_CAUSES: tuple[Cause, ...] = (

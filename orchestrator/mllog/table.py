@@ -105,7 +105,7 @@ def _findings(score: Score) -> list[str]:
     shown = [f"  {finding}" for finding in findings[:12]]
     if len(findings) > 12:
         shown.append(
-            f"  and {len(findings) - 12} more: orchestrator check {quoted(score.directory)}"
+            f"  and {len(findings) - 12} more: orchestrator score --compliance {quoted(score.directory)}"
         )
     return ["", "findings:", *shown]
 

@@ -15,7 +15,7 @@ from orchestrator.model.shared_documents import Accelerator
 
 _TEXT = """\
 # {title}. Every key, with its accepted values: docs/descriptors.md. Check it with
-#     orchestrator systems validate {name}.yaml
+#     orchestrator validate {name}.yaml
 kind: system
 name: {name}                # must be the file's name, and agree with nodes and GPUs where it has their shape
 title: {title_quoted}

@@ -262,7 +262,7 @@ def findings(report: Report) -> list[Part]:
     differing = set(score.differences)
     found = [finding for finding in score.findings if finding not in differing]
     more = (
-        [Paragraph(f"{len(found) - MOST_FINDINGS} more: orchestrator check")]
+        [Paragraph(f"{len(found) - MOST_FINDINGS} more: orchestrator score --compliance")]
         if len(found) > MOST_FINDINGS
         else []
     )

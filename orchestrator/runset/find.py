@@ -11,9 +11,24 @@ from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.evidence.sets import check_log_dir, is_set, set_folders
 from orchestrator.resources import user_path
 from orchestrator.trust import others
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.onnode.kernel.layout import Layout
+
+TRASH = ".trash"
+"""Folder of removed sets in the log directory (trash.py); with the user's number if another user
+has made it."""
+
+
+def refuse_trash(folder: Path) -> None:
+    """Raise UsageError for a set in the trash, with the way back."""
+    place = folder.resolve()
+    if place.parent.name.startswith(TRASH):
+        raise UsageError(
+            f"{folder} is in the trash",
+            hint=f"to get it back: mv {quoted(place)} {quoted(place.parent.parent)}/",
+        )
 
 
 def foreign(layout: Layout) -> str:
@@ -52,6 +67,7 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
     """
     path = user_path(name)
     if name and is_set(path):
+        refuse_trash(path)
         return path.resolve()
     if name and ("/" in name or path.is_dir()):
         raise _no_set_at(path, log_dir)

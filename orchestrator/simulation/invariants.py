@@ -260,7 +260,7 @@ def replay_violations(root: Path) -> Iterator[str]:
 
 
 def ledger_violations(root: Path) -> Iterator[str]:
-    """Yield the problems found by `ledger verify`."""
+    """Yield the problems found by `audit --only ledger`."""
     from orchestrator.evidence.ledger import verify
 
     for problem in verify(root).problems:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -61,9 +62,7 @@ def examine(
     try:
         entry = load(path)
     except DescriptorError as error:
-        yield _row(
-            "site", "fail", error.message, f"mend it; orchestrator systems validate {quoted(path)}"
-        )
+        yield _row("site", "fail", error.message, f"orchestrator validate {quoted(path)}")
         return
     yield _row("site", "pass", f"{path.absolute()} ({entry.site.name})")
     slurm = _scheduler(entry.site)
@@ -98,10 +97,19 @@ def examine(
         )
     if slurm.verdict != "fail":
         yield from (
-            row
+            _with_command(row, entry)
             for row in _node(entry, log_dir, progress)
             if not (hosts_only and row.check in _OF_SYSTEM)
         )
+
+
+def _with_command(row: Row, entry: Entry) -> Row:
+    """Return a row with the command that fixes it, if the node cannot know it."""
+    if row.check != "image" or row.verdict not in ("warn", "fail") or entry.build is not None:
+        return row
+    what = f"{quoted(entry.system)} {quoted(entry.workload)}"
+    fix = f"orchestrator images pull {what} && orchestrator images distribute {what}"
+    return replace(row, remedy=fix)
 
 
 def _row(check: str, verdict: str, text: str, remedy: str = "", node: str = HERE) -> Row:
@@ -152,7 +160,7 @@ def _code(entry: Entry) -> Iterator[Row]:
             yield _row("code", "pass", f"{path} is here")
         else:
             remedy = (
-                f"orchestrator code {quoted(entry.system)} {quoted(entry.workload)}, or correct `code` in the "
+                f"orchestrator images code {quoted(entry.system)} {quoted(entry.workload)}, or correct `code` in the "
                 "site file"
             )
             yield _row("code", "fail", f"{path} is not here", remedy)
@@ -216,7 +224,7 @@ def _verdict_rows(verdicts: Verdicts) -> Iterator[Row]:
                 "node",
                 "fail",
                 f"{node.node} was not tested: {node.untested}",
-                "orchestrator preflight",
+                "orchestrator doctor --all-nodes",
                 node.node,
             )
     yield from verdicts.together

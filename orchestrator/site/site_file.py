@@ -26,7 +26,7 @@ MODELINE = "# yaml-language-server: $schema={schema}"
 WIDTH = 110
 HEAD = """\
 # A site file for orchestrator: where things are on one cluster. A key that begins with # has the value that it has without it,
-# or an example. Check a change with `orchestrator systems validate {name}` and `orchestrator doctor`.
+# or an example. Check a change with `orchestrator validate {name}` and `orchestrator doctor`.
 """
 
 Values = Mapping[str, Any]

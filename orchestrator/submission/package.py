@@ -102,7 +102,7 @@ def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
         name for name in directories if any(problem.startswith(f"{name}: ") for problem in problems)
     ]
     return (
-        f"orchestrator check {quoted(bad[0])}"
+        f"orchestrator score --compliance {quoted(bad[0])}"
         if bad
         else "orchestrator docs package says what a package needs"
     )
@@ -182,7 +182,9 @@ def _ledger_problems(package: Package, one: Chosen) -> list[str]:
     problems = one.ledger_problems
     if len(problems) <= MOST_PROBLEMS:
         return problems
-    more = f"{len(problems) - MOST_PROBLEMS} more: orchestrator ledger verify {quoted(one.root)}"
+    more = (
+        f"{len(problems) - MOST_PROBLEMS} more: orchestrator audit --only ledger {quoted(one.root)}"
+    )
     return [*problems[:MOST_PROBLEMS], more]
 
 

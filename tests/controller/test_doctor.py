@@ -61,7 +61,7 @@ def test_what_is_wrong_with_the_file_is_told(cli: Commands, tmp_path: Path) -> N
         "'here' is not an absolute path" in answer["site"]["text"]
         and 'did you mean "slurm"' in answer["site"]["text"]
     )
-    assert answer["site"]["remedy"] == f"mend it; orchestrator systems validate {path}"
+    assert answer["site"]["remedy"] == f"orchestrator validate {path}"
 
 
 def test_a_system_that_there_is_not_is_no_finding(cli: Commands, site: Path) -> None:

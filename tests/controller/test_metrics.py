@@ -1,4 +1,4 @@
-"""`orchestrator metrics`: read by Prometheus' own parser, with what the sets' files say."""
+"""`orchestrator export --format prometheus`: read by Prometheus' own parser, with what the sets' files say."""
 
 from __future__ import annotations
 

@@ -34,26 +34,31 @@ CALLS = {
     "systems show tinybox_8xMI300X --workload bert": "entry",
     "systems diff MI325X_08x08x32 MI325X_08x08x32_Dell": "systems-diff",
     "systems import DIR/config_MI355X_1x8x1.sh --round 7.0 --dry-run": "systems-import",
-    "systems validate SITE": "systems-validate",
-    "systems validate /nowhere.yaml": "systems-validate",
+    "validate SITE": "systems-validate",
+    "validate /nowhere.yaml": "systems-validate",
     f"render {WHAT} -o DIR/bundle": "render",
     f"render {WHAT} --diff SET --env X=1": "render-diff",
-    f"preflight {WHAT}": "preflight",
+    f"doctor {WHAT} --all-nodes": "preflight",
     f"submit {WHAT} --dry-run": "submit-dry-run",
     "status": "sets",
+    "ls --all": "sets",
+    "config --all": "config",
     "status SET": "set",
     "watch SET": "set",
-    "metrics": "metrics",
+    "export --format prometheus": "metrics",
     "explain SET": "explain",
     "nodes SET": "nodes",
-    "replay SET": "replay",
-    "ledger verify SET": "ledger",
+    "audit SET": "audit",
+    "audit SET --only replay": "replay",
+    "audit SET --only ledger": "ledger",
+    "audit SET --only compliance": "check",
+    "rm SET": "error",
     "score SET": "score",
     "score LOGS --window": "score",
     "score SET LOGS /nowhere": "error",
     "score SET LOGS DIR": "scores",
-    "check LOGS": "check",
-    "check SET LOGS": "checks",
+    "score --compliance LOGS": "check",
+    "score --compliance SET LOGS": "checks",
     "images check --image x --nodes localhost --timeout 1": "images",
     "images inspect MI355X_1x8x1 llama31_8b --round 5.1 --from IMAGE": "images-inspect",
     "prepare flux1 --check --site DIR/data.yaml": "prepare-check",
@@ -181,8 +186,8 @@ def test_every_kind_and_every_command_is_looked_at() -> None:
     described = {
         name.removeprefix("output:") for name in outputs.parts() if name.startswith("output:")
     }
-    assert described == {*CALLS.values(), *NOT_RUN, "report", "cancel", "resume", "submit"}
-    none = {"run", "demo", "report", "code"}  # above and in NOT_RUN; demo is run
+    assert described == {*CALLS.values(), *NOT_RUN, "report", "cancel", "resume", "submit", "rm"}
+    none = {"run", "demo", "report"}  # above and in NOT_RUN; demo is run
     assert {arguments.split()[0] for arguments in CALLS} >= set(COMMANDS) - none - {
         "logs",
         "completion",

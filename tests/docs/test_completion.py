@@ -111,14 +111,14 @@ def test_options(ask) -> None:  # type: ignore[no-untyped-def]
 def test_names(ask) -> None:  # type: ignore[no-untyped-def]
     assert "MI325X_08x08x32" in ask("orchestrator submit MI325X_0")
     assert ask("orchestrator render MI325X_08x08x32 fl") == {"flux1"}
-    assert {"show", "diff", "validate", "new", "schema"} <= ask("orchestrator systems ")
+    assert {"show", "diff", "new", "schema"} <= ask("orchestrator systems ")
     assert "howto/troubleshooting" in ask("orchestrator docs howto/t")
 
 
 def test_sets_and_nodes(ask) -> None:  # type: ignore[no-untyped-def]
     assert ask("orchestrator status ") == {SET}
     assert ask("orchestrator score MI") == {SET}
-    assert ask("orchestrator preflight --nodes ") == {"node1", "node2"}
+    assert ask("orchestrator doctor --nodes ") == {"node1", "node2"}
 
 
 def test_a_site_that_is_named(cluster: Path) -> None:
@@ -160,7 +160,7 @@ NAMES = (
 
 
 @pytest.mark.parametrize(
-    "words", ["orchestrator status ", "orchestrator score MI", "orchestrator preflight --nodes "]
+    "words", ["orchestrator status ", "orchestrator score MI", "orchestrator doctor --nodes "]
 )
 def test_names_that_a_shell_would_obey(words: str, ask, cluster: Path) -> None:  # type: ignore[no-untyped-def]
     """Names of sets and nodes are anybody's who may write in the log directory."""

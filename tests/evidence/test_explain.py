@@ -56,7 +56,7 @@ def test_the_first_cause_its_line_and_the_next_command(tmp_path: Path) -> None:
     [first] = found.evidence
     assert (first.file, first.line) == ("runs/1/attempt_1/node_1.log", 4)
     assert first.text.startswith("[rank9]: torch.OutOfMemoryError: HIP out of memory.")
-    assert found.next == "orchestrator preflight --nodes n1"
+    assert found.next == "orchestrator doctor --nodes n1"
     assert json.dumps(found.to_json())
 
 

@@ -1,4 +1,4 @@
-"""Ways to improve a result afterwards. Each is refused or named by `ledger verify`, `check` or `package`, from the set's files alone."""
+"""Ways to improve a result afterwards. Each is refused or named by `audit --only ledger`, `check` or `package`, from the set's files alone."""
 
 from __future__ import annotations
 

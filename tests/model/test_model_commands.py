@@ -313,11 +313,11 @@ def test_every_command_that_takes_a_system_takes_a_folder_of_them(name: str) -> 
     if name in (
         "systems",
         "render",
-        "preflight",
+        "doctor",
+        "validate",
         "submit",
         "run",
         "images",
-        "code",
         "prepare",
         "package",
     ):

@@ -252,7 +252,7 @@ DEFECTS = [
     ),
     one(
         "clock-step-is-a-problem",
-        "a clock that was set back by more than a day made `ledger verify` fail for ever",
+        "a clock that was set back by more than a day made `audit --only ledger` fail for ever",
         "ab8fe73; third faults review N12",
         SCORE_LEDGER,
         "        expected, before = max(expected, one.number + 1), one.hash\n",

@@ -92,7 +92,7 @@ def test_lines_are_few_unless_more_are_asked_for() -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=" ".join)
 def test_logs_hold_what_the_documents_describe(entry: tuple[str, str, str], tmp_path: Path) -> None:
-    """The check of logs against the descriptor (`orchestrator check`) finds no difference."""
+    """The check of logs against the descriptor (`orchestrator score --compliance`) finds no difference."""
     system, workload, round = entry
     composed = load_entry(system, workload, round=round, site=Site())
     described = [

@@ -4,41 +4,39 @@
 __orchestrator_options() {
   case "$1" in
     'init') echo '-o --output --force -y --yes --scheduler --partition --account --log-dir --name --json' ;;
-    'doctor') echo '--round --systems-dir --site --json' ;;
+    'doctor') echo '--round --systems-dir --site --all --all-nodes --nodes --via --deep --exclude-file --ssh-config --parallel --json' ;;
     'demo') echo '--dir --nexp --json' ;;
     'run') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --force --json --interval' ;;
     'submit') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --force --json --dry-run --test-only' ;;
     'resume') echo '--site --json --spares --side-by-side --exclude --sbatch --dependency --begin --others --edited --allow-changes' ;;
     'cancel') echo '--site --json --others --grace' ;;
-    'rehearse') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --time --cluster --run-time --fault --faults --seed --resume-after -o --output --node-mtbf --trials --node-repair --within --json' ;;
-    'status') echo '--site --json --all' ;;
+    'rm') echo '--failed --force --site --json' ;;
+    'ls') echo '--all --site --json' ;;
+    'status') echo '--site --json --all -w --watch' ;;
     'watch') echo '--site --json --interval --all' ;;
     'logs') echo '--site --run --attempt --node -f --follow --job' ;;
     'explain') echo '--site --json' ;;
     'nodes') echo '--site --json' ;;
-    'score') echo '--ruleset --workload --rules-from --window --minutes-left --site --json' ;;
+    'score') echo '--ruleset --workload --compliance --rules-from --window --minutes-left --site --json' ;;
     'compare') echo '--ruleset --site --format -o --output --json' ;;
     'report') echo '-o --output --format --all --ruleset --workload --window --site' ;;
-    'export') echo '-o --output --format --ruleset --workload --site --json' ;;
     'package') echo '-o --output --submitter --division --status --framework --system --implementation --system-json --ruleset --allow-differences --site --systems-dir --verify --json' ;;
     'systems') echo '--json --site --systems-dir --gpu --accelerator --workload --round --submitter --nodes' ;;
     'systems show') echo '--json --site --systems-dir --workload --round --env --why' ;;
     'systems diff') echo '--json --site --systems-dir' ;;
-    'systems validate') echo '--json --site --systems-dir' ;;
     'systems new') echo '--json --site --systems-dir --accelerator --nodes --gpus-per-node --fabric --workload --round --micro-batch --accumulation -o --output' ;;
     'systems import') echo '--json --site --systems-dir --round --as --workload --image --ruleset --nodes --gpus-per-node --micro-batch --global-batch --accelerator --config --code-dir --engine --execute --dry-run -o --output' ;;
     'systems schema') echo '--json --site --systems-dir' ;;
-    'images') echo '--round --systems-dir --image --site --nodes --via --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial --always --login --password-stdin --others --json' ;;
+    'images') echo '--round --systems-dir --image --site --nodes --via --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial -o --output --always --login --password-stdin --others --json' ;;
     'prepare') echo '--site --override --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'tune') echo '--nodes --via --profile --workload --round --owner --for --all-owners --sudo --ask-sudo-password --sudo-password-fd --ssh-config --parallel --timeout --site --json' ;;
-    'preflight') echo '--round --systems-dir --site --nodes --via --deep --exclude-file --ssh-config --parallel --json' ;;
+    'config') echo '--all --site --json' ;;
+    'validate') echo '--systems-dir --site --json' ;;
     'render') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch -o --output --diff --image-config --force --json' ;;
-    'code') echo '--round --systems-dir -o --output --engine --site --json' ;;
+    'rehearse') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --time --cluster --run-time --fault --faults --seed --resume-after -o --output --node-mtbf --trials --node-repair --within --json' ;;
+    'audit') echo '--site --json --only --head' ;;
+    'export') echo '-o --output --format --ruleset --workload --site --json' ;;
     'published') echo '--system --benchmark --round --minutes --sources --others --json' ;;
-    'check') echo '--ruleset --workload --site --json' ;;
-    'ledger') echo '--site --json --head' ;;
-    'replay') echo '--site --json' ;;
-    'metrics') echo '--site -o --output --json' ;;
     'docs') echo '-s --search --json' ;;
     'completion') echo '' ;;
   esac
@@ -55,6 +53,11 @@ __orchestrator_takes() {
     'doctor --round') echo 'any' ;;
     'doctor --systems-dir') echo 'files' ;;
     'doctor --site') echo 'files' ;;
+    'doctor --nodes') echo 'nodes' ;;
+    'doctor --via') echo '=slurm ssh local' ;;
+    'doctor --exclude-file') echo 'files' ;;
+    'doctor --ssh-config') echo 'files' ;;
+    'doctor --parallel') echo 'any' ;;
     'demo --dir') echo 'files' ;;
     'demo --nexp') echo 'any' ;;
     'run --round') echo 'any' ;;
@@ -91,28 +94,8 @@ __orchestrator_takes() {
     'resume --begin') echo 'any' ;;
     'cancel --site') echo 'files' ;;
     'cancel --grace') echo 'any' ;;
-    'rehearse --round') echo 'any' ;;
-    'rehearse --systems-dir') echo 'files' ;;
-    'rehearse --site') echo 'files' ;;
-    'rehearse --nexp') echo 'any' ;;
-    'rehearse --env') echo 'any' ;;
-    'rehearse --override') echo 'any' ;;
-    'rehearse --spares') echo 'any' ;;
-    'rehearse --side-by-side') echo 'any' ;;
-    'rehearse --exclude') echo 'nodes' ;;
-    'rehearse --sbatch') echo 'any' ;;
-    'rehearse --time') echo 'any' ;;
-    'rehearse --cluster') echo 'any' ;;
-    'rehearse --run-time') echo 'any' ;;
-    'rehearse --fault') echo 'any' ;;
-    'rehearse --faults') echo 'files' ;;
-    'rehearse --seed') echo 'any' ;;
-    'rehearse --resume-after') echo 'any' ;;
-    'rehearse -o'|'rehearse --output') echo 'files' ;;
-    'rehearse --node-mtbf') echo 'any' ;;
-    'rehearse --trials') echo 'any' ;;
-    'rehearse --node-repair') echo 'any' ;;
-    'rehearse --within') echo 'any' ;;
+    'rm --site') echo 'files' ;;
+    'ls --site') echo 'files' ;;
     'status --site') echo 'files' ;;
     'watch --site') echo 'files' ;;
     'watch --interval') echo 'any' ;;
@@ -136,11 +119,6 @@ __orchestrator_takes() {
     'report --ruleset') echo 'any' ;;
     'report --workload') echo 'files' ;;
     'report --site') echo 'files' ;;
-    'export -o'|'export --output') echo 'any' ;;
-    'export --format') echo '=csv parquet mlflow' ;;
-    'export --ruleset') echo 'any' ;;
-    'export --workload') echo 'files' ;;
-    'export --site') echo 'files' ;;
     'package -o'|'package --output') echo 'files' ;;
     'package --submitter') echo 'any' ;;
     'package --division') echo '=closed open' ;;
@@ -166,8 +144,6 @@ __orchestrator_takes() {
     'systems show --env') echo 'any' ;;
     'systems diff --site') echo 'files' ;;
     'systems diff --systems-dir') echo 'files' ;;
-    'systems validate --site') echo 'files' ;;
-    'systems validate --systems-dir') echo 'files' ;;
     'systems new --site') echo 'files' ;;
     'systems new --systems-dir') echo 'files' ;;
     'systems new --accelerator') echo 'any' ;;
@@ -213,6 +189,7 @@ __orchestrator_takes() {
     'images --engine-command') echo 'any' ;;
     'images --ssh-config') echo 'files' ;;
     'images --command') echo 'any' ;;
+    'images -o'|'images --output') echo 'files' ;;
     'images --login') echo 'any' ;;
     'prepare --site') echo 'files' ;;
     'prepare --override') echo 'any' ;;
@@ -234,14 +211,9 @@ __orchestrator_takes() {
     'tune --parallel') echo 'any' ;;
     'tune --timeout') echo 'any' ;;
     'tune --site') echo 'files' ;;
-    'preflight --round') echo 'any' ;;
-    'preflight --systems-dir') echo 'files' ;;
-    'preflight --site') echo 'files' ;;
-    'preflight --nodes') echo 'nodes' ;;
-    'preflight --via') echo '=slurm ssh local' ;;
-    'preflight --exclude-file') echo 'files' ;;
-    'preflight --ssh-config') echo 'files' ;;
-    'preflight --parallel') echo 'any' ;;
+    'config --site') echo 'files' ;;
+    'validate --systems-dir') echo 'files' ;;
+    'validate --site') echo 'files' ;;
     'render --round') echo 'any' ;;
     'render --systems-dir') echo 'files' ;;
     'render --site') echo 'files' ;;
@@ -255,30 +227,47 @@ __orchestrator_takes() {
     'render -o'|'render --output') echo 'files' ;;
     'render --diff') echo 'sets' ;;
     'render --image-config') echo 'files' ;;
-    'code --round') echo 'any' ;;
-    'code --systems-dir') echo 'files' ;;
-    'code -o'|'code --output') echo 'files' ;;
-    'code --engine') echo 'any' ;;
-    'code --site') echo 'files' ;;
+    'rehearse --round') echo 'any' ;;
+    'rehearse --systems-dir') echo 'files' ;;
+    'rehearse --site') echo 'files' ;;
+    'rehearse --nexp') echo 'any' ;;
+    'rehearse --env') echo 'any' ;;
+    'rehearse --override') echo 'any' ;;
+    'rehearse --spares') echo 'any' ;;
+    'rehearse --side-by-side') echo 'any' ;;
+    'rehearse --exclude') echo 'nodes' ;;
+    'rehearse --sbatch') echo 'any' ;;
+    'rehearse --time') echo 'any' ;;
+    'rehearse --cluster') echo 'any' ;;
+    'rehearse --run-time') echo 'any' ;;
+    'rehearse --fault') echo 'any' ;;
+    'rehearse --faults') echo 'files' ;;
+    'rehearse --seed') echo 'any' ;;
+    'rehearse --resume-after') echo 'any' ;;
+    'rehearse -o'|'rehearse --output') echo 'files' ;;
+    'rehearse --node-mtbf') echo 'any' ;;
+    'rehearse --trials') echo 'any' ;;
+    'rehearse --node-repair') echo 'any' ;;
+    'rehearse --within') echo 'any' ;;
+    'audit --site') echo 'files' ;;
+    'audit --only') echo '=ledger replay compliance' ;;
+    'audit --head') echo 'any' ;;
+    'export -o'|'export --output') echo 'any' ;;
+    'export --format') echo '=csv parquet mlflow prometheus' ;;
+    'export --ruleset') echo 'any' ;;
+    'export --workload') echo 'files' ;;
+    'export --site') echo 'files' ;;
     'published --system') echo 'any' ;;
     'published --benchmark') echo 'any' ;;
     'published --round') echo 'any' ;;
     'published --minutes') echo 'any' ;;
-    'check --ruleset') echo 'any' ;;
-    'check --workload') echo 'files' ;;
-    'check --site') echo 'files' ;;
-    'ledger --site') echo 'files' ;;
-    'ledger --head') echo 'any' ;;
-    'replay --site') echo 'files' ;;
-    'metrics --site') echo 'files' ;;
-    'metrics -o'|'metrics --output') echo 'files' ;;
     'docs -s'|'docs --search') echo 'any' ;;
   esac
 }
 
 __orchestrator_positional() {
   case "$1 $2" in
-    'help 0') echo '=init doctor demo run submit resume cancel rehearse status watch logs explain nodes score compare report export package systems images prepare tune preflight render code published check ledger replay metrics docs completion' ;;
+    'help 0') echo '=init doctor demo run submit resume cancel rm ls status watch logs explain nodes score compare report package systems images prepare tune config validate render rehearse audit export published docs completion' ;;
     'doctor 0') echo 'systems' ;;
     'doctor 1') echo 'workloads' ;;
     'run 0') echo 'systems' ;;
@@ -287,8 +276,7 @@ __orchestrator_positional() {
     'submit 1') echo 'workloads' ;;
     'resume 0') echo 'sets' ;;
     'cancel 0') echo 'sets' ;;
-    'rehearse 0') echo 'systems' ;;
-    'rehearse 1') echo 'workloads' ;;
+    'rm 0') echo 'sets' ;;
     'status 0') echo 'sets' ;;
     'watch 0') echo 'sets' ;;
     'logs 0') echo 'sets' ;;
@@ -297,26 +285,21 @@ __orchestrator_positional() {
     'score 0') echo 'sets' ;;
     'compare '*) echo 'sets' ;;
     'report 0') echo 'sets' ;;
-    'export 0') echo 'sets' ;;
     'package '*) echo 'sets' ;;
-    'systems 0') echo '=show diff validate new import schema' ;;
+    'systems 0') echo '=show diff new import schema' ;;
     'systems schema 0') echo '=system workload site outputs' ;;
-    'images 0') echo '=check pull build distribute inspect' ;;
+    'images 0') echo '=check pull build distribute inspect code' ;;
     'images 1') echo 'systems' ;;
     'images 2') echo 'workloads' ;;
     'prepare 0') echo 'workloads' ;;
     'tune 0') echo '=plan apply verify revert status facts' ;;
     'tune 1') echo 'sets' ;;
-    'preflight 0') echo 'systems' ;;
-    'preflight 1') echo 'workloads' ;;
     'render 0') echo 'systems' ;;
     'render 1') echo 'workloads' ;;
-    'code 0') echo 'systems' ;;
-    'code 1') echo 'workloads' ;;
-    'check 0') echo 'sets' ;;
-    'ledger 0') echo '=verify' ;;
-    'ledger 1') echo 'sets' ;;
-    'replay 0') echo 'sets' ;;
+    'rehearse 0') echo 'systems' ;;
+    'rehearse 1') echo 'workloads' ;;
+    'audit 0') echo 'sets' ;;
+    'export 0') echo 'sets' ;;
     'docs 0') echo 'pages' ;;
     'completion 0') echo '=bash zsh fish' ;;
   esac
@@ -386,7 +369,7 @@ _orchestrator() {
     n=$((n + 1))
   done
   if [ -z "$command" ]; then
-    COMPREPLY=($(compgen -W "init doctor demo run submit resume cancel rehearse status watch logs explain nodes score compare report export package systems images prepare tune preflight render code published check ledger replay metrics docs completion help --help --version" -- "$current"))
+    COMPREPLY=($(compgen -W "init doctor demo run submit resume cancel rm ls status watch logs explain nodes score compare report package systems images prepare tune config validate render rehearse audit export published docs completion help --help --version" -- "$current"))
     return
   fi
   case "$previous" in -*) kind=$(__orchestrator_takes "$command" "$previous") ;; esac

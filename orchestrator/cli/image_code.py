@@ -1,38 +1,24 @@
-"""Copy the benchmark's code (/workspace/code) out of a system's image, to read or change it.
-
-The image is not run. To use changed code, name its folder in the site file: `code: {WORKLOAD:
-/path}`.
-
-example:
-  orchestrator code MI325X_08x08x32 flux1 -o ./code
-"""
+"""`images code`: copy the benchmark's code out of a system's image, which is not run."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_engine, add_json, add_option, add_site, add_system
-from orchestrator.cli.command import Command
-from orchestrator.cli.finding import find_site, load_named
 from orchestrator.cli.output import note, print_json
+from orchestrator.container.code import copy_code, default_folder
+from orchestrator.container.local import reachable
 from orchestrator.errors import ExitCode
 from orchestrator.resources import user_path
 from orchestrator.words import count
 
+if TYPE_CHECKING:
+    from argparse import Namespace
 
-def add_arguments(parser: ArgumentParser) -> None:
-    add_system(parser)
-    add_option(parser, "-o --output", "DIR", "new folder (default: ./code-SYSTEM-WORKLOAD)")
-    add_engine(parser)
-    add_site(parser)
-    add_json(parser)
+    from orchestrator.model import Entry
 
 
-def run(args: Namespace) -> int:
-    from orchestrator.container.code import copy_code, default_folder
-    from orchestrator.container.local import reachable
-
-    entry = load_named(args, find_site(args.site))
+def copy(args: Namespace, entry: Entry) -> int:
+    """Copy the code of `entry` into --output, a new folder."""
     target = user_path(args.output) if args.output else default_folder(entry.system, entry.workload)
     with reachable(args.engine, entry.container.engine, entry.container.command) as address:
         copied = copy_code(entry.image, entry.code_dir, target, address=address)
@@ -57,11 +43,3 @@ def run(args: Namespace) -> int:
             f"from {entry.image} ({copied.image.id})"
         )
     return ExitCode.OK
-
-
-COMMAND = Command(
-    "code",
-    __doc__,
-    add_arguments,
-    run,
-)

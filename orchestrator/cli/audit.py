@@ -1,0 +1,182 @@
+"""Verify a set: one answer, one exit code.
+
+  ledger      the set is compared with its ledger: records and files that were changed, dropped,
+              moved or inserted are named
+  replay      the decisions of its jobs are repeated from their event files: eligible nodes, their
+              ranks, the outcome of an attempt and its blame. The same events give the same decisions
+  compliance  its logs are checked against the round's rules, and against its environment and
+              descriptor, as `score --compliance` does
+
+--only selects parts; it may be repeated. The head covers all records of the ledger: the report and
+the package carry it, and --head compares. A clock set back by more than a day is only a note.
+
+example:
+  orchestrator audit                                 # the newest set
+  orchestrator audit MI325X_08x08x32-flux1-20261121 --json
+  orchestrator audit SET --only ledger --head "31 5f0c..."
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.arguments import add_json, add_set, add_text
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import folders
+from orchestrator.cli.output import print_json
+from orchestrator.errors import ExitCode, OrchestratorError, UsageError
+from orchestrator.words import clean, count, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from orchestrator.evidence.replay import Replay
+
+    Part = tuple[bool, list[str], dict[str, Any]]
+    """Whether nothing is wrong, the lines for people, and the JSON members."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_set(parser)
+    add_json(parser)
+    parser.add_argument(
+        "--only",
+        choices=tuple(PARTS),
+        action="append",
+        default=[],
+        help="this part; may be repeated (default: all)",
+    )
+    add_text(parser, "--head", "HEAD", "a head that was kept elsewhere: `<number> <hash>`")
+
+
+def run(args: Namespace) -> int:
+    chosen = [name for name in PARTS if name in args.only or not args.only]
+    if args.head and "ledger" not in chosen:
+        raise UsageError("--head is about the ledger", hint="leave --only out")
+    root = _root(args)
+    done = {name: PARTS[name](root, args) for name in chosen}
+    valid = all(is_valid for is_valid, _, _ in done.values())
+    if args.json and len(chosen) == 1:
+        print_json(KINDS.get(chosen[0], chosen[0]), done[chosen[0]][2])
+    elif args.json:
+        parts = {name: members for name, (_, _, members) in done.items()}
+        print_json("audit", {"set": str(root), "valid": valid, **parts})
+    else:
+        for _, lines, _ in done.values():
+            print("\n".join(lines))
+        if len(chosen) > 1:
+            wrong = [name for name, (is_valid, _, _) in done.items() if not is_valid]
+            print(f"problems: {', '.join(wrong)}" if wrong else f"valid: {', '.join(chosen)}")
+    return ExitCode.OK if valid else ExitCode.NO_SCORE
+
+
+def _root(args: Namespace) -> Path:
+    from orchestrator.evidence.sets import is_set
+
+    [folder] = folders([args.set] if args.set else [], args.site)
+    if not is_set(Path(folder)):
+        raise UsageError(
+            f"{folder} is not a set", hint=f"orchestrator score --compliance {quoted(folder)}"
+        )
+    return Path(folder)
+
+
+def _ledger(root: Path, args: Namespace) -> Part:
+    from orchestrator.evidence.ledger import Mismatch, verify
+    from orchestrator.onnode.set import ledger
+
+    verdict = verify(root)
+    problems = list(verdict.problems)
+    if args.head and args.head not in [ledger.head([item]) for item in ledger.read(root)[0]]:
+        problems.append(
+            Mismatch(0, ledger.NAME, f"no record is {args.head}: what was there then was changed")
+        )
+    lines = [
+        *map(str, problems),
+        *(f"note: clock: {item}" for item in verdict.clock),
+        *["note: the last line was never finished; the next record covers it"] * verdict.torn,
+        *[f"note: this is a copy of {verdict.copy_of}"] * bool(verdict.copy_of),
+    ]
+    counted = f"{count(verdict.records, 'record')}, {count(len(problems), 'problem')}"
+    lines.append(f"ledger: {counted}; head {verdict.head}")
+    outcome = {"problems": [item.to_json() for item in problems], "valid": not problems}
+    return not problems, lines, {"set": str(root), **verdict.to_json(), **outcome}
+
+
+def _replay(root: Path, args: Namespace) -> Part:
+    replays = {
+        path.stem.removeprefix("events-"): _replayed(path)
+        for path in sorted(root.glob("events-*.tsv"))
+    }
+    lines = []
+    for job, replayed in replays.items():
+        differing = len(replayed.differences)
+        agree = f"{differing} differ" if differing else "all identical"
+        if replayed.reworded:
+            agree += f", {replayed.reworded} in other words (of another version)"
+        lines.append(f"replay of job {job}: {count(replayed.decisions, 'decision')}, {agree}")
+        lines += [f"  {difference}" for difference in replayed.differences]
+    if not replays:
+        lines = [f"replay: no job of {root.name} has an event file"]
+    jobs = {
+        job: {
+            "decisions": outcome.decisions,
+            "differences": [str(difference) for difference in outcome.differences],
+            "reworded": outcome.reworded,
+        }
+        for job, outcome in replays.items()
+    }
+    is_valid = not any(replayed.differences for replayed in replays.values())
+    return is_valid, [clean(text) for text in lines], {"set": str(root), "jobs": jobs}
+
+
+def _replayed(path: Path) -> Replay:
+    from orchestrator.evidence.events import read_events
+    from orchestrator.evidence.replay import replay
+
+    try:
+        return replay(read_events(path))
+    except OSError as error:
+        raise UsageError(
+            f"{quoted(path)} cannot be read: {error.strerror or error}",
+            hint=f"ls -ld {quoted(path)}",
+        ) from error
+
+
+def _compliance(root: Path, args: Namespace) -> Part:
+    from orchestrator.cli.compliance import document, is_clean
+    from orchestrator.mllog.score import score_dir
+    from orchestrator.mllog.table import check_text
+
+    try:
+        score = score_dir(str(root))
+    except OrchestratorError as error:
+        if args.only:
+            raise
+        # The set may have no result yet: its records are verified nevertheless.
+        return False, [f"compliance: {error.message}"], {"error": error.message}
+    *findings, summary = check_text(score).split("\n")
+    return is_clean(score), [*findings, f"compliance: {summary}"], document(score)
+
+
+PARTS: dict[str, Callable[[Path, Namespace], Part]] = {
+    "ledger": _ledger,
+    "replay": _replay,
+    "compliance": _compliance,
+}
+KINDS = {"compliance": "check"}
+"""Part -> kind of its output, if it has another name."""
+
+COMMAND = Command(
+    "audit",
+    __doc__,
+    add_arguments,
+    run,
+    {
+        ExitCode.OK: "nothing is wrong (warnings of compliance included)",
+        ExitCode.NO_SCORE: "a record, a decision or a log is not as it should be",
+    },
+)

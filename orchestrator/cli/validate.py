@@ -1,0 +1,94 @@
+"""Check site files, systems and workloads: every problem at once, with file, line and key. A folder
+stands for all documents in it, in its shared/ and in its workloads/, as --systems-dir takes it.
+
+Exit code: 0 all are valid, 2 one is not.
+
+example:
+  orchestrator validate site.yaml
+  orchestrator validate mine/MI325X_04x08x32.yaml mine/workloads/hello.yaml
+  orchestrator validate mine
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.cli.arguments import add_json, add_site, add_systems_dir
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import catalogue_of
+from orchestrator.cli.output import note, print_json
+from orchestrator.errors import DescriptorError, ExitCode, UsageError
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "files", metavar="FILE|DIR", nargs="+", help="a YAML file of any kind, or a folder of them"
+    )
+    add_systems_dir(parser)
+    add_site(parser)
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.mllog.rounds import ruleset_problem
+    from orchestrator.model.validation import validate_file
+
+    problems, fine = [], []
+    known = catalogue_of(args, *(Path(name) for name in args.files if Path(name).is_dir()))
+    for file in (path for name in args.files for path in _files_of(Path(name))):
+        try:
+            fine.append((str(file), *validate_file(known, file, ruleset_problem)))
+        except DescriptorError as error:
+            problems += error.problems
+    if args.json:
+        print_json(
+            "systems-validate",
+            {
+                "problems": [str(problem) for problem in problems],
+                "files": [
+                    {"file": name, "kind": kind, "warnings": warnings}
+                    for name, kind, warnings in fine
+                ],
+            },
+        )
+    else:
+        _print_valid(fine)
+    if problems:
+        if args.json:
+            return ExitCode.BAD_INPUT
+        raise DescriptorError(problems, hint="orchestrator docs descriptors describes every key")
+    return ExitCode.OK
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the file itself, or the documents of a user's folder. Raises UsageError for a
+    folder without any."""
+    if not path.is_dir():
+        return [path]
+    files = [
+        file
+        for place in (".", "shared", "workloads")
+        for file in sorted((path / place).glob("*.yaml"))
+    ]
+    if not files:
+        raise UsageError(
+            f"{path}: there is no document in this folder, in shared/ or in workloads/ (*.yaml)"
+        )
+    return files
+
+
+def _print_valid(fine: Sequence[tuple[str, str, list[str]]]) -> None:
+    for name, kind, warnings in fine:
+        print(f"{name}: {kind}, fine")
+        for warning in warnings:
+            note(f"{name}: warning: {warning}")
+
+
+COMMAND = Command(
+    "validate",
+    __doc__,
+    add_arguments,
+    run,
+)

@@ -1,0 +1,93 @@
+"""Unwanted sets: moved to the trash in the log directory. `mv` brings them back. No command lists a
+hidden folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from orchestrator.errors import SchedulerUnknown, SetError, is_full
+from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.onnode.kernel.world import THIS, World, stamp
+from orchestrator.runset.find import TRASH, foreign
+from orchestrator.runset.submit import controller_lock, settle
+from orchestrator.scheduler import open_scheduler
+from orchestrator.trust import others
+from orchestrator.words import quoted
+
+
+class Removed(NamedTuple):
+    """A set that was moved, its old and its new place."""
+
+    set_id: str
+    place: Path
+    trash: Path
+
+    @property
+    def way_back(self) -> str:
+        """Return the command that puts it back."""
+        return f"mv {quoted(self.trash)} {quoted(self.place)}"
+
+
+def check_removable(run_set: RunSet, *, force: bool = False) -> None:
+    """Raise SetError for another user's set, or a complete set without `force`."""
+    root = run_set.layout.root
+    if why := foreign(run_set.layout):
+        raise SetError(
+            f"set {run_set.name} is not yours alone: {why}", hint=f"ls -ld {quoted(root)}"
+        )
+    evidence = SetEvidence(root)
+    if evidence.job and evidence.job.state == "complete" and not force:
+        raise SetError(
+            f"set {run_set.name} is complete: its results would be gone from every list",
+            hint=f"if you mean it: orchestrator rm --force {quoted(root)}",
+        )
+
+
+def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Removed:
+    """Move a set to the trash of its log directory. Raises SetError, also with a live job;
+    SchedulerError, SchedulerUnknown if that is unknown."""
+    check_removable(run_set, force=force)
+    root, files = run_set.layout.root, world.files
+    evidence = SetEvidence(root)
+    # A copy's jobs are the original's; a rehearsal, and a set that was never submitted, has none.
+    jobless = run_set.record.rehearsed or not evidence.submission or evidence.copy_of
+    scheduler = None if jobless else open_scheduler(run_set.record.scheduler)
+    cluster = scheduler.cluster() if scheduler else ""
+    try:
+        with controller_lock(run_set.layout.lock, cluster, world) as lock:
+            if scheduler and (job := settle(run_set, scheduler, world)) is not None:
+                raise SetError(
+                    f"job {job.id} of set {run_set.name} is alive",
+                    hint=f"orchestrator cancel {quoted(root)}",
+                )
+            trash = _make_trash(root.parent, world)
+            target = trash / root.name
+            if files.exists(target):
+                target = trash / f"{root.name}.{stamp(world.wall_ms(), '%Y%m%d-%H%M%S', utc=True)}"
+            lock.confirm()
+            files.rename(root, target)
+            # The lock has moved with the set, and its holder is not to keep the set from coming back.
+            files.remove(target / run_set.layout.lock.name)
+    except SchedulerUnknown as error:
+        error.hint = f"{error.hint or 'ask again in a minute'}; nothing was moved"
+        raise
+    except OSError as error:
+        reason = "no room" if is_full(error) else error.strerror or error
+        raise SetError(
+            f"cannot move {root}: {reason}", hint=f"ls -ld {quoted(root.parent)}"
+        ) from error
+    return Removed(run_set.name, root, target)
+
+
+def _make_trash(log_dir: Path, world: World) -> Path:
+    """Return this user's trash in a log directory, made if missing; another user's is left alone."""
+    for name in (TRASH, f"{TRASH}-{os.getuid()}"):
+        trash = log_dir / name
+        world.files.make_folder(trash, exist_ok=True)
+        if not others(trash, parents=False, group=True):
+            return trash
+    raise SetError(
+        f"{trash} is not yours alone, so nothing is moved there", hint=f"ls -ld {quoted(trash)}"
+    )
