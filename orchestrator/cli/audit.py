@@ -1,7 +1,7 @@
 """Verify a set: one answer, one exit code.
 
-  ledger      the set is compared with its ledger: records and files that were changed, dropped,
-              moved or inserted are named
+  ledger      the set is compared with its ledger: changed, dropped, moved or inserted records and
+              files are named
   replay      the decisions of its jobs are repeated from their event files: eligible nodes, their
               ranks, the outcome of an attempt and its blame. The same events give the same decisions
   compliance  its logs are checked against the round's rules, and against its environment and

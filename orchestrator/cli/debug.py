@@ -74,7 +74,7 @@ class Recorder:
 
 
 _RECORDERS = list[Recorder]()
-"""At most one. The hook itself cannot be removed."""
+"""At most a single recorder. The hook itself cannot be removed."""
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:

@@ -51,7 +51,7 @@ def _write(args: list[str], error: Exception) -> Path:
 
 
 def _folder() -> Path:
-    """Return the user's folder for state (XDG); if that is not writable, a new private temporary
+    """Return the user's folder for state (XDG); if it is not writable, a new private temporary
     folder."""
     home = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     folder = Path(home) / "orchestrator"

@@ -4,7 +4,7 @@ fixes it, and then the verdict. --all shows every check.
 
 Without SYSTEM and WORKLOAD, check only the needs of every host.
 
---all-nodes checks all nodes instead, with a verdict for each: those of the allocation inside one;
+--all-nodes checks all nodes instead, with a verdict for each: inside an allocation its nodes;
 outside, the idle nodes of the site's partition (or those of --nodes), in an allocation that ends
 with the checks; --via ssh reaches hosts without Slurm. With `scheduler: local` it is this host.
 --nodes, --via, --deep and --exclude-file imply it.

@@ -217,7 +217,7 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
 
 
 def catalogue_of(args: Namespace, *further: Path) -> Catalogue:
-    """Return all documents: of `further` folders, of systems_folders(), and the built-in ones."""
+    """Return all documents: of `further` folders, of systems_folders(), and the built-in documents."""
     from orchestrator.model import Catalogue
 
     return Catalogue([*further, *systems_folders(args)])

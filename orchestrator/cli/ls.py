@@ -1,7 +1,8 @@
-"""List the sets of the site's log directory: live ones and the newest twenty; --all lists every set.
+"""List the sets of the site's log directory: live sets and the newest twenty; --all lists every
+set.
 
 Built from the files of the sets and one scheduler query for all of them. `orchestrator status SET`
-shows one in detail, `orchestrator rm` removes sets.
+shows a set in detail, `orchestrator rm` removes sets.
 
 example:
   orchestrator ls

@@ -1,5 +1,8 @@
 """Submit the missing runs of a set: the same bundle again, from its first unfinished run on.
 
+--nexp N gives the set more runs, up to N in all: they are declared in its ledger, and the score
+takes them. A set does not shrink.
+
 Refused while a job of the set is alive, and if all runs are done. Earlier attempts stay on record.
 --spares, --side-by-side, --exclude, --sbatch, --dependency and --begin apply to this job alone:
 they go on the scheduler's command line, and the set's bundle stays unchanged.
@@ -7,11 +10,13 @@ they go on the scheduler's command line, and the set's bundle stays unchanged.
 example:
   orchestrator resume                                # the newest set
   orchestrator resume MI325X_08x08x32-flux1-20261121 --spares 1 --exclude node7
+  orchestrator resume MI325X_08x08x32-flux1-20261121 --nexp 10
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import (
@@ -19,6 +24,7 @@ from orchestrator.cli.arguments import (
     add_flag,
     add_job,
     add_json,
+    add_number,
     add_others,
     add_set,
 )
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
+    add_number(parser, "--nexp", "N", "extend the set to N runs (default: as it was declared)")
     add_allocation(parser)
     add_job(parser)
     add_others(parser)
@@ -68,8 +75,15 @@ def run(args: Namespace) -> int:
     )
     for option in ["--exclude"] * bool(allocation.exclude) + ["--sbatch"] * bool(args.sbatch):
         refuse_without_scheduler(scheduler, option)
-    missing = missing_runs(run_set)
-    submission = submit(run_set, scheduler_of(run_set), allocation=allocation, edited=args.edited)
+    nexp = max(args.nexp or 0, run_set.record.nexp)
+    missing = missing_runs(replace(run_set, record=replace(run_set.record, nexp=nexp)))
+    submission = submit(
+        run_set,
+        scheduler_of(run_set),
+        allocation=allocation,
+        edited=args.edited,
+        nexp=args.nexp or 0,
+    )
     _note_excluded(run_set, allocation.exclude)
     if args.json:
         print_json(
@@ -85,7 +99,7 @@ def run(args: Namespace) -> int:
         print(
             f"set  {run_set.layout.root}\njob  {submission.job_id}\nruns "
             f"{', '.join(map(str, missing))} of "
-            f"{run_set.record.nexp} are to be done"
+            f"{nexp} are to be done"
         )
     return ExitCode.OK
 

@@ -1,7 +1,7 @@
 """Check site files, systems and workloads: every problem at once, with file, line and key. A folder
 stands for all documents in it, in its shared/ and in its workloads/, as --systems-dir takes it.
 
-Exit code: 0 all are valid, 2 one is not.
+Exit code: 0 all are valid, 2 a document is not.
 
 example:
   orchestrator validate site.yaml

@@ -190,10 +190,11 @@ def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
     made = _of(entries, "declare")
     for one in made[1:]:
         yield Mismatch(one.number, "", "is one more declaration: it was inserted")
-    record = ledger.declared(made)
+    record = ledger.declared(entries)
     if record is None:
         yield Mismatch(1, "", "the set's declaration is missing, or cannot be used")
         return
+    yield from _extensions(entries)
     if made[0] is not entries[0]:
         yield Mismatch(made[0].number, "", "the declaration is not the first record")
     if evidence.record is None:
@@ -209,6 +210,22 @@ def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
             )
     if record.bundle_sha256:
         yield from _bundle(entries, evidence, record.bundle_sha256)
+
+
+def _extensions(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
+    """Yield extensions to no more runs than before, and runs that started before they were declared."""
+    first = ledger.declared(_of(entries, "declare"))
+    runs = first.nexp if first else 0
+    for one in entries:
+        if one.kind == "extend":
+            _, more = ledger.extensions([one])[0]
+            if more <= runs:
+                text = f"extends the set to {more} runs, and it had {runs}: it was inserted, or changed"
+                yield Mismatch(one.number, "", text)
+            runs = max(runs, more)
+        elif one.kind == "attempt" and _number(one, "run") > runs:
+            text = f"run {_number(one, 'run')} started when {runs} runs were declared"
+            yield Mismatch(one.number, "", text)
 
 
 def _bundle(entries: list[LedgerRecord], evidence: SetEvidence, sha256: str) -> Iterator[Mismatch]:

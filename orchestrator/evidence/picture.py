@@ -22,7 +22,7 @@ from orchestrator.evidence.state import LIVE, QUEUED, judge
 from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, SetRecord
 from orchestrator.onnode.kernel.world import now_ms
-from orchestrator.words import quoted
+from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -214,7 +214,10 @@ def picture(
     told = read_told(files)
     silent = jobs is None and asked and not files.settled
     misses = sum(run.done and run.state == "failed" for run in runs)
-    if state == "complete":
+    added = sum(run.state == "queued" for run in runs) if state == "complete" else 0
+    if added and files.extended:
+        state, reason = "paused", f"{count(added, 'run')} added; resume runs them"
+    elif state == "complete":
         reason = reason or _failures(runs)
     return SetPicture(
         root=files.layout.root,

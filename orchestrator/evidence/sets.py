@@ -150,6 +150,16 @@ class SetEvidence:
         except OSError:
             return ""
 
+    @cached_property
+    def extended(self) -> bool:
+        """Return whether runs were added to the set after its declaration."""
+        try:
+            from orchestrator.onnode.set import ledger
+
+            return bool(ledger.extensions(ledger.read(self.layout.root)[0]))
+        except OSError:
+            return False
+
     # ---- the walk ----
 
     def run(self, run: int) -> RunRecord | None:

@@ -310,4 +310,4 @@ APPENDIX = frozenset(
     ("arithmetic", "outlook", "timeline", "startup", "nodes", "attempts", "findings", "tunables",
      "environment", "facts")
 )  # fmt: skip
-"""Sections that are printed in small type, after the others."""
+"""Sections printed in small type, after the others."""

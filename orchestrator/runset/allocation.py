@@ -58,13 +58,16 @@ class Allocation:
 
     def _size(self, record: SetRecord, layout: Layout, limit: int, missing: int) -> tuple[int, int]:
         """Return the job's nodes and minutes; 0 keeps those of job.sh."""
-        if self.spares is None and self.side_by_side is None:
-            return 0, 0
         settings = Findings().text(layout.bundle / "settings.sh")
+        planned = _used(settings, "NEXP", record.nexp)
+        if self.spares is None and self.side_by_side is None and planned >= record.nexp:
+            return 0, 0
         before = _used(settings, "SIDE_BY_SIDE", 1)
         now = self.side_by_side or before
         spares = _used(settings, "SPARES", 0) if self.spares is None else self.spares
-        minutes = longer(limit, -(-record.nexp // before), -(-missing // now))
+        minutes = longer(limit, -(-planned // before), -(-missing // now))
+        if self.spares is None and self.side_by_side is None:
+            return 0, minutes
         return record.nodes * now + spares, minutes
 
 

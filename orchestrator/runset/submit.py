@@ -30,6 +30,7 @@ from orchestrator.onnode.set.sharing import rights
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
+from orchestrator.runset.extend import check_extension, extend, with_extension
 from orchestrator.scheduler import Job, JobRequest, Scheduler
 from orchestrator.words import quoted
 
@@ -87,7 +88,7 @@ def request_for(
     layout = run_set.layout
     slurm = run_set.record.scheduler == "slurm"
     env = job_environment(os.environ if caller is None else caller, run_set)
-    missing = len(missing_runs(run_set)) if allocation.variables else 0
+    missing = len(missing_runs(run_set)) if layout.bundle.is_dir() else 0
     return JobRequest(
         script=layout.bundle / ("job.sh" if slurm else "run_with_docker.sh"),
         job_name=run_set.record.job_name,
@@ -104,14 +105,15 @@ def submit(
     *,
     allocation: Allocation = AS_RENDERED,
     edited: bool = False,
+    nexp: int = 0,
     world: World = THIS,
 ) -> SubmissionRecord:
     """Submit the set's job unless it has one, and return the record of the valid submission.
 
     `allocation` are the job's options beyond the set's bundle; `edited` accepts its files as they
-    are now. Raises SetError if another controller works on the set, a job of it is alive, or no run
-    is missing; SchedulerError if the scheduler refused; SchedulerUnknown if it is unknown whether
-    there is a job now.
+    are now; `nexp` extends the set to so many runs (extend.py). Raises SetError if another
+    controller works on the set, a job of it is alive, or no run is missing; SchedulerError if the
+    scheduler refused; SchedulerUnknown if it is unknown whether there is a job now.
     """
     refuse_copy(run_set)
     me = world.holder(cluster=scheduler.cluster())
@@ -121,12 +123,17 @@ def submit(
     ):
         with suppress(OSError):  # storage that allows neither write reports it then
             remove_unfinished(run_set.layout, world)
-        _restore(run_set, world)
-        _refuse_finished(run_set, world)
+        run_set = _restore(run_set, world)
+        check_extension(run_set, nexp, world)
+        if nexp <= run_set.record.nexp:
+            _refuse_finished(run_set, world)
         live = settle(run_set, scheduler, world)
         if live is not None:
             raise _already(run_set, live)
         _verify_bundle(run_set, edited=edited, world=world)
+        if nexp > run_set.record.nexp:
+            lock.confirm()
+            run_set = extend(run_set, nexp, world)
         request = request_for(run_set, allocation=allocation)
         record = SubmissionRecord(
             number=_next_number(run_set.layout, world),
@@ -153,13 +160,16 @@ def _ledger_head(run_set: RunSet, world: World) -> str:
         ) from error
 
 
-def _restore(run_set: RunSet, world: World) -> None:
-    """Restore a lost or empty set.json from its declaration. Raises SetError."""
+def _restore(run_set: RunSet, world: World) -> RunSet:
+    """Restore a lost or empty set.json from its declaration, and complete an extension
+    interrupted after its declaration. Raises SetError."""
     path = run_set.layout.set_file
     try:
+        run_set = with_extension(run_set, world)
         state = world.files.state(path)
         if state is None or state.is_folder or not state.size:
             write(run_set.record, path, files=world.files)
+        return run_set
     except OSError as error:
         raise SetError(
             f"{path}: {error.strerror or error}", hint=f"ls -ld {quoted(path.parent)}"

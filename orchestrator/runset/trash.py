@@ -18,7 +18,7 @@ from orchestrator.words import quoted
 
 
 class Removed(NamedTuple):
-    """A set that was moved, its old and its new place."""
+    """A moved set, its old and its new place."""
 
     set_id: str
     place: Path
@@ -47,11 +47,11 @@ def check_removable(run_set: RunSet, *, force: bool = False) -> None:
 
 def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Removed:
     """Move a set to the trash of its log directory. Raises SetError, also with a live job;
-    SchedulerError, SchedulerUnknown if that is unknown."""
+    SchedulerError, SchedulerUnknown if it is unknown."""
     check_removable(run_set, force=force)
     root, files = run_set.layout.root, world.files
     evidence = SetEvidence(root)
-    # A copy's jobs are the original's; a rehearsal, and a set that was never submitted, has none.
+    # A copy's jobs are the original's; a rehearsal or an unsubmitted set has no job.
     jobless = run_set.record.rehearsed or not evidence.submission or evidence.copy_of
     scheduler = None if jobless else open_scheduler(run_set.record.scheduler)
     cluster = scheduler.cluster() if scheduler else ""

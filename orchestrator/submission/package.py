@@ -29,7 +29,7 @@ from orchestrator.submission.refusal import Refused
 from orchestrator.words import quoted
 
 MOST_PROBLEMS = 8
-"""Problems of a ledger that are listed."""
+"""Listed problems of a ledger."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ __orchestrator_options() {
     'demo') echo '--dir --nexp --json' ;;
     'run') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --force --json --interval' ;;
     'submit') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --force --json --dry-run --test-only' ;;
-    'resume') echo '--site --json --spares --side-by-side --exclude --sbatch --dependency --begin --others --edited --allow-changes' ;;
+    'resume') echo '--site --json --nexp --spares --side-by-side --exclude --sbatch --dependency --begin --others --edited --allow-changes' ;;
     'cancel') echo '--site --json --others --grace' ;;
     'rm') echo '--failed --force --site --json' ;;
     'ls') echo '--all --site --json' ;;
@@ -86,6 +86,7 @@ __orchestrator_takes() {
     'submit --dependency') echo 'nodes' ;;
     'submit --begin') echo 'any' ;;
     'resume --site') echo 'files' ;;
+    'resume --nexp') echo 'any' ;;
     'resume --spares') echo 'any' ;;
     'resume --side-by-side') echo 'any' ;;
     'resume --exclude') echo 'nodes' ;;

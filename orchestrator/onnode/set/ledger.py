@@ -171,10 +171,24 @@ def declaration(record: SetRecord, place: Path, inode: int) -> Said:
 
 
 def declared(entries: list[LedgerRecord]) -> SetRecord | None:
-    """Return the declared set, or None."""
+    """Return the declared set with its extensions, or None."""
     first = next((one for one in entries if one.kind == "declare"), None)
     data = first.data.get("set") if first else None
-    return checked(SetRecord, data) if isinstance(data, dict) else None
+    record = checked(SetRecord, data) if isinstance(data, dict) else None
+    if record is None:
+        return None
+    return replace(record, nexp=max([record.nexp, *(runs for _, runs in extensions(entries))]))
+
+
+def extension(nexp: int) -> Said:
+    """Return the record of a set that has `nexp` runs from here on."""
+    return "extend", {"nexp": nexp}
+
+
+def extensions(entries: list[LedgerRecord]) -> list[tuple[LedgerRecord, int]]:
+    """Return the extensions with their numbers of runs, 0 for an unusable number."""
+    found = [(one, one.data.get("nexp")) for one in entries if one.kind == "extend"]
+    return [(one, runs if type(runs) is int and 0 < runs < 10_000 else 0) for one, runs in found]
 
 
 def original(root: Path, entries: list[LedgerRecord]) -> str:

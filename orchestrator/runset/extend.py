@@ -1,0 +1,78 @@
+"""More runs for a set: declared in its ledger first, then in its set.json.
+
+Seeds of earlier runs stay, since they follow from the root seed and a run's number. The bundle
+stays as it was made: NEXP reaches its job by the environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.errors import SetError, UsageError, is_full
+from orchestrator.evidence.files import Findings
+from orchestrator.evidence.sets import MOST_RUNS, RunSet
+from orchestrator.onnode.kernel.records import write
+from orchestrator.onnode.kernel.world import THIS, World
+from orchestrator.onnode.set import ledger
+from orchestrator.onnode.set.lease import HeldError
+from orchestrator.onnode.set.new import largest_root
+from orchestrator.words import count, quoted
+
+
+def check_extension(run_set: RunSet, nexp: int, world: World = THIS) -> None:
+    """Raise UsageError for fewer runs than the set has, or too many; SetError if its seeds or its
+    bundle do not allow more."""
+    record, layout = run_set.record, run_set.layout
+    if not nexp or nexp == record.nexp:
+        return
+    if nexp < record.nexp:
+        raise UsageError(
+            f"--nexp {nexp}: set {run_set.name} was declared with {count(record.nexp, 'run')}, and "
+            "a set does not shrink",
+            hint="orchestrator submit makes a new set",
+        )
+    if nexp > MOST_RUNS:
+        raise UsageError(f"--nexp {nexp}: a set has at most {MOST_RUNS} runs")
+    if record.root_seed > largest_root(nexp):
+        raise SetError(
+            f"set {run_set.name} cannot have {nexp} runs: their seeds would pass 2^31 (root seed "
+            f"{record.root_seed})",
+            hint="orchestrator submit makes a new set",
+        )
+    if "def extensions(" not in Findings().text(layout.bundle / "lib/set/ledger.py"):
+        raise SetError(
+            f"the bundle of {run_set.name} is of an earlier version, which takes no more runs",
+            hint="orchestrator submit makes a new set",
+        )
+
+
+def extend(run_set: RunSet, nexp: int, world: World = THIS) -> RunSet:
+    """Declare `nexp` runs and return the set with them. Call with the set's lock held, without a
+    live job. Raises SetError."""
+    root = run_set.layout.root
+    try:
+        ledger.append(root, ledger.extension(nexp), world=world)
+        return with_extension(run_set, world)
+    except HeldError as held:
+        raise SetError(f"{held}", hint="try again in a minute") from held
+    except OSError as error:
+        hint = (
+            f"make room: df -h {quoted(root)}; quota -s"
+            if is_full(error)
+            else f"ls -ld {quoted(root)}"
+        )
+        raise SetError(
+            f"{root}: the set cannot be extended: {error.strerror or error}", hint=hint
+        ) from error
+
+
+def with_extension(run_set: RunSet, world: World = THIS) -> RunSet:
+    """Return the set with the runs that its ledger declares, after writing them to its set.json.
+    Raises OSError."""
+    entries = ledger.read(run_set.layout.root, world.files)[0]
+    nexp = max((runs for _, runs in ledger.extensions(entries)), default=0)
+    if nexp <= run_set.record.nexp:
+        return run_set
+    record = replace(run_set.record, nexp=nexp)
+    write(record, run_set.layout.set_file, files=world.files)
+    return RunSet(run_set.layout, record)

@@ -1,0 +1,121 @@
+"""`resume --nexp`: more runs for a set, declared in its ledger, run by its bundle, taken by its score."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import outputs
+import pytest
+from controller_parts import Commands
+
+from orchestrator.errors import ExitCode
+from orchestrator.evidence.ledger import verify
+from orchestrator.evidence.sets import open_set
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.records import SetRecord, write
+from orchestrator.onnode.set import ledger
+from orchestrator.onnode.set.new import largest_root
+from orchestrator.runset.allocation import Allocation
+from orchestrator.scheduler.slurm_script import options_in
+
+WHAT = ("local_2x2x8", "builtin", "--nexp", 1)
+
+
+def started(cli: Commands, site: Path) -> Path:
+    """A complete set of one run."""
+    cli("submit", *WHAT, "--site", site, "--json")
+    root = Path(outputs.checked(cli.out)["set"])
+    assert cli("watch", root).code == ExitCode.OK
+    return root
+
+
+def seeds(root: Path) -> list[int]:
+    states = sorted(root.glob("runs/*/state.json"))
+    return [json.loads(path.read_text())["seed"] for path in states]
+
+
+def test_a_set_gets_more_runs(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
+    first = seeds(root)
+    answer = cli.json("resume", root, "--nexp", 3)
+    assert answer["missing_runs"] == [2, 3]
+    assert cli("watch", root).code == ExitCode.OK
+    picture = cli.json("status", root)
+    assert (picture["state"], picture["nexp"], picture["done"]) == ("complete", 3, 3)
+    assert seeds(root)[:1] == first and len(set(seeds(root))) == 3, "each run has its own seed"
+    entries = ledger.read(root)[0]
+    assert [one.data for one in entries if one.kind == "extend"] == [{"nexp": 3}]
+    audit = cli.json("audit", root)
+    assert audit["valid"] and audit["compliance"]["files"] == 3
+    score = json.loads(cli("score", root, "--json").out)
+    assert len(score["runs"]) == 3 and not [one for one in score["notes"] if "chosen" in one]
+    # Nothing is left, and a set does not shrink.
+    assert cli("resume", root, "--nexp", 3).code == ExitCode.SET_STATE
+    assert cli("resume", root, "--nexp", 2).code == ExitCode.BAD_INPUT
+    assert "does not shrink" in cli.err
+    assert cli("resume", root, "--nexp", 10_000).code == ExitCode.BAD_INPUT
+    assert open_set(root).record.nexp == 3
+
+
+def test_an_interrupted_extension_is_completed(cli: Commands, site: Path) -> None:
+    """The ledger declares first: whoever resumes next writes what is missing in set.json."""
+    root = started(cli, site)
+    ledger.append(root, ledger.extension(2))
+    assert [str(one) for one in verify(root).problems] == [
+        "set.json: `nexp` is 1, and was declared as 2"
+    ]
+    assert cli("resume", root).code == ExitCode.OK, cli.err
+    assert cli("watch", root).code == ExitCode.OK
+    assert open_set(root).record.nexp == 2 and verify(root).problems == ()
+
+
+def test_declared_runs_that_are_missing_are_shown(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
+    ledger.append(root, ledger.extension(4))
+    write(replace(open_set(root).record, nexp=4), root / "set.json")
+    picture = cli.json("status", root)
+    assert (picture["state"], picture["reason"]) == ("paused", "3 runs added; resume runs them")
+
+
+def test_what_cannot_be_extended(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
+    record = open_set(root).record
+    write(replace(record, root_seed=largest_root(2)), root / "set.json")
+    assert cli("resume", root, "--nexp", 3).code == ExitCode.SET_STATE
+    assert "seeds would pass 2^31" in cli.err
+    write(record, root / "set.json")
+    path = root / "bundle/lib/set/ledger.py"
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace("def extensions(", "def none("))
+    assert cli("resume", root, "--nexp", 3, "--edited").code == ExitCode.SET_STATE
+    assert "of an earlier version" in cli.err
+    assert open_set(root).record == record
+    assert "extend" not in [one.kind for one in ledger.read(root)[0]]
+
+
+def test_extensions_that_were_changed_are_found(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
+    ledger.append(root, ledger.extension(1))
+    assert "it was inserted, or changed" in str(verify(root).problems)
+    ledger.append(root, ("attempt", {"run": 2, "attempt": 1, "seed": 1, "nodes": []}))
+    assert "run 2 started when 1 runs were declared" in str(verify(root).problems)
+
+
+@pytest.mark.parametrize(
+    ("nexp", "missing", "minutes"),
+    [(4, 4, 0), (10, 6, 7 * 210), (10, 3, 0), (5, 5, 6 * 210)],
+)
+def test_the_time_limit_follows_the_added_runs(
+    tmp_path: Path, nexp: int, missing: int, minutes: int
+) -> None:
+    """The bundle's job asks for (4 + 1) x 210 minutes."""
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --time=1050\n")
+    (tmp_path / "bundle/settings.sh").write_text("use NEXP 4\n")
+    record = SetRecord(set_id="x", nexp=nexp, scheduler="slurm", nodes=8)
+    given = Allocation().options(record, Layout(tmp_path), missing)
+    script = "\n".join(f"#SBATCH {option}" for option in given)
+    assert options_in(f"#!/bin/bash\n{script}\n").minutes == minutes
+    assert not [option for option in given if "nodes" in option]
