@@ -119,7 +119,9 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
             f"; to beat {each.minutes:.2f} min ({each.submitter}, round {each.round})"
             for each in best[:1]
         )
-        pairs.append(("score", f"{train_time(picture.score_so_far)} so far{beat}"))
+        done = picture.state == "complete"
+        value = train_time(picture.score_so_far) + ("" if done else " so far")
+        pairs.append(("olympic mean" if done else "score", value + beat))
     if picture.started_ms:
         left = left_text(picture)
         pairs.append(

@@ -95,11 +95,21 @@ def published(picture: SetPicture) -> list[PublishedResult]:
     """Return the published results of the set's system, benchmark and round; none for a set that
     lacks a part of the published configuration."""
     record = picture.record
-    if record is None or record.unmet or not (record.benchmark and record.system):
+    if (
+        record is None
+        or record.rehearsed
+        or record.unmet
+        or not (record.benchmark and record.system)
+    ):
         return []
     from orchestrator.published import find
 
     return find(benchmark=record.benchmark, round=record.round, system=record.system)
+
+
+def score_name(picture: SetPicture) -> str:
+    """Return the name of the mean of the runs: that of a complete set is no estimate."""
+    return "olympic mean" if picture.state == "complete" else "score so far"
 
 
 def left_s(picture: SetPicture) -> float | None:
@@ -190,7 +200,7 @@ def headline(picture: SetPicture) -> str:
     parts += [now_text(picture)] if picture.current else []
     parts += [f"eval {evaluation_text(picture)}"] if evaluation_text(picture) != "-" else []
     parts += (
-        [f"score so far {train_time(picture.score_so_far)}"]
+        [f"{score_name(picture)} {train_time(picture.score_so_far)}"]
         if picture.score_so_far is not None
         else []
     )
@@ -236,8 +246,11 @@ def describe(picture: SetPicture) -> list[tuple[str, str]]:
         pairs.append(("left", left))
     if picture.score_so_far is not None:
         score = train_time(picture.score_so_far)
-        meaning = "mean of the good runs without fastest and slowest"
-        pairs.append(("score", f"{score} so far: {meaning}"))
+        if picture.state == "complete":
+            pairs.append(("olympic mean", f"{score} (the score: orchestrator score)"))
+        else:
+            meaning = "mean of the good runs without fastest and slowest"
+            pairs.append(("score", f"{score} so far: {meaning}"))
     pairs += [
         ("to beat", f"{each.minutes:.2f} min ({each.submitter}, round {each.round})")
         for each in published(picture)

@@ -118,7 +118,8 @@ def show(
             from orchestrator.cli.output import draw, screen
             from orchestrator.mllog.table import score_text
 
-            beside = against_published(folder, None if score.own else score.minutes)
+            compared = None if score.own or score.no_result else score.minutes
+            beside = against_published(folder, compared)
             draw([score_text(score, screen(), beside)])
     if as_json:
         from orchestrator.cli.output import one_or_more, print_json

@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.compare.sides import Side
 from orchestrator.errors import UsageError
 from orchestrator.mllog.own import OWN
-from orchestrator.mllog.source import REHEARSED
+from orchestrator.mllog.source import REHEARSED, STAND_IN
 from orchestrator.mllog.trimmed import METHOD, Interval, interval, runs_to_settle
 
 NEAR = 0.01
@@ -159,6 +159,7 @@ def differences(a: Side, b: Side) -> list[SideDifference]:
 
 def _notes(a: Side, b: Side) -> list[str]:
     notes = [f"{side.name} is a {REHEARSED}" for side in (a, b) if side.rehearsed]
+    notes += [f"{side.name}: {STAND_IN}" for side in (a, b) if side.stand_in]
     notes += [f"{side.name}: no valid score ({side.problem})" for side in (a, b) if side.problem]
     if own := [side for side in (a, b) if side.ruleset == OWN]:
         notes += _own_notes(a, b, own)

@@ -59,6 +59,7 @@ class Side:
     problem: str = ""
     """Why there is no valid score."""
     rehearsed: bool = False
+    stand_in: bool = False
     """True for a simulated set: no training ran."""
     environment: dict[str, str] = field(default_factory=dict)
     tunables: dict[str, str] = field(default_factory=dict)
@@ -110,6 +111,7 @@ def _folder(directory: str, ruleset: str) -> Side:
         goal=score.own.goal if score.own else "",
         problem="" if score.valid else "; ".join(score.reasons),
         rehearsed=score.rehearsed,
+        stand_in=any(run.stand_in for run in score.runs),
         settings=_logged(log) if log else {},
     )
     if source.is_set:

@@ -21,7 +21,7 @@ from orchestrator.mllog.own import (
 from orchestrator.mllog.rcp import FAILED, RcpResult, table
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
-from orchestrator.mllog.source import REHEARSAL, REHEARSED
+from orchestrator.mllog.source import REHEARSAL, REHEARSED, STAND_IN
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -257,10 +257,7 @@ def _notes(score: Score) -> list[str]:
     elif score.division == "open":
         notes.append("open division: the seed check and the RCP test do not apply")
     if any(run.stand_in for run in score.runs):
-        notes.append(
-            "stand-in: these runs rehearse the benchmark with a small workload; they are no result "
-            "of it"
-        )
+        notes.append(STAND_IN)
     if score.pending and len(score.runs) >= score.runs_required:
         notes.append(f"{len(score.pending)} more runs of this set are still to come")
     for run in score.runs:

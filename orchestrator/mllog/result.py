@@ -195,9 +195,20 @@ class Score(Frozen):
         return self.olympic_mean * (self.factor if self.factor is not None else 1.0)
 
     @property
+    def no_result(self) -> str:
+        """Return why this is no result of the benchmark, whatever the rules say; "" for results."""
+        if self.rehearsed:
+            return "no training ran"
+        if any(run.stand_in for run in self.runs):
+            return "a small stand-in workload ran"
+        return ""
+
+    @property
     def verdict(self) -> str:
         """Return the result in one line. A rehearsal's starts with that fact."""
-        return f"rehearsal, no training ran: {self._verdict}" if self.rehearsed else self._verdict
+        if why := self.no_result:
+            return f"rehearsal, not a result ({why}): {self._verdict}"
+        return self._verdict
 
     @property
     def _verdict(self) -> str:
@@ -207,7 +218,7 @@ class Score(Frozen):
                 if self.own
                 else "valid score"
             )
-            return f"{what}: {train_time(self.minutes, 2)}"
+            return f"{what}: {train_time(self.minutes)}"
         unfinished = self.forecast is not None and self.forecast.get("can_become_valid")
         what = "no valid score yet" if unfinished else "no valid score"
         return (
@@ -237,6 +248,7 @@ class Score(Frozen):
             "valid": self.valid,
             "verdict": self.verdict,
             "rehearsal": self.rehearsed,
+            "stand_in": any(run.stand_in for run in self.runs),
             "reasons": self.reasons,
             "notes": self.notes,
             "unscored_attempts": self.unscored,

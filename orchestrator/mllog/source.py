@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 REHEARSAL = "rehearsal"
 """`created_by` of a simulated set, and `metadata.file` of the records in its logs."""
 REHEARSED = "rehearsal: no training ran; all times are simulated"
+STAND_IN = (
+    "stand-in: these runs rehearse the benchmark with a small workload; they are no result of it"
+)
 
 
 class RunFile:

@@ -54,7 +54,9 @@ def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) 
     if score.why:
         tail += ["", "where the time goes:", *(f"  {item['text']}" for item in score.why)]
     tail += [f"note: {note}" for note in score.notes]
-    verdict = screen.paint(cell(score.verdict), "1;32" if score.valid else "1;31")
+    # What is no result looks like none: neither green nor red.
+    colour = "1" if score.no_result else "1;32" if score.valid else "1;31"
+    verdict = screen.paint(cell(score.verdict), colour)
     return "\n".join(
         [verdict, *map(cell, head), *RUNS.lines(map(_row, score.runs), screen), *map(cell, tail)]
     )
@@ -79,9 +81,7 @@ def _arithmetic(score: Score) -> list[str]:
     lines = []
     if score.olympic_mean is not None:
         counted = sum(run.use == "counted" for run in score.runs)
-        lines.append(
-            f"olympic mean of {count(counted, 'run')}: {train_time(score.olympic_mean, 4)}"
-        )
+        lines.append(f"olympic mean of {count(counted, 'run')}: {train_time(score.olympic_mean)}")
     if result := score.rcp:
         lines.append(f"RCP test {result.verdict}")
         if result.point and result.submission_mean is not None:
@@ -92,8 +92,8 @@ def _arithmetic(score: Score) -> list[str]:
             )
         if result.passed and score.valid:
             lines.append(
-                f"score: {score.olympic_mean:.4f} x {result.factor:.6f} = {score.minutes:.4f} "
-                "minutes"
+                f"score: {train_time(score.olympic_mean)} x {result.factor:.6f} = "
+                f"{train_time(score.minutes)}"
             )
     return lines
 
@@ -118,7 +118,7 @@ def check_text(score: Score) -> str:
     rules = "the workload's own rules, not MLPerf's" if score.own else f"round {score.ruleset}"
     what = f"{score.directory}: {score.benchmark}, {rules}"
     differing = f", {len(score.differences)} values differ" if score.differences else ""
-    what = f"rehearsal: {what}" if score.rehearsed else what
+    what = f"rehearsal: {what}" if score.no_result else what
     bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"
     summary = f"{what}: {count(len(score.runs), 'file')}, {bad_runs}, {seeds}{differing}"
     return "\n".join(map(cell, (*findings, summary)))

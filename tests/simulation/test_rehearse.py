@@ -114,7 +114,7 @@ def test_a_node_that_dies_is_replaced_by_the_spare(run: Run) -> None:
     assert places == sorted(places)
     assert result.out.count("has converged after") == 3
     assert result.row("rehearsal: complete after").endswith("without `resume`")
-    assert "rehearsal, no training ran:" in result.out
+    assert "rehearsal, not a result (no training ran):" in result.out
 
 
 def test_a_job_that_is_too_short_is_resumed(run: Run) -> None:
@@ -284,8 +284,11 @@ def test_every_command_says_that_it_is_a_rehearsal(run: Run, kept: Path) -> None
     assert checked(run("score", kept, "--json").out)["rehearsal"] is True
     assert run("export", kept).out.splitlines()[1].endswith(",1")
     run("report", kept, "-o", "report.html")
-    assert "Rehearsal, no training ran" in Path("report.html").read_text()
-    assert "rehearsal, no training ran" in run("report", kept, "--format", "md", "-o", "-").out
+    assert "Rehearsal – not a result: no training ran" in Path("report.html").read_text()
+    assert (
+        "rehearsal, not a result (no training ran)"
+        in run("report", kept, "--format", "md", "-o", "-").out
+    )
     assert "is a rehearsal: no training ran" in run("compare", kept, kept).out
 
 

@@ -1,0 +1,81 @@
+"""A set of a stand-in workload is a valid rehearsal, and looks like a result nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import set_of_logs as sets
+
+from orchestrator.cli import main
+from orchestrator.mllog.score import score_dir
+from orchestrator.mllog.table import score_text
+from orchestrator.report.markdown import markdown
+from orchestrator.report.page import page
+from orchestrator.report.reading import read_report
+from orchestrator.submission.package import Options, make_package
+from orchestrator.submission.refusal import Refused
+from orchestrator.words import Screen
+
+ANNOUNCED = b'"submission_benchmark", "value": "llama2_70b_lora", "metadata": {'
+COLOURS = Screen(100, colour=True, signs="unicode")
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    return sets.make_set(tmp_path / "published", sets.logs(sets.MI355X))
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Path:
+    """The same logs, but of a program that says what it is."""
+    logs = [
+        log.replace(ANNOUNCED, ANNOUNCED + b'"stand_in": true, ') for log in sets.logs(sets.MI355X)
+    ]
+    assert all(b'"stand_in": true' in log for log in logs)
+    return sets.make_set(tmp_path / "stand-in", logs)
+
+
+def test_a_score_of_a_stand_in_is_neutral_and_says_so_first(
+    published: Path, stand_in: Path
+) -> None:
+    real, small = score_dir(str(published)), score_dir(str(stand_in))
+    assert real.valid and small.valid and real.minutes == small.minutes and not real.no_result
+    assert score_text(real, COLOURS).startswith("\x1b[1;32mvalid score: ")
+    head = "\x1b[1mrehearsal, not a result (a small stand-in workload ran): valid score: "
+    assert score_text(small, COLOURS).startswith(head)
+    assert (small.to_json()["stand_in"], real.to_json()["stand_in"]) == (True, False)
+
+
+def test_nothing_compares_a_stand_in_with_a_published_result(
+    published: Path, stand_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", str(published)]) == 0
+    assert "published" in capsys.readouterr().out
+    assert main(["score", str(stand_in)]) == 0
+    assert "published" not in capsys.readouterr().out
+    assert read_report(str(published)).published and not read_report(str(stand_in)).published
+
+
+def test_the_report_of_a_stand_in_has_a_headline_of_its_own(
+    published: Path, stand_in: Path
+) -> None:
+    real, small = page(read_report(str(published))), page(read_report(str(stand_in)))
+    assert "✓ Valid score" in real and '<div class="verdict">' in real
+    assert "Rehearsal – not a result: a small stand-in workload ran" in small
+    assert "✓ Valid score" not in small and '<div class="verdict rehearsal">' in small
+    assert "A rehearsal, not a result: a small stand-in workload ran." in small
+    assert "rehearsal, not a result" in markdown(read_report(str(stand_in)))
+
+
+def test_a_package_of_a_stand_in_is_refused(stand_in: Path) -> None:
+    with pytest.raises(Refused, match="this is a rehearsal: a small stand-in workload ran"):
+        make_package([str(stand_in)], Options(submitter="AMD", framework="PyTorch"))
+
+
+def test_one_rounding_for_the_score_on_a_page(published: Path) -> None:
+    """The score is the same text in the verdict and at the end of the arithmetic."""
+    score = score_dir(str(published))
+    lines = score_text(score).split("\n")
+    [arithmetic] = [line for line in lines if line.startswith("score: ")]
+    assert lines[0].removeprefix("valid score: ") == arithmetic.rpartition(" = ")[2]
