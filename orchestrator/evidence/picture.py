@@ -1,7 +1,7 @@
 """A picture of sets, from their files and one scheduler query for all of them.
 
 The files are the truth about runs. The scheduler adds why a job waits, and whether a silent job has
-ended. If it does not answer, the picture has only the files, and says so.
+ended. If it does not answer, the picture has only the files, and is marked so.
 """
 
 from __future__ import annotations

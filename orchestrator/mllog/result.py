@@ -196,7 +196,7 @@ class Score(Frozen):
 
     @property
     def no_result(self) -> str:
-        """Return why this is no result of the benchmark, whatever the rules say; "" for results."""
+        """Return why this is no result of the benchmark, even with a valid score; "" for results."""
         if self.rehearsed:
             return "no training ran"
         if any(run.stand_in for run in self.runs):

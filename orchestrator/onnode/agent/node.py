@@ -123,7 +123,7 @@ class EngineState(NamedTuple):
 
 
 def removal(node: Node, container: str) -> list[list[str]]:
-    """Return the commands that remove a container; the last status tells success.
+    """Return the commands that remove a container; the last status shows success.
 
     At once, podman waits ten seconds if TERM is ignored, and fails if the monitor was killed with
     its client.
