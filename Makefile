@@ -11,7 +11,7 @@
 # make pictures  docs/pictures: the demo recorded in a terminal, and its report; needs Chromium
 # make reference the generated pages, completions and man page, from the parsers and the models (tools/reference.py)
 # make zipapp    dist/orchestrator.pyz: the command and all it needs in one file, for machines without network
-# make lock      write requirements-dev.txt anew: the versions that the three above install
+# make lock      write requirements-*.txt anew: the versions that these install, for the zipapp with hashes
 # make lab       start that one-machine cluster to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
@@ -80,7 +80,7 @@ reference: $(VENV)/installed
 zipapp: $(VENV)/installed
 	$(BIN)/python tools/zipapp.py dist/orchestrator.pyz
 
-lock: | $(BIN)/python
+lock: $(VENV)/tested
 	PYTHON=$(BIN)/python tools/lock
 
 lab:

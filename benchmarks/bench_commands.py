@@ -1,7 +1,7 @@
 """Cold commands as multiples of `orchestrator --help`, all in turns in the same run, so that the machine's mood is in both.
 
 Each is a process of its own with warm files; what counts is the smallest of the rounds, of wall time and of processor time.
-`status` is asked about a log directory of a thousand finished sets, which are written first.
+`status` is asked about a log directory of a thousand finished sets, which are written first, and about one in which every tenth set is another user's or damaged.
 
 usage:  python benchmarks/bench_commands.py [--rounds 15] [--sets 1000] [--json FILE]
 """
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TOP / "tests/controller"), str(TOP / "tests")]
+sys.path[:0] = [str(TOP / "tests/controller"), str(TOP / "tests/hostile"), str(TOP / "tests")]
 
 LIMITS = {
     "completion": 1.5,
@@ -27,6 +27,7 @@ LIMITS = {
     "render": 6,
     "status": 4,
     "status of many": 0,
+    "status of odd": 0,
     "report": 4,
     "score": 0,
 }
@@ -57,6 +58,20 @@ def make_sets(folder: Path, count: int) -> None:
         write_set(folder, name, nexp=1, done=1, scheduler="local", job=job)
 
 
+def make_odd(folder: Path, every: int) -> None:
+    """Have some sets belong to another user, and some damaged, in turns."""
+    import random
+
+    from random_damage import damage
+
+    for number, root in enumerate(sorted(folder.iterdir())[::every]):
+        if number % 2 and os.getuid() == 0:
+            for path in (root, *root.rglob("*")):
+                os.chown(path, 4242, 4242)
+        else:
+            damage(root, random.Random(number))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -67,12 +82,13 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
-        for name, count in (("few", 3), ("many", args.sets)):
+        for name, count in (("few", 3), ("many", args.sets), ("odd", args.sets)):
             (place / name).mkdir()
             make_sets(place / name, count)
             (place / f"{name}.yaml").write_text(
                 f"kind: site\nscheduler: local\nlog_dir: {place / name}\n"
             )
+        make_odd(place / "odd", 10)
         one = str(next((place / "few").iterdir()))
         commands = {
             "help": ["--help"],
@@ -89,6 +105,7 @@ def main() -> None:
             ],
             "status": ["status", "--site", str(place / "few.yaml")],
             "status of many": ["status", "--site", str(place / "many.yaml")],
+            "status of odd": ["status", "--site", str(place / "odd.yaml")],
             "report": ["report", one, "-o", str(place / "report.html")],
             "score": ["score", one],
         }
@@ -109,6 +126,10 @@ def main() -> None:
     for name, (wall, spent) in best.items():
         times = f"{wall / best['help'][0]:>8.1f}{spent / best['help'][1]:>8.1f}"
         print(f"{name:<16}{wall:>9.0f}{spent:>9.0f}{times}{LIMITS.get(name) or '-':>7}")
+    odd, many = best["status of odd"][1], best["status of many"][1]
+    print(
+        f"status with every tenth set of another user, or damaged: {odd / many:.2f} x the processor time"
+    )
     if args.json:
         args.json.write_text(json.dumps(best, indent=1))
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,18 +23,32 @@ DATE = (2020, 1, 1, 0, 0, 0)
 """Of every member, so that the same contents are the same bytes."""
 
 
+LICENCE = re.compile(r"(?i)\b(licen[cs]e|copying|notice)")
+
+
 def install(folder: Path) -> None:
-    """Install the checkout with its dependencies into `folder`, without what only pip and other programs need."""
-    words = [
-        "install",
-        "--quiet",
-        "--no-compile",
-        "--target",
-        str(folder),
-        str(TOP),
+    """Install the checkout with its dependencies into `folder`, without what only pip and other programs need.
+
+    The dependencies are those of requirements-zipapp.txt: a file with another hash is refused.
+    """
+    _pip(folder, "--require-hashes", "--only-binary=:all:", "-r", TOP / "requirements-zipapp.txt")
+    _pip(folder, TOP)
+    shutil.rmtree(folder / "bin", ignore_errors=True)
+
+
+def _pip(folder: Path, *words: object) -> None:
+    argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    argv += ["--no-compile", "--no-deps", "--target", str(folder), *map(str, words)]
+    subprocess.run(argv, check=True)
+
+
+def without_licence(folder: Path) -> list[str]:
+    """Return the packages that do not carry their licence's text, as LGPL (paramiko) and MPL (certifi) ask for."""
+    return [
+        about.name
+        for about in sorted(folder.glob("*.dist-info"))
+        if not any(LICENCE.search(path.name) for path in about.rglob("*") if path.is_file())
     ]
-    subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *words], check=True)
-    subprocess.run(["rm", "-rf", folder / "bin"], check=True)
 
 
 def made(folder: Path) -> dict[str, bytes]:
@@ -76,5 +92,7 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         install(Path(folder))
+        if lacking := without_licence(Path(folder)):
+            sys.exit(f"no text of a licence in {', '.join(lacking)}")
         write(made(Path(folder)), Path(sys.argv[1]))
     print(f"{sys.argv[1]} ({Path(sys.argv[1]).stat().st_size // 1_000_000} MB)")

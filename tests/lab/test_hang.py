@@ -14,6 +14,8 @@ from run_sets import Set
 from test_set import Bench, bench_at
 from until import until
 
+from orchestrator.onnode.agent.hidden import hidden
+
 if TYPE_CHECKING:
     from labs import Lab
 
@@ -51,8 +53,9 @@ def test_a_run_that_hangs_in_containers_leaves_what_its_nodes_know(
     until(lambda: "run_start" in text_of(attempt / "node_0.log"))
     nodes = Set(one).attempt(1, 1)["nodes"]
     for node in nodes:
-        (one / f"nodes/{node}/scratch/rccl.{node}.7").write_text("the last line of RCCL")
-        (one / f"nodes/{node}/scratch/record_0").write_bytes(b"\x80\x02]q.")
+        results = Path(hidden(str(one / f"nodes/{node}/scratch")))
+        (results / f"rccl.{node}.7").write_text("the last line of RCCL")
+        (results / "record_0").write_bytes(b"\x80\x02]q.")
     watched = bench.orchestrator("watch", one)
     assert watched.returncode == 0, watched.stderr
     state = Set(one).attempt(1, 1)
