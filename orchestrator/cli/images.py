@@ -371,7 +371,7 @@ def _inspect(request: _Request) -> int:
     if args.system and not args.workload:
         raise UsageError(
             f"images inspect {args.system}: which workload?",
-            hint=f"orchestrator images inspect {args.system} llama2_70b_lora",
+            hint=f"orchestrator images inspect {quoted(args.system)} llama2_70b_lora",
         )
     container = request.site.container if request.site else None
     return inspect(

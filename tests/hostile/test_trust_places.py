@@ -21,6 +21,7 @@ REASONS = {
     "cli/image_contract.py:_keep": "a folder of data, in which only new files are made",
     "importing/execution.py:_output": "a private temporary folder",
     "importing/writing.py:write": "the folder that the user named; the files have to be new",
+    "cli/debug.py:_opened": "the file that the user named",
     "cli/defect.py:_write": "a new name, in a folder that was judged",
     "cli/preflight.py:_write_excluded": "the file that the user named",
     "cli/report.py:_run_all": "the folder that the user named",
@@ -44,7 +45,7 @@ REASONS = {
 """Places that adopt nothing of others, and why."""
 JUDGED = {
     "cli/demo.py:_site",
-    "cli/finding.py:find_site",
+    "cli/finding.py:find_site_and_source",
     "cli/finding.py:own_set",
     "container/spread.py:tar_to_distribute",
     "container/store.py:stored",
@@ -127,8 +128,9 @@ def test_nothing_else_judges_an_owner() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "st_uid"
     }
     # find.py lists the user's own sets, which is no judgement of what they hold; sources.py notes
-    # the owners of an image's files.
-    assert compared == {"trust.py", "runset/find.py", "inspection/sources.py"}
+    # the owners of an image's files; closing.py names the owner of a set in a command.
+    known = {"trust.py", "runset/find.py", "inspection/sources.py", "cli/closing.py"}
+    assert compared == known
 
 
 # ---- the judgement ----
