@@ -58,7 +58,7 @@ def inspect(
 
     given = given_by(entry) if entry is not None else Given()
     if command:  # it is no run: it makes no ranks, and needs no variable of the training
-        given = replace(given, nodes=1, gpus=1, ranks="node", sources={}, second=None)
+        given = replace(given, nodes=1, gpus=1, ranks="node", sources={}, second=None, is_run=False)
     image = reference or (entry.image if entry is not None else "")
     tree = _read(image, given, source, address, engine, engine_command)
     tree.complete = tree.complete and not partial

@@ -123,7 +123,7 @@ def _follow_python(
     path = tree.resolve(start.script)
     if tree.text(path) is None:
         return
-    python.follow(tree, trace, path, environment, start.place.maybe)
+    python.follow(tree, trace, path, environment, start.place.maybe, start.words)
     for word in start.words:
         value = word.partition("=")[2] if "=" in word else word
         if value.endswith((".yaml", ".yml")):

@@ -93,8 +93,11 @@ def look_for_paths(
     elif name in _TWO_ENDED and len(paths) > 1:
         for path in paths[:-1]:
             walk.use_path("deleted" if name == "mv" else "read", path, place)
-        walk.use_path("written", paths[-1], place)
-        walk.make(paths[-1])
+        into = arguments[-1].endswith("/")  # what is in it already is not made here
+        for path in paths[:-1] if into else [""]:
+            made = posixpath.join(paths[-1], posixpath.basename(path)) if path else paths[-1]
+            walk.use_path("written", made, place)
+            walk.make(made)
     elif name in _READING:
         for argument, path in zip(arguments, paths, strict=True):
             if argument.startswith("/"):

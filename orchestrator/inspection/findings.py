@@ -392,7 +392,9 @@ def _ranks(contract: Contract, given: Given) -> Iterator[ContractFinding]:
 def _launcher(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     """Compare the numbers and places that torchrun is given with those of the bundle."""
     first = contract.training
-    if first is None or not contract.ranks.startswith("torchrun") or given.ranks == "gpu":
+    if first is None or not contract.ranks.startswith("torchrun"):
+        return
+    if not given.is_run or given.ranks == "gpu":
         return
     options = _options(first)
     other = _options(contract.second) if contract.second is not None else options

@@ -43,6 +43,8 @@ class Given:
     offline: Mapping[str, str] = field(default_factory=dict)
     second: NodeStart | None = None
     """The command on the second node, if there are several."""
+    is_run: bool = True
+    """False for another command of the image, such as a preparation."""
 
     @property
     def configured(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ import ast
 import posixpath
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -20,6 +20,7 @@ from orchestrator.inspection.trace import (
     Trace,
     Undecided,
     Use,
+    is_known,
 )
 from orchestrator.inspection.tree import ImageTree
 
@@ -51,9 +52,15 @@ _SYSTEM = re.compile(r"/(proc|sys|dev|tmp|run|etc|usr|bin|opt|lib|var|root|home)
 
 
 def follow(
-    tree: ImageTree, trace: Trace, script: str, environment: dict[str, str], maybe: bool
+    tree: ImageTree,
+    trace: Trace,
+    script: str,
+    environment: dict[str, str],
+    maybe: bool,
+    words: Sequence[str] = (),
 ) -> None:
-    """Read a Python script, the modules beside it that it imports, and its documents."""
+    """Read a Python script, the modules beside it that it imports, and its documents. `words` are
+    those of its start: the values of its options."""
     pending = [script]
     seen: set[str] = set()
     roots = [posixpath.dirname(script)]
@@ -73,8 +80,44 @@ def follow(
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             trace.undecided.append(Undecided("Python that cannot be parsed", Place(path, 1, maybe)))
             continue
+        if path == script:
+            module = _WithArguments(module, words).visit(module)
         read_module(module, path, trace, environment, maybe)
         pending.extend(_imports(tree, module, path, roots))
+
+
+class _WithArguments(ast.NodeTransformer):
+    """Replaces `args.NAME` by the value that the program is started with, if it is known."""
+
+    def __init__(self, module: ast.Module, words: Sequence[str]) -> None:
+        self._names = {"args"}
+        self._values: dict[str, str] = {}
+        for node in ast.walk(module):
+            if isinstance(node, ast.Call) and _called(node)[0] == "add_argument":
+                self._add_default(node)
+        for at, word in enumerate(words):
+            name, equals, value = word.partition("=")
+            if name.startswith("--"):
+                value = value if equals else next(iter(words[at + 1 :]), "")
+                self._values[name[2:].replace("-", "_")] = value
+
+    def _add_default(self, node: ast.Call) -> None:
+        default = next((one.value for one in node.keywords if one.arg == "default"), None)
+        if node.args and default is not None:
+            name, value = _literal(node.args[0]), _literal(default)
+            if is_known(name + value):
+                self._values[name.lstrip("-").replace("-", "_")] = value
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        value = self._values.get(node.attr)
+        if not isinstance(node.value, ast.Name) or node.value.id not in self._names or not value:
+            return self.generic_visit(node)
+        constant = ast.copy_location(ast.Constant(value), node)
+        constant.kind = OF_ARGUMENTS
+        return constant
+
+
+OF_ARGUMENTS = "of the arguments"
 
 
 def _imports(tree: ImageTree, module: ast.Module, path: str, roots: list[str]) -> Iterator[str]:
@@ -161,7 +204,8 @@ def read_module(
                 trace.paths.append(PathUse(deleted, "deleted", place))
             if (how := _ranks(node)) is not None:
                 trace.undecided.append(Undecided(f"{MAKES_RANKS}: {how}", place))
-        text = node.value if isinstance(node, ast.Constant) else ""
+        own = isinstance(node, ast.Constant) and node.kind != OF_ARGUMENTS
+        text = node.value if isinstance(node, ast.Constant) and own else ""
         if isinstance(text, str) and _ROOTS.fullmatch(text) and not _SYSTEM.match(text):
             trace.paths.append(PathUse(text, "read", place))
 
@@ -214,6 +258,8 @@ def _literal(node: ast.AST) -> str:
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_literal, node.values))
+    if isinstance(node, ast.FormattedValue):
+        return _literal(node.value)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _literal(node.left) + _literal(node.right)
     return UNKNOWN

@@ -112,9 +112,9 @@ DEFECTS = {
 PREPARATION = {
     "scripts/prepare_data_and_model.sh": "set -e\npython3 scripts/download_dataset.py --data_dir /data\n",
     "scripts/download_dataset.py": (
-        "import subprocess\n\n\ndef clean():\n"
-        "    subprocess.run(\"find /data -mindepth 1 ! -name '*.parquet' -exec rm -rf {} +\", shell=True)\n"
-        "\n\nclean()\n"
+        "import argparse\nimport subprocess\n\nparser = argparse.ArgumentParser()\n"
+        'parser.add_argument("--data_dir", default="/tmp")\nargs = parser.parse_args()\n'
+        "subprocess.run(f\"find {args.data_dir} -mindepth 1 ! -name '*.parquet' -exec rm -rf {{}} +\", shell=True)\n"
     ),
 }
 
