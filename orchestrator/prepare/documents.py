@@ -25,6 +25,9 @@ from orchestrator.model.problems import checked, validate
 from orchestrator.model.source import Document, read
 from orchestrator.resources import data_dir
 
+Address = Annotated[str, Field(pattern=r"^https://[\w.~:/@%+-]+$")]
+"""An address of plain characters: it stands in commands."""
+
 
 def _below(text: str) -> str:
     if text.strip("./") == "":
@@ -85,6 +88,22 @@ class StepPart(DocumentPart):
     """`leaves` made by others, such as with the published commands, are accepted."""
 
 
+class PinPart(DocumentPart):
+    """A script of others that steps run by `<(curl -s URL)`, such as that of a branch.
+
+    It is fetched from `at` instead, which names a commit, and runs only with the content `sha256`.
+    """
+
+    url: Address
+    at: Address
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+    @property
+    def published(self) -> str:
+        """Return the script as steps name it."""
+        return f"<(curl -s {self.url})"
+
+
 Use = SpacePart | DataPart | PathPart | CleanPart | OverwritePart | MountPart
 
 
@@ -101,6 +120,7 @@ class PreparationRound(DocumentPart):
     workdir: AbsolutePath
     devices: list[AbsolutePath] = []
     security_opt: list[Line] = []
+    pins: list[PinPart] = []
     steps: list[StepPart] = Field(min_length=1)
     tree: list[DataPart] = Field(min_length=1)
 
@@ -174,13 +194,16 @@ def _extended(files: list[Path]) -> Document:
 
 
 def _check(document: Document, key: str, part: PreparationRound) -> None:
-    """Report variables without a mount, and steps of the same name."""
+    """Report variables without a mount, pins that no step runs, and steps of the same name."""
     known = {mount.variable for mount in part.mounts}
     for keys, uses in _uses(part):
         for number, use in enumerate(uses):
             if use.variable not in known:
                 problem = f"{use.variable} is not mounted; mounted: {', '.join(sorted(known))}"
                 document.add(("rounds", key, *keys, number), problem)
+    for number, pin in enumerate(part.pins):
+        if not any(pin.published in step.run for step in part.steps):
+            document.add(("rounds", key, "pins", number, "url"), f"no step runs {pin.published}")
     names = [step.name for step in part.steps]
     for number, name in enumerate(names):
         if name in names[:number]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         CleanPart,
         OverwritePart,
         PathPart,
+        PinPart,
         Preparation,
         PreparationRound,
         StepPart,
@@ -85,11 +86,17 @@ class Plan:
         return step.workdir or self.part.workdir
 
     def text(self, step: StepPart, *, again: bool) -> str:
-        """Return the bash text of `step`; `again` deletes the remains of a try first."""
+        """Return the bash text of `step`, with its pinned scripts; `again` deletes the remains of a
+        try first."""
+        text = step.run
+        for number, pin in enumerate(self.part.pins):
+            if pin.published in text:
+                name = f"pinned_{number}"
+                text = _fetched(name, pin) + text.replace(pin.published, f'"${name}"')
         if not again or not step.clean:
-            return step.run
+            return text
         remains = [self.container_path(step, part) for part in step.clean]
-        return f"rm -rf -- {shlex.join(remains)}\n{step.run}"
+        return f"rm -rf -- {shlex.join(remains)}\n{text}"
 
     def fingerprint(self, step: StepPart) -> str:
         """Return a hash of the definition: another hash makes a done step due."""
@@ -99,6 +106,25 @@ class Plan:
         ]
         definition = "\0".join([self.workdir(step), *mounts, step.run])
         return hashlib.sha256(definition.encode()).hexdigest()
+
+
+def _fetched(name: str, pin: PinPart) -> str:
+    """Return bash text that fetches a script into a file named by a variable, and compares it."""
+    lost = f"cannot fetch {pin.at}"
+    text = (
+        f'{name}=$(mktemp)\ncurl -fsSL {shlex.quote(pin.at)} >"${name}" || '
+        f"{{ echo {shlex.quote(lost)} >&2; exit 1; }}\n"
+    )
+    if pin.sha256 is None:
+        return text
+    other = (
+        f"{pin.at} is not the script of this preparation: its SHA-256 is not {pin.sha256}; read it, "
+        "and give its own to `pins` of the preparation"
+    )
+    return (
+        f'{text}echo "{pin.sha256}  ${name}" | sha256sum --check --status || '
+        f"{{ echo {shlex.quote(other)} >&2; exit 1; }}\n"
+    )
 
 
 def make_plan(

@@ -45,7 +45,7 @@ REASONS = {
     "name": "a name that was checked as a variable's",
     "name(key)": "the filter of scripts",
     "env_value(value)": "the filter of scripts",
-    "step.run": "the script itself",
+    "text": "the script itself",
     "step.secret": "a name that the model checks",
     "where": "a sentence",
     "job": "a place in a text of slurm_states.py, which quotes what it fills in",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import docker
+import yaml
 from command_line import call
 from until import LIMIT_S, until
 
@@ -32,6 +34,7 @@ set -e
 dir=.
 while getopts d: option; do dir=$OPTARG; done
 shift $((OPTIND - 1))
+[ ! -e /dataset/nothing ] || exit 0
 mkdir -p "$dir"
 cd "$dir"
 case $1 in
@@ -54,6 +57,27 @@ DOWNLOADER
 *) exit 22 ;;
 esac
 """
+DOWNLOADER = CURL.partition("<<'DOWNLOADER'\n")[2].partition("DOWNLOADER\n")[0]
+
+
+def pinned_to_the_stand_in(folder: Path) -> Path:
+    """Preparations that run this downloader, and no other one."""
+    sha = hashlib.sha256(DOWNLOADER.encode()).hexdigest()
+    place = folder / "workloads/preparations"
+    place.mkdir(parents=True)
+    for path in sorted((TOP / "workloads/preparations").glob("*.yaml")):
+        shipped = yaml.safe_load(path.read_text())
+        rounds = {
+            key: {"pins": [{**pin, "sha256": sha} for pin in part["pins"]]}
+            for key, part in shipped["rounds"].items()
+            if "pins" in part
+        }
+        if rounds:
+            own = {"kind": "preparation", "name": path.stem, "extends": path.stem}
+            (place / path.name).write_text(json.dumps({**own, "rounds": rounds}))
+    return folder
+
+
 # The published scripts of llama2_70b_lora, with their effect on existing folders. GOV_REPORT is
 # their download: it deletes all other files in the folder, and then checks its content.
 GOV_REPORT = r"""
@@ -237,8 +261,10 @@ class Data:
 
     def __post_init__(self) -> None:
         data = self.top / "data"
+        if not (own := self.top / "documents").exists():
+            pinned_to_the_stand_in(own)
         self.site.write_text(
-            f"kind: site\nname: test\nlog_dir: {self.top}/results\ndata:\n"
+            f"kind: site\nname: test\nlog_dir: {self.top}/results\nsystems_dirs: [{own}]\ndata:\n"
             f"  flux1: {{DATADIR: {data}/flux1}}\n  llama2_70b_lora: {{DATADIR: {data}/llama2}}\n"
             f"  llama31_8b: {{DATADIR: {data}/8b/data, MODEL: {data}/8b/model}}\n"
         )

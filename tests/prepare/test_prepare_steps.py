@@ -242,13 +242,18 @@ def test_flux1_stops_at_a_failing_step_and_goes_on_there(data: Data) -> None:
     assert not folder.exists()
     folder.mkdir(parents=True)
     (folder / "offline").touch()
+    offline = data.prepare("flux1", "--force-space")
+    assert offline.returncode == 1 and "it failed: exit code 1" in offline.stdout
+    log = folder / ".orchestrator-prepare/flux1/6.0/download-cc12m.log"
+    assert "cannot fetch https://raw.githubusercontent.com/" in log.read_text()
+    (folder / "offline").rename(folder / "nothing")
     nothing = data.prepare("flux1", "--force-space")
     assert nothing.returncode == 1
     assert "it ended well, but left no" in nothing.stdout, (
         "a download that brings nothing is a failure"
     )
     assert data.state("flux1", "download-cc12m")["exit_code"] == 0
-    (folder / "offline").unlink()
+    (folder / "nothing").unlink()
     (folder / "break").touch()
     failed = data.prepare("flux1", "--force-space")
     assert failed.returncode == 1
