@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar
 
 
 class ExitCode(IntEnum):
@@ -46,18 +44,18 @@ class ExitCode(IntEnum):
     """Ctrl-C. The job continues; only the view ended."""
 
 
-@dataclass(frozen=True)
+REPEATED = ("--override", "--env", "--sbatch", "--systems-dir")
+"""Options that add to those of the same name."""
+
+
 class Fix:
-    """A command to paste that fixes an error: `command`, or the typed command with other options."""
+    """A command to paste that fixes an error: `command`, or the typed command with other
+    options."""
 
-    command: str = ""
-    options: tuple[str, ...] = ()
-    """Names and values in turn; they replace the same options of the typed command."""
-    without: str = ""
-    """An option to leave out; `options` are for a typed command that does not have it."""
-
-    REPEATED: ClassVar = ("--override", "--env", "--sbatch", "--systems-dir")
-    """Options that add to those of the same name."""
+    def __init__(self, command: str = "", options: tuple[str, ...] = (), without: str = "") -> None:
+        """`options`: names and values in turn; they replace the same options of the typed command.
+        `without`: an option to leave out; `options` are for a typed command that lacks it."""
+        self.command, self.options, self.without = command, options, without
 
     def line(self, typed: Sequence[str]) -> str:
         """Return the command. `typed`: the words after `orchestrator`."""
@@ -70,7 +68,7 @@ class Fix:
             return join(["orchestrator", *shorter])
         words = [*typed]
         for name, value in zip(self.options[::2], self.options[1::2], strict=True):
-            key = value.partition("=")[0] + "=" if name in self.REPEATED else ""
+            key = value.partition("=")[0] + "=" if name in REPEATED else ""
             words = _without(words, name, key)
         return join(["orchestrator", *words, *self.options])
 

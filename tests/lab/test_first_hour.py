@@ -48,14 +48,15 @@ def test_the_first_hour(lab: Lab) -> None:
     assert checked.returncode == 0, checked.stdout
     assert (verdicts["slurm"], verdicts["engine"], verdicts["log_dir"]) == ("pass", "pass", "pass")
     one = ("submit", "MI300X_1x8x1", "llama2_70b_lora", "--nexp", "1")
-    refused = orchestrator(lab, folder, *one, "--dry-run")
     key = "data.llama2_70b_lora.DATADIR"
-    assert refused.returncode == 2 and f"set `{key}` in the site file" in refused.stderr
-    (folder / "data").mkdir()
-    site = folder / "site.yaml"
-    site.write_text(f"{text}data: {{llama2_70b_lora: {{DATADIR: {folder}/data}}}}\n")
     shown = orchestrator(lab, folder, *one, "--dry-run")
     assert shown.returncode == 0 and "sbatch --parsable" in shown.stdout, shown.stderr
+    refused = orchestrator(lab, folder, *one)
+    assert refused.returncode == 2 and key in shown.stderr and key in refused.stderr
+    (folder / "data").mkdir()
+    one = (*one, "--override", f"{key}={folder}/data")
+    shown = orchestrator(lab, folder, *one, "--dry-run")
+    assert shown.returncode == 0 and key not in shown.stderr, shown.stderr
     asked = orchestrator(lab, folder, *one, "--test-only")
     assert asked.returncode == 0 and "to start at" in asked.stdout, asked.stderr
     refused = orchestrator(lab, folder, *one, "--test-only", "--sbatch=--constraint=nosuch")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import shlex
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from preflight_parts import NAMES, Node
-from processes import processes_of, see_them_go
+from processes import see_them_go
 from until import LIMIT_S, make_older, until
 
 from orchestrator.onnode.agent import space
@@ -77,11 +78,13 @@ def test_a_hung_engine_costs_only_its_own_check(node: Node) -> None:
 
 def started(node: Node, seconds: int) -> Checks:
     """Start checks with a tool that hangs, ignores TERM, and keeps its descriptors open."""
-    node.tool("amd-smi", f"trap '' TERM; sleep 10000 & while :; do sleep 10000; done; : {node.top}")
+    hangs = node.top / "hangs"
+    node.tool("amd-smi", f"trap '' TERM; : >{hangs}; sleep 10000 & while :; do sleep 10000; done")
     node.settings["PREFLIGHT_CHECK_S"] = seconds
     with node.environment():
         checks = Checks(node.real(), node.engine)
-    until(lambda: any("amd-smi" in arguments for arguments in processes_of(node.top).values()))
+    # On a busy machine the tool's time can be over before its first line.
+    until(lambda: hangs.exists() or select.select([checks], [], [], 0)[0])
     return checks
 
 
