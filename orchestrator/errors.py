@@ -52,10 +52,18 @@ class Fix:
     """A command to paste that fixes an error: `command`, or the typed command with other
     options."""
 
-    def __init__(self, command: str = "", options: tuple[str, ...] = (), without: str = "") -> None:
+    def __init__(
+        self,
+        command: str = "",
+        options: tuple[str, ...] = (),
+        without: str = "",
+        again: tuple[str, ...] = (),
+    ) -> None:
         """`options`: names and values in turn; they replace the same options of the typed command.
-        `without`: an option to leave out; `options` are for a typed command that lacks it."""
-        self.command, self.options, self.without = command, options, without
+        `without`: an option to leave out; `options` are for a typed command that lacks it.
+        `again`: words to add to the typed command as they are."""
+        self.command, self.options = command, options
+        self.without, self.again = without, again
 
     def line(self, typed: Sequence[str]) -> str:
         """Return the command. `typed`: the words after `orchestrator`."""
@@ -66,7 +74,7 @@ class Fix:
         shorter = _without(typed, self.without)
         if self.without and shorter != [*typed]:
             return join(["orchestrator", *shorter])
-        words = [*typed]
+        words = [*typed, *self.again]
         for name, value in zip(self.options[::2], self.options[1::2], strict=True):
             key = value.partition("=")[0] + "=" if name in REPEATED else ""
             words = _without(words, name, key)

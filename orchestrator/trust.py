@@ -55,6 +55,21 @@ def others(path: PathLike, *, parents: bool = True, group: bool = False) -> str:
     return ""
 
 
+def owner_name(path: PathLike) -> str:
+    """Return the name of the owner of a path. Raises OSError."""
+    return user_name(os.stat(path).st_uid)
+
+
+def user_name(user: int) -> str:
+    """Return a user's name, or `user 4242` without one."""
+    from pwd import getpwuid
+
+    try:
+        return getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
+
+
 def replaceable(folder: PathLike) -> str:
     """Return why others can replace what this user makes in a folder, by its mode, or ""."""
     about = os.stat(folder)
@@ -69,7 +84,7 @@ def replaceable(folder: PathLike) -> str:
 def _reason(name: str, about: os.stat_result, *, group: bool, holds: bool) -> str:
     """Return why others decide about a path. `holds`: it is a folder on the way."""
     if about.st_uid not in (os.getuid(), 0):
-        return f"{name} belongs to user {about.st_uid}"
+        return f"{name} belongs to {user_name(about.st_uid)}"
     if stat.S_ISLNK(about.st_mode):  # a link has no mode of its own
         return ""
     if holds and about.st_mode & stat.S_ISVTX:

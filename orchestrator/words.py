@@ -157,14 +157,14 @@ def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
 
 
 def wrapped(line: str, width: int | None) -> list[str]:
-    """Return a line of prose in lines of at most `width` characters, broken at words, the later
-    ones indented. A command, indented by two spaces, stays whole."""
-    if width is None or width_of(line) <= width or line.startswith("  ") or not line:
+    """Return a line of prose in lines of at most `width` characters (None: endless), broken at
+    blanks alone, the later lines indented by two more spaces."""
+    if width is None or width_of(line) <= width:
         return [line]
-    first, *rest = folded(line, width, whole=True)
-    if not rest:
-        return [first]
-    return [first, *(f"  {part}" for part in folded(" ".join(rest), width - 2, whole=True))]
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    first, *rest = folded(line.strip(), width - len(indent), whole=True)
+    later = folded(" ".join(rest), width - len(indent) - 2, whole=True) if rest else []
+    return [f"{indent}{first}", *(f"{indent}  {part}" for part in later)]
 
 
 class TextTable:

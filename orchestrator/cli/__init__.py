@@ -235,10 +235,28 @@ def _fail(args: list[str], message: str, hint: str, code: int, fix: str = "") ->
     from orchestrator.words import clean
 
     name = " ".join(["orchestrator", *args[:1]])
-    lines = [f"{name}: {message}", f"  hint: {hint}" if hint else "", f"  {fix}" if fix else ""]
+    # A command, in the hint or alone, is never broken: pasted, it would be two.
+    told = _wrapped(f"{name}: {message}")
+    shown = _wrapped(f"  hint: {hint}") if "orchestrator " not in hint else f"  hint: {hint}"
+    lines = [told, shown if hint else "", f"  {fix}" if fix else ""]
     _say(clean("\n".join(filter(None, lines)), lines=True))
     _print_error(args, message, hint, code, fix)
     return code
+
+
+def _wrapped(text: str) -> str:
+    """Return lines wrapped at blanks for the terminal of standard error; unchanged elsewhere."""
+    if not (sys.stderr and sys.stderr.isatty()):
+        return text
+    import os
+
+    from orchestrator.words import wrapped
+
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or None
+    except (OSError, ValueError):
+        return text
+    return "\n".join(part for line in text.split("\n") for part in wrapped(line, width))
 
 
 def _print_error(args: Sequence[str], message: str, hint: str, code: int, fix: str = "") -> None:

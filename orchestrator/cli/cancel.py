@@ -44,7 +44,7 @@ def run(args: Namespace) -> int:
     from orchestrator.runset.cancel import cancel
     from orchestrator.scheduler.advice import show_job
 
-    run_set = own_set(args)
+    run_set = own_set(args, "its owner may still need the job; to end it all the same:")
     scheduler = scheduler_of(run_set)
     jobs = cancel(run_set, scheduler, args.grace)
     if not jobs:

@@ -150,13 +150,12 @@ def _load_image(trouble: Trouble) -> str:
 
 def _join_group(trouble: Trouble) -> str:
     """Return the administrator's command that lets the set's owner use the engine."""
-    from pwd import getpwuid
+    from orchestrator.trust import owner_name
 
     try:
-        user = getpwuid(trouble.picture.root.stat().st_uid).pw_name
-    except (OSError, KeyError):
+        return f"sudo usermod -aG docker {quote(owner_name(trouble.picture.root))}"
+    except OSError:
         return ""
-    return f"sudo usermod -aG docker {quote(user)}"
 
 
 def _return_nodes(trouble: Trouble) -> str:

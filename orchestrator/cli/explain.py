@@ -17,7 +17,7 @@ from argparse import ArgumentParser, Namespace
 from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, scheduler_of
-from orchestrator.cli.output import print_json
+from orchestrator.cli.output import print_json, print_prose, screen
 from orchestrator.errors import ExitCode
 
 
@@ -29,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from orchestrator.cli.closing import explained, fix_lines
     from orchestrator.evidence.picture import look
+    from orchestrator.words import wrapped
 
     run_set = chosen_set(args)
     root = run_set.layout.root
@@ -37,11 +38,11 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json("explain", {"set": str(root), **explanation.to_json()})
         return ExitCode.OK
-    print(f"{picture.set_id} is {picture.state}: {explanation.sentence}")
+    print_prose([f"{picture.set_id} is {picture.state}: {explanation.sentence}"])
     for proof in explanation.evidence:
-        print(f"  {proof}")
-    for line in fix_lines(explanation):
-        print(line)
+        for part in wrapped(f"  {proof}", screen().width):
+            print(part)
+    print_prose(fix_lines(explanation))
     return ExitCode.OK
 
 

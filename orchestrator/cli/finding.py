@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from orchestrator.scheduler import Scheduler
 
 SITE_VARIABLE = "ORCHESTRATOR_SITE"
+BUNDLE_RUNS = "its bundle would run as you: look at {bundle}, then"
+"""The risk of a command that starts the job of another user's set."""
 
 
 # ---- site and set ----
@@ -113,7 +115,7 @@ def named_set(name: str, given_site: str | None) -> RunSet:
     return open_set(find_set(name, log_dir_of(site) if site else None))
 
 
-def own_set(args: Namespace) -> RunSet:
+def own_set(args: Namespace, risk: str = BUNDLE_RUNS) -> RunSet:
     """Return the set of SET and --site, for commands that execute or end something; without SET the
     user's newest.
 
@@ -130,14 +132,12 @@ def own_set(args: Namespace) -> RunSet:
         return _real(open_set(find_set("", log_dir_of(site) if site else None, owner=os.getuid())))
     run_set = _real(chosen_set(args))
     if not args.others and (why := foreign(run_set.layout)):
-        from orchestrator.errors import SetError
+        from orchestrator.errors import Fix, SetError
 
         raise SetError(
             f"set {run_set.name} is not yours alone: {why}",
-            hint=(
-                "what is in its bundle runs as you; look at it, then add --others: "
-                f"{run_set.layout.bundle}"
-            ),
+            hint=risk.format(bundle=run_set.layout.bundle),
+            fix=Fix(again=("--others",)),
         )
     return run_set
 

@@ -121,21 +121,20 @@ def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
 
 
 def print_closing(lines: Sequence[str]) -> None:
-    """Print the last lines about a set in trouble (cli/closing.py), after an empty line: prose as
-    wide as the terminal, a command unbroken."""
-    if not lines:
-        return
-    print()
+    """Print the last lines about a set in trouble (cli/closing.py), after an empty line."""
+    if lines:
+        print()
     print_prose(lines)
 
 
 def print_prose(lines: Iterable[str]) -> None:
-    """Print lines of text: on a terminal long lines are wrapped at words, but for commands, which
-    are indented by two spaces."""
+    """Print lines of text: on a terminal long lines are wrapped at blanks, but for commands, which
+    are indented by two spaces: pasted, a broken command would be two."""
     from orchestrator.words import wrapped
 
+    width = screen().width
     for line in lines:
-        for part in wrapped(line, screen().width):
+        for part in [line] if line.startswith("  ") else wrapped(line, width):
             print(part)
 
 

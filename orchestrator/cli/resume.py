@@ -38,6 +38,7 @@ from orchestrator.cli.finding import (
 )
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
@@ -97,9 +98,9 @@ def run(args: Namespace) -> int:
         )
     else:
         print(
-            f"set  {run_set.layout.root}\njob  {submission.job_id}\nruns "
-            f"{', '.join(map(str, missing))} of "
-            f"{nexp} are to be done"
+            f"set  {run_set.layout.root}\njob  {submission.job_id}\n"
+            f"{len(missing)} of {count(nexp, 'run')} left: "
+            f"{'run' if len(missing) == 1 else 'runs'} {', '.join(map(str, missing))}"
         )
     return ExitCode.OK
 

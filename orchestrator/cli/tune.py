@@ -43,7 +43,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import TextTable
+from orchestrator.words import TextTable, count
 
 if TYPE_CHECKING:
     from orchestrator.evidence.starts import AttemptStart
@@ -298,7 +298,7 @@ def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> No
             groups.setdefault(tuple(_cells(action, profile, answer)), []).append(answer)
     for cells, group in groups.items():
         names = fold([answer.node for answer in group])
-        print(f"{names} ({len(group)} hosts)" if len(group) > 1 else names)
+        print(f"{names} ({count(len(group), 'host')})" if len(group) > 1 else names)
         if cells:
             print_table(TABLES[action], cells)
         else:
@@ -371,7 +371,7 @@ def _facts(args: Namespace) -> int:
             },
         )
     else:
-        print(f"{len(starts)} attempts of {root.name} told their facts")
+        print(f"facts of {count(len(starts), 'attempt')} of {root.name}")
         if different:
             print_table(
                 FACTS,

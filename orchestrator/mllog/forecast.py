@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from orchestrator.mllog.olympic import olympic_mean
 from orchestrator.mllog.rcp import FAILED, RcpTable, table
+from orchestrator.words import count
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -68,7 +69,7 @@ def _dead(score: Score, failed: int) -> list[str]:
     """Return the problems that no further run can fix."""
     reasons = []
     if failed > score.dropped:
-        reasons.append(f"{failed} runs are bad, {score.dropped} allowed")
+        reasons.append(f"{count(failed, 'bad run')}, {score.dropped} allowed")
     unreadable = [run.file for run in score.runs if run.fatal]
     if unreadable:
         reasons.append(f"mlperf-logging cannot read {', '.join(unreadable)}")
@@ -243,8 +244,8 @@ def _text(outlook: dict[str, Any]) -> list[str]:
     missing, seen = outlook["runs_missing"], outlook["runs_seen"]
     lines = [
         (
-            f"{missing} of {missing + seen} runs are missing; {outlook['failures_affordable']} more "
-            "may fail"
+            f"{missing} of {count(missing + seen, 'run')} {'is' if missing == 1 else 'are'} missing; "
+            f"{outlook['failures_affordable']} more may fail"
         )
     ]
     if "score_90_minutes" in outlook:

@@ -22,6 +22,7 @@ from orchestrator.mllog.rcp import FAILED, RcpResult, table
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
 from orchestrator.mllog.source import REHEARSAL, REHEARSED, STAND_IN
+from orchestrator.words import count
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -192,7 +193,11 @@ def reasons(score: Score, round_rules: Rules | OwnRules) -> list[str]:
 def _of_the_set(score: Score, round_rules: Rules | OwnRules) -> list[str]:
     if isinstance(round_rules, OwnRules):
         missing = score.runs_required - len(score.runs)
-        return [f"{len(score.runs)} runs, {score.runs_required} are needed"] if missing > 0 else []
+        return (
+            [f"{count(len(score.runs), 'run')}, {score.runs_required} are needed"]
+            if missing > 0
+            else []
+        )
     found = []
     if len(score.runs) != score.runs_required:
         found.append(f"{len(score.runs)} result files, exactly {score.runs_required} are needed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.mllog.result import USES, RunScore, Score
-from orchestrator.words import PIPE, Screen, TextTable, cell, count, quoted, train_time
+from orchestrator.words import PIPE, Screen, TextTable, cell, count, quoted, train_time, wrapped
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -56,9 +56,13 @@ def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) 
     tail += [f"note: {note}" for note in score.notes]
     # What is no result looks like none: neither green nor red.
     colour = "1" if score.no_result else "1;32" if score.valid else "1;31"
-    verdict = screen.paint(cell(score.verdict), colour)
+
+    def prose(lines: Sequence[str]) -> list[str]:
+        return [part for line in lines for part in wrapped(cell(line), screen.width)]
+
+    verdict = [screen.paint(part, colour) for part in prose([score.verdict])]
     return "\n".join(
-        [verdict, *map(cell, head), *RUNS.lines(map(_row, score.runs), screen), *map(cell, tail)]
+        [*verdict, *prose(head), *RUNS.lines(map(_row, score.runs), screen), *prose(tail)]
     )
 
 

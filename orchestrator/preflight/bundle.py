@@ -12,9 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import SetError
-from orchestrator.words import quoted
-
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
 
@@ -70,6 +67,7 @@ def hosts_only(site: Site | Path) -> Entry:
 def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
     """Render `entry` into `log_dir`. Raises SetError if unwritable."""
     from orchestrator.render import render_bundle, write_bundle
+    from orchestrator.runset.create import unwritable
 
     files = render_bundle(entry, nexp=1)
     folder = log_dir / f"{PREFIX}{os.uname().nodename}-{os.getpid()}-{os.urandom(2).hex()}"
@@ -80,10 +78,7 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
             folder.mkdir()
             write_bundle(files, folder / "bundle")
         except OSError as error:
-            raise SetError(
-                f"cannot write a bundle into {log_dir}: {error.strerror or error}",
-                hint=f"is the shared storage mounted, and with room? df -h {quoted(log_dir)}",
-            ) from error
+            raise unwritable(error, f"cannot write a bundle into {log_dir}", log_dir) from error
         finally:
             os.umask(umask)
         # The nodes write there too, so their files are removed with it.

@@ -112,7 +112,7 @@ def create(
         files.rename(temporary, final)
         files.sync_folder(log_dir)
     except OSError as error:
-        raise _explained(error, log_dir) from error
+        raise unwritable(error, f"cannot create a set in {log_dir}", log_dir) from error
     except LookupError as error:
         raise SetError(
             f"cannot create a set for several people: {error}",
@@ -120,7 +120,9 @@ def create(
         ) from error
     except RenderError as error:
         if isinstance(error.__cause__, OSError):
-            raise _explained(error.__cause__, log_dir) from error
+            raise unwritable(
+                error.__cause__, f"cannot create a set in {log_dir}", log_dir
+            ) from error
         raise
     finally:
         world.umask(umask)
@@ -190,17 +192,24 @@ def _make(folder: Path, record: SetRecord, place: Path, world: World) -> None:
     )
 
 
-def _explained(error: OSError, log_dir: Path) -> SetError:
-    where, folder = f"cannot create a set in {log_dir}", quoted(log_dir)
+def unwritable(error: OSError, what: str, log_dir: Path) -> SetError:
+    """Return the error, begun by the given text, for the log directory, with the remedy for
+    its reason."""
+    folder = quoted(log_dir)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SetError(
-            f"{where}: {error.strerror}; nothing was created",
-            hint="make room: remove sets that nobody needs; the largest are shown by",
+            f"{what}: {error.strerror}; nothing was created",
+            hint="make room: remove old sets (orchestrator rm); the largest:",
             fix=Fix(f"df -h {folder}; du -sh {folder}/* | sort -h | tail -5"),
         )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in (errno.EACCES, errno.EPERM):
         return SetError(
-            f"{where}: {error.strerror}",
-            hint=f"give yourself the right to write there: ls -ld {quoted(log_dir)}",
+            f"{what}: {error.strerror}",
+            hint="ask its owner for access, or name another log_dir in the site file; who owns it:",
+            fix=Fix(f"ls -ld {folder}"),
         )
-    return SetError(f"{where}: {error.strerror or error}")
+    if error.errno == errno.EROFS:
+        hint = f"it is mounted read-only here: findmnt --target {folder}"
+        return SetError(f"{what}: {error.strerror}", hint=hint)
+    hint = f"is the shared storage mounted? df -h {folder}"
+    return SetError(f"{what}: {error.strerror or error}", hint=hint)

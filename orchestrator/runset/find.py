@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.evidence.sets import check_log_dir, is_set, set_folders
 from orchestrator.resources import user_path
-from orchestrator.trust import others
+from orchestrator.trust import others, user_name
 from orchestrator.words import quoted
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def foreign(layout: Layout) -> str:
             continue
     with suppress(OSError):
         if (owner := layout.root.lstat().st_uid) != os.getuid():
-            return f"{layout.root} belongs to user {owner}"
+            return f"{layout.root} belongs to {user_name(owner)}"
     return ""
 
 

@@ -79,7 +79,7 @@ def start(
     An unsubmitted set of the same bundle is taken instead of a new one. `on_set` gets the set, and
     whether it existed already, before the scheduler is asked. `options` are further options for
     sbatch; `insist` and `warn` are as for compose(). A new set that the scheduler refuses is
-    removed: its bundle has what was refused. Any other error of the scheduler names the set, which
+    removed: its bundle is refused. Any other error of the scheduler names the set, which
     stays.
     """
     check_log_dir(sets_folder(entry.site))

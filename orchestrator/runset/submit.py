@@ -32,7 +32,7 @@ from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.extend import check_extension, extend, with_extension
 from orchestrator.scheduler import Job, JobRequest, Scheduler
-from orchestrator.words import quoted
+from orchestrator.words import count, quoted
 
 CLEAN_ENV = (
     "PATH",
@@ -421,7 +421,7 @@ def _refuse_finished(run_set: RunSet, world: World) -> None:
             if not record.settled and (job_id := _job_of(run_set, record, {})):
                 _record(run_set, replace(record, state="submitted", job_id=job_id), world)
         raise SetError(
-            f"all {run_set.record.nexp} runs of {run_set.name} are done; nothing is left to run",
+            f"{run_set.name} is done: {count(run_set.record.nexp, 'run')}; nothing is left to run",
             hint=f"orchestrator score {quoted(run_set.layout.root)}",
         )
 

@@ -96,7 +96,7 @@ class Rehearsal:
         return f"not complete after {duration(self.ended_s)}, {resumed}: {left}"
 
 
-# ---- what is played ----
+# ---- the plan ----
 
 
 def make_plan(

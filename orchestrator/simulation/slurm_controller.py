@@ -351,7 +351,7 @@ class Controller:
         else:
             self.jobs.pop(job.id, None)
 
-    # ---- what users and operators do to jobs ----
+    # ---- requests of users and operators ----
 
     def cancel(self, job: SimJob) -> None:
         """End a job as a plain scancel does, unless it has ended."""

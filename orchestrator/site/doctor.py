@@ -209,7 +209,8 @@ def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Itera
                     return
                 verdicts = places.allocate(request, entry, [idle], progress)
     except SetError as error:
-        yield _row("log_dir", "fail", error.message, error.hint)
+        fix = f" {error.fix.command}" if error.fix else ""
+        yield _row("log_dir", "fail", error.message, f"{error.hint}{fix}")
     except SchedulerError as error:
         yield _row("node", "fail", error.message, error.hint)
     else:

@@ -8,6 +8,7 @@ is not run.)
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,16 +18,16 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from orchestrator.errors import InputError
+from orchestrator.errors import Fix, InputError
 from orchestrator.submission.package import write_tree
+from orchestrator.words import quoted
 
 PINNED = "4.1.68"
+PACKAGE = "mlperf-orchestrator"
 LIMIT_S = 600.0
 _GOOD = "PACKAGE CHECKER FOUND NO ERRORS"
 _BAD = "PACKAGE CHECKER FOUND ERRORS"
-INSTALL = (
-    "pip install 'mlperf-orchestrator[test]' installs it (or: pip install mlperf-logging==4.1.68)"
-)
+NEEDED = f"mlperf-logging=={PINNED}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,30 @@ def installed_version() -> str:
         return metadata.version("mlperf-logging")
     except metadata.PackageNotFoundError as error:
         raise InputError(
-            "--verify needs mlperf-logging, and this Python does not have it", hint=INSTALL
+            "--verify needs mlperf-logging, and this Python does not have it",
+            hint="install the checker that was compared with the built-in rules",
+            fix=Fix(install_command(NEEDED)),
         ) from error
+
+
+def install_command(requirement: str) -> str:
+    """Return the command that adds a package to this installation: of uv, of pipx, or by pip."""
+    prefix = Path(sys.prefix)
+    if (prefix / "pipx_metadata.json").is_file():
+        return f"pipx inject {PACKAGE} {requirement}"
+    if (prefix / "uv-receipt.toml").is_file():
+        return f"uv tool install --force --with {requirement} {quoted(_source())}"
+    return f"{quoted(sys.executable)} -m pip install {requirement}"
+
+
+def _source() -> str:
+    """Return where this package was installed from: an address, or its name on an index."""
+    try:
+        origin = json.loads(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        return PACKAGE
+    url = str(origin.get("url") or PACKAGE)
+    return f"git+{url}" if "vcs_info" in origin else url
 
 
 def verify(

@@ -128,8 +128,8 @@ def test_nothing_else_judges_an_owner() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "st_uid"
     }
     # find.py lists the user's own sets, which is no judgement of what they hold; sources.py notes
-    # the owners of an image's files; closing.py names the owner of a set in a command.
-    known = {"trust.py", "runset/find.py", "inspection/sources.py", "cli/closing.py"}
+    # the owners of an image's files.
+    known = {"trust.py", "runset/find.py", "inspection/sources.py"}
     assert compared == known
 
 

@@ -274,7 +274,7 @@ class Network:
         parts = (f"{net}/{netdev}/upper_{self.route}", f"{net}/{self.route}/lower_{netdev}")
         return netdev == self.route or any(map(os.path.exists, parts))
 
-    # ---- what is wrong with them
+    # ---- their faults
 
     def _check_devices(self) -> None:
         settings, found, fastest = self.settings, len(self.chosen), self.fastest
@@ -322,7 +322,7 @@ class Network:
             )
         return found
 
-    # ---- what the run gets, and what stays in the set folder
+    # ---- for the run, and for the set folder
 
     def exports(self) -> list[tuple[str, str | None]]:
         """Return (variable, value) for a run's environment; None: unset."""

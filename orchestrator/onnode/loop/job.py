@@ -191,7 +191,8 @@ class SetJob(SetContext):
         self._turn("runs", missing=missing, most=attempts, groups=sorted(self.late))
         spare = len(allocated) - need * len(groups)
         each = "1 node" if need == 1 else f"{need} nodes"
-        text = f"set {self.layout.root}: {self.folder.record.nexp} runs on {each}"
+        nexp = self.folder.record.nexp
+        text = f"set {self.layout.root}: {nexp} {'run' if nexp == 1 else 'runs'} on {each}"
         text += f", {len(groups)} side by side" if self.side_by_side else ""
         text += f", {spare} to spare" if spare else ""
         self.log(text)

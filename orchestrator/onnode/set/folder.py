@@ -204,7 +204,7 @@ class Folder:
         if not self.files.has_name(link):
             self.files.point(link, f"../runs/{run}/result_{run}.txt")
 
-    # ---- what is on record ----
+    # ---- the records ----
 
     def record_that(self, *said: ledger.Said, once: bool = False) -> None:
         """Append records to the set's ledger; `once`: only new ones.
