@@ -58,10 +58,10 @@ def install_command(requirement: str) -> str:
     """Return the command that adds a package to this installation: of uv, of pipx, or by pip."""
     prefix = Path(sys.prefix)
     if (prefix / "pipx_metadata.json").is_file():
-        return f"pipx inject {PACKAGE} {requirement}"
+        return f"pipx inject {PACKAGE} {quoted(requirement)}"
     if (prefix / "uv-receipt.toml").is_file():
-        return f"uv tool install --force --with {requirement} {quoted(_source())}"
-    return f"{quoted(sys.executable)} -m pip install {requirement}"
+        return f"uv tool install --force --with {quoted(requirement)} {quoted(_source())}"
+    return f"{quoted(sys.executable)} -m pip install {quoted(requirement)}"
 
 
 def _source() -> str:
@@ -71,7 +71,7 @@ def _source() -> str:
     except (metadata.PackageNotFoundError, ValueError):
         return PACKAGE
     url = str(origin.get("url") or PACKAGE)
-    return f"git+{url}" if "vcs_info" in origin else url
+    return "git+" + url if "vcs_info" in origin else url
 
 
 def verify(
