@@ -139,9 +139,13 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
 
 
 def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
-    """Return `; did you mean --nexp?` for an option that `parser` does not know, or ""."""
+    """Return `; did you mean --nexp?` for an unknown option or choice, or ""."""
     from orchestrator.errors import did_you_mean
 
+    choice, _, choices = message.partition(" (choose from ")
+    if choices:
+        names = [name.strip("'\"") for name in choices.rstrip(")").split(", ")]
+        return did_you_mean(choice.split()[-1].strip("'\""), names, before="", after="")
     before, _, unknown = message.partition("unrecognized arguments: ")
     if before or not unknown.startswith("--"):
         return ""

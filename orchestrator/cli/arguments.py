@@ -20,6 +20,7 @@ SITE_HELP = (
 MOST = 999_999_999
 MOST_SPARES = 1000
 MOST_SIDE_BY_SIDE = 999
+MOST_LABEL = 60
 
 
 def add_flag(parser: Arguments, names: str, help: str) -> None:
@@ -220,6 +221,23 @@ def add_job(parser: ArgumentParser) -> None:
 def add_force(parser: ArgumentParser) -> None:
     """Add --force, for commands that submit a new set."""
     add_flag(parser, "--force", "submit it although a check says that it cannot run")
+
+
+def add_label(parser: ArgumentParser) -> None:
+    add_option(
+        parser,
+        "--name",
+        "TEXT",
+        "a name for the set, such as 'new bios', for ls, status and report",
+        dest="label",
+        type=label,
+    )
+
+
+def label(text: str) -> str:
+    if not text.strip() or len(text) > MOST_LABEL or not text.isprintable():
+        raise ArgumentTypeError(f"{text!r} is not one line of 1 to {MOST_LABEL} characters")
+    return text.strip()
 
 
 def sbatch_option(text: str) -> str:

@@ -39,7 +39,7 @@ CHANGES = {
 _ITSELF = tuple(
     {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, os.__file__[:-6])}
 )
-"""Folders of Python: what it reads to run is no news."""
+"""Folders of Python itself, which it reads to run."""
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
@@ -147,7 +147,7 @@ def _text(value: object) -> str:
 
 
 def without_values(word: str) -> str:
-    """Return a word of a command line without what can be a secret: the value of NAME=VALUE and of
+    """Return a word of a command line without possible secrets: the value of NAME=VALUE and of
     options named after secrets, and the user in an address."""
     word = without_login(word)
     name, equals, value = word.partition("=")

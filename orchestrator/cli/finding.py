@@ -237,17 +237,27 @@ def load_named(
     args: Namespace, site: Path | Site | None, env: dict[str, str] | None = None
 ) -> Entry:
     """Return the entry on `site` named by the arguments of add_system()."""
-    from orchestrator.model import load_entry
+    from orchestrator.model import Catalogue, load_entry
 
-    return load_entry(
-        args.system,
-        args.workload,
-        round=args.round,
-        site=site,
-        env=env or {},
-        systems_dirs=args.systems_dir,
-        overrides=vars(args).get("override", ()),
-    )
+    try:
+        return load_entry(
+            args.system,
+            args.workload,
+            round=args.round,
+            site=site,
+            env=env or {},
+            systems_dirs=args.systems_dir,
+            overrides=vars(args).get("override", ()),
+        )
+    except UsageError as error:
+        if args.system in Catalogue(args.systems_dir).workload_names():
+            swap = {args.system: args.workload, args.workload: args.system}
+            words = [swap.get(word, word) for word in vars(args).get("typed", swap.values())]
+            raise UsageError(
+                f"{args.system} is a workload, and SYSTEM comes first",
+                hint=" ".join(map(quoted, ["orchestrator", *words])),
+            ) from error
+        raise
 
 
 def load_asked(args: Namespace) -> Entry:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.pictures import (
     RUNS,
-    SETS,
     aside_text,
     evaluation_text,
     job_text,
@@ -17,7 +16,7 @@ from orchestrator.cli.pictures import (
     now_text,
     published,
     run_row,
-    set_row,
+    sets_table,
 )
 from orchestrator.words import Screen, cell, duration, facts, train_time, width_of
 
@@ -175,7 +174,8 @@ def _run_facts(picture: SetPicture, run: RunPicture, screen: Screen) -> list[tup
 def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[str]:
     """Return at most `height` lines: a table of sets, and the progress of the active runs."""
     width = screen.width or 80
-    lines = SETS.lines([set_row(picture) for picture in sets], screen)
+    table, rows = sets_table(sets)
+    lines = table.lines(rows, screen)
     going = [(picture, run) for picture in sets for run in picture.going]
     if going:
         lines += [

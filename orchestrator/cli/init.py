@@ -2,20 +2,21 @@
 network, log directory.
 
 It asks Slurm, and inspects one node through a short srun; without Slurm, this host. It asks you
-only for the rest; with --yes, or without a terminal, nothing. Every other key is in the file as a
-comment with its description, with a schema next to it for editors. An existing file is never
-replaced without --force.
+only for the rest, such as the folders of the data; with --yes, or without a terminal, nothing.
+Every other key is in the file as a comment with its description (not with --short), with a schema
+next to it for editors. An existing file is never replaced without --force.
 
 example:
   orchestrator init
   orchestrator init --yes --log-dir /shared/mlperf/results
+  orchestrator init --short --data flux1=/shared/flux1/data
   orchestrator init --scheduler local -o ~/.config/orchestrator/site.yaml
 """
 
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from orchestrator.cli.arguments import add_choice, add_flag, add_json, add_option, add_text
@@ -37,6 +38,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_text(parser, "--account", "NAME", "default: Slurm's for you")
     add_text(parser, "--log-dir", "DIR", "folder for the sets, on storage that all nodes see")
     add_text(parser, "--name", "NAME", "what the site is called (default: my-cluster)")
+    add_option(
+        parser,
+        "--data",
+        "WORKLOAD=DIR",
+        "folder of a workload's data, such as flux1=/shared/flux1/data; WORKLOAD.VARIABLE=DIR for "
+        "a workload with several; may be repeated",
+        action="append",
+        type=_data,
+        default=[],
+    )
+    add_flag(parser, "--short", "write only the keys that have a value")
     add_json(parser)
 
 
@@ -51,9 +63,11 @@ def run(args: Namespace) -> int:
             hint=f"orchestrator doctor --site {quoted(path)} checks it; --force writes it anew",
         )
     asking = not args.yes and not args.json and sys.stdin.isatty() and sys.stdout.isatty()
-    wishes = Wishes(args.scheduler, args.partition, args.account, args.log_dir, args.name)
+    wishes = Wishes(
+        args.scheduler, args.partition, args.account, args.log_dir, args.name, tuple(args.data)
+    )
     draft = find(wishes, _ask if asking else lambda _, default: default, note)
-    write_site(path, draft)
+    write_site(path, draft, short=args.short)
     if args.json:
         members = {
             "site": str(path.absolute()),
@@ -66,8 +80,19 @@ def run(args: Namespace) -> int:
     for text in draft.notes:
         note(f"note: {text}")
     print(path)
+    values = draft.values
+    place = f"partition {values['partition']}" if "partition" in values else "this host"
+    engine = values.get("container", {}).get("engine", "docker")
+    note(f"{place}; containers: {engine}; sets in {values['log_dir']}")
     note(f"next: orchestrator doctor --site {quoted(path)}")
     return ExitCode.OK
+
+
+def _data(text: str) -> tuple[str, str]:
+    name, equals, folder = text.partition("=")
+    if not equals or not name or not folder:
+        raise ArgumentTypeError(f"{text!r} is not WORKLOAD=DIR")
+    return name, folder
 
 
 def _ask(question: str, default: str) -> str:

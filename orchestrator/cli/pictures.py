@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from orchestrator.words import TextTable, duration, train_time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.evidence.events import SetAside
     from orchestrator.evidence.picture import RunPicture, SetPicture
     from orchestrator.published import PublishedResult
@@ -22,6 +24,11 @@ SETS = TextTable(
     below=("REASON",),
     leave=("ATTEMPTS", "JOB", "LAST EVAL", "ELAPSED", "NOW", "SCORE SO FAR", "LEFT"),
 )  # fmt: skip
+NAMED_SETS = TextTable(
+    "SET", "NAME", *SETS.columns[1:],
+    right=SETS.right, below=SETS.below, leave=(*SETS.leave[:-1], "NAME", "LEFT"),
+)  # fmt: skip
+"""SETS with the names that `submit --name` gave."""
 RUNS = TextTable(
     "RUN", "STATE", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED", "REASON",
     right=("RUN", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED"),
@@ -88,6 +95,17 @@ def set_row(picture: SetPicture) -> list[str]:
         train_time(picture.score_so_far),
         job_text(picture),
         picture.reason,
+    ]
+
+
+def sets_table(pictures: Sequence[SetPicture]) -> tuple[TextTable, list[list[str]]]:
+    """Return the table of sets and its rows; with their names if any has a name."""
+    rows = [set_row(picture) for picture in pictures]
+    labels = [picture.record.label if picture.record else "" for picture in pictures]
+    if not any(labels):
+        return SETS, rows
+    return NAMED_SETS, [
+        [row[0], label or "-", *row[1:]] for row, label in zip(rows, labels, strict=True)
     ]
 
 
@@ -219,6 +237,7 @@ def describe(picture: SetPicture) -> list[tuple[str, str]]:
 
     record = picture.record
     pairs = [("rehearsal", "no training ran; all times are simulated")] if picture.rehearsed else []
+    pairs += [("name", picture.record.label)] if picture.record and picture.record.label else []
     pairs += [
         ("set", str(picture.root)),
         ("state", f"{picture.state}: {picture.reason or STATES[picture.state]}"),

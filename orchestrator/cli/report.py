@@ -10,6 +10,7 @@ example:
   orchestrator report MI355X_1x8x1-flux1-20260501 -o report.html
   orchestrator report results/MI355X_1x8x1/llama2_70b_lora --format md
   orchestrator report --all -o reports/
+  orchestrator report --open
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_rules
+from orchestrator.cli.arguments import add_flag, add_rules
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 from orchestrator.resources import user_path
@@ -63,6 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
             "(default: reports)"
         ),
     )
+    add_flag(parser, "--open", "open the page in a browser")
     add_rules(parser)
     parser.add_argument(
         "--window",
@@ -83,6 +85,8 @@ def run(args: Namespace) -> int:
         return _run_all(args)
     chosen = args.format or _by_ending(args.output)
     output = args.output or ("report.html" if chosen == "html" else "-")
+    if args.open and (chosen != "html" or output == "-"):
+        raise UsageError("--open is for a page in a file", hint="orchestrator report --open")
     own = own_rules(args.workload, args.ruleset, args.site)
     (folder,) = folders([args.folder] if args.folder else [], args.site)
     with working(f"reading {folder}", folder):
@@ -93,8 +97,20 @@ def run(args: Namespace) -> int:
         sys.stdout.flush()
     else:
         size = write_file(output, content)
-        print(f"{report.score.verdict}\nwritten: {output} ({size / 1000:.0f} kB)")
+        print(f"{report.score.verdict}\nwritten: {output} ({size / 1000:.0f} kB)", flush=True)
+        if args.open:
+            _open(Path(output))
     return ExitCode.OK
+
+
+def _open(path: Path) -> None:
+    """Open a page in the user's browser ($BROWSER, else the desktop's)."""
+    import webbrowser
+
+    from orchestrator.cli.output import note
+
+    if not webbrowser.open(path.absolute().as_uri()):
+        note(f"no browser was found; open {path.absolute()} yourself, or set BROWSER")
 
 
 def _run_all(args: Namespace) -> int:
@@ -137,7 +153,9 @@ def _run_all(args: Namespace) -> int:
             write_file(place / f"{folder.name}.html", page(report))
             found.append(indexed(folder.name, report))
     write_file(place / "index.html", history_page(str(log_dir), found))
-    print(f"{count(len(folders), 'set')}\nwritten: {place / 'index.html'}")
+    print(f"{count(len(folders), 'set')}\nwritten: {place / 'index.html'}", flush=True)
+    if args.open:
+        _open(place / "index.html")
     return ExitCode.OK
 
 

@@ -15,7 +15,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import score
-from orchestrator.cli.arguments import add_entry, add_force, add_job, add_json
+from orchestrator.cli.arguments import add_entry, add_force, add_job, add_json, add_label
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import note
 from orchestrator.cli.submit import submit_new
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser)
     add_job(parser)
+    add_label(parser)
     add_force(parser)
     add_json(parser)
     add_interval(parser)

@@ -70,7 +70,7 @@ def _one(args: Namespace) -> int:
 
 def list_sets(args: Namespace) -> int:
     """Print the sets of the log directory as a table."""
-    from orchestrator.cli.pictures import SETS, set_row
+    from orchestrator.cli.pictures import sets_table
     from orchestrator.evidence.picture import as_json
     from orchestrator.evidence.sets import SetEvidence, set_folders, surely_settled
 
@@ -91,7 +91,7 @@ def list_sets(args: Namespace) -> int:
     if args.json:
         print_json("sets", {"sets": [as_json(picture) for picture in pictures]})
     elif pictures:
-        print_table(SETS, [set_row(picture) for picture in pictures])
+        print_table(*sets_table(pictures))
         hidden = len(folders) - len(wanted) + len(sets) - len(shown)
         if hidden:
             note(f"{hidden} older sets are not shown; --all shows them")

@@ -12,6 +12,7 @@ example:
   orchestrator submit MI325X_08x08x32 flux1 --spares 2 --exclude @bad-nodes.txt
   orchestrator submit MI355X_1x8x1 llama31_8b --side-by-side 10 --spares 1     # ten runs at once, on eleven nodes
   orchestrator submit MI325X_08x08x32 flux1 --sbatch=--comment=x --begin now+2hours --dependency afterany:4711
+  orchestrator submit MI325X_08x08x32 flux1 --name 'new bios' --wait
   orchestrator submit MI325X_08x08x32 flux1 --dry-run        # the request, without submitting it
   orchestrator submit MI325X_08x08x32 flux1 --test-only      # would Slurm take it, and when and where would it start
 """
@@ -24,15 +25,15 @@ import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orchestrator.cli.arguments import add_entry, add_flag, add_force, add_job, add_json
+from orchestrator.cli.arguments import add_entry, add_flag, add_force, add_job, add_json, add_label
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 from orchestrator.trust import replaceable
-from orchestrator.words import cell
+from orchestrator.words import cell, count, duration, facts
 
 if TYPE_CHECKING:
     from orchestrator.errors import UsageError
@@ -45,10 +46,16 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser)
     add_job(parser)
+    add_label(parser)
     add_force(parser)
     add_json(parser)
+    add_flag(parser, "--wait", "wait until the job has ended; exit code 0 if every run is final")
     asked = parser.add_mutually_exclusive_group()
-    add_flag(asked, "--dry-run", "write nothing, submit nothing; print the command")
+    add_flag(
+        asked,
+        "--dry-run",
+        "write nothing, submit nothing; print what the job would take, and the command",
+    )
     add_flag(asked, "--test-only", "submit nothing; ask Slurm when and where the job could start")
 
 
@@ -68,8 +75,26 @@ def run(args: Namespace) -> int:
             },
         )
     else:
-        print(f"job  {submission.job_id}")
-    return ExitCode.OK
+        print(f"job  {submission.job_id}", flush=True)
+    return _wait(run_set, args.site) if args.wait else ExitCode.OK
+
+
+def _wait(run_set: RunSet, site: str | None) -> int:
+    """Wait without a view until the set's job has ended, as `watch` does."""
+    from orchestrator.cli.closing import closing_lines
+    from orchestrator.cli.watch import come_back, last_picture
+
+    try:
+        picture = last_picture(run_set)
+    except KeyboardInterrupt:
+        come_back(run_set)
+        return ExitCode.INTERRUPTED
+    if picture.state == "complete":
+        return ExitCode.OK
+    note(f"the set ended as {picture.state}: {picture.reason}")
+    for line in closing_lines(picture, site):
+        note(line)
+    return ExitCode.SET_STATE
 
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
@@ -77,7 +102,9 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     entry = load_asked(args)
     options = job_options(args, entry.site.scheduler)
     insist = _insist(args) if args.force else None
-    return submit_entry(entry, args.nexp, options=options, as_json=args.json, insist=insist)
+    return submit_entry(
+        entry, args.nexp, options=options, label=args.label or "", as_json=args.json, insist=insist
+    )
 
 
 def _insist(args: Namespace) -> Insist:
@@ -108,6 +135,7 @@ def submit_entry(
     nexp: int | None = None,
     *,
     options: tuple[str, ...] = (),
+    label: str = "",
     as_json: bool = False,
     insist: Insist | None = None,
 ) -> tuple[RunSet, SubmissionRecord]:
@@ -135,10 +163,19 @@ def submit_entry(
             )
         print(f"set  {run_set.layout.root}", file=sys.stderr if as_json else sys.stdout, flush=True)
 
-    return start(entry, nexp, options=options, on_set=show, insist=insist, warn=_warn)
+    return start(entry, nexp, options=options, label=label, on_set=show, insist=insist, warn=_warn)
 
 
-def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
+class SetRequest(NamedTuple):
+    """A request to the scheduler for a set, unwritten. `files`: its bundle."""
+
+    entry: Entry
+    run_set: RunSet
+    job: JobRequest
+    files: dict[str, bytes]
+
+
+def _request(args: Namespace) -> SetRequest:
     """Return the request to the scheduler, and the bundle. Writes nothing."""
     from orchestrator.evidence.sets import RunSet
     from orchestrator.onnode.kernel.layout import Layout
@@ -149,22 +186,28 @@ def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
     entry = load_asked(args)
     _warn_of_contract(entry)
     options = job_options(args, entry.site.scheduler)
-    new = compose(entry, args.nexp, insist=_insist(args), warn=_warn)
+    new = compose(entry, args.nexp, label=args.label or "", insist=_insist(args), warn=_warn)
     run_set = RunSet(Layout(new.log_dir / new.record.set_id), new.record)
-    return run_set, request_for(run_set, allocation=Allocation(further=options)), new.files
+    job = request_for(run_set, allocation=Allocation(further=options))
+    return SetRequest(entry, run_set, job, new.files)
 
 
 def _show(args: Namespace) -> int:
-    run_set, request, _ = _request(args)
+    asked = _request(args)
+    run_set, request = asked.run_set, asked.job
     argv = scheduler_of(run_set).command(request)
     if args.json:
         members = {
             "set": str(run_set.layout.root),
             "argv": argv,
             "environment": sorted(request.env),
+            **_planned(asked),
         }
         print_json("submit-dry-run", members)
         return ExitCode.OK
+    for line in facts(_summary(asked)):
+        note(line)
+    note("")
     ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
     print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
     passed = ", ".join(name for name in request.env if name not in ("ORCH_SET_DIR", "NEXP"))
@@ -172,12 +215,47 @@ def _show(args: Namespace) -> int:
     return ExitCode.OK
 
 
+def _planned(asked: SetRequest) -> dict[str, Any]:
+    """Return the needs of the job: members of the JSON output."""
+    from orchestrator.runset.limit import asked_minutes, asked_nodes
+
+    site, slurm = asked.entry.site, asked.run_set.record.scheduler == "slurm"
+    mounts = asked.entry.mounts
+    return {
+        "nexp": asked.run_set.record.nexp,
+        "nodes": asked_nodes(asked.entry) if slurm else 1,
+        "minutes": asked_minutes(asked.entry, asked.run_set.record.nexp) if slurm else None,
+        "partition": site.partition if slurm else None,
+        "image": asked.entry.image,
+        "data": {mount.variable: mount.host for mount in mounts if mount.host},
+    }
+
+
+def _summary(asked: SetRequest) -> list[tuple[str, str]]:
+    """Return the same for people, as pairs."""
+    plan, record, site = _planned(asked), asked.run_set.record, asked.entry.site
+    runs = f"{count(record.nexp, 'run')} of {record.workload} (round {record.round})"
+    spares = f", {count(site.spares, 'spare')} included" if site.spares else ""
+    nodes = f"{plan['nodes']} with {count(record.gpus_per_node, 'GPU')} each{spares}"
+    time = duration(60 * plan["minutes"], parts=3) if plan["minutes"] else "unlimited"
+    data = [f"{folder} ({name})" for name, folder in plan["data"].items()]
+    where = [("partition", plan["partition"] or "Slurm's default"), ("time", time)]
+    return [
+        ("set", f"{runs}{f': {record.label}' if record.label else ''}"),
+        ("nodes", nodes if record.scheduler == "slurm" else "this host"),
+        *(where if record.scheduler == "slurm" else []),
+        ("image", "none" if record.engine == "none" else plan["image"]),
+        ("data", ", ".join(data) or "none"),
+        ("results", str(asked.run_set.layout.root)),
+    ]
+
+
 def _test(args: Namespace) -> int:
     from tempfile import TemporaryDirectory
 
     from orchestrator.scheduler.slurm import Slurm
 
-    run_set, request, files = _request(args)
+    _, run_set, request, files = _request(args)
     refuse_without_scheduler(run_set.record.scheduler, "--test-only")
     with TemporaryDirectory() as folder:
         script = Path(folder) / "job.sh"

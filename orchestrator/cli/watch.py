@@ -118,6 +118,12 @@ def _looks(
     return Watch(run_set, scheduler_of(run_set), interval_s).pictures
 
 
+def last_picture(run_set: RunSet) -> SetPicture:
+    """Wait until the set ends, and return its picture then."""
+    *_, picture = _looks(run_set, None)(time.sleep)
+    return picture
+
+
 def come_back(run_set: RunSet) -> None:
     note(
         f"\nthe job goes on; come back with: orchestrator watch {quoted(run_set.layout.root)}\n"
@@ -328,7 +334,7 @@ def _live_all(
 ) -> list[SetPicture]:
     from orchestrator.cli.frame import many_sets
     from orchestrator.cli.fullscreen import full_screen
-    from orchestrator.cli.pictures import SETS, set_row
+    from orchestrator.cli.pictures import sets_table
 
     last: list[SetPicture] = []
     try:
@@ -341,7 +347,7 @@ def _live_all(
                 view.show()
     finally:
         if last:
-            print_table(SETS, [set_row(picture) for picture in last])
+            print_table(*sets_table(last))
     return last
 
 

@@ -362,6 +362,7 @@ def as_json(one: SetPicture) -> dict[str, Any]:
     return {
         "set": str(one.root),
         "set_id": one.set_id,
+        "name": record.label if record else "",
         "state": one.state,
         "reason": one.reason,
         "system": record.system if record else None,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.onnode.kernel.records import JobRecord, RunRecord
 
 _SHOWN = (
+    "label",
     "set_id",
     "system",
     "workload",
@@ -37,7 +38,7 @@ _SHOWN = (
 def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return pairs of name and text: set.json, then each job."""
     pairs = [
-        (name.replace("_", " "), str(described[name]))
+        ("name" if name == "label" else name.replace("_", " "), str(described[name]))
         for name in _SHOWN
         if described.get(name) not in (None, "")
     ]

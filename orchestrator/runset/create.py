@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from orchestrator.model import Entry
 
-_SAME = ("created_by", "bundle_sha256", "nexp", "scheduler", "pass_env")
+_SAME = ("created_by", "bundle_sha256", "nexp", "scheduler", "pass_env", "label")
 """The identity of an unsubmitted set; the bundle has all the rest."""
 BEING_MADE_MS = 500
 

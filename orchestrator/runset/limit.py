@@ -104,8 +104,7 @@ def too_long(entry: Entry, nexp: int, limits: Mapping[str, int | None]) -> Usage
     site = entry.site
     if site.qos:
         return None
-    time_asked = job_time(entry)
-    asked = minutes_of(site.time_limit) if site.time_limit else time_asked.minutes(nexp)
+    time_asked, asked = job_time(entry), asked_minutes(entry, nexp)
     known = [limit for limit in limits.values() if limit is not None]
     if asked is None or not known or len(known) < len(limits) or asked <= max(known):
         return None
@@ -117,7 +116,7 @@ def too_long(entry: Entry, nexp: int, limits: Mapping[str, int | None]) -> Usage
     else:
         times = time_asked.rounds(nexp) + 1
         need = f"{count(nexp, 'run')} of {entry.workload} need {time} ({times} x {time_asked.each} min)"
-    longer = _larger_partition(_asked_nodes(entry), asked)
+    longer = _larger_partition(asked_nodes(entry), asked)
     value = f"partition={longer}" if longer else f"time_limit={longest}"
     return UsageError(
         f"partition {names} allows a job {duration(60 * longest, 3)} at most, and {need}",
@@ -156,7 +155,13 @@ def _larger_partition(nodes: int, minutes: int | None = None) -> str:
 # ---- nodes ----
 
 
-def _asked_nodes(entry: Entry) -> int:
+def asked_minutes(entry: Entry, nexp: int) -> int | None:
+    """Return the time limit of the job of `nexp` runs; None for an unlimited one."""
+    limit = entry.site.time_limit
+    return minutes_of(limit) if limit else job_time(entry).minutes(nexp)
+
+
+def asked_nodes(entry: Entry) -> int:
     return entry.nodes * entry.site.side_by_side + entry.site.spares
 
 
@@ -164,7 +169,7 @@ def _too_few(entry: Entry, states: Mapping[str, NodeState]) -> UsageError | None
     """Return an error if the partition has fewer nodes than the job asks for, without the excluded
     ones."""
     site = entry.site
-    asked = _asked_nodes(entry)
+    asked = asked_nodes(entry)
     left, outside = _usable(site, states)
     if len(left) >= asked:
         return None
@@ -189,7 +194,7 @@ def _usable(site: Site, states: Mapping[str, NodeState]) -> tuple[list[str], lis
 
 def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fix]:
     """Return the ways to ask for fewer nodes, and the first that is enough alone."""
-    site, asked = entry.site, _asked_nodes(entry)
+    site, asked = entry.site, asked_nodes(entry)
     ways, fixes = [], []
     if site.exclude:
         ways.append("exclude fewer nodes")
@@ -214,12 +219,12 @@ def _waits_for(entry: Entry, states: Mapping[str, NodeState]) -> str:
     them; "" if enough can."""
     left, _ = _usable(entry.site, states)
     away = [name for name in left if states[name].unavailable]
-    if len(left) - len(away) >= _asked_nodes(entry) or not away:
+    if len(left) - len(away) >= asked_nodes(entry) or not away:
         return ""
     shown = "; ".join(f"{name} is {states[name].description}" for name in away[:3])
     more = f"; and {len(away) - 3} more" if len(away) > 3 else ""
     return (
-        f"the job will wait: it needs {count(_asked_nodes(entry), 'node')}, and "
+        f"the job will wait: it needs {count(asked_nodes(entry), 'node')}, and "
         f"{len(left) - len(away)} can be used now ({shown}{more}); an operator returns them:\n"
         f"  {advice.return_nodes(fold(away))}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,10 +45,11 @@ def compose(
     nexp: int | None = None,
     world: World = THIS,
     *,
+    label: str = "",
     insist: Insist | None = None,
     warn: Callable[[str], object] = lambda _: None,
 ) -> NewSet:
-    """Return a set of `nexp` runs (default: as the rules require), unwritten.
+    """Return a set of `nexp` runs (default: as the rules require), unwritten. `label` names it.
 
     Raises UsageError without something that the workload needs, or if its partition does not exist,
     has too few nodes, or does not allow its time, unless `insist` takes these; RenderError. `warn`
@@ -61,7 +63,7 @@ def compose(
         insist(problem)
     files = render_bundle(entry, nexp=count)
     record = describe(entry, nexp=count, bundle_sha256=manifest_hash(files), world=world)
-    return NewSet(record, files, sets_folder(entry.site))
+    return NewSet(replace(record, label=label), files, sets_folder(entry.site))
 
 
 def start(
@@ -69,6 +71,7 @@ def start(
     nexp: int | None = None,
     *,
     options: tuple[str, ...] = (),
+    label: str = "",
     on_set: Callable[[RunSet, bool], object] = lambda *_: None,
     insist: Insist | None = None,
     warn: Callable[[str], object] = lambda _: None,
@@ -83,7 +86,7 @@ def start(
     stays.
     """
     check_log_dir(sets_folder(entry.site))
-    new = compose(entry, nexp, world, insist=insist, warn=warn)
+    new = compose(entry, nexp, world, label=label, insist=insist, warn=warn)
     run_set = find_unsubmitted(new.record, new.log_dir)
     was_there = run_set is not None
     if run_set is None:

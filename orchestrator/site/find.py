@@ -13,7 +13,9 @@ from orchestrator.resources import user_path
 from orchestrator.scheduler import advice, slurm_site
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import Partition
+from orchestrator.site.data_folders import Folders, asked_folders, given_folders
 from orchestrator.site.look import NodeLook, look
+from orchestrator.words import quoted
 
 Ask = Callable[[str, str], str]
 """(question, default) -> answer. With --yes it returns the default."""
@@ -49,6 +51,8 @@ class Wishes:
     account: str = ""
     log_dir: str = ""
     name: str = ""
+    data: tuple[tuple[str, str], ...] = ()
+    """(WORKLOAD or WORKLOAD.VARIABLE, folder)."""
 
 
 def find(wishes: Wishes, ask: Ask, progress: Callable[[str], None]) -> SiteDraft:
@@ -59,11 +63,13 @@ def find(wishes: Wishes, ask: Ask, progress: Callable[[str], None]) -> SiteDraft
     """
     draft = SiteDraft()
     draft.put("kind", "site")
+    data = given_folders(wishes.data)  # bad names first
     partitions = _slurm(wishes)
     draft.put("name", wishes.name or "my-cluster")
     draft.put("scheduler", "local" if partitions is None else "slurm")
     options = None if partitions is None else _partition(draft, partitions, wishes, ask)
     seen = _log_dir(draft, wishes, ask, progress, options)
+    _data(draft, data or asked_folders(ask))
     if seen.report:
         draft.node = seen.node
         _engine(draft, seen)
@@ -230,6 +236,18 @@ def _log_dir(
         "no folder for the sets: " + "; ".join(problems),
         hint="name one that all nodes see: --log-dir /shared/results",
     )
+
+
+def _data(draft: SiteDraft, folders: Folders) -> None:
+    if not folders:
+        return
+    draft.put("data", folders)
+    for workload, by_variable in folders.items():
+        missing = [folder for folder in by_variable.values() if not Path(folder).is_dir()]
+        if missing:
+            draft.notes.append(
+                f"{', '.join(missing)} is missing here; orchestrator prepare {quoted(workload)} makes it"
+            )
 
 
 # ---- the report of the node ----

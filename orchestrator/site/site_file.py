@@ -28,6 +28,10 @@ HEAD = """\
 # A site file for orchestrator: where things are on one cluster. A key that begins with # has the value that it has without it,
 # or an example. Check a change with `orchestrator validate {name}` and `orchestrator doctor`.
 """
+SHORT_HEAD = """\
+# A site file for orchestrator, with the keys that differ from their defaults; `orchestrator config --all` lists all.
+# Check a change with `orchestrator validate {name}` and `orchestrator doctor`.
+"""
 
 Values = Mapping[str, Any]
 """Key of the site document -> value; of a section -> a mapping."""
@@ -35,15 +39,15 @@ Remarks = Mapping[str, Sequence[str]]
 """Key (`network.ib_hca`) -> sentences about its value."""
 
 
-def write_site(path: Path, draft: SiteDraft) -> None:
-    """Write `draft` to `path`, and STEM.schema.json next to it.
+def write_site(path: Path, draft: SiteDraft, *, short: bool = False) -> None:
+    """Write `draft` to `path`, and STEM.schema.json next to it. `short`: without the other keys.
 
     Raises UsageError, DescriptorError, or SetError on a full disk; nothing is changed then.
     """
     if not path.name or path.is_dir():
         raise UsageError(f"{path} is a folder", hint="name the file with -o FILE")
     schema = path.with_name(f"{path.stem}.schema.json")
-    text = site_text(draft.values, draft.remarks, name=path.name, schema=schema.name)
+    text = site_text(draft.values, draft.remarks, name=path.name, schema=schema.name, short=short)
     trial = path.with_name(f".{path.name}.trial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,21 +78,23 @@ def _compare(path: Path, written: Mapping[str, Any], values: Values) -> None:
         )
 
 
-def site_text(values: Values, remarks: Remarks, *, name: str, schema: str) -> str:
-    """Return a site file with `values`, and every other key as a comment.
+def site_text(
+    values: Values, remarks: Remarks, *, name: str, schema: str, short: bool = False
+) -> str:
+    """Return a site file with `values`, and every other key as a comment, unless `short`.
 
     `name` is the site's name, `schema` the path of its JSON Schema relative to the file.
     """
     lines = [
         MODELINE.format(schema=schema),
-        *HEAD.format(name=name).splitlines(),
-        *_lines(Site, values, remarks, ""),
+        *(SHORT_HEAD if short else HEAD).format(name=name).splitlines(),
+        *_lines(Site, values, remarks, "", short=short),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _lines(
-    model: type[DocumentPart], values: Values, remarks: Remarks, section: str
+    model: type[DocumentPart], values: Values, remarks: Remarks, section: str, *, short: bool
 ) -> Iterator[str]:
     """Yield the lines of one mapping; those of a section are indented."""
     texts = descriptions(model)
@@ -96,6 +102,8 @@ def _lines(
     for key, field in model.model_fields.items():
         path = f"{section}{key}"
         given = values.get(key)
+        if short and key not in values:
+            continue
         yield from [""] * (not section)
         for text in (texts.get(key, ""), *remarks.get(path, ())):
             yield from (
@@ -105,7 +113,7 @@ def _lines(
         part = field.annotation
         if isinstance(part, type) and issubclass(part, DocumentPart):
             yield f"{'' if given else '#'}{indent}{key}:"
-            children = list(_lines(part, given or {}, remarks, f"{path}."))
+            children = list(_lines(part, given or {}, remarks, f"{path}.", short=short))
             yield from children if given else (_commented(line) for line in children)
         elif key in values:
             yield f"{indent}{key}: {yaml_value(given)}"

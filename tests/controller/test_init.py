@@ -246,7 +246,7 @@ def test_it_asks_on_a_terminal(cluster: Fake, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(TOP)},
     )
     os.close(slave)
-    os.write(master, f"cpu\nother\n{tmp_path}/asked\n".encode())
+    os.write(master, f"cpu\nother\n{tmp_path}/asked\nflux1\n{tmp_path}/flux\n".encode())
     message = b""
     while True:
         try:
@@ -259,6 +259,7 @@ def test_it_asks_on_a_terminal(cluster: Fake, tmp_path: Path) -> None:
     assert asking.wait(LIMIT_S) == 0, message
     site = load_site("site.yaml")
     assert (site.partition, site.account, site.log_dir) == ("cpu", "other", f"{tmp_path}/asked")
+    assert site.data == {"flux1": {"DATADIR": f"{tmp_path}/flux"}}
     assert site.gpu_request == "none"
     assert "partition (gpu, cpu) [gpu]:" in message.decode()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from controller_parts import Commands, write_set
+from until import until
 
 from orchestrator.cli.debug import without_values
 from orchestrator.cli.index import COMMANDS, GROUPS, HIDDEN, OLD_NAMES, present
@@ -169,3 +170,93 @@ def test_doctor_counts_passes_and_shows_problems(cli: Commands, site: Path) -> N
     assert "fail  code: /no/code is not here\n        fix: orchestrator images code" in cli.out
     assert cli.out.splitlines()[-1].startswith("not ready: 1 problem (code)")
     assert cli("doctor", "--all", "--all-nodes", "--site", site).code == ExitCode.BAD_INPUT
+
+
+# ---- submit ----
+
+
+def test_a_name_for_a_set_and_waiting_for_its_end(cli: Commands, site: Path) -> None:
+    what = ("local_2x2x8", "builtin", "--nexp", 1, "--site", site)
+    assert cli("submit", *what, "--name", "new bios", "--wait").code == ExitCode.OK, cli.err
+    picture = cli.json("status", "--site", site)["sets"][0]
+    assert (picture["name"], picture["state"]) == ("new bios", "complete")
+    assert cli("ls", "--site", site).out.split("\n")[0].split()[:2] == ["SET", "NAME"]
+    assert cli("status", picture["set"]).out.startswith("name     new bios\n")
+    assert cli("report", picture["set"], "-o", "-").code == ExitCode.OK
+    assert "new bios" in cli.out
+    assert cli.json("audit", picture["set"], "--only", "ledger")["valid"]
+    fault = ("--env", "BUILTIN_FAULT=hang:run=1", "--override", "limits.hang_minutes=1")
+    for words in (("--name", " "), ("--name", "a\nb"), ("--name", "x" * 61)):
+        assert cli("submit", *what, *words, *fault[:2]).code == ExitCode.BAD_INPUT
+        assert "is not one line" in cli.err
+    died = ("--env", "BUILTIN_FAULT=die:run=1", "--override", "limits.attempts=1")
+    assert cli("submit", *what, "--wait", *died).code in (ExitCode.OK, ExitCode.SET_STATE)
+    assert (cli.code == ExitCode.SET_STATE) == ("the set ended as" in cli.err)
+
+
+def test_a_dry_run_begins_with_what_the_job_would_take(cli: Commands, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    site = tmp_path / "slurm.yaml"
+    site.write_text(
+        f"kind: site\npartition: gpu\nlog_dir: {tmp_path}\nspares: 1\ntime_limit: '1-02:00:00'\n"
+        f"data: {{flux1: {{DATADIR: {tmp_path}/data}}}}\n"
+    )
+    what = ("submit", "MI325X_08x08x32", "flux1", "--site", site, "--nexp", 4, "--dry-run")
+    assert cli(*what, "--force").code == ExitCode.OK, cli.err
+    assert cli.out.startswith("cd ") and cli.out.count("\n") == 2, "the command alone"
+    summary = dict(line.split(maxsplit=1) for line in cli.err.splitlines() if line)
+    assert summary["nodes"] == "9 with 8 GPUs each, 1 spare included"
+    assert (summary["time"], summary["partition"]) == ("1d02h", "gpu")
+    assert summary["data"] == f"{tmp_path}/data (DATADIR)" and "flux1_training" in summary["image"]
+    plan = cli.json(*what, "--force")
+    assert (plan["nexp"], plan["nodes"], plan["minutes"], plan["partition"]) == (4, 9, 1560, "gpu")
+    assert plan["data"] == {"DATADIR": f"{tmp_path}/data"}
+
+
+def test_usage_errors_suggest(cli: Commands, site: Path) -> None:
+    assert cli("report", "--format", "htlm").code == ExitCode.BAD_INPUT
+    assert "did you mean html?\n  hint: orchestrator help report\n" in cli.err
+    cli("submit", "flux1", "MI325X_08x08x32", "--site", site)
+    assert cli.err == (
+        "orchestrator submit: flux1 is a workload, and SYSTEM comes first\n"
+        f"  hint: orchestrator submit MI325X_08x08x32 flux1 --site {site}\n"
+    )
+
+
+# ---- init, report ----
+
+
+def test_a_short_site_file_with_data(cli: Commands, tmp_path: Path) -> None:
+    what = ("init", "--yes", "--scheduler", "local", "--log-dir", tmp_path / "sets")
+    for words in (
+        (),
+        ("--short", "--data", f"flux1={tmp_path}", "--data", "gpt_oss_20b.MODELDIR=/m"),
+    ):
+        path = tmp_path / f"site{len(words)}.yaml"
+        assert cli(*what, *words, "-o", path).code == ExitCode.OK, cli.err
+    long, short = (path.read_text().splitlines() for path in sorted(tmp_path.glob("site?.yaml")))
+    assert len(short) < 45 < 150 < len(long)
+    values = {one["key"]: one["value"] for one in cli.json("config", "--site", path)["values"]}
+    assert values["data.flux1.DATADIR"] == str(tmp_path)
+    assert values["data.gpt_oss_20b.MODELDIR"] == "/m"
+    for wrong, why in (
+        ("flux=/x", 'there is no workload flux; did you mean "flux1"'),
+        ("gpt_oss_20b=/x", "has several folders: DATADIR, MODELDIR"),
+        ("flux1.DATA=/x", "has no folder DATA"),
+        ("flux1=x", "is not an absolute path"),
+        ("flux1", "is not WORKLOAD=DIR"),
+        ("builtin=/x", "mounts no data"),
+    ):
+        assert cli(*what, "--force", "--data", wrong, "-o", path).code == ExitCode.BAD_INPUT
+        assert why in cli.err
+
+
+def test_a_page_is_opened(cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >{tmp_path}/opened\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    assert cli("report", LOGS, "-o", tmp_path / "page.html", "--open").code == ExitCode.OK
+    until((tmp_path / "opened").is_file)
+    until(lambda: (tmp_path / "opened").read_text() == f"{(tmp_path / 'page.html').as_uri()}\n")
+    assert cli("report", LOGS, "--format", "md", "--open").code == ExitCode.BAD_INPUT

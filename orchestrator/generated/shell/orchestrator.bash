@@ -3,11 +3,11 @@
 
 __orchestrator_options() {
   case "$1" in
-    'init') echo '-o --output --force -y --yes --scheduler --partition --account --log-dir --name --json' ;;
+    'init') echo '-o --output --force -y --yes --scheduler --partition --account --log-dir --name --data --short --json' ;;
     'doctor') echo '--round --systems-dir --site --all --all-nodes --nodes --via --deep --exclude-file --ssh-config --parallel --json' ;;
     'demo') echo '--dir --nexp --json' ;;
-    'run') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --force --json --interval' ;;
-    'submit') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --force --json --dry-run --test-only' ;;
+    'run') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --name --force --json --interval' ;;
+    'submit') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --name --force --json --wait --dry-run --test-only' ;;
     'resume') echo '--site --json --nexp --spares --side-by-side --exclude --sbatch --dependency --begin --others --edited --allow-changes' ;;
     'cancel') echo '--site --json --others --grace' ;;
     'rm') echo '--failed --force --site --json' ;;
@@ -19,7 +19,7 @@ __orchestrator_options() {
     'nodes') echo '--site --json' ;;
     'score') echo '--ruleset --workload --compliance --rules-from --window --minutes-left --site --json' ;;
     'compare') echo '--ruleset --site --format -o --output --json' ;;
-    'report') echo '-o --output --format --all --ruleset --workload --window --site' ;;
+    'report') echo '-o --output --format --all --open --ruleset --workload --window --site' ;;
     'package') echo '-o --output --submitter --division --status --framework --system --implementation --system-json --ruleset --allow-differences --site --systems-dir --verify --json' ;;
     'systems') echo '--json --site --systems-dir --gpu --accelerator --workload --round --submitter --nodes' ;;
     'systems show') echo '--json --site --systems-dir --workload --round --env --why' ;;
@@ -50,6 +50,7 @@ __orchestrator_takes() {
     'init --account') echo 'any' ;;
     'init --log-dir') echo 'files' ;;
     'init --name') echo 'any' ;;
+    'init --data') echo 'any' ;;
     'doctor --round') echo 'any' ;;
     'doctor --systems-dir') echo 'files' ;;
     'doctor --site') echo 'files' ;;
@@ -72,6 +73,7 @@ __orchestrator_takes() {
     'run --sbatch') echo 'any' ;;
     'run --dependency') echo 'nodes' ;;
     'run --begin') echo 'any' ;;
+    'run --name') echo 'any' ;;
     'run --interval') echo 'any' ;;
     'submit --round') echo 'any' ;;
     'submit --systems-dir') echo 'files' ;;
@@ -85,6 +87,7 @@ __orchestrator_takes() {
     'submit --sbatch') echo 'any' ;;
     'submit --dependency') echo 'nodes' ;;
     'submit --begin') echo 'any' ;;
+    'submit --name') echo 'any' ;;
     'resume --site') echo 'files' ;;
     'resume --nexp') echo 'any' ;;
     'resume --spares') echo 'any' ;;

@@ -55,9 +55,12 @@ class SetRecord(StateFile):
     of the published configuration."""
 
     NEEDED = ("set_id", "nexp", "scheduler")
+    SELDOM = ("label",)
 
     schema: int = SCHEMA
     set_id: str = ""
+    label: str = ""
+    """Its name for people."""
     system: str = ""
     workload: str = ""
     benchmark: str = ""

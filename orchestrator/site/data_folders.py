@@ -1,0 +1,85 @@
+"""The folders of the workloads' data for a site file: from --data, else from the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import UsageError, did_you_mean
+from orchestrator.resources import user_path
+
+if TYPE_CHECKING:
+    from orchestrator.model.documents import Workload
+
+SKIP = "none"
+
+Folders = dict[str, dict[str, str]]
+"""Workload -> variable -> folder, as the site's `data`."""
+
+
+def given_folders(given: Sequence[tuple[str, str]]) -> Folders:
+    """Return the folders of (WORKLOAD or WORKLOAD.VARIABLE, folder). Raises UsageError."""
+    known, found = _workloads(), Folders()
+    for name, folder in given:
+        workload, _, variable = name.partition(".")
+        variables = _variables(_known(workload, known), f"--data {name}={folder}")
+        if not variable and len(variables) > 1:
+            raise UsageError(
+                f"--data {name}={folder}: {workload} has several folders: {', '.join(variables)}",
+                hint=" ".join(f"--data {workload}.{one}=DIR" for one in variables),
+            )
+        variable = variable or variables[0]
+        if variable not in variables:
+            raise UsageError(
+                f"--data {name}={folder}: {workload} has no folder {variable}"
+                f"{did_you_mean(variable, variables)}; accepted: {', '.join(variables)}"
+            )
+        found.setdefault(workload, {})[variable] = _absolute(folder, f"--data {name}")
+    return found
+
+
+def asked_folders(ask: Callable[[str, str], str]) -> Folders:
+    """Ask for the workloads to run, and for the folders of each."""
+    known, found = _workloads(), Folders()
+    with_data = [name for name, workload in known.items() if workload.mounts]
+    answer = ask(f"workloads to run, separated by commas ({', '.join(with_data)})", SKIP)
+    for name in (part.strip() for part in answer.split(",")):
+        if name in ("", SKIP):
+            continue
+        for variable in _variables(_known(name, known), name):
+            folder = ask(f"folder of the data of {name} ({variable}), as nodes see it", SKIP)
+            if folder not in ("", SKIP):
+                found.setdefault(name, {})[variable] = _absolute(folder, f"{name}, {variable}")
+    return found
+
+
+def _workloads() -> dict[str, Workload]:
+    from orchestrator.model import Catalogue
+
+    return {workload.name: workload for workload in Catalogue().workloads()}
+
+
+def _known(name: str, known: dict[str, Workload]) -> Workload:
+    if name not in known:
+        raise UsageError(
+            f"there is no workload {name}{did_you_mean(name, known)}; there are: {', '.join(known)}"
+        )
+    return known[name]
+
+
+def _variables(workload: Workload, what: str) -> list[str]:
+    """Return the variables of the folders that a workload mounts, in any round."""
+    mounts = [*workload.mounts]
+    for part in workload.rounds.values():
+        mounts += part.mounts or []
+    variables = list(dict.fromkeys(mount.variable for mount in mounts))
+    if not variables:
+        raise UsageError(f"{what}: {workload.name} mounts no data")
+    return variables
+
+
+def _absolute(folder: str, what: str) -> str:
+    path = user_path(folder)
+    if not path.is_absolute():
+        raise UsageError(f"{what}: {folder} is not an absolute path", hint=f"{path.absolute()}")
+    return str(path)
