@@ -1,9 +1,11 @@
-"""The score of `orchestrator explain` on the corpus of labelled failures, and its time on a set of 10 runs x 8 nodes with large logs."""
+"""How `orchestrator explain` does: the deciding line and the cause, apart, on the labelled failures or on a file of real logs
+(`--cases FILE`, described in tests/evidence/real_logs.py); time and memory on large logs."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import tempfile
 import time
@@ -13,22 +15,94 @@ TOP = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TOP), str(TOP / "tests/evidence")]
 
 import failures  # noqa: E402
+import real_logs  # noqa: E402
 
-from orchestrator.evidence.explain import UNKNOWN  # noqa: E402
+from orchestrator.evidence.explain import UNKNOWN, explain  # noqa: E402
+from orchestrator.evidence.picture import picture  # noqa: E402
+from orchestrator.evidence.progress import Logs  # noqa: E402
+from orchestrator.evidence.sets import SetEvidence  # noqa: E402
 
 RUNS, NODES = 10, 8
 
 
 def scores(folder: Path) -> None:
-    print(f"{'cases':<12} {'number':>6} {'right':>6} {'not known':>10} {'wrong':>6}")
+    """Print how many causes are right in each part of the corpus, and how many labelled lines are quoted."""
+    print(f"{'cases':<12} {'number':>6} {'right':>6} {'not known':>10} {'wrong':>6} {'line':>9}")
+    old, new = [0, 0], [0, 0]
     for name in sorted(path.stem for path in failures.FOLDER.glob("*.txt")):
-        count, missed = failures.score(folder, name)
+        said = [
+            (case, failures.explained(folder / name / case.name, case))
+            for case in failures.cases(name)
+        ]
+        missed = [(case, found) for case, found in said if found.cause not in case.labels]
         unknown = sum(found.cause == UNKNOWN for _, found in missed)
+        lines = [real_logs.hits(found, case.line)[0] for case, found in said if case.line]
+        quoted = f"{sum(lines)}/{len(lines)}" if lines else ""
+        right = len(said) - len(missed)
+        part = new if name.startswith("unseen") else old
+        part[0], part[1] = part[0] + len(said), part[1] + right
         print(
-            f"{name:<12} {count:>6} {count - len(missed):>6} {unknown:>10} {len(missed) - unknown:>6}"
+            f"{name:<12} {len(said):>6} {right:>6} {unknown:>10} {len(missed) - unknown:>6} {quoted:>9}"
         )
         for case, found in missed:
             print(f"  {case.name}: {found.cause}, not {case.label}")
+    for name, (number, right) in (("older parts", old), ("newer parts", new)):
+        print(f"{name}: {right} of {number} right ({100 * right / number:.1f} %)")
+
+
+def two_figures(folder: Path, file: Path) -> None:
+    """Print for a file of real logs how often the deciding line is quoted, and how often the cause is right."""
+    rows = list(real_logs.judged(folder, file))
+    verdicts = {
+        name: sum(row.verdict == name for row in rows)
+        for name in ("right", "half", "none", "wrong")
+    }
+    share = {
+        name: f"{number} ({100 * number / len(rows):.1f} %)" for name, number in verdicts.items()
+    }
+    print(f"{file.name}: {len(rows)} logs")
+    print(
+        f"  deciding line quoted: {sum(row.line_hit for row in rows)}, as the first line: {sum(row.first_hit for row in rows)}"
+    )
+    print("  cause: " + ", ".join(f"{name} {text}" for name, text in share.items()))
+    for row in rows:
+        if row.verdict != "right" or not row.line_hit:
+            print(
+                f"  {row.name}: {row.verdict}, {row.said.cause}, line {'quoted' if row.line_hit else 'missing'}"
+            )
+
+
+def sizes(folder: Path) -> None:
+    """Print time and memory for a log of 100 MB, a line of 100 MB, and 64 logs."""
+    oom = b"[rank9]: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
+    step = b" iteration 100/ 5000 | lm loss: 6.811 | grad norm: 1.2 |\n"
+    words = b"step 7 of a loader: shard missing in cache, not found, retry of read at offset 812 of node 4\n"
+    block = b"x" * (1 << 20)
+    for name, nodes, parts in (
+        ("a log of 100 MB", 1, [step * 1000] * 1700),
+        ("a log of 100 MB that speaks of failures", 1, [words * 1000] * 1100),
+        ("a line of 100 MB", 1, [block] * 100),
+        ("64 logs of 20 MB", 64, [step * 1000] * 340),
+    ):
+        root = folder / name.replace(" ", "_")
+        case = failures.Case(
+            "x", "", {rank: ({"exit": 1, "s": 60 + rank}, "") for rank in range(nodes)}
+        )
+        files = failures.make_set(root, case)
+        for rank in range(nodes):
+            with open(root / f"runs/1/attempt_1/node_{rank}.log", "wb") as file:
+                file.writelines(parts)
+                file.write(b"\n" + oom)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began = time.perf_counter()
+        found = explain(files, picture(files, {}, Logs()))
+        took = time.perf_counter() - began
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(
+            f"{name}: {found.cause}, {took:.3f} s, {most / 1024:.0f} MB in all, {(most - before) / 1024:.0f} MB more"
+        )
+        for path in (root / "runs/1/attempt_1").glob("*.log"):
+            path.unlink()
 
 
 def large_set(root: Path, megabytes: int) -> None:
@@ -58,16 +132,16 @@ def large_set(root: Path, megabytes: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=200, help="size of each log (200)")
+    parser.add_argument("--cases", type=Path, help="only the two figures of this file of real logs")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if args.cases:
+            two_figures(Path(folder) / "cases", args.cases)
+            return
+        sizes(Path(folder) / "sizes")
         scores(Path(folder) / "cases")
         root = Path(folder) / "large"
         large_set(root, args.megabytes)
-        from orchestrator.evidence.explain import explain
-        from orchestrator.evidence.picture import picture
-        from orchestrator.evidence.progress import Logs
-        from orchestrator.evidence.sets import SetEvidence
-
         times, busy = [], []
         for _ in range(5):
             began, work = time.perf_counter(), time.process_time()

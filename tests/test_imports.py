@@ -444,6 +444,8 @@ SLURM_CODE = re.compile(
 )
 """Slurm's programs, variables and codes, in the strings of a module."""
 USES_SLURM = {
+    "causes/fields.py": {"srun", "salloc", "slurmd"},  # who speaks in a log
+    "causes/forms.py": {"srun", "salloc", "slurmd"},
     "cli/tune.py": {"srun"},  # --via
     "evidence/state.py": {"scancel"},  # the meaning of a set's state "cancelled"
     "model/values.py": {"SLURM_NNODES", "SLURM_NODEID"},  # no document may set them

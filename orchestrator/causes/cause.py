@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MACHINE, PROGRAM, END, SYMPTOM, MENTION, ECHO = range(6)
-"""Grades, the deepest first.
+MACHINE, PROGRAM, END, SYMPTOM, MENTION, ECHO, WRAPPER = range(7)
+"""Grades of lines and causes, the deepest first.
 
 END: a process failed, but nothing more exact is known (an exception, a crash, a kill).
 SYMPTOM: another process may be the cause (a time-out, a peer that does not answer).
 MENTION: words in passing, such as a shell's about a missing file.
 ECHO: a consequence of the end of another process.
+WRAPPER: a line that only passes a failure on (no cause has this grade).
 """
 GRADES = ("machine", "program", "end", "symptom", "mention", "echo")
-"""The grades as causes.json names them."""
+"""The grades of causes as causes.json names them."""
 
 RESUME = "orchestrator resume {set}"
 LEAVE_OUT = "orchestrator resume {set} --exclude {node}"
@@ -24,9 +25,10 @@ LEAVE_OUT = "orchestrator resume {set} --exclude {node}"
 class Cause:
     """A cause with its signs. `next` is a command with {set}, {node}, {run}, {attempt} and {job}.
 
-    `told_by` has the signs in small letters, separated by ` | `. `*` is anything on the same line
-    and `^` the start of the line. `~` before a sign marks words that are used for other things,
-    too: they count after all other signs, and only as a MENTION unless the line is an error.
+    `told_by` has the signs in small letters, separated by ` | `. `*` is anything on the same line,
+    `#`, `!` and `@` begin fields of a line (fields.py). Marks before a sign: `^` the start of the
+    line; `~` words that are used for other things, too; `?` a sign that names only the kind of the
+    failure; `+` a sign that counts before all others.
     """
 
     name: str

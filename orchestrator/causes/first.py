@@ -1,21 +1,27 @@
 """The first cause in the logs of several nodes: the line of the node that explains all ends.
 
 The deepest grade (cause.py) counts, wherever its line is. Of several lines of one grade, the first
-in its log counts; of several nodes, the first by the stamps of the lines if all have one, otherwise
-the node that ended by itself, and first. If that node's log has nothing, its exit code counts.
+in its log counts; of several nodes, the first by the stamps of the lines if all have one and they
+are further apart than clocks may be, otherwise the node that ended by itself, and first. If that
+node's log has nothing, its exit code counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from orchestrator.causes.cause import ECHO, END, MENTION, SYMPTOM, Cause
+from orchestrator.causes.cause import ECHO, END, MACHINE, MENTION, PROGRAM, SYMPTOM, Cause
 from orchestrator.causes.reading import Symptom
 from orchestrator.causes.tables import BY_NAME, EXACTER
 
+_CLOCKS_APART = 5.0
+"""Seconds that the clocks of two nodes may differ by."""
+_NEAR, _MOST_NEAR = 3, 12
+"""Lines belong to one episode if so many ordinary lines are between them; so many are compared."""
+_VAGUE = ("gpu_failed", "rccl_system_error", "peer_lost", "no_answer", "program_failed")
 _ENDED_BY_US, _NOT_ENDED = 143, -1
-_EXITS = {132: "crash", 135: "crash", 136: "crash", 137: "killed", 139: "crash"}
+_SIGNALLED = (132, 135, 136, 137, 139)
 """128 and a signal that nobody sends to a healthy program (SIGILL, SIGBUS, SIGFPE, SIGKILL,
 SIGSEGV)."""
 
@@ -40,6 +46,10 @@ def first_cause(
         for node, symptoms in by_node.items()
         if (first := _first(symptoms, _by_exit(node, by_node, ends)))
     }
+    if (gone := _without_log(by_node, ends)) and all(
+        symptom.grade > MACHINE for symptom in firsts.values()
+    ):
+        return gone
     if not firsts:
         return None
     deepest = min(symptom.grade for symptom in firsts.values())
@@ -49,8 +59,13 @@ def first_cause(
     left = {node: symptom for node, symptom in firsts.items() if symptom.grade in grades}
     stamps = [symptom.time for symptom in left.values() if symptom.time is not None]
     if len(stamps) == len(left):
-        return min(left.items(), key=lambda item: item[1].time or 0.0)
-    return min(left.items(), key=lambda item: _order(ends.get(item[0], Ended())))
+        # Clocks may be apart: of nodes that failed within seconds, the first that ended counts.
+        limit = min(stamps) + _CLOCKS_APART
+        left = {node: symptom for node, symptom in left.items() if (symptom.time or 0.0) <= limit}
+    return min(
+        left.items(),
+        key=lambda item: (_order(ends.get(item[0], Ended())), not item[1].is_exact),
+    )
 
 
 def _first(symptoms: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | None:
@@ -58,27 +73,71 @@ def _first(symptoms: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | No
     line about the same."""
     first = min(
         symptoms,
-        key=lambda symptom: (symptom.grade, symptom.grade == ECHO and not symptom.cause),
+        key=lambda symptom: symptom.grade,
         default=by_exit,
     )
     if first is None or (by_exit is not None and first.grade > by_exit.grade):
         return by_exit
-    exacter = EXACTER.get(first.cause, ())
-    return next((symptom for symptom in symptoms if symptom.cause in exacter), first)
+    first = _named(first, symptoms)
+    exacter = EXACTER.get(first.cause)
+    if not exacter:
+        return first
+    exact = next((symptom for symptom in symptoms if symptom.cause in exacter), None)
+    if exact is None:
+        return first
+    return replace(first, named=exact.cause, episode=(*first.episode, (exact.text, exact.offset)))
+
+
+def _named(first: Symptom, symptoms: Sequence[Symptom]) -> Symptom:
+    """Return a symptom with the cause that the lines around it name, if it names none itself."""
+    if first.is_exact or (first.cause and first.raised and first.cause not in _VAGUE):
+        return first
+    near = [
+        symptom
+        for symptom in symptoms
+        if abs(symptom.before - first.before) <= _NEAR and _may_name(symptom, first)
+    ]
+    near.sort(
+        key=lambda symptom: (symptom.offset < first.offset, abs(symptom.offset - first.offset))
+    )
+    for symptom in near[:_MOST_NEAR]:
+        if symptom.is_exact:
+            episode = (*first.episode, (symptom.text, symptom.offset))
+            return replace(first, named=symptom.cause, episode=episode)
+    return first
+
+
+def _may_name(symptom: Symptom, first: Symptom) -> bool:
+    """Return whether a line may give the cause of another: it is no consequence of it."""
+    return symptom.grade in (MENTION, *range(first.grade + 1)) and symptom is not first
+
+
+def _without_log(
+    by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
+) -> tuple[str, Symptom] | None:
+    """Return the node that failed by itself before all others, if its log is missing."""
+    node = min(ends, key=lambda name: _order(ends[name]), default="")
+    if not node or node in by_node or not by_node or not ends[node].exit:
+        return None
+    order = _order(ends[node])
+    if order[0] or any(_order(end) <= order for other, end in ends.items() if other != node):
+        return None
+    text = f"exit code {ends[node].exit}, and its log is missing"
+    return node, Symptom(END, text, -1, named="log_missing")
 
 
 def _by_exit(
     node: str, by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> Symptom | None:
     """Return the symptom from the exit code of a node that ended by itself, before all others,
-    and without a line."""
+    and without a line. If its log has not even an echo, the others failed because of it."""
     code = ends.get(node, Ended()).exit or 0
-    if code not in _EXITS or any(symptom.grade < ECHO for symptom in by_node[node]):
+    if code not in _SIGNALLED or any(symptom.grade < ECHO for symptom in by_node[node]):
         return None
     order = _order(ends[node])
     if any(_order(end) <= order for other, end in ends.items() if other != node):
         return None
-    return Symptom(_EXITS[code], END, f"exit code {code}", -1)
+    return Symptom(END if by_node[node] else PROGRAM, f"exit code {code}", -1)
 
 
 def _order(end: Ended) -> tuple[bool, int]:

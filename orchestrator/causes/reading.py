@@ -1,8 +1,9 @@
 """The symptoms in the log of a node: lines that may explain the end of the program.
 
-A traceback with its chain has a single symptom: the last line of its first
-traceback, or of a later one if only that has a known cause. Whatever the program outlived is no
-symptom, nor are the frames of a stack.
+Their form alone decides (forms.py), no cause. A traceback with its chain is one episode and has a
+single symptom: its first exception, unless that is a mere look-up or wrapper. The lines that
+continue an error belong to its episode: the stack of an MPI error, the last error of RCCL. Whatever
+the program outlived is no symptom, nor are the frames of a stack.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from orchestrator.causes.cause import ECHO, END, MENTION, PROGRAM
-from orchestrator.causes.lines import MOST_LINE, Shape, is_exception, judge, read_shape, shape_of
+from orchestrator.causes.cause import ECHO, END, MENTION, PROGRAM, SYMPTOM, WRAPPER
+from orchestrator.causes.forms import EXCEPTION, grade_of, is_header, is_outer_end
+from orchestrator.causes.lines import KIND, MERE, meaning
 from orchestrator.causes.prefixes import seconds_of, stream_of, without_prefixes
 from orchestrator.onnode.policy.reports import MOST_QUOTED, line
 
+MOST_LINE = 4096
+MOST_COMPARED = 1024
+"""The characters of a line that are compared with signs."""
 MOST_SYMPTOMS = 20_000
 OUTLIVED, OUTLIVED_STEPS, OUTLIVED_LINES = 5, 3, 40
 """After so many MLLOG records, lines about a step, or other lines, the program has gone on. When a
 rank is dead, the others stop within a step or two."""
 LAST_LINES = 6
 """Words in passing count within so many lines of the end."""
-SLURM_ENDS = ("time_limit", "cancelled")
-"""How a job ended, not why: a failure before it is the cause."""
+MOST_OF_EPISODE = 8
+_DIGITS = b"0123456789"
 _CODE = re.compile(
     r"(?:return|assert|raise|import|from|with|for|if|await|yield|self|sys|exec)\b"
     r"|[\w.]+\(|[\w.,]+ = "
@@ -32,14 +38,35 @@ _CHAIN = ("The above exception was the direct cause", "During handling of the ab
 _OPENS = re.compile(rb"Traceback \(|File \"")
 _FILE = re.compile(r"\s*File \"")
 _SOURCE = re.compile(r"\s|[\^~]+\s*$|\.\.\.|\[Previous line repeated")
+_LOOK_UP = re.compile(
+    r"(?:KeyError|AttributeError|StopIteration|TypeError|IndexError|TimeoutError"
+    r"|(?:asyncio\.(?:exceptions\.)?)?CancelledError|queue\.Empty)\b"
+)
+"""Types that a program catches to raise a better one."""
+_ANNOUNCES = re.compile(r"[^\d\s]:\s*$")
+_TIMED_OUT = re.compile(r"[Ww]atchdog caught|collective operation timeout")
+_DETAIL = "Last error:"
+_STACK_OPENS = "error stack:"
+_STACK = re.compile(r"[\w/]{1,80}\(\d{1,6}\)\.{0,60}: ?")
+_MAY_FAIL = re.compile(
+    rb"error|exception|interrupt|failure|exit|fatal|fail|what\(\)|outofres|warn|not |n't|no |cannot"
+    rb"|unable|invalid|unknown|missing|denied|refused|exceed|expired|mismatch|unsupported|require"
+    rb"|must|illegal|corrupt|insufficient|out of|too |undefined|unrecogn|ambiguous|unexpected"
+    rb"|conflict|nan|finite|disconnect|unauthor|forbidden|unavail|overflow|stale|lost|truncat"
+    rb"|malform|abort|already|busy|limit|stopped|nothing|quota|read-only|duplicate|different|kill"
+    rb"|sig|fault|kernel|amdgpu|timeout|timed|watchdog|unreach|reset|closed|gone|peer|dead|died"
+    rb"|slurm|srun|assert|panic|oom|hung|hang|cancel|down|stop|terminat|resolve|double free"
+    rb"|\]: |bound|: line |syntax|parameter|blocked|did not"
+)
+_STEP = re.compile(
+    rb"\biteration\s+/|\bit/s\b|s/it\b|\bstep[ :=_]+/?[\s,|]|\blm loss\b|\bthroughput\b|tokens/s"
+)
 
 
 @dataclass(frozen=True)
 class Symptom:
     """A line that may explain the end of the program."""
 
-    cause: str
-    """The name of the cause, "" for an exception without a known cause and for an echo."""
     grade: int
     text: str
     offset: int
@@ -50,6 +77,45 @@ class Symptom:
     """Whether it is an exception of the program."""
     before: int = 0
     """How many ordinary lines come before it."""
+    episode: tuple[tuple[str, int], ...] = ()
+    """The other lines of its episode that speak of the failure, with their places."""
+    rest: str = ""
+    """The line after the part that is quoted."""
+    named: str = ""
+    """The name of its cause, if the lines around it give it."""
+
+    @property
+    def cause(self) -> str:
+        """The name of its cause, "" if it is unknown."""
+        name, tier = self._meaning
+        return self.named or ("" if self.grade >= ECHO and tier == MERE else name)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its cause is more than a kind of failures."""
+        return bool(self.named) or self._meaning[1] < KIND
+
+    @property
+    def _meaning(self) -> tuple[str, int]:
+        return meaning(self.text + self.rest, tuple(text for text, _ in self.episode))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Properties of all lines of a shape."""
+
+    may_fail: bool
+    is_step: bool
+
+
+def shape_of(raw: bytes) -> bytes:
+    """Return a line in small letters without its digits: many lines have few shapes."""
+    return raw[:MOST_LINE].lower().translate(None, _DIGITS)
+
+
+@lru_cache(maxsize=4096)
+def read_shape(shape: bytes) -> Shape:
+    return Shape(bool(_MAY_FAIL.search(shape)), bool(_STEP.search(shape)))
 
 
 @dataclass
@@ -63,11 +129,14 @@ class _Stream:
     """The line of code of the last frame. Some loggers cut its indentation off."""
     first: Symptom | None = None
     """The symptom of the chain so far."""
-    has_message: bool = False
-    """Whether that exception has a message."""
+    last: Symptom | None = None
+    """The last symptom, if the next line may continue it."""
+    wants: str = ""
+    """How the next line continues it."""
 
     def open(self, is_file: bool) -> None:
         """Take the first line of a traceback, or the first line of a frame."""
+        self.wants = ""
         if not (self.in_traceback or self.in_chain):
             self.first = None
         self.in_traceback, self.after_file = True, is_file
@@ -106,8 +175,12 @@ class _LogReader:
         self._steps: deque[int] = deque(maxlen=OUTLIVED_STEPS)
         self._last: deque[int] = deque([0], maxlen=LAST_LINES)
         self._ordinary = 0
+        self._previous = 0
+        self._this = 0
+        """The places of the line before, and of this one."""
 
     def take(self, raw: bytes, offset: int) -> None:
+        self._previous, self._this = self._this, offset
         if b":::MLLOG" in raw:
             self._records.append(offset)
             return
@@ -119,41 +192,107 @@ class _LogReader:
         bare = without_prefixes(text)
         name = stream_of(text, bare)
         is_file = _FILE.match(bare) is not None
-        if is_file or bare.startswith("Traceback (most recent"):
+        if is_file or "Traceback (most recent" in bare:
+            self._open_traceback(offset)
             self._streams.setdefault(name, _Stream()).open(is_file)
             return
-        known_stream = self._streams.get(name)
-        if known_stream is not None and known_stream.takes_source(bare):
+        stream = self._streams.get(name)
+        if stream is not None and stream.takes_source(bare):
             return
-        if known_stream is not None and bare.startswith(_CHAIN):
-            known_stream.in_chain = True
+        if stream is not None and bare.startswith(_CHAIN):
+            stream.in_chain = True
             return
-        judged = judge(text, shape.signs) if len(self._symptoms) < MOST_SYMPTOMS else None
-        symptom = None
-        if judged is not None:
-            raised = is_exception(bare.strip())
-            quoted = text.strip()[:MOST_QUOTED]
-            time = seconds_of(text)
-            symptom = Symptom(*judged, quoted, offset, time, raised, self._ordinary)
-        if known_stream is not None and known_stream.in_traceback:
-            symptom = self._end_traceback(known_stream, bare.strip(), symptom)
-            self._last.append(offset)
+        if stream is not None and stream.wants and self._continues(stream, text, bare, offset):
+            return
+        self._last.append(offset)
+        symptom = self._symptom(text, bare, offset, stream)
+        if stream is not None and stream.in_traceback:
+            symptom = self._end_traceback(stream, bare.strip(), symptom)
         else:
-            if known_stream is not None and bare.strip():
-                known_stream.in_chain = False
-            self._last.append(offset)
+            if stream is not None and bare.strip():
+                stream.in_chain = False
             if symptom is None:
                 self._ordinary += 1
                 if shape.is_step:
                     self._steps.append(offset)
-        if symptom is not None:
-            self._symptoms.append(symptom)
+        if symptom is None:
+            return
+        before = self._symptoms[-1] if self._symptoms else None
+        if before is not None and _is_explained(before, symptom):
+            self._symptoms.pop()
+            symptom = replace(symptom, episode=(*before.episode, (before.text, before.offset)))
+        self._symptoms.append(symptom)
+        if text.rstrip().endswith(_STACK_OPENS) or symptom.raised:
+            stream = self._streams.setdefault(name, _Stream())
+            stream.last = symptom
+            stream.wants = "stack" if text.rstrip().endswith(_STACK_OPENS) else "detail"
+
+    def _open_traceback(self, offset: int) -> None:
+        """Demote the line just before a traceback, if it only announces it."""
+        last = self._symptoms[-1] if self._symptoms else None
+        if last is None or last.offset < self._previous or last.grade == WRAPPER:
+            return
+        bare = without_prefixes(last.text).strip()
+        if last.grade == END:
+            return
+        if bare.endswith(":") or (not last.raised and is_header(bare)):
+            self._symptoms[-1] = replace(last, grade=WRAPPER)
+
+    def _symptom(self, text: str, bare: str, offset: int, stream: _Stream | None) -> Symptom | None:
+        if len(self._symptoms) >= MOST_SYMPTOMS:
+            return None
+        grade = grade_of(text, bare)
+        raised = EXCEPTION.match(bare.strip()) is not None
+        if grade is None and stream is not None and stream.in_traceback and raised:
+            grade = PROGRAM
+        if grade is None:
+            return None
+        quoted, rest = _cut(text)
+        time = seconds_of(text)
+        return Symptom(grade, quoted, offset, time, raised, self._ordinary, rest=rest)
 
     def _take_ordinary(self, shape: Shape, offset: int) -> None:
         self._last.append(offset)
         self._ordinary += 1
         if shape.is_step:
             self._steps.append(offset)
+
+    def _continues(self, stream: _Stream, text: str, bare: str, offset: int) -> bool:
+        """Add a line to the episode of the last symptom, if it continues it."""
+        last, stripped = stream.last, bare.strip()
+        if last is None or not stripped:
+            stream.wants = ""
+            return False
+        quoted = text.strip()[:MOST_QUOTED]
+        known = (*last.episode, (last.text, last.offset))[-MOST_OF_EPISODE:]
+        if stream.wants == "stack" and _STACK.match(stripped):
+            self._replace(
+                stream, last, replace(last, text=quoted, rest="", offset=offset, episode=known)
+            )
+            return True
+        if stream.wants == "detail":
+            if stripped.startswith(_DETAIL):
+                stream.wants = "last error"
+                return True
+            announced = _ANNOUNCES.search(last.text) is not None
+            if announced or re.match(r"nccl\w+: ", stripped):
+                stream.wants = "" if announced else stream.wants
+                more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
+                self._replace(stream, last, replace(last, episode=more))
+                return True
+        if stream.wants == "last error":
+            stream.wants = ""
+            grade = grade_of(text, bare)
+            moved = replace(last, text=quoted, rest="", offset=offset, episode=known)
+            self._replace(stream, last, replace(moved, grade=PROGRAM if grade is None else grade))
+            return True
+        stream.wants = ""
+        return False
+
+    def _replace(self, stream: _Stream, old: Symptom, new: Symptom) -> None:
+        if self._symptoms and self._symptoms[-1] is old:
+            self._symptoms[-1] = new
+            stream.last = new
 
     def _end_traceback(self, stream: _Stream, bare: str, symptom: Symptom | None) -> Symptom | None:
         """Return the symptom of a traceback that ends with the line `bare`, if it adds any."""
@@ -163,13 +302,14 @@ class _LogReader:
         if symptom is not None and not has_message and stream.source:
             # An exception without a message: its source is all that names the failure.
             quoted = f"{stream.source} ({bare})"[:MOST_QUOTED]
-            symptom = replace(symptom, text=quoted)
+            symptom = replace(symptom, text=quoted, rest="")
         first = stream.first
-        if chained and symptom is not None and first is not None and first.grade < ECHO:
-            if stream.has_message or not has_message:
-                return symptom if first.grade > PROGRAM >= symptom.grade else None
+        if chained and symptom is not None and first is not None and first in self._symptoms[-50:]:
+            chosen, other = (first, symptom) if _is_deeper(first, symptom) else (symptom, first)
+            also = (*other.episode, (other.text, other.offset), *chosen.episode)[-MOST_OF_EPISODE:]
             self._symptoms.remove(first)
-        stream.first, stream.has_message = symptom, has_message
+            symptom = replace(chosen, episode=also)
+        stream.first = symptom
         return symptom
 
     def result(self) -> list[Symptom]:
@@ -179,15 +319,44 @@ class _LogReader:
         counted = [
             symptom for symptom in self._symptoms if _counts(symptom, outlived, self._last[0])
         ]
-        raised = [symptom for symptom in counted if symptom.raised and symptom.grade <= END]
-        if raised:
-            limit = raised[-1].before - OUTLIVED_LINES
+        ends = [symptom for symptom in counted if symptom.grade == PROGRAM]
+        if ends:
+            limit = ends[-1].before - OUTLIVED_LINES
             counted = [
                 symptom
                 for symptom in counted
                 if symptom.raised or symptom.before > limit or _is_hard(symptom)
             ]
-        return _without_slurm_ends(counted)
+        return _without_outer_ends(_without_announcements(_without_late_warnings(counted)))
+
+
+def _cut(text: str) -> tuple[str, str]:
+    text = text.strip()
+    return text[:MOST_QUOTED], text[MOST_QUOTED:MOST_COMPARED]
+
+
+def _is_deeper(first: Symptom, second: Symptom) -> bool:
+    """Return whether the first exception of a chain names the failure, not the second."""
+    if first.grade != second.grade:
+        return first.grade < second.grade
+    bare = without_prefixes(first.text).strip()
+    if _LOOK_UP.match(bare):
+        return False
+    return ": " in bare or bare.startswith("assert ") or ": " not in without_prefixes(second.text)
+
+
+def _is_explained(before: Symptom, after: Symptom) -> bool:
+    """Return whether an exception without its traceback explains a look-up that failed just before."""
+    return (
+        before.raised
+        and after.raised
+        and before.before == after.before
+        and before.grade == after.grade == PROGRAM
+        and _LOOK_UP.match(without_prefixes(before.text).strip()) is not None
+        and not _LOOK_UP.match(without_prefixes(after.text).strip())
+        and stream_of(before.text, without_prefixes(before.text))
+        == stream_of(after.text, without_prefixes(after.text))
+    )
 
 
 def _is_hard(symptom: Symptom) -> bool:
@@ -198,16 +367,41 @@ def _counts(symptom: Symptom, outlived: int, last: int) -> bool:
     """Return whether the program neither outlived a symptom nor mentioned it in passing."""
     if symptom.grade == MENTION:
         return symptom.offset >= max(last, outlived)
-    is_lasting = symptom.grade < PROGRAM or symptom.grade == ECHO
+    is_lasting = symptom.grade < PROGRAM or symptom.grade >= ECHO
     return is_lasting or symptom.offset >= outlived
 
 
-def _without_slurm_ends(candidates: list[Symptom]) -> list[Symptom]:
-    """Return the symptoms without the end that Slurm made of a failure before it."""
+def _without_late_warnings(candidates: list[Symptom]) -> list[Symptom]:
+    """Return the symptoms without RCCL's warnings after a collective timed out: they follow."""
+    first = next(
+        (symptom.offset for symptom in candidates if _TIMED_OUT.search(symptom.text)), None
+    )
+    if first is None:
+        return candidates
+    return [
+        symptom
+        for symptom in candidates
+        if symptom.offset <= first or symptom.raised or "CCL WARN" not in symptom.text
+    ]
+
+
+def _without_announcements(candidates: list[Symptom]) -> list[Symptom]:
+    """Return the symptoms with exceptions that announce a later one as mere wrappers."""
+    last = max((symptom.offset for symptom in candidates if symptom.raised), default=-1)
+    return [
+        replace(symptom, grade=WRAPPER)
+        if symptom.raised and symptom.offset < last and _ANNOUNCES.search(symptom.text)
+        else symptom
+        for symptom in candidates
+    ]
+
+
+def _without_outer_ends(candidates: list[Symptom]) -> list[Symptom]:
+    """Return the symptoms without the end that others made of a failure before it."""
     failures = [
         symptom.offset
         for symptom in candidates
-        if symptom.grade in (PROGRAM, END) and symptom.offset >= 0
+        if PROGRAM <= symptom.grade <= SYMPTOM and not is_outer_end(symptom.text)
     ]
     if not failures:
         return candidates
@@ -215,5 +409,5 @@ def _without_slurm_ends(candidates: list[Symptom]) -> list[Symptom]:
     return [
         symptom
         for symptom in candidates
-        if symptom.cause not in SLURM_ENDS or symptom.offset < first
+        if not is_outer_end(symptom.text) or symptom.offset < first
     ]

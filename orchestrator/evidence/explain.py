@@ -16,10 +16,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from orchestrator.causes.cause import ECHO, MACHINE, PROGRAM, RESUME, Cause
+from orchestrator.causes.cause import ECHO, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.causes.first import Ended, first_cause, known, sentence
+from orchestrator.causes.forms import is_outer_end
 from orchestrator.causes.lines import cause_in
-from orchestrator.causes.prefixes import without_prefixes
+from orchestrator.causes.prefixes import stream_of, without_prefixes
 from orchestrator.causes.reading import Symptom, symptoms
 from orchestrator.causes.tables import GENERIC
 from orchestrator.evidence.events import read_told
@@ -38,13 +39,15 @@ from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.reports import line
 from orchestrator.scheduler import advice
-from orchestrator.scheduler.slurm_reasons import REASONS
+from orchestrator.scheduler.slurm_reasons import REASONS, refused_step
 
-MOST_EVIDENCE, MOST_TEXT = 5, 300
+MOST_EVIDENCE, MOST_EPISODE, MOST_TEXT = 6, 2, 300
 _NODES = re.compile(r"(all \d+ nodes|nodes? \S+)")
 _CHECK = re.compile(r"check \w+: (.*)")
 _LAST_BYTES = 4096
 UNKNOWN = "unknown"
+SLURM_ENDS = ("time_limit", "cancelled", "preempted")
+"""How a job ended, not why."""
 _NEXT = {
     "new": RESUME,
     "unknown": "orchestrator status {set}",
@@ -108,6 +111,23 @@ class Explanation:
             "next": self.next,
             "evidence": [vars(proof) for proof in self.evidence],
         }
+
+
+def _who(first: tuple[str, Symptom]) -> str:
+    """Return the node of a line, and its rank if the line has one."""
+    node, symptom = first
+    rank = stream_of(symptom.text, without_prefixes(symptom.text)).strip(" []:")
+    return f"{node} ({rank})" if rank else node
+
+
+def _is_deeper(output: Symptom, log: Symptom) -> bool:
+    """Return whether a line of the job's output explains more than one of a node's log.
+
+    How Slurm ended the job does not, if a rank had failed before.
+    """
+    if log.grade <= SYMPTOM and is_outer_end(output.text):
+        return False
+    return output.grade < log.grade
 
 
 class _Set:
@@ -293,11 +313,13 @@ class _Set:
             if other is not None:
                 return other
         if first is not None and cause is not None:
-            text = sentence(cause, first[0] if len(logs) > 1 else "")
+            is_one = len(logs) == 1 and first[0] in logs
+            text = sentence(cause, "" if is_one else first[0])
             context: list[Proof] = []
+            if first[1].offset >= 0:
+                context = self.context(logs[first[0]], first[1].offset)
             if cause.name in GENERIC and first[1].offset >= 0:
                 text = line(f"{text}: {without_prefixes(first[1].text).strip()}", MOST_TEXT)
-                context = self.context(logs[first[0]], first[1].offset)
             proofs = [*self.proofs(first, logs, by_node), *context, *self.last_key(attempt)]
             return self.by(cause, text, proofs, first[0], attempt)
         return self.not_known(attempt, first, logs)
@@ -305,7 +327,7 @@ class _Set:
     @staticmethod
     def _deeper_than(symptom: Symptom | None, cause: Cause | None) -> int | None:
         """Return the grade that other sources must be deeper than; None if any of them counts."""
-        if symptom is None or (cause is None and symptom.grade == ECHO):
+        if symptom is None or (cause is None and symptom.grade >= ECHO):
             return None
         return ECHO if cause is None else symptom.grade
 
@@ -342,12 +364,21 @@ class _Set:
     ) -> list[Proof]:
         """Return the line of the first cause, and the first equivalent line of other nodes."""
         node, symptom = first
-        proofs = [self._proof(logs[node], symptom)]
+        if node not in logs:
+            return [Proof("", 0, f"{node}: {symptom.text}")]
+        log = logs[node]
+        proofs = [self._proof(log, symptom), *self._episode(log, symptom)]
         for other, symptoms_there in by_node.items():
             same = (there for there in symptoms_there if there.cause == symptom.cause)
             if other != node and (equivalent := next(same, None)):
                 proofs.append(self._proof(logs[other], equivalent))
         return proofs[: MOST_EVIDENCE - 1]
+
+    def _episode(self, log: LogEnds, symptom: Symptom) -> list[Proof]:
+        return [
+            Proof(self.named(log.path), log.line(offset), text)
+            for text, offset in symptom.episode[:MOST_EPISODE]
+        ]
 
     def _proof(self, log: LogEnds, symptom: Symptom) -> Proof:
         number = log.line(symptom.offset) if symptom.offset >= 0 else 0
@@ -393,31 +424,47 @@ class _Set:
         """Explain the end by Slurm, the job's output, the loop and its checks, if that is deeper
         than the logs."""
         for cause, text, proofs, node in self.other_sources(attempt):
+            if deeper_than is not None and deeper_than <= SYMPTOM and cause.name in SLURM_ENDS:
+                continue
             if deeper_than is None or cause.grade < deeper_than:
                 return self.by(cause, text, proofs, node, attempt)
         return None
+
+    def in_output(self) -> tuple[Symptom, list[Proof]] | None:
+        """Return the line of the job's output that explains its end, with those around it."""
+        job_id = self.picture.job_id
+        if not job_id or "/" in job_id:
+            return None
+        log = read_log_ends(self.files.layout.job_output(job_id))
+        if log is None:
+            return None
+        foreign = [
+            item
+            for item in symptoms(log.text)
+            if b" orchestrator: " not in log.text[item.offset : item.offset + 80]
+        ]
+        first = first_cause({"job": foreign}, {})
+        if first is None:
+            return None
+        symptom = first[1]
+        return symptom, [
+            self._proof(log, symptom),
+            *self._episode(log, symptom),
+            *self.context(log, symptom.offset),
+        ]
 
     def other_sources(
         self, attempt: RunRecord | None
     ) -> Iterator[tuple[Cause, str, list[Proof], str]]:
         job, picture = self.files.job, self.picture
-        output = (
-            self.files.layout.job_output(picture.job_id)
-            if picture.job_id and "/" not in picture.job_id
-            else None
-        )
-        log = read_log_ends(output) if output else None
         in_output: tuple[Cause, str, list[Proof], str] | None = None
-        if log:
-            foreign = [
-                item
-                for item in symptoms(log.text)
-                if b" orchestrator: " not in log.text[item.offset : item.offset + 80]
-            ]
-            first = first_cause({"job": foreign}, {})
-            cause = known(first[1]) if first else None
-            if first and cause:
-                in_output = (cause, cause.sentence, [self._proof(log, first[1])], "")
+        if found := self.in_output():
+            symptom, proofs = found
+            if cause := refused_step(symptom.text) or known(symptom):
+                text = cause.sentence
+                if cause.name in GENERIC:
+                    text = line(f"{text}: {without_prefixes(symptom.text).strip()}", MOST_TEXT)
+                in_output = (cause, text, proofs, "")
         # Slurm prints "CANCELLED" for every step that the loop ends, so it counts after all else.
         if in_output is not None and in_output[0].grade < ECHO:
             yield in_output
@@ -469,6 +516,18 @@ class _Set:
         if first and first[1].offset >= 0:
             proofs += self.context(logs[first[0]], first[1].offset)
         reason = attempt.reason if attempt and attempt.reason else self.picture.reason
+        remedy = ""
+        found = self.in_output()
+        if found and (first is None or _is_deeper(found[0], first[1])):
+            first, proofs = None, found[1]
+            reason = without_prefixes(found[0].text).strip()
+            remedy = "look at the lines around it in the job's output"
+        if first and first[1].offset >= 0 and first[1].grade < ECHO:
+            reason = f"{_who(first)} failed first: {without_prefixes(first[1].text).strip()}"
+            remedy = (
+                "look at the frames above the quoted line, at the same time in the other nodes' "
+                "logs, and at the node's kernel log"
+            )
         if not proofs and self.picture.job_id and "/" not in self.picture.job_id:
             output = self.files.layout.job_output(self.picture.job_id)
             last_lines = [
@@ -485,8 +544,9 @@ class _Set:
             self.picture.state,
             UNKNOWN,
             line(text, MOST_TEXT),
-            next=self.command(template, attempt=attempt),
-            evidence=[*proofs, *self.last_key(attempt)],
+            remedy,
+            self.command(template, attempt=attempt),
+            [*proofs, *self.last_key(attempt)],
         )
 
 

@@ -6,6 +6,8 @@ Codes" and "Job State Codes", and the texts of slurm_errno.c.
 
 from __future__ import annotations
 
+import re
+
 from orchestrator.causes.cause import MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.causes.lines import cause_in
 from orchestrator.scheduler import advice
@@ -159,7 +161,7 @@ REASONS: tuple[Cause, ...] = (
     Cause("scheduler_away", SYMPTOM, advice.PING,
           "the Slurm controller does not answer",
           "ask again later",
-          "unable to contact slurm controller | socket timed out | rate limit exceeded | zero "
+          "establish a configuration source | unable to contact slurm controller | socket timed out | rate limit exceeded | zero "
           "bytes were transmitted | "
           "standby mode | connection timed out | slurmctld"),
     Cause("wait_resources", SYMPTOM, START,
@@ -172,6 +174,14 @@ REASONS: tuple[Cause, ...] = (
           "it starts after them",
           "priority"),
 )  # fmt: skip
+
+
+_STEP_REFUSED = re.compile(r"\b(?:srun|salloc): error: Unable to (?:create step|allocate)")
+
+
+def refused_step(text: str) -> Cause | None:
+    """Return the reason in the error of a step or an allocation that Slurm refused."""
+    return cause_in(text, REASONS) if _STEP_REFUSED.search(text) else None
 
 
 def with_meaning(reason: str) -> str:

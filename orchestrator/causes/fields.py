@@ -1,0 +1,139 @@
+"""The fields of a line, as words that signs may ask for: `#enospc`, `!valueerror`, `@kernel`.
+
+They are put behind the line, in this order: errors and signals by number, whether a program writes
+the number, the name or the text (`#enospc`, `#sigsegv`); the type of an exception
+(`!outofmemoryerror`); who speaks (`@kernel`, `@slurm`). A word of a log cannot be taken for one, as
+the marks are taken out of the line first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.causes.forms import EXCEPTION, KERNEL
+
+_ERRORS = {
+    1: ("eperm", "operation not permitted"),
+    2: ("enoent", "no such file or directory|no such file"),
+    5: ("eio", "input/output error|i/o error"),
+    6: ("enxio", "no such device or address"),
+    8: ("enoexec", "exec format error|cannot execute binary file"),
+    9: ("ebadf", "bad file descriptor"),
+    11: ("eagain", "resource temporarily unavailable"),
+    12: ("enomem", "cannot allocate memory"),
+    13: ("eacces", "permission denied"),
+    16: ("ebusy", "device or resource busy"),
+    17: ("eexist", "file exists"),
+    19: ("enodev", "no such device"),
+    20: ("enotdir", "not a directory"),
+    21: ("eisdir", "is a directory"),
+    22: ("einval", "invalid argument"),
+    23: ("enfile", "too many open files in system|file table overflow"),
+    24: ("emfile", "too many open files"),
+    28: ("enospc", "no space left"),
+    30: ("erofs", "read-?\\s?only file ?system"),
+    32: ("epipe", "broken pipe"),
+    61: ("enodata", "no data available"),
+    98: ("eaddrinuse", "address already in use"),
+    101: ("enetunreach", "network (?:is )?unreachable"),
+    103: ("econnaborted", "software caused connection abort"),
+    104: ("econnreset", "connection reset by peer"),
+    107: ("enotconn", "transport endpoint is not connected"),
+    108: ("eshutdown", "transport endpoint shutdown"),
+    110: ("etimedout", "connection timed out"),
+    111: ("econnrefused", "connection refused"),
+    112: ("ehostdown", "host is down"),
+    113: ("ehostunreach", "no route to host"),
+    116: ("estale", "stale (?:nfs )?(?:file )?handle"),
+    117: ("euclean", "structure needs cleaning"),
+    121: ("eremoteio", "remote i/o error"),
+    122: ("edquot", "(?:disk )?quota exceeded"),
+}
+_COMMAND = re.compile(r": '[\w+-]{1,60}'$")
+"""A missing file without a folder and an ending, as Python names it: a command."""
+_NAMES = {number: name for number, (name, _) in _ERRORS.items()}
+_NUMBER = re.compile(
+    r"errno:? ?(\d{1,3})\b|os error (\d{1,3})\)|\brc = -(\d{1,3})\b|\bcode:? -(\d{1,3})\b"
+    r"|strerror:? ?(\d{1,3})\b|failed with (\d{1,3}) "
+)
+_NAME = re.compile(r"\b(" + "|".join(sorted(_NAMES.values())) + r")\b")
+_TEXTS = [(re.compile(text), name) for name, text in _ERRORS.values()]
+_ANY_TEXT = re.compile("|".join(f"(?:{text})" for _, text in _ERRORS.values()))
+_SIGNALS = (
+    ("sigkill", (r"sigkill|\bsignal:? 9\b|^killed|: killed\b|\d killed |\bcode:? (?:-9|137)\b"
+                r"|\bstatus:? 137\b|exited 137\b|exitcode ?: -9\b|by signal: killed")),
+    ("sigsegv", (r"sigsegv|segmentation fault|segfault at|\bsignal:? 11\b|\bcode:? (?:-11|139)\b"
+                r"|exitcode ?: -11\b|status:? 139\b|exited 139\b")),
+    ("sigbus", r"sigbus|\bbus error\b(?! for)|\bsignal:? 7\b|\bcode:? (?:-7|135)\b|exitcode ?: -7\b"),
+    ("sigill", r"sigill\b|illegal instruction|\bsignal:? 4\b|\bcode:? (?:-4|132)\b|exitcode ?: -4\b"),
+    ("sigfpe", (r"sigfpe|floating point exception|\bsignal:? 8\b|\bcode:? (?:-8|136)\b"
+               r"|exitcode ?: -8\b")),
+    ("sighup", r"sighup|got signal: ?1\b|\bsignal:? 1\b"),
+)  # fmt: skip
+_SIGNAL_TEXTS = [(name, re.compile(text)) for name, text in _SIGNALS]
+_ANY_SIGNAL = re.compile("|".join(f"(?:{text})" for _, text in _SIGNALS))
+_SPEAKERS = (
+    ("slurm", r"(?:^|\s)(?:slurmstepd|srun|slurmd|salloc|sbatch|spank)\b[^:]{0,40}: "),
+    ("mpi", (r"mpich error|\bmpi(?:di|r|d)?_\w+\(|^\w{1,60}\(\d{1,5}\)\.*: |\bofi poll|mpi_abort|mpi_init"
+            r"|\bompi|\borte[d_]?\b|pmix|\bmpirun\b|mpi error|open mpi|\bprterun\b|not enough slots"
+            r"|mpi_errors_are_fatal")),
+    ("nccl", (r"(?:nccl|rccl) (?:warn|error)|nccl ?watchdog|processgroupnccl|\bnccl[a-z]+error|ncclinvalid"
+             r"|duplicate gpu detected")),
+    ("ucx", r"\bucx +(?:error|warn)|libfabric"),
+    ("compiler", (r"\w[.:]\d{1,6}:\d{1,6}: (?:fatal )?error:|^loc\(.{0,300}error:|triton\.(?:compiler|runtime)"
+                 r"|\bclang|\bhipcc|\bnvcc|\bgcc\b|g\+\+|\bld(?:\.lld)?: |lld |ninja|ptxas|hiprtc|mlir|llvm error"
+                 r"|cmake error|inductor|passmanager|^error: <unknown>|linker command")),
+    ("gpu", (r"\b(?:hip|cuda|rocm|cudnn|cublas|hipblas\w*|rocblas\w*|miopen\w*|hsa|triton) ?(?:runtime )?"
+            r"(?:error|failure|status)|(?:cublas|hipblas|rocblas|hsa|hipfft|cufft|cusolver|cudnn)_status"
+            r"|miopenstatus|hiperror|cudaerror|memory access fault by gpu|aborting with error|cuda_error"
+            r"|triton error|cuda driver error")),
+    ("engine", (r"\b(?:docker|podman|crun|runc|oci runtime|containerd|enroot|pyxis|apptainer|singularity"
+               r"|buildah|netavark|conmon)\b")),
+    ("ray", r"ray\.exceptions|raylet|\bray::|ray instance|ray cluster"),
+    ("http", r"https?://|httpsconnectionpool|urlopen|requests\.exceptions|huggingface_hub|aiohttp|httpx"),
+)  # fmt: skip
+_SPEAKER = [(name, re.compile(text)) for name, text in _SPEAKERS]
+ERRORS = frozenset([*_NAMES.values(), *(name for name, _ in _SIGNALS), "nocommand"])
+SPEAKERS = frozenset(["kernel", *(name for name, _ in _SPEAKERS)])
+_MARKS = str.maketrans("#!@", "   ")
+
+
+def with_fields(text: str, bare: str) -> str:
+    """Return a line in small letters with its fields behind it."""
+    low = text.strip().lower()
+    start = bare.strip().lower()
+    speaker = _speaker(start)
+    fields = [f"#{name}" for name in _errors(low, speaker)]
+    if "#enoent" in fields and _COMMAND.search(low):
+        fields.append("#nocommand")
+    if _ANY_SIGNAL.search(start):
+        fields += [f"#{name}" for name, found in _SIGNAL_TEXTS if found.search(start)]
+    raised = EXCEPTION.match(bare.strip())
+    if raised is not None:
+        kind = raised[0].rstrip(": ").rpartition(".")[2]
+        fields.append(f"!{kind.lower()};")
+    if speaker:
+        fields.append(f"@{speaker}")
+    return " ".join([low.translate(_MARKS), *fields])
+
+
+def _errors(low: str, speaker: str) -> list[str]:
+    if speaker == "mpi":
+        return []  # its stacks repeat errors of the fabric
+    names = {
+        _NAMES[number]
+        for match in _NUMBER.finditer(low)
+        if (number := int(next(group for group in match.groups() if group))) in _NAMES
+    }
+    names.update(match[1] for match in _NAME.finditer(low))
+    if not names and _ANY_TEXT.search(low):
+        names.update(name for found, name in _TEXTS if found.search(low))
+    if speaker == "ucx":
+        names.discard("eio")
+    return sorted(names)
+
+
+def _speaker(start: str) -> str:
+    if KERNEL.match(start):
+        return "kernel"
+    return next((name for name, found in _SPEAKER if found.search(start)), "")
