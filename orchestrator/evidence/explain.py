@@ -23,6 +23,7 @@ from orchestrator.causes.lines import cause_in
 from orchestrator.causes.prefixes import stream_of, without_prefixes
 from orchestrator.causes.reading import Symptom, symptoms
 from orchestrator.causes.tables import GENERIC
+from orchestrator.evidence.elastic import first_error, with_error
 from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.nodes import read_history, suspicions
@@ -135,6 +136,8 @@ class _Set:
 
     def __init__(self, files: SetEvidence, picture: SetPicture) -> None:
         self.files, self.picture, self.root = files, picture, files.layout.root
+        self.errors: dict[str, Path] = {}
+        """The files with the errors that the processes of a node reported themselves."""
 
     def named(self, path: PathLike) -> str:
         return line(os.path.relpath(path, self.root), MOST_TEXT)
@@ -292,6 +295,8 @@ class _Set:
         attempt = self.last_attempt()
         logs = dict(self.logs(attempt)) if attempt else {}
         by_node = {node: symptoms(log.text) for node, log in logs.items()}
+        if attempt:
+            self._take_errors(attempt, by_node)
         ends = {}
         if attempt:
             node_records = self.files.ends(attempt.run, attempt.attempt)
@@ -318,11 +323,19 @@ class _Set:
             context: list[Proof] = []
             if first[1].offset >= 0:
                 context = self.context(logs[first[0]], first[1].offset)
-            if cause.name in GENERIC and first[1].offset >= 0:
+            if cause.name in GENERIC and (first[1].offset >= 0 or first[1].raised):
                 text = line(f"{text}: {without_prefixes(first[1].text).strip()}", MOST_TEXT)
             proofs = [*self.proofs(first, logs, by_node), *context, *self.last_key(attempt)]
             return self.by(cause, text, proofs, first[0], attempt)
         return self.not_known(attempt, first, logs)
+
+    def _take_errors(self, attempt: RunRecord, by_node: dict[str, list[Symptom]]) -> None:
+        """Put the errors that processes reported themselves before the symptoms of each log."""
+        for node in by_node:
+            folder = self.files.layout.node_files(attempt.run, attempt.attempt, node)
+            if error := first_error(folder):
+                self.errors[node] = error.path
+                by_node[node] = with_error(by_node[node], error)
 
     @staticmethod
     def _deeper_than(symptom: Symptom | None, cause: Cause | None) -> int | None:
@@ -367,6 +380,8 @@ class _Set:
         if node not in logs:
             return [Proof("", 0, f"{node}: {symptom.text}")]
         log = logs[node]
+        if symptom.offset < 0 and symptom.raised and node in self.errors:
+            return [Proof(self.named(self.errors[node]), 0, symptom.text)]
         proofs = [self._proof(log, symptom), *self._episode(log, symptom)]
         for other, symptoms_there in by_node.items():
             same = (there for there in symptoms_there if there.cause == symptom.cause)

@@ -73,10 +73,12 @@ class Contract(Bench):
         )
         assert agent.hear("exit")[1] == "0", agent.log(1, rank=rank)
         told = []
+        self.error_files = []
         for line in agent.log(1, rank=rank).decode().splitlines():
             if line.startswith("TOLD "):
                 argv, folder, environment = json.loads(line[5:])
                 assert folder == str(self.code)
+                self.error_files.append(environment.pop("TORCHELASTIC_ERROR_FILE"))
                 told.append((argv, self.without_config(environment)))
         return told
 
@@ -255,6 +257,22 @@ def test_a_run_fills_in_all_that_a_document_may_name() -> None:
         filled(f"{text} {{other}} ${{HOME}}", order, 1, 8)
         == "1 2 8 16 10.0.0.1 12345 {other} ${HOME}"
     )
+
+
+@pytest.mark.parametrize(
+    ("system", "round_name", "names"),
+    [
+        ("MI355X_1x8x1", "5.1", ["elastic_error.json"]),
+        ("MI350X_2x8x1", "6.0", [f"elastic_error_{local}.json" for local in range(8)]),
+    ],
+)
+def test_each_launcher_or_process_has_a_file_for_its_error(
+    contract: Any, system: str, round_name: str, names: list[str]
+) -> None:
+    one = contract(system, "llama2_70b_lora", round_name)
+    one.started(0)
+    folder = one.layout.root / "nodes/n0/scratch"
+    assert sorted(one.error_files) == [str(folder / name) for name in names]
 
 
 def test_the_seed_is_the_orders_for_every_style(contract: Any) -> None:

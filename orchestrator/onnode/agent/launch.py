@@ -28,6 +28,7 @@ for ((i = 0; i < %(gpus)d; i++)); do
   (
     trap : TERM
     export LOCAL_RANK=$i SLURM_LOCALID=$i RANK=$((%(first)d + i)) SLURM_PROCID=$((%(first)d + i))
+    TORCHELASTIC_ERROR_FILE="${TORCHELASTIC_ERROR_FILE%%.json}_$i.json"
     %(command)s 5>&-
     echo "$i $?" >&5
   ) &
@@ -180,7 +181,10 @@ def preamble(
     """Return a run's script except its end: the environment of the config, the variables of this
     run and node, the code's folder. `exports`: the node's network; None: unset."""
     settings = node.settings
-    values = {**dict(exports), **environment(order, rank, settings, node.job_id)}
+    # torchrun gives its workers files of their own, and copies the first error to this one.
+    results = "/results" if settings.engine != "none" else node.results
+    error_file = {"TORCHELASTIC_ERROR_FILE": f"{results}/elastic_error.json"}
+    values = {**error_file, **dict(exports), **environment(order, rank, settings, node.job_id)}
     values.update((name, os.environ[name]) for name in settings.pass_env if name in os.environ)
     lines = [
         f"exec >{quote(f'{executor.inside}/out.{order.run}.{order.attempt}')} 2>&1 </dev/null",
