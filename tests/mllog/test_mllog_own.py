@@ -50,7 +50,7 @@ def test_a_set_is_scored_by_the_rules_that_it_has_on_record(
     }
     assert [run["samples"] for run in score["runs"]] == [640] * 5
     assert (
-        score["verdict"] == "valid score by the workload's own rules, not an MLPerf score: 31.20 s"
+        score["verdict"] == "valid score by the workload's own rules, not an MLPerf score: 31.200 s"
     )
     assert main(["score", str(folder)]) == 0
     text = capsys.readouterr().out
