@@ -62,7 +62,7 @@ def wait_for_set(
     def pause(seconds: float) -> None:
         if end is not None and time.monotonic() + seconds > end:
             raise TimeoutError(
-                f"{run_set.layout.root}: not over within {timeout_s:g} s; it goes on"
+                f"{run_set.layout.root}: not over within {timeout_s:g} s; it keeps running"
             )
         time.sleep(seconds)
 

@@ -424,4 +424,4 @@ def test_a_broken_pipe_to_another_process_is_a_defect(
     monkeypatch.setattr(systems.COMMAND, "run", run)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert main(["systems"]) == ExitCode.INTERNAL
-    assert "a defect of ours: BrokenPipeError" in capsys.readouterr().err
+    assert "internal error: BrokenPipeError" in capsys.readouterr().err

@@ -1,8 +1,14 @@
-"""Our English may only get plainer: the tics of tools/tics.py stay below their ceilings, and these follow them down."""
+"""Our English may only get plainer: the tics of tools/tics.py stay below their ceilings, and these follow them down.
+
+In help, messages and documents the words of PLAIN are not used at all.
+"""
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,3 +42,111 @@ def test_tics_only_become_fewer() -> None:
 )
 def test_docstrings_and_comments_are_counted_and_other_texts_are_not(source: str) -> None:
     assert list(prose(source)) == ["Prose."]
+
+
+# ---- the words that people read ----
+
+PLAIN = {
+    "excluded": r"set aside|aside",
+    "next to, in addition to, compared with": r"beside",
+    "continues, is running": r"goes on|go on|going on",
+    "fix": r"mends?|mended",
+    "setting": r"knobs?",
+    "name the owner": r"(?<!nothing )of ours|(?<!of )ours",
+    "submit, package": r"handed in|hand in|hands in",
+    "missing": r"(?:is|are) not there",
+    "bandwidth test": r"deep step",
+    "show, report": r"tells?|told",
+    "start": r"begins?|beginning|began",
+    "check": r"looks at|looked at",
+    "ended, missing": r"(?:is|are) gone",
+    "the user who": r"whoever",
+    "recorded": r"on record",
+    "per-node results": r"who ran what",
+    "internal error": r"defect of ours",
+    "cause unknown": r"not known why",
+}
+"""The word to write -> the words it replaces, in help, messages and documents."""
+WRONG = {
+    better: re.compile(rf"(?<![-\w])(?:{words})(?![-\w])", re.I) for better, words in PLAIN.items()
+}
+LEFT = {
+    "orchestrator/causes/",  # sentences that other people's logs are matched with, and their causes
+    "orchestrator/evidence/own_causes.py",
+    "orchestrator/scheduler/slurm_reasons.py",
+    "orchestrator/scheduler/slurm_states.py",
+    "orchestrator/onnode/policy/trouble.py",  # patterns of logs
+    "orchestrator/simulation/slurm_sbatch.py",  # Slurm's own words
+    "orchestrator/generated/",
+}
+"""Files whose texts are not ours to word, or are matched with recorded ones."""
+
+
+def wrong_words(text: str) -> list[str]:
+    return [
+        f"{found[0]!r}: write {better}"
+        for better, pattern in WRONG.items()
+        for found in pattern.finditer(text)
+    ]
+
+
+def prose_of(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of a document without its blocks and code spans."""
+    inside = False
+    for number, line in enumerate(page.read_text().split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif not inside and not line.startswith("    "):
+            yield number, re.sub(r"`[^`\n]*`", "", line)
+
+
+DOCUMENTS = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(TOP)))
+def test_documents_use_the_plain_words(page: Path) -> None:
+    causes = page.name == "explain.md"
+    found = [
+        f"{page.relative_to(TOP)}:{number}: {one}"
+        for number, line in prose_of(page)
+        if not (causes and line.startswith("| "))
+        for one in wrong_words(line.replace("[knob](#part-knob)", "").replace("### part knob", ""))
+    ]
+    assert found == []
+
+
+def messages(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of every string of a module that is not a docstring."""
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and id(node) not in docstrings and " " in text.strip():
+            yield node.lineno, text
+
+
+def test_help_and_messages_use_the_plain_words() -> None:
+    """The help of commands is in docs/reference/cli.md, which is a document, too."""
+    found, seen = [], 0
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = str(path.relative_to(TOP))
+        if any(name.startswith(left) for left in LEFT):
+            continue
+        for line, text in messages(path.read_text()):
+            seen += 1
+            found += [f"{name}:{line}: {one}" for one in wrong_words(text)]
+    assert seen > 3000
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text", ["The node was set aside.", "it goes on", "what mends it", "a knob", "Whoever submits"]
+)
+def test_the_list_finds_its_words(text: str) -> None:
+    assert wrong_words(text)
+    assert not wrong_words("--begin excluded, continues, fixes, settings")
+
+
+def test_the_glossary_is_short() -> None:
+    rows = re.findall(r"^\| (?!here|-)", (TOP / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert 20 <= len(rows) <= 30

@@ -206,7 +206,7 @@ def runs_page() -> str:
         "",
         MADE,
         "One row per run, in `orchestrator export` and in `orchestrator report --format csv`. A cell is empty where no log and",
-        "no file of the set tells. In CSV an apostrophe stands before a text that a spreadsheet would take for a formula.",
+        "no file of the set has. In CSV an apostrophe stands before a text that a spreadsheet would take for a formula.",
         "",
         "| column | value | |",
         "|---|---|---|",

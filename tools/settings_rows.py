@@ -49,7 +49,7 @@ def settings_page(made: str) -> str:
         "",
         made.rstrip(),
         "",
-        'Every variable of a bundle\'s `settings.sh`. "Environment": the environment of whoever starts',
+        'Every variable of a bundle\'s `settings.sh`. "Environment": the environment of the user who starts',
         "the bundle wins, within the limit if there is one. The source is an expression of the composed",
         "entry and its site file.",
         "",

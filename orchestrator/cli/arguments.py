@@ -63,7 +63,7 @@ def add_set(parser: ArgumentParser) -> None:
         metavar="SET",
         nargs="?",
         default="",
-        help="a set's folder, its id, or the beginning or end of it (default: the newest set)",
+        help="a set's folder, its id, or a unique prefix or suffix of it (default: the newest set)",
     )
     add_site(parser)
 
@@ -112,7 +112,7 @@ def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
     """Add SYSTEM, WORKLOAD, --round and --systems-dir, as finding.load_named() takes them.
     `optional`: "" without them."""
     many = "?" if optional else None
-    text = "a name of `orchestrator systems`, the beginning of one, or a YAML file"
+    text = "a name of `orchestrator systems`, a unique prefix of one, or a YAML file"
     parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
     parser.add_argument(
         "workload", metavar="WORKLOAD", nargs=many, default="", help="a workload of that system"
@@ -183,7 +183,7 @@ def add_allocation(
         parser,
         "--side-by-side",
         "K",
-        "runs that go on at once, each on nodes of its own: asks for K times the nodes "
+        "runs at once, each on its own nodes: asks for K times the nodes "
         "of the system (default: the site's `side_by_side`)",
         type=side_by_side,
     )
@@ -191,7 +191,7 @@ def add_allocation(
         parser,
         "--exclude",
         "NODES|@FILE",
-        "nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or "
+        "nodes not to use, such as node[1-4,7], in addition to the site's `exclude`; @FILE: one or "
         "more a line, as `orchestrator doctor` writes it",
     )
     parser.add_argument(
@@ -201,7 +201,7 @@ def add_allocation(
         default=[],
         type=sbatch_option,
         help=(
-            "a further option for sbatch in one word (--sbatch=OPTION), beside the site's "
+            "a further option for sbatch in one word (--sbatch=OPTION), in addition to the site's "
             "`sbatch`; may be repeated"
         ),
     )

@@ -17,7 +17,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import own_set, scheduler_of
 from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, SchedulerError, SetError
-from orchestrator.words import quoted
+from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
     from orchestrator.evidence.picture import SetPicture
@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
     if stuck:
         raise SchedulerError(
             f"job {', '.join(stuck)} is still there",
-            hint=f"an operator can end it: {show_job(stuck[0])} tells on which nodes",
+            hint=f"an operator can end it: {show_job(stuck[0])} shows the nodes",
         )
     if args.json:
         print_json("cancel", {"jobs": jobs, **as_json(picture)})
@@ -68,13 +68,14 @@ def run(args: Namespace) -> int:
 
 def _summary(picture: SetPicture, jobs: list[str]) -> str:
     nexp = picture.record.nexp if picture.record else 0
-    lines = [f"job {', '.join(jobs)} is gone; {picture.done} of {nexp} runs are done"]
+    after = f"{picture.done} of {count(nexp, 'run')}"
+    lines = [f"cancelled job {', '.join(jobs)} after {after}"]
     left = [str(run.run) for run in picture.runs if run.state == "running"]
     if left:
         lines.append(
-            f"left: run {', '.join(left)} had no time to write its final state; resume closes it"
+            f"run {', '.join(left)} had no time to write its final state; resume closes it"
         )
-    lines.append(f"goes on with: orchestrator resume {quoted(picture.root)}")
+    lines.append(f"to continue: orchestrator resume {quoted(picture.root)}")
     return "\n".join(lines)
 
 

@@ -24,11 +24,11 @@ def explained(args: list[str], error: Exception) -> tuple[str, str]:
         path = _write(args, error)
     except OSError as problem:
         return (
-            f"a defect of ours: {text}",
+            f"internal error: {text}",
             f"its traceback could not be kept ({problem.strerror or problem})",
         )
     return (
-        f"a defect of ours: {text}",
+        f"internal error: {text}",
         f"send {path} to those who maintain this program; it says where it happened",
     )
 

@@ -97,7 +97,7 @@ def _site(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if why := others(path):
             raise UsageError(
-                f"{path} is not yours alone: {why}", hint="give another place with --dir"
+                f"{path} can be changed by other users: {why}", hint="give another place with --dir"
             )
         if not path.exists():
             with open(path, "x") as file:  # not through a dangling link

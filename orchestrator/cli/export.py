@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
         )
     if output == "-" and args.json:
         raise UsageError(
-            "--json tells what was written, and the runs go to standard output",
+            "--json reports the written files, and the runs go to standard output",
             hint="add -o runs.csv",
         )
     reports, left_out = _read(args)

@@ -60,8 +60,8 @@ def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
         # A site file decides which programs run as me: in /tmp it could be anybody's.
         name = f"./{path}" if path is here else str(path)
         raise UsageError(
-            f"{name} is not yours alone, so it is not taken by itself: {why}",
-            hint=f"if you mean it: --site {shlex.quote(name)}",
+            f"{name} can be changed by other users, so it is not used by default: {why}",
+            hint=f"to use it: --site {shlex.quote(name)}",
         )
     return path, "the current folder" if path is here else "the user's configuration"
 
@@ -135,7 +135,7 @@ def own_set(args: Namespace, risk: str = BUNDLE_RUNS) -> RunSet:
         from orchestrator.errors import Fix, SetError
 
         raise SetError(
-            f"set {run_set.name} is not yours alone: {why}",
+            f"set {run_set.name} can be changed by other users: {why}",
             hint=risk.format(bundle=run_set.layout.bundle),
             fix=Fix(again=("--others",)),
         )

@@ -134,7 +134,7 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
         pairs.append(("nodes", f"{size}{names}{spares}; job {job_text(picture)}"))
     if picture.set_aside:
         more = f" (and {len(picture.set_aside) - 1} before)" if len(picture.set_aside) > 1 else ""
-        pairs.append(("set aside", aside_text(picture.set_aside[-1]) + more))
+        pairs.append(("excluded", aside_text(picture.set_aside[-1]) + more))
     warnings = [*picture.warnings, *map(str, picture.findings)]
     if warnings:
         more = f" (and {len(warnings) - 1} more: w)" if len(warnings) > 1 else ""

@@ -100,7 +100,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "Slurm SSH)",
     )
     add_option(
-        parser, "--tar", "DIR", "where tars are kept (default: images/ beside the site's log_dir)"
+        parser, "--tar", "DIR", "where tars are kept (default: images/ next to the site's log_dir)"
     )
     add_option(parser, "--tree", "DIR", "build: the folder of the published tree")
     add_text(parser, "--expect", "ID", "the image id that is wanted on every node")

@@ -64,7 +64,7 @@ def _copy(path: Path) -> None:
         first = next(pieces, b"")
     except FileNotFoundError as error:
         raise UsageError(
-            f"there is no log {path} (yet)", hint="orchestrator status tells what the set is doing"
+            f"there is no log {path} (yet)", hint="orchestrator status shows what the set is doing"
         ) from error
     except OSError as error:
         raise UsageError(

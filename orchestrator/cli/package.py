@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "the submitter's folder; must not exist or be empty",
         required=True,
     )
-    add_option(parser, "--submitter", "NAME", "the organisation that hands in", required=True)
+    add_option(parser, "--submitter", "NAME", "the organisation that submits", required=True)
     add_choice(
         parser,
         "--division",
@@ -70,7 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_flag(
         parser,
         "--allow-differences",
-        "hand in logs that tell other values than the environment, the descriptor or "
+        "package logs with other values than the environment, the descriptor or "
         "--submitter, runs of an edited bundle, or a set that differs from its ledger: notes, not "
         "refusals",
     )

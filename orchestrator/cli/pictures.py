@@ -227,7 +227,7 @@ def headline(picture: SetPicture) -> str:
 
 def aside_text(aside: SetAside) -> str:
     """Return `n3 (run 2, attempt 1): its reason`."""
-    return f"{aside.node} ({aside.when}): {aside.reason or 'no reason on record'}"
+    return f"{aside.node} ({aside.when}): {aside.reason or 'no reason recorded'}"
 
 
 def describe(picture: SetPicture) -> list[tuple[str, str]]:
@@ -276,7 +276,7 @@ def describe(picture: SetPicture) -> list[tuple[str, str]]:
     ]
     if picture.spares:
         pairs.append(("spares", f"{fold(picture.spares)} ({len(picture.spares)} waiting)"))
-    pairs += [("set aside", aside_text(aside)) for aside in picture.set_aside]
+    pairs += [("excluded", aside_text(aside)) for aside in picture.set_aside]
     pairs += [("warning", warning) for warning in picture.warnings]
     pairs += [("damaged", str(finding)) for finding in picture.findings]
     return pairs

@@ -4,7 +4,7 @@ Finished steps are skipped and dead ones run again, on any machine. Before any d
 space is compared with the published sizes. If the published scripts would delete existing files,
 these are named and nothing starts. The Hugging Face token (llama2_70b_lora of 5.1 and 6.0) comes
 from --hf-token-file or from HF_TOKEN; it goes to the step through standard input and is in no
-argument, log or file of ours.
+argument, log or file.
 Exit code: 0 all data are there, 1 a step failed or a part is missing, 2 unusable input, 3 the
 engine did not answer, 5 another process is preparing the same data, here or on another machine.
 
@@ -70,7 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="also run this optional step (flux1: reclaim); may be repeated",
     )
     add_option(parser, "--hf-token-file", "FILE", "file with the token, readable by you alone")
-    add_flag(parser, "--force-space", "go on although the space is too small")
+    add_flag(parser, "--force-space", "continue although the space is too small")
     add_text(parser, "--image", "REF", "image of the steps (default: the workload's)")
     add_engine(parser)
     add_flag(parser, "--verbose", "show the steps' output on standard error")
@@ -120,9 +120,9 @@ def _check(plan: Plan, args: Namespace) -> int:
         )
     else:
         print_table(PARTS, [_part_row(part) for part in parts])
-        summary = f"all {len(parts)} parts are there"
+        summary = f"all {len(parts)} parts are in place"
         if wrong:
-            summary = f"{len(wrong)} of {len(parts)} parts are not as published"
+            summary = f"{len(wrong)} of {len(parts)} parts differ from the published data"
         print(f"{plan.workload} {plan.round}: {summary}")
         if wrong:
             note(f"hint: orchestrator prepare {quoted(plan.workload)} downloads what is missing")
@@ -214,7 +214,7 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
         first = failed[0]
         print(f"{plan.workload}: {first.step.name} is not done: {first.why}")
         log = plan.log_file(first.step)
-        note(f"hint: look at {log}; the same command goes on from there")
+        note(f"hint: check {log}; the same command continues from there")
     else:
         print(f"{plan.workload}: all {len(reports)} steps are done")
         note(

@@ -78,7 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         ),
     )
     add_option(
-        parser, "--faults", "FILE", "file with one such sentence per line; # begins a comment"
+        parser, "--faults", "FILE", "file with one such sentence per line; # starts a comment"
     )
     add_number(parser, "--seed", "N", "seed of all that is random (default: 1)", 1)
     add_option(

@@ -39,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="?",
         default="",
         help=(
-            "a set (folder, id or the beginning of it) or a folder with the logs of one set "
+            "a set (folder, id or a unique prefix of it) or a folder with the logs of one set "
             "(default: the newest set)"
         ),
     )

@@ -3,9 +3,9 @@
 --nexp N gives the set more runs, up to N in all: they are declared in its ledger, and the score
 takes them. A set does not shrink.
 
-Refused while a job of the set is alive, and if all runs are done. Earlier attempts stay on record.
+Refused while a job of the set is alive, and if all runs are done. Earlier attempts stay recorded.
 --spares, --side-by-side, --exclude, --sbatch, --dependency and --begin apply to this job alone:
-they go on the scheduler's command line, and the set's bundle stays unchanged.
+they are passed on the scheduler's command line, and the set's bundle stays unchanged.
 
 example:
   orchestrator resume                                # the newest set
@@ -122,7 +122,7 @@ def _note_excluded(run_set: RunSet, exclude: tuple[str, ...]) -> None:
             else ""
         )
         job = f"an earlier job ({exclusion.when})"
-        note(f"note: {exclusion.node} was set aside in {job}: {exclusion.reason}{avoid}")
+        note(f"note: {exclusion.node} was excluded in {job}: {exclusion.reason}{avoid}")
 
 
 COMMAND = Command(

@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "sets",
         metavar="SET",
         nargs="*",
-        help="a set's folder, its id, or the beginning or end of it",
+        help="a set's folder, its id, or a unique prefix or suffix of it",
     )
     add_flag(parser, "--failed", "your sets that ended without a finished run")
     add_flag(parser, "--force", "also complete sets")

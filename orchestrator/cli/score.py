@@ -7,7 +7,7 @@ by its own rules, and marked so. Exit code: 0 a valid score, 1 no valid score, 2
 
 --compliance lists the findings of the round's compliance rules instead, with file, line and the
 expected value; of a set also values in its logs that differ from its environment or its descriptor.
-Exit code: 0 no finding (warnings aside), 1 findings.
+Exit code: 0 no finding (there may be warnings), 1 findings.
 
 example:
   orchestrator score results/MI355X_1x8x1/llama2_70b_lora --ruleset 6.0.0
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rules-from",
         choices=("mlperf_logging",),
         default="",
-        help="compare the installed mlperf-logging with the built-in rules first, and refuse to go on "
+        help="compare the installed mlperf-logging with the built-in rules first, and stop "
         "if they differ; rules of a round that is not built in are always taken from it",
     )
     parser.add_argument(
@@ -150,7 +150,7 @@ COMMAND = Command(
     add_arguments,
     run,
     {
-        ExitCode.OK: "a valid score; with --compliance: nothing is wrong (warnings aside)",
+        ExitCode.OK: "a valid score; with --compliance: no problem (there may be warnings)",
         ExitCode.NO_SCORE: "no valid score; with --compliance: something is wrong",
     },
 )

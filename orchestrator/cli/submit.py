@@ -152,7 +152,7 @@ def submit_entry(
     if (folder := Path(entry.site.log_dir or "")).is_dir() and (why := replaceable(folder)):
         note(
             f"warning: {why} and replace your sets while they run; "
-            f"its owner mends it: chmod +t {shlex.quote(str(folder))}"
+            f"its owner can fix it: chmod +t {shlex.quote(str(folder))}"
         )
 
     def show(run_set: RunSet, was_there: bool) -> None:

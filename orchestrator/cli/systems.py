@@ -99,7 +99,7 @@ def _add_filters(parser: ArgumentParser) -> None:
         (
             "--submitter",
             "NAME",
-            "that this submitter published; the beginning of the name is enough",
+            "that this submitter published; a prefix of the name is enough",
         ),
     ):
         names = [option, "--accelerator"] if option == "--gpu" else [option]
@@ -157,7 +157,7 @@ def run(args: Namespace) -> int:
         raise UsageError(
             f"--{given[0].removeprefix('only_')} before `{args.action}` chooses among the "
             "catalogue's systems",
-            hint=f"orchestrator systems {quoted(args.action)} --help tells what it takes",
+            hint=f"orchestrator systems {quoted(args.action)} --help lists its options",
         )
     actions = {
         None: _list,

@@ -107,7 +107,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=0,
         help="apply: the host reverts everything after this time (default: until revert)",
     )
-    add_flag(parser, "--all-owners", "revert: whoever holds the settings, also a running job")
+    add_flag(
+        parser, "--all-owners", "revert: also settings that somebody holds, such as a running job"
+    )
     add_flag(parser, "--sudo", "become root with sudo -n")
     add_flag(parser, "--ask-sudo-password", "become root with sudo and a password, asked for here")
     add_option(
@@ -389,7 +391,7 @@ def _facts(args: Namespace) -> int:
                 ],
             )
         if not different and not drifted:
-            print("all nodes and runs are the same experiment, and no knob drifted")
+            print("all nodes and runs are the same experiment, and no host setting drifted")
     return ExitCode.NO_SCORE if different or drifted else ExitCode.OK
 
 

@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
     add_interval(parser)
-    add_flag(parser, "--all", "every set that goes on, not a single one")
+    add_flag(parser, "--all", "every running set, not a single one")
 
 
 def add_interval(parser: ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def add_interval(parser: ArgumentParser) -> None:
         parser,
         "--interval",
         "S",
-        "seconds between looks at the set's files (default: from the length of the runs)",
+        "seconds between two reads of the set's files (default: from the length of the runs)",
         type=seconds,
     )
 
@@ -126,8 +126,9 @@ def last_picture(run_set: RunSet) -> SetPicture:
 
 def come_back(run_set: RunSet) -> None:
     note(
-        f"\nthe job goes on; come back with: orchestrator watch {quoted(run_set.layout.root)}\n"
-        f"or end it with: orchestrator cancel {quoted(run_set.layout.root)}"
+        f"\ndetached; the job keeps running\n"
+        f"  reattach: orchestrator watch {quoted(run_set.layout.root)}\n"
+        f"  cancel: orchestrator cancel {quoted(run_set.layout.root)}"
     )
 
 
@@ -145,7 +146,7 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> Set
     for picture in pictures:
         for exclusion in picture.set_aside[aside:]:
             print(
-                f"{time.strftime('%H:%M:%S')}  set aside {cell(aside_text(exclusion))}",
+                f"{time.strftime('%H:%M:%S')}  excluded {cell(aside_text(exclusion))}",
                 file=out,
                 flush=True,
             )
@@ -308,7 +309,7 @@ def _all(args: Namespace) -> int:
     from orchestrator.evidence.watch import WatchAll
 
     if args.set:
-        raise UsageError("--all is every set that goes on: it takes no SET")
+        raise UsageError("--all is every running set: it takes no SET")
     looks = WatchAll(log_dir_of(need_site(args.site)), args.interval).pictures
     last: list[SetPicture] = []
     try:
@@ -320,10 +321,10 @@ def _all(args: Namespace) -> int:
         else:
             last = _live_all(looks)
     except KeyboardInterrupt:
-        note("\nthe jobs go on; come back with: orchestrator watch --all")
+        note("\ndetached; the jobs keep running\n  reattach: orchestrator watch --all")
         return ExitCode.INTERRUPTED
     if not last:
-        note("no set goes on; orchestrator status lists all")
+        note("no set is running; orchestrator status lists all")
     return (
         ExitCode.OK if all(picture.state == "complete" for picture in last) else ExitCode.SET_STATE
     )

@@ -170,7 +170,7 @@ def _notes(a: Side, b: Side) -> list[str]:
     for side in (a, b):
         if not side.environment:
             what = "published entries" if side.kind == "published" else "plain logs"
-            notes.append(f"{side.name}: {what} tell no environment or tunables")
+            notes.append(f"{side.name}: {what} have no environment or host settings")
     return notes
 
 

@@ -99,7 +99,7 @@ def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part
     chart = _runs(sides, names, unit)
     caption = (
         "A dot per run, in minutes of the score; a run whose time is not known has none. The "
-        "axis does not begin at 0."
+        "axis does not start at 0."
     )
     return [*([Figure(chart, caption)] if chart else []), listing]
 

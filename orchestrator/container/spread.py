@@ -137,7 +137,7 @@ def tar_to_distribute(
         )
     if not of_others and (why := whose(kept)):
         raise UsageError(
-            f"the tar of {reference} in {folder} is not yours alone: {why}",
+            f"the tar of {reference} in {folder} can be changed by other users: {why}",
             hint="its image would run on all nodes; if you trust that user, add --others",
         )
     if expected and not kept.image.id.startswith(wanted_id(expected)):

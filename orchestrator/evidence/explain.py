@@ -259,18 +259,18 @@ class _Set:
                 "running",
                 "slow",
                 line(text, MOST_TEXT),
-                "look at the nodes",
+                "check the nodes",
                 self.command("orchestrator nodes {set}"),
                 proofs,
             )
         now = (
             ", ".join(f"run {run.run} (attempt {run.attempt})" for run in picture.going)
-            or "the first run is about to begin"
+            or "the first run is about to start"
         )
         return Explanation(
             "running",
             "running",
-            f"{now} of {picture.record.nexp if picture.record else 0} goes on",
+            f"{now} of {picture.record.nexp if picture.record else 0} is running",
             next=self.command(_NEXT["running"]),
             evidence=proofs,
         )

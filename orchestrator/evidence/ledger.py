@@ -182,7 +182,7 @@ def _repeated(entries: list[LedgerRecord], what: str, *members: str) -> Iterator
     for one in entries:
         key = tuple(str(one.data.get(name)) for name in members)
         if seen[key]:
-            yield Mismatch(one.number, "", f"is one more {what}: it was inserted")
+            yield Mismatch(one.number, "", f'unexpected second "{what}" record')
         seen[key] += 1
 
 
@@ -236,7 +236,7 @@ def _bundle(entries: list[LedgerRecord], evidence: SetEvidence, sha256: str) -> 
         yield Mismatch(0, "bundle", f"cannot be read: {error.strerror or error}")
         return
     for name in bundle.unexpected(now, bundle.accepted(entries)):
-        yield Mismatch(0, f"bundle/{name}", "is not what was declared, or put on record as meant")
+        yield Mismatch(0, f"bundle/{name}", "is not what was declared or recorded")
 
 
 def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
@@ -248,7 +248,7 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
             f"submissions/{_number(one, 'number')}.json",
         )
         if found is None:
-            yield Mismatch(one.number, file, "is not there, and is on record")
+            yield Mismatch(one.number, file, "missing, but listed in the ledger")
         elif found.settled and (found.state, found.job_id) != (
             one.data.get("state"),
             one.data.get("job_id"),
@@ -256,9 +256,9 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
             yield Mismatch(
                 one.number,
                 file,
-                f"says {found.state} {found.job_id}, which is not what is on record",
+                f"differs from the ledger: {found.state} {found.job_id}",
             )
-    yield from _repeated(said, "record of a submission", "number", "state", "job_id")
+    yield from _repeated(said, "submission", "number", "state", "job_id")
     yield from _repeated(_of(entries, "cancel"), "cancel", "number", "job_id")
     known, ended = (
         {_number(one, "number") for one in said},
@@ -267,11 +267,9 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
     for number, record in asked.items():
         file = f"submissions/{number}.json"
         if record.settled and number not in known:
-            yield Mismatch(0, file, "is not on record: its record was dropped")
+            yield Mismatch(0, file, "not in the ledger: its record was dropped")
         if record.cancelled_ms and number not in ended:
-            yield Mismatch(
-                0, file, "was cancelled, and that is not on record: its record was dropped"
-            )
+            yield Mismatch(0, file, "cancelled, but not in the ledger: its record was dropped")
     for one in _of(entries, "cancel"):
         was = asked.get(_number(one, "number"))
         if was is None or was.job_id != one.data.get(
@@ -280,7 +278,7 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
             yield Mismatch(
                 one.number,
                 "",
-                "tells of a cancel that no submission knows: it was inserted, or changed",
+                "cancel of an unknown submission: inserted or changed",
             )
 
 
@@ -291,17 +289,17 @@ def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mi
         key = _number(one, "run"), _number(one, "attempt")
         state, file = states.get(key), f"runs/{key[0]}/attempt_{key[1]}/state.json"
         if key not in states:
-            yield Mismatch(one.number, file, "is not there, and is on record")
+            yield Mismatch(one.number, file, "missing, but listed in the ledger")
         elif state is None:
             yield Mismatch(one.number, file, "cannot be used; a job restores it from the ledger")
         elif one.kind == "attempt" and any(
             one.data.get(name) != getattr(state, name) for name in ("seed", "nodes")
         ):
-            yield Mismatch(one.number, file, "seed or nodes are not those on record")
+            yield Mismatch(one.number, file, "seed or nodes differ from the ledger")
         elif one.kind == "end" and (differs := _differing(one.data.get("state"), state)):
-            yield Mismatch(one.number, file, f"{', '.join(differs)}: not as on record")
-    yield from _repeated(began, "record of the begin of an attempt", "run", "attempt")
-    yield from _repeated(ended, "record of the end of an attempt", "run", "attempt")
+            yield Mismatch(one.number, file, f"{', '.join(differs)} differ from the ledger")
+    yield from _repeated(began, "attempt started", "run", "attempt")
+    yield from _repeated(ended, "attempt ended", "run", "attempt")
     known = {kind: {(_number(one, "run"), _number(one, "attempt")) for one in of} for kind, of in
              (("begin", began), ("end", ended))}  # fmt: skip
     for (run, attempt), state in states.items():
@@ -310,14 +308,14 @@ def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mi
             yield Mismatch(
                 0,
                 file,
-                "the attempt is not on record: its record was dropped, or its job was killed",
+                "the attempt is not recorded: its record was dropped, or its job was killed",
             )
         if (
             state is not None
             and state.state in ("success", "failed")
             and (run, attempt) not in known["end"]
         ):
-            yield Mismatch(0, file, "its end is not on record: the record was dropped")
+            yield Mismatch(0, file, "its end is not recorded: the record was dropped")
 
 
 def _differing(data: Any, state: RunRecord) -> list[str]:
@@ -338,12 +336,12 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
         try:
             size = evidence.layout.result(run).stat().st_size
         except OSError:
-            yield Mismatch(one.number, file, "is not there, and is on record")
+            yield Mismatch(one.number, file, "missing, but listed in the ledger")
             continue
         if size != one.data.get("bytes") or (
             _sha256(evidence.layout.result(run)) != one.data.get("sha256")
         ):
-            yield Mismatch(one.number, file, "is not what was published")
+            yield Mismatch(one.number, file, "differs from the published file")
         state = ends[run, attempt].data.get("state") if (run, attempt) in ends else None
         if attempt and isinstance(state, dict) and state.get("outcome") not in DONE:
             yield Mismatch(one.number, file, f"is of attempt {attempt}, which has no result")
@@ -354,16 +352,14 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
             and evidence.layout.result(run).stat().st_size < log.stat().st_size
         ):
             yield Mismatch(one.number, file, "is shorter than the log that it was made of")
-    yield from _repeated(
-        list(_of(entries, "result")), "result of a run", "run", "attempt", "sha256"
-    )
+    yield from _repeated(list(_of(entries, "result")), "result", "run", "attempt", "sha256")
     runs = evidence.findings.numbers(evidence.layout.runs)
     for run in runs:
         if evidence.layout.result(run).exists() and run not in said:
             yield Mismatch(
                 0,
                 f"runs/{run}/result_{run}.txt",
-                "is not on record: it was added, or its record was dropped",
+                "is not recorded: it was added, or its record was dropped",
             )
 
 

@@ -105,8 +105,8 @@ _FAMILIES = {
         "Mean time to train of the newest complete set, as the score takes it, whatever RCP and "
         "compliance say."
     ),
-    "live_set_done_runs": "Runs that are done, of each set that goes on.",
-    "live_set_wanted_runs": "Runs that are wanted, of each set that goes on.",
+    "live_set_done_runs": "Finished runs of each running set.",
+    "live_set_wanted_runs": "Wanted runs of each running set.",
     "live_run_quiet_seconds": (
         "Time without output on any node, as the loop recorded it last, of each running run."
     ),
@@ -114,7 +114,7 @@ _FAMILIES = {
         "Time without output after which the loop ends a run as hung, of each running run."
     ),
     "live_set_started_seconds": (
-        "When the first job of each set that goes on started, in seconds since 1970."
+        "Start of the first job of each running set, in seconds since 1970."
     ),
 }
 

@@ -60,10 +60,12 @@ def signs(paces: Sequence[Pace]) -> list[str]:
 
 def _bandwidth(one: Pace, good: float) -> str:
     if one.judged:
-        return f"{one.node} in the deep step: {one.deep}" if one.deep.startswith(NAMED) else ""
+        return f"{one.node} in the bandwidth test: {one.deep}" if one.deep.startswith(NAMED) else ""
     if one.gbps is None or not too_slow(one.gbps, good, one.way):
         return ""
-    return f"{one.node} reached {one.gbps:.1f} GB/s in the deep step, good nodes {good:.1f} GB/s"
+    return (
+        f"{one.node} reached {one.gbps:.1f} GB/s in the bandwidth test, good nodes {good:.1f} GB/s"
+    )
 
 
 def _longer(one: Pace) -> str:

@@ -351,7 +351,7 @@ def _drawn_among_others(files: SetEvidence, jobs: dict[str, Job] | None, logs: L
             root,
             root.name,
             "damaged",
-            f"cannot be shown: {why}; orchestrator status {quoted(root)} tells more",
+            f"cannot be shown: {why}; orchestrator status {quoted(root)} shows more",
             files.record,
         )
 

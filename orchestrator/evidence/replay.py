@@ -43,7 +43,7 @@ class Difference:
 
     def __str__(self) -> str:
         return (
-            f"{self.event.word} at {self.event.ms}: on record {self.decided}, from the same "
+            f"{self.event.word} at {self.event.ms}: recorded {self.decided}, from the same "
             f"events now {self.now}"
         )
 

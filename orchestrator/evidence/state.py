@@ -22,15 +22,15 @@ STATES = {
     "held": f"in the queue, and held; {RELEASE} lets it go",
     "suspended": "Slurm has suspended the job",
     "starting": "containers are starting",
-    "running": "runs are going on",
+    "running": "runs are running",
     "ending": "the job is being closed",
     "complete": "every run is final",
-    "cancelled": "ended by cancel or scancel; resume goes on",
-    "time_limit": "ended by the job's time limit; resume goes on",
-    "paused": "the allocation could not go on; resume goes on",
+    "cancelled": "ended by cancel or scancel; `resume` continues",
+    "time_limit": "ended by the job's time limit; `resume` continues",
+    "paused": "the allocation could not continue; `resume` continues",
     "failed": "nothing could start",
-    "lost": "the job is gone without having closed the set; resume goes on",
-    "damaged": "set.json cannot be read, or not be used",
+    "lost": "the job ended without closing the set; `resume` continues",
+    "damaged": "set.json cannot be read or used",
 }
 """Every state of a set, in words."""
 
@@ -41,7 +41,7 @@ GRACE_S = 120
 """After this time without a trace of the job, an answering scheduler's "no such job" counts.
 slurmctld takes a request within MessageTimeout (10 s by default, 100 s at most) or drops it."""
 
-_SILENT = "no answer from the scheduler; this is what the job's files say"
+_SILENT = "no answer from the scheduler; showing the job's own files"
 _INTERRUPTED = "the submission was interrupted"
 NEVER = "no job of this name ever appeared"
 QUEUED = frozenset({"pending", "held"})
@@ -122,7 +122,7 @@ def _judge_awaited(
         return "cancelled", "cancelled before it started"
     if why := _unseen(files, asked):
         return "pending", f"job {asked.job_id} has not begun, and is not shown here: {why}"
-    return "lost", f"job {asked.job_id} is gone and has written no state"
+    return "lost", f"job {asked.job_id} ended before it started the set"
 
 
 def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord) -> tuple[str, str]:
@@ -143,9 +143,7 @@ def _last_words(files: SetEvidence, job_id: str) -> str:
     """Return the last line of the job's output, which explains its end before it had a state."""
     lines = read_end(files.layout.job_output(job_id), 2048).decode("utf-8", "replace").split("\n")
     words = [line.strip() for line in lines if line.strip()]
-    return (
-        f"; its last words: {words[-1]}" if words else f"; it printed nothing (no job_{job_id}.out)"
-    )
+    return f"; its last line: {words[-1]}" if words else ", without any output"
 
 
 def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
@@ -173,9 +171,9 @@ def _judge_working(
                 own.state,
                 f"job {own.job_id} is not shown here: {held}; this is what its files say",
             )
-        text = known.account.text if known else "is gone"
+        text = known.account.text if known else "ended"
         state = known.account.cause if known else "lost"
-        return state, f"job {own.job_id} {text} without having closed the set"
+        return state, f"job {own.job_id} {text} without closing the set"
     if known.account.phase in WAITING_PHASES:
         return _judge_queued(known)
     return ("ending", "") if known.account.phase == "ending" else (own.state, own.reason)

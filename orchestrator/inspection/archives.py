@@ -35,7 +35,7 @@ DAMAGE = (
     *(OSError, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError),
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError),
 )
-"""What damaged archives raise."""
+"""Errors of damaged archives."""
 
 
 class Store(Protocol):

@@ -319,7 +319,7 @@ def _exit_code(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             "error",
             f"the command ends with {after.after_success} also after a good training",
             "every run would be a failure",
-            "look at the last lines of the script",
+            "check the last lines of the script",
             **_at(training.place),
         )
     if after.is_believable is False:

@@ -26,8 +26,8 @@ OWN = "own"
 """The ruleset of such a workload, in its document, in set.json and for --ruleset."""
 
 NO_RULES = (
-    "scored by the workload's own rules: no RCP test, no compliance check, nothing that can be "
-    "handed in to MLPerf"
+    "scored by the workload's own rules: no RCP test, no compliance check; it cannot be "
+    "submitted to MLPerf"
 )
 
 FEWEST_RUNS = 3

@@ -22,7 +22,6 @@ from orchestrator.mllog.rcp import FAILED, RcpResult, table
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
 from orchestrator.mllog.source import REHEARSAL, REHEARSED, STAND_IN
-from orchestrator.words import count
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -193,14 +192,14 @@ def reasons(score: Score, round_rules: Rules | OwnRules) -> list[str]:
 def _of_the_set(score: Score, round_rules: Rules | OwnRules) -> list[str]:
     if isinstance(round_rules, OwnRules):
         missing = score.runs_required - len(score.runs)
-        return (
-            [f"{count(len(score.runs), 'run')}, {score.runs_required} are needed"]
-            if missing > 0
-            else []
-        )
+        return [f"{len(score.runs)} of {score.runs_required} runs finished"] if missing > 0 else []
     found = []
     if len(score.runs) != score.runs_required:
-        found.append(f"{len(score.runs)} result files, exactly {score.runs_required} are needed")
+        found.append(
+            f"{len(score.runs)} of {score.runs_required} runs finished"
+            if len(score.runs) < score.runs_required
+            else f"{len(score.runs)} result files, exactly {score.runs_required} are needed"
+        )
     if not _listed(score.benchmark, round_rules):
         known = ", ".join(round_rules.benchmarks)
         found.append(
@@ -219,7 +218,7 @@ def _of_the_runs(score: Score) -> list[str]:
     if len(bad) > score.dropped:
         found.append(f"{len(bad)} bad runs ({', '.join(bad)}), {score.dropped} allowed")
     elif score.olympic_mean is None:
-        found.append("no run is left to average")
+        found.append("no score yet: no run can be averaged")
     return found
 
 

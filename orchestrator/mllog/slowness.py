@@ -65,8 +65,8 @@ def _convergence(score: Score) -> list[dict[str, Any]]:
         )
     else:
         text = (
-            f"samples to converge: {ratio:.3f} x the reference: faster than it, which "
-            "normalisation takes back"
+            f"samples to converge: {ratio:.3f} x the reference; the "
+            "normalisation factor corrects for that"
         )
     return [
         {

@@ -173,7 +173,7 @@ def _set_folder(directory: str) -> Source:
     runs, nexp = on_record.get("runs", 0), on_record.get("set", {}).get("nexp", 0)
     if runs > nexp:
         source.told.append(
-            f"{runs} runs are on record, {nexp} declared: this set was chosen from more runs"
+            f"{runs} runs are recorded, {nexp} declared: this set was chosen from more runs"
         )
     if not source.files and not source.pending and not source.unscored:
         raise InputError(

@@ -54,7 +54,7 @@ def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) 
     if score.why:
         tail += ["", "where the time goes:", *(f"  {item['text']}" for item in score.why)]
     tail += [f"note: {note}" for note in score.notes]
-    # What is no result looks like none: neither green nor red.
+    # A rehearsal does not look like a result: neither green nor red.
     colour = "1" if score.no_result else "1;32" if score.valid else "1;31"
 
     def prose(lines: Sequence[str]) -> list[str]:

@@ -52,7 +52,7 @@ def apply_window(score: Score, round_rules: Rules | OwnRules, *, adopt: bool) ->
     if not median.valid:
         return score
     note = (
-        f"by the median-window rule the runs to hand in are {', '.join(files)} "
+        f"by the median-window rule the runs to submit are {', '.join(files)} "
         f"({median.minutes:.2f} minutes); --window scores them"
     )
     return score.replace(notes=(*score.notes, note))

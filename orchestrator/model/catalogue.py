@@ -270,9 +270,7 @@ def _find(name: str, files: dict[str, Path], kind: str, hint: str) -> Path:
         shown = "".join(f"\n    {candidate}" for candidate in begun[:8]) + (
             "\n    ..." if len(begun) > 8 else ""
         )
-        raise UsageError(
-            f"`{name}` is the beginning of {len(begun)} systems:{shown}", hint="type more of it"
-        )
+        raise UsageError(f"`{name}` matches {len(begun)} systems:{shown}", hint="be more specific")
     raise UsageError(f"there is no {kind} {name!r}{did_you_mean(name, list(files))}", hint=hint)
 
 

@@ -302,7 +302,7 @@ class _Composition:
         for key in missing:
             self._warn(
                 f"network.{key}",
-                f"the site gives no network.{key}; each of the {nodes} nodes will detect its own",
+                f"network.{key} is not set: every node will detect its devices",
             )
 
     def _mounts(self) -> tuple[Mount, ...]:

@@ -77,7 +77,7 @@ class Mount:
     """A host folder in the container.
 
     `host` is the complete host path, None without one from the site: then it is `$variable/subpath`
-    of whoever starts the bundle (no slash if `subpath` is "").
+    of the user who starts the bundle (no slash if `subpath` is "").
     """
 
     variable: str

@@ -82,7 +82,7 @@ def parse_each(raw: dict[str, Any], parse: Callable[[str, Any], tuple[Any, str]]
 
 def _line(text: str) -> str:
     if not text.strip() or text != text.strip():
-        raise refuse("must not be empty or begin or end with blanks")
+        raise refuse("must not be empty, or start or end with blanks")
     if not text.isprintable():
         raise refuse(f"{text!r} holds a line break or another control character")
     if problem := values.value_problem(text):

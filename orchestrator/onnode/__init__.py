@@ -1,4 +1,4 @@
-"""What runs on the nodes and the batch host, and what the controller shares with it: records,
+"""The code of the nodes and the batch host, shared with the controller: records,
 events, decisions.
 
 Standard library only, Python 3.9 or newer. A bundle carries this package as it is, as its folder

@@ -16,7 +16,7 @@ from pathlib import Path
 
 USAGE = """usage: python3 -I -S -B lib loop slurm|local       the runs of a set (job.sh, run_with_docker.sh)
        python3 -I -S -B lib node hold|check|deep|look   one node (started by the loop)
-       python3 -I -S -B lib notify command|mail|webhook   tell what standard input says (started by the loop)
+       python3 -I -S -B lib notify command|mail|webhook   pass on what standard input says (started by the loop)
        python3 -I -S -B lib preflight ...          the checks alone (preflight.sh)"""
 PARTS = {
     "loop": (".loop.job", "slurm local"),

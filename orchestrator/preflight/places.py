@@ -115,7 +115,7 @@ def allocate(
         if not idle:
             return judge(chosen.nodes, [], {}, chosen.untested)
         count = f"{len(idle)} of {len(chosen.nodes)} nodes"
-        progress(f"checking {count} in an allocation of {partition}")
+        progress(f"checking {count} of partition {partition}")
         done = _run(
             _allocation_command(request, entry, idle),
             request.bundle.env,

@@ -112,7 +112,7 @@ def _reason_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
         return "it was done with other commands"
     # An optional step, such as deleting downloads, removes results of others on purpose.
     missing = [] if _optional_step_done(plan) else missing_after(plan, step)
-    return f"what it leaves is gone: {', '.join(map(str, missing))}" if missing else ""
+    return f"what it leaves is missing: {', '.join(map(str, missing))}" if missing else ""
 
 
 def missing_after(plan: Plan, step: StepPart) -> list[Path]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from orchestrator.resources import data_dir
 
-STEPS = (1, 2, 5, 10)
 """Per cent: a comparison names the narrowest step that holds."""
 
 
@@ -124,22 +123,20 @@ def difference(minutes: float, published: PublishedResult) -> float:
 
 
 def compare(minutes: float, published: PublishedResult) -> str:
-    """Return a comparison: `8.31 min, +0.5 % against the published 8.27; within 1 %`."""
-    return (
-        f"{minutes:.2f} min, {wording(difference(minutes, published))[0]} against the published "
-        f"{published.minutes:.2f}; {wording(difference(minutes, published))[1]}"
-    )
+    """Return a comparison: `8.31 min, 0.5 % slower than the published 8.27 min`."""
+    words = wording(difference(minutes, published))
+    return f"{minutes:.2f} min, {words} the published {published.minutes:.2f} min"
 
 
 def sentence(minutes: float, published: PublishedResult) -> str:
-    """Return a comparison: `+0.4 % against 92.36 of AMD, round 6.0: within 1 %`."""
-    signed, words = wording(difference(minutes, published))
-    return f"{signed} against {label(published)}: {words}"
+    """Return a comparison: `0.4 % slower than the published 92.36 min (AMD, round 6.0)`."""
+    words = wording(difference(minutes, published))
+    return f"{words} the published {label(published)}"
 
 
 def label(published: PublishedResult) -> str:
-    """Return `92.36 of AMD, round 6.0`; times are minutes."""
-    return f"{published.minutes:.2f} of {published.submitter}, round {published.round}"
+    """Return `92.36 min (AMD, round 6.0)`."""
+    return f"{published.minutes:.2f} min ({published.submitter}, round {published.round})"
 
 
 def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
@@ -162,14 +159,17 @@ def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
     ]
 
 
-def wording(percent: float) -> tuple[str, str]:
-    """Return a difference as `+0.5 %` and in words: `within 1 %`, or `12 % slower`."""
-    # + 0.0 turns a rounded -0.0 into 0.0
-    signed = f"{round_half(percent):+.1f} %"
-    for step in STEPS:
-        if abs(percent) <= step:
-            return signed, f"within {step} %"
-    return signed, f"{abs(percent):.0f} % {'slower' if percent > 0 else 'faster'}"
+def wording(percent: float) -> str:
+    """Return a difference in words: `0.5 % slower than`, `12.0 % faster than`, `equal to`."""
+    value = abs(round_half(percent))
+    if not value:
+        return "equal to"
+    return f"{value:.1f} % {'slower' if percent > 0 else 'faster'} than"
+
+
+def signed(percent: float) -> str:
+    """Return a difference as `+0.5 %`."""
+    return f"{round_half(percent):+.1f} %"
 
 
 def round_half(percent: float) -> float:

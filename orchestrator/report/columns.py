@@ -105,7 +105,7 @@ COLUMNS = (
     Column("score_minutes", float, "score of the whole set, the same in all its rows; minutes; empty without one",
            lambda report, _: report.score.minutes),
     Column("valid", bool, "the set has a valid score", lambda report, _: report.score.valid),
-    Column("edited", str, "files of the bundle that were edited, with `resume --edited`, before this run began; empty if none were",
+    Column("edited", str, "files of the bundle that were edited, with `resume --edited`, before this run started;  if none",
            lambda report, run: report.edited.get(run.file)),
     Column("rehearsal", bool, "no training ran: the set was played in a simulation", lambda report, _: report.score.rehearsed),
 )  # fmt: skip

@@ -26,10 +26,7 @@ def read_environment(evidence: SetEvidence) -> tuple[tuple[Variable, ...], str]:
     if not given_by:
         return (
             variables,
-            (
-                "who set which variable is not on record: the bundle was made before that was written "
-                "down"
-            ),
+            ("the origins of the variables are not recorded: the bundle is of an older version"),
         )
     changed = ", ".join(edited(evidence))
     return (

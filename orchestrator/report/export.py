@@ -152,5 +152,5 @@ class Tracking:
             told = str(error).strip().splitlines()[:1]
             raise OrchestratorError(
                 f"MLflow at {self.address}: {told[0][:500] if told else type(error).__name__}",
-                hint="runs that are there are not written again: the same command goes on",
+                hint="runs that are there are not written again: the same command continues",
             ) from error

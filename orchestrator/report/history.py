@@ -127,7 +127,7 @@ def _against(one: IndexedSet) -> str:
 
 
 def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
-    from orchestrator.published import difference, label, wording
+    from orchestrator.published import difference, label, signed
 
     unit, head = unit_of_runs(one.value for one in group), f"{group[0].system}-{group[0].workload}-"
     beside = next((one.published[0] for one in group if one.published), None)
@@ -135,10 +135,8 @@ def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
     def against(one: IndexedSet) -> str:
         if one.minutes is None or not one.published:
             return MISSING
-        signed, _ = wording(difference(one.minutes, one.published[0]))
-        return (
-            signed if one.published[0] == beside else f"{signed} against {label(one.published[0])}"
-        )
+        away = signed(difference(one.minutes, one.published[0]))
+        return away if one.published[0] == beside else f"{away} against {label(one.published[0])}"
 
     rows = [
         (
@@ -159,7 +157,7 @@ def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
     below = [one.words for one in group[:MOST_SETS]]
     listing = Table(caption, header, rows, (1, 2) if beside else (1,), below=below)
     chart = _chart(index, group[:MOST_SETS], unit)
-    return [*([Figure(chart, "The axis does not begin at 0.")] if chart else []), listing]
+    return [*([Figure(chart, "The axis does not start at 0.")] if chart else []), listing]
 
 
 def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:

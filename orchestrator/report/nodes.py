@@ -42,7 +42,7 @@ def _grid(report: Report) -> list[Part]:
         )
     else:
         verdict = (
-            "No node began or ended later than the others by more than 1 s and 2 % of the run."
+            "No node started or ended later than the others by more than 1 s and 2 % of the run."
         )
     names = list(dict.fromkeys(cell.node for attempt in shown for cell in attempt.nodes))
     late = {node: count for node, count, _ in slow}
@@ -91,7 +91,7 @@ def _set_aside(report: Report) -> list[Part]:
         (node, aside.when, moment(time_ms), aside.reason or MISSING)
         for time_ms, node, aside in found
     ]
-    return [Table("Nodes that were set aside", ("node", "when", "at", "why"), rows)] if rows else []
+    return [Table("Excluded nodes", ("node", "when", "at", "why"), rows)] if rows else []
 
 
 def _summary(report: Report) -> list[Part]:
@@ -150,8 +150,8 @@ def attempts(report: Report) -> list[Part]:
     ]
     reasons = [one.reason for one in report.attempts[:MOST_ATTEMPTS]]
     text = (
-        f"{count(len(report.attempts), 'attempt')}, {len(lost)} of them lost to the infrastructure (on "
-        "record, not scored)."
+        f"{count(len(report.attempts), 'attempt')}, {len(lost)} of them lost to the infrastructure (recorded, "
+        "not scored)."
     )
     header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started")
     return [

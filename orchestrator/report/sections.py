@@ -75,7 +75,7 @@ def times(report: Report) -> list[Part]:
         for run in report.runs
     ]
     chart = rows.times(report)
-    caption = "The axis does not begin at 0. Hollow marks are not part of the mean."
+    caption = "The axis does not start at 0. Hollow marks are not part of the mean."
     drawn: list[Part] = [Figure(chart, caption)] if chart else []
     return [*drawn, Table("Time to train of each run", header, listed, numeric=(1, 2))]
 

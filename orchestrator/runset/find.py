@@ -90,9 +90,8 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
     if folders:
         shown = "".join(f"\n    {folder.name}" for folder in folders[:8])
         more = f"\n    and {len(folders) - 8} more" if len(folders) > 8 else ""
-        part = "beginning" if folders[0].name.startswith(name) else "end"
         raise UsageError(
-            f"`{name}` is the {part} of {len(folders)} sets:{shown}{more}", hint="type more of it"
+            f"`{name}` matches {len(folders)} sets:{shown}{more}", hint="be more specific"
         )
     if owner is not None and _listed(log_dir):
         raise UsageError(

@@ -325,7 +325,7 @@ def refuse_unseen(
         )
         raise SchedulerUnknown(
             f"set {run_set.name}: {holder} may be at work on it: {verdict.why}",
-            hint=f"{again}; if it is gone for certain: rm {quoted(run_set.layout.loop_lock)}",
+            hint=f"{again}; if it has certainly ended: rm {quoted(run_set.layout.loop_lock)}",
         )
     asked = evidence.submission
     if (

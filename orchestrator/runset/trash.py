@@ -35,7 +35,8 @@ def check_removable(run_set: RunSet, *, force: bool = False) -> None:
     root = run_set.layout.root
     if why := foreign(run_set.layout):
         raise SetError(
-            f"set {run_set.name} is not yours alone: {why}", hint=f"ls -ld {quoted(root)}"
+            f"set {run_set.name} can be changed by other users: {why}",
+            hint=f"ls -ld {quoted(root)}",
         )
     evidence = SetEvidence(root)
     if evidence.job and evidence.job.state == "complete" and not force:
@@ -89,5 +90,6 @@ def _make_trash(log_dir: Path, world: World) -> Path:
         if not others(trash, parents=False, group=True):
             return trash
     raise SetError(
-        f"{trash} is not yours alone, so nothing is moved there", hint=f"ls -ld {quoted(trash)}"
+        f"{trash} can be changed by other users, so nothing is moved there",
+        hint=f"ls -ld {quoted(trash)}",
     )

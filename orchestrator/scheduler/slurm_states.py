@@ -33,15 +33,15 @@ _INTERRUPTED: dict[str, tuple[Phase, str]] = {
         f"Slurm has put job {{0}} back into the queue and holds it; {_RELEASE}",
     ),
     "SPECIAL_EXIT": ("held", f"job {{0}} is held after a special exit; {_RELEASE}"),
-    "RESV_DEL_HOLD": ("held", f"the reservation of job {{0}} is gone; {_RELEASE}"),
+    "RESV_DEL_HOLD": ("held", f"the reservation of job {{0}} has ended; {_RELEASE}"),
     "SUSPENDED": (
         "suspended",
-        f"Slurm has suspended job {{0}}; it goes on by itself, or after: {advice.resume('{0}')}",
+        f"Slurm has suspended job {{0}}; it continues by itself, or after: {advice.resume('{0}')}",
     ),
     "STOPPED": (
         "suspended",
         (
-            "the processes of job {0} are stopped; they go on after: "
+            "the processes of job {0} are stopped; they continue after: "
             f"{advice.continue_stopped('{0}')}"
         ),
     ),

@@ -71,7 +71,7 @@ def examine(
         yield _row(
             "system",
             "skip",
-            "GPUs, RDMA, image, data and code are a system's",
+            "name a SYSTEM and a WORKLOAD to check GPUs, RDMA, image, data and code",
             "orchestrator doctor SYSTEM WORKLOAD",
         )
     else:
@@ -165,7 +165,7 @@ def _code(entry: Entry) -> Iterator[Row]:
             )
             yield _row("code", "fail", f"{path} is not here", remedy)
     else:
-        yield _row("code", "skip", "the image's own")
+        yield _row("code", "skip", "using the code in the image")
 
 
 def _contract(entry: Entry) -> Iterator[Row]:
@@ -203,7 +203,7 @@ def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Itera
                     yield _row(
                         "node",
                         "warn",
-                        "no node is idle, so none was looked at",
+                        "no node is idle, so none was checked",
                         "orchestrator doctor, later",
                     )
                     return

@@ -77,7 +77,7 @@ def find(wishes: Wishes, ask: Ask, progress: Callable[[str], None]) -> SiteDraft
         _gpus(draft, seen)
     else:
         draft.notes.append(
-            f"no node was looked at: {seen.problem}; its engine, GPUs and network are not known"
+            f"no node was checked: {seen.problem}; its engine, GPUs and network are not known"
         )
     return draft
 

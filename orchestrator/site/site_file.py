@@ -25,7 +25,7 @@ MODELINE = "# yaml-language-server: $schema={schema}"
 """The schema for editors (the YAML language server of Red Hat, in VS Code, Vim, Emacs)."""
 WIDTH = 110
 HEAD = """\
-# A site file for orchestrator: where things are on one cluster. A key that begins with # has the value that it has without it,
+# A site file for orchestrator: where things are on one cluster. A key that starts with # has the value that it has without it,
 # or an example. Check a change with `orchestrator validate {name}` and `orchestrator doctor`.
 """
 SHORT_HEAD = """\

@@ -200,8 +200,9 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
     found = []
     if missing:
         found.append(
-            f"systems/{name}.json: nothing is known for {', '.join(missing)}; give them with "
-            "--system-json FILE" + (" or --framework TEXT" if "framework" in missing else "")
+            f"systems/{name}.json: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+            "required: pass --system-json FILE"
+            + (" or --framework TEXT" if "framework" in missing else "")
         )
     for member in WHOLE:
         text = str(members.get(member, ""))

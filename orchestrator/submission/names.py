@@ -12,7 +12,7 @@ def name_problem(name: str, what: str) -> str:
     if not name:
         return f"the {what} has no name"
     if name.startswith("."):
-        return f"the {what} `{name}` begins with a dot"
+        return f"the {what} `{name}` starts with a dot"
     if any(character.isspace() for character in name):
         return f"the {what} `{name}` contains a space"
     if (

@@ -93,7 +93,7 @@ def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
     marks = (f" {DIFFERS}: ", " submission_org ", ": ledger: ")
     if any(mark in problem for mark in marks for problem in problems):
         return (
-            "look at each; --allow-differences hands the logs in as they are, with the "
+            "check each; --allow-differences packages the logs as they are, with the "
             "differences in runs.json"
         )
     if any("systems/" in problem and "nothing is known" in problem for problem in problems):
@@ -248,7 +248,7 @@ def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
         package.files[f"{results}/result_{index}.txt"] = data
     if one.score.unscored:
         package.warnings.append(
-            f"{one.root}: {len(one.score.unscored)} attempts were lost and are on record in "
+            f"{one.root}: {len(one.score.unscored)} attempts were lost and are recorded in "
             "runs.json"
         )
     return problems

@@ -21,7 +21,7 @@ def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
     parts = [
         f"# {text(score.benchmark)} on {text(system)}",
         _run(chosen, scripts),
-        "## Runs handed in",
+        "## Runs in this package",
         _rule(chosen),
         _table(chosen),
     ]
@@ -64,14 +64,11 @@ def _rule(chosen: Chosen) -> str:
     score, used = chosen.score, len(chosen.runs)
     if score.window:
         return (
-            f"{len(score.runs)} consecutive runs were made, {used} are required. Handed in is the "
-            "window "
-            f"of {used} runs, consecutive in "
-            "launch order, whose score is the median of all windows. All runs are listed."
+            f"{len(score.runs)} consecutive runs were made, {used} are required. This package "
+            f"contains the window of {used} runs, consecutive in launch order, whose score is the "
+            "median of all windows. All runs are listed."
         )
-    return (
-        f"Exactly the {used} required runs were made; all of them are handed in, in launch order."
-    )
+    return f"Exactly the {used} required runs were made; all of them are here, in launch order."
 
 
 def _table(chosen: Chosen) -> str:

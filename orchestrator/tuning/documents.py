@@ -24,7 +24,9 @@ _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 
 def _knob(text: str) -> str:
     if not _KNOB.fullmatch(text):
-        raise refuse(f"{text!r} is not a knob's name; accepted: lower-case letters, digits and '_'")
+        raise refuse(
+            f"{text!r} is not a setting's name; accepted: lower-case letters, digits and '_'"
+        )
     return text
 
 
@@ -112,19 +114,19 @@ class Knob(DocumentPart):
         for name in filter(None, KIND_KEYS.values()):
             needed = name == KIND_KEYS[self.kind]
             if needed and getattr(self, name) is None:
-                raise refuse(f"a knob of kind {self.kind} needs the key {name}")
+                raise refuse(f"a setting of kind {self.kind} needs the key {name}")
             if not needed and getattr(self, name) is not None:
-                raise refuse(f"a knob of kind {self.kind} has no key {name}")
+                raise refuse(f"a setting of kind {self.kind} has no key {name}")
         if self.kind in WITHOUT_VALUE:
             if self.value or self.any_of:
                 raise refuse(
-                    f"a knob of kind {self.kind} has no value: it is {WITHOUT_VALUE[self.kind]}"
+                    f"a setting of kind {self.kind} has no value: it is {WITHOUT_VALUE[self.kind]}"
                 )
         elif (self.value is None) == (self.any_of is None):
-            raise refuse("a knob needs either value (to be set) or any_of (to be looked at)")
+            raise refuse("a setting needs either value (to be set) or any_of (to be checked)")
         if self.kind in BOOT_KINDS and self.value is not None:
             raise refuse(
-                f"a knob of kind {self.kind} can only be looked at; write any_of instead of value"
+                f"a setting of kind {self.kind} can only be checked; write any_of instead of value"
             )
         if self.kind == "service" and self.value not in (None, "active", "inactive"):
             raise refuse("a service is active or inactive")

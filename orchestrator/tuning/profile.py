@@ -129,7 +129,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[HostSettin
     names = [knob.name for knob in profile.knobs] if profile else []
     for number, name in enumerate(names):
         if name in names[:number]:
-            document.add(("knobs", number, "name"), f"the knob {name} stands twice")
+            document.add(("knobs", number, "name"), f"the setting {name} is listed twice")
     if path in above or len(above) > MAX_DEPTH:
         document.add(("extends",), "the profile extends itself")
     profile = checked(document, profile)
@@ -193,11 +193,11 @@ COLUMNS = (
 _USAGE = """\
 #
 #   runtime_tunables.sh plan            the changes that apply would make
-#   runtime_tunables.sh apply OWNER     remember all values, then set; 1 if a required knob fails
-#   runtime_tunables.sh verify          compare with the wanted values; 1 if a required knob fails
+#   runtime_tunables.sh apply OWNER     remember all values, then set; 1 if a required setting fails
+#   runtime_tunables.sh verify          compare with the wanted values; 1 if a required setting fails
 #   runtime_tunables.sh watch           the same for every line of its input, for frequent checks
 #   runtime_tunables.sh revert OWNER    put back the values from before the first owner
-#   runtime_tunables.sh revert-all      the same, whoever holds the settings
+#   runtime_tunables.sh revert-all      the same, also if somebody holds the settings
 #   runtime_tunables.sh status          owners, remembered values, watchdog
 #
 # apply and revert need root (or the site's sudo prefix). Formats and rules: docs/tuning.md.

@@ -94,7 +94,7 @@ def losses(history: Iterable[NodeHistory]) -> list[str]:
     found = []
     for one in history:
         found += [
-            (f"set aside ({aside.when}): {aside.reason or 'no reason on record'}", one.node)
+            (f"excluded ({aside.when}): {aside.reason or 'no reason recorded'}", one.node)
             for aside in one.set_aside
         ]
         if one.lost and not one.set_aside:

@@ -172,7 +172,7 @@ def test_resume_tells_who_was_set_aside(
     cli("resume", root, "--spares", "1", "--exclude", "n9")
     assert cli.code == 0, cli.err
     assert (
-        "note: n3 was set aside in an earlier job (run 2, attempt 1): check gpu_count: 7 of 8 GPUs; --exclude n3 "
+        "note: n3 was excluded in an earlier job (run 2, attempt 1): check gpu_count: 7 of 8 GPUs; --exclude n3 "
         in cli.err
     )
     assert "--nodes=2 --exclude=n9" in log.read_text()

@@ -217,7 +217,7 @@ def test_a_node_that_nobody_gives_leaves_a_file_that_says_so(
         "echo 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2; exit 1",
     )
     assert cli("init", "--yes", "--log-dir", tmp_path / "sets").code == ExitCode.OK
-    assert "no node was looked at" in cli.err and "Requested nodes are busy" in cli.err
+    assert "no node was checked" in cli.err and "Requested nodes are busy" in cli.err
     assert load_site("site.yaml").partition == "gpu"
 
 

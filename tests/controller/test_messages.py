@@ -66,10 +66,7 @@ def test_which_set(cli: Commands, site: Path, log_dir: Path) -> None:
     assert cli("logs", "--site", site).code == ExitCode.BAD_INPUT  # the newest one
     assert "a-w-20260102-000000-0002" in cli.err
     assert cli("status", "a-w", "--site", site).code == ExitCode.BAD_INPUT
-    assert (
-        "`a-w` is the beginning of 2 sets:\n    a-w-20260102-000000-0002\n    a-w-20260101"
-        in cli.err
-    )
+    assert "`a-w` matches 2 sets:\n    a-w-20260102-000000-0002\n    a-w-20260101" in cli.err
     assert cli("status", "a-w-20260103-000000-0002", "--site", site).code == ExitCode.BAD_INPUT
     assert "did you mean a-w-20260102-000000-0002?" in cli.err
     assert cli("status", "nowhere/else", "--site", site).code == ExitCode.BAD_INPUT

@@ -31,7 +31,7 @@ torn\tn1
 CHECKS = """node\tcheck\tverdict\tms\ttext\tremedy
 n1\tengine\tpass\t2\tdocker 27\t
 n3\tclock\twarn\t1\tits clock is off\tsynchronise it
-n4\tgpu_count\tfail\t3\t7 of 8 GPUs\tlook at dmesg
+n4\tgpu_count\tfail\t3\t7 of 8 GPUs\tcheck dmesg
 n4\tverdict\tfail\t0\tcheck gpu_count: 7 of 8 GPUs\t
 """
 
@@ -141,9 +141,9 @@ def test_status_tells_spares_set_aside_nodes_and_warnings(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     cli("status", a_set)
-    assert "spares     n5 (1 waiting)" in cli.out
-    assert "set aside  n3 (run 2, attempt 1): its container ended in run 2" in cli.out
-    assert "warning    check clock: off (n3)" in cli.out
+    assert "spares    n5 (1 waiting)" in cli.out
+    assert "excluded  n3 (run 2, attempt 1): its container ended in run 2" in cli.out
+    assert "warning   check clock: off (n3)" in cli.out
     answer = cli.json("status", a_set)
     assert (
         answer["spares"] == ["n5"] and answer["set_aside"][0]["node"] == "n3" and answer["warnings"]
@@ -155,10 +155,8 @@ def test_watch_has_a_line_when_a_node_is_set_aside(a_set: Path) -> None:
     before = picture(SetEvidence(a_set), {}, Logs())
     object.__setattr__(before, "set_aside", ())
     out = io.StringIO()
-    _lines(iter([before, now, now]), out)
-    assert (
-        out.getvalue().count("set aside n3 (run 2, attempt 1): its container ended in run 2") == 1
-    )
+    _lines(iter([before, now, now]), out, None)
+    assert out.getvalue().count("excluded n3 (run 2, attempt 1): its container ended in run 2") == 1
 
 
 def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
@@ -184,9 +182,9 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     assert groups == {("n1", "n2", "n3"): ([1], 1), ("n1", "n2", "n4"): ([2], 2)}
     cli("nodes", a_set)
     assert "\nn[1-2,4]  2     2.000 min  2.000 min  2.000 min   1.333\n" in cli.out
-    assert "fail: gpu_count: 7 of 8 GPUs; look at dmesg (n4)" in cli.out
+    assert "fail: gpu_count: 7 of 8 GPUs; check dmesg (n4)" in cli.out
     assert cli.code == 0 and "VS OTHERS" in cli.out and "waits" in cli.out
-    assert "set aside (run 2, attempt 1): its container ended in run 2 (n3)" in cli.out
+    assert "excluded (run 2, attempt 1): its container ended in run 2 (n3)" in cli.out
     assert "warn: clock: its clock is off; synchronise it (n3)" in cli.out and "slow: n4" in cli.out
 
 

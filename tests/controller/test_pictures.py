@@ -72,7 +72,7 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             "lost",
             (
                 "job 7 is FAILED: no node has what it asks for (BadConstraints); it has written no "
-                "state; it printed nothing (no job_7.out)"
+                "state, without any output"
             ),
         ),
         (
@@ -80,7 +80,7 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             None,
             {"7": Job("7", "orch-s", "FAILED", "NonZeroExitCode")},
             "lost",
-            "job 7 is FAILED; it has written no state; it printed nothing (no job_7.out)",
+            "job 7 is FAILED; it has written no state, without any output",
         ),
         (SENT, None, job("CANCELLED"), "cancelled", "job 7 was cancelled; it has written no state"),
         (
@@ -88,14 +88,14 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             None,
             job("NODE_FAIL"),
             "lost",
-            f"job 7 {NODE_FAIL}; it has written no state; it printed nothing (no job_7.out)",
+            f"job 7 {NODE_FAIL}; it has written no state, without any output",
         ),
         (
             SENT,
             None,
             {},
             "lost",
-            "job 7 is gone and has written no state; it printed nothing (no job_7.out)",
+            "job 7 ended before it started the set, without any output",
         ),
         (
             SENT,
@@ -135,15 +135,15 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             OWN,
             job("TIMEOUT"),
             "time_limit",
-            "job 7 was ended by its time limit without having closed the set",
+            "job 7 was ended by its time limit without closing the set",
         ),
-        (SENT, OWN, {}, "lost", "job 7 is gone without having closed the set"),
+        (SENT, OWN, {}, "lost", "job 7 ended without closing the set"),
         (
             SENT,
             OWN,
             None,
             "running",
-            "no answer from the scheduler; this is what the job's files say",
+            "no answer from the scheduler; showing the job's own files",
         ),
         (
             SENT,
@@ -334,7 +334,7 @@ def test_last_words_of_a_job_that_could_not_start(tmp_path: Path) -> None:
     drawn = picture(SetEvidence(root), {}, Logs())
     assert (
         drawn.reason
-        == "job 7 is gone and has written no state; its last words: orchestrator: error: no such image"
+        == "job 7 ended before it started the set; its last line: orchestrator: error: no such image"
     )
 
 

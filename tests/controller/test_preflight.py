@@ -47,7 +47,7 @@ done
     for node in ${nodes//,/ }; do
       [[ $node != silent* ]] || continue
       printf '%s\tengine\tpass\t3\tdocker 27\t\n' "$node"
-      [[ $node != bad* ]] || printf '%s\tgpu_count\tfail\t9\t7 of 8 GPUs\tlook at dmesg\n' "$node"
+      [[ $node != bad* ]] || printf '%s\tgpu_count\tfail\t9\t7 of 8 GPUs\tcheck dmesg\n' "$node"
       [[ $node != warm* ]] || printf '%s\tclock\twarn\t9\t3 s off\tsynchronise it\n' "$node"
     done
     [[ -z ${deep:-} ]] || printf 'together\tdeep\tpass\t900\tbus bandwidth 312.4 GB/s\t\n'
@@ -129,7 +129,7 @@ def test_idle_nodes_are_checked_in_a_short_allocation(
     assert cli.code == ExitCode.UNKNOWN, "silent6 did not answer"
     for line in (
         r"n1 +pass$",
-        r"bad2 +fail +gpu_count: 7 of 8 GPUs +look at dmesg$",
+        r"bad2 +fail +gpu_count: 7 of 8 GPUs +check dmesg$",
         r"n3 +untested +not tested: mixed$",
         r"n4 +untested +not tested: drained: bad fan$",
         r"warm5 +warn +clock: 3 s off +synchronise it$",

@@ -104,13 +104,13 @@ def test_a_view_that_is_interrupted_cancel_and_resume(cli: Commands, tmp_path: P
     view.send_signal(signal.SIGINT)
     out, err = view.communicate(timeout=LIMIT_S)
     assert view.returncode == ExitCode.INTERRUPTED, out
-    assert "the job goes on; come back with: orchestrator watch " in err
+    assert "detached; the job keeps running\n  reattach: orchestrator watch " in err
     assert members(job_id)
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert f"job {job_id} (RUNNING) of {root.name} is alive" in cli.err
     assert cli("cancel", root, "--grace", "10").code == ExitCode.OK
     assert cli.out.startswith(
-        f"job {job_id} is gone; 1 of 2 runs are done\ngoes on with: orchestrator resume "
+        f"cancelled job {job_id} after 1 of 2 runs\nto continue: orchestrator resume "
     )
     assert members(job_id) == []
     assert (run_state(root, 2).state, run_state(root, 2).outcome) == ("failed", "interrupted")

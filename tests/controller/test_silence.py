@@ -187,7 +187,7 @@ def test_everybody_shows_what_the_loop_decides(
     limit = {600: 600, 1200: 1200, 3600: 3600, 5400: 5400}[int(shown["hang_limit_s"])]
     assert (shown["quiet_s"] >= limit) == bool(decision)
     explained = cli.json("explain", root)
-    assert explained["sentence"] == (verdict or "run 1 (attempt 1) of 3 goes on")
+    assert explained["sentence"] == (verdict or "run 1 (attempt 1) of 3 is running")
     assert explained["cause"] == ("hung" if decision else "silent" if verdict else "running")
     assert "cancel" not in explained["remedy"] + explained["next"] + explained["sentence"]
     assert any(f"limit {limit} s" in proof["text"] for proof in explained["evidence"])

@@ -234,7 +234,7 @@ def test_detaching_leaves_the_job(tmp_path: Path, keys: str, code: int) -> None:
             viewer.press(keys)
         assert viewer.end() == code
     kept = "\n".join([*viewer.terminal.scrolled, *viewer.terminal.main])
-    assert "come back with: orchestrator watch" in kept and not viewer.terminal.alternate
+    assert "reattach: orchestrator watch" in kept and not viewer.terminal.alternate
 
 
 def test_a_killed_view_gives_the_terminal_back(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_objects_come_when_something_changes(tmp_path: Path) -> None:
 
 def test_all_sets_that_go_on(tmp_path: Path, cli: Commands) -> None:
     site = write_site(tmp_path / "site.yaml", tmp_path / "sets")
-    assert cli("watch", "--all", "--site", site).code == 0 and "no set goes on" in cli.err
+    assert cli("watch", "--all", "--site", site).code == 0 and "no set is running" in cli.err
     assert cli("watch", "x", "--all", "--site", site).code == 2
     with (
         growing(tmp_path / "sets") as root,

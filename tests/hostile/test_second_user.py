@@ -66,7 +66,9 @@ def test_a_site_file_that_the_demo_finds(common: Path, place: Path) -> None:
     made = other('mkdir "$1" && printf %s "$2" >"$1/site.yaml"', folder, text)
     assert made.returncode == 0, made.stderr
     answer = call(["demo", "--dir", str(folder)])
-    assert answer.code == ExitCode.BAD_INPUT and "is not yours alone" in answer.err, answer
+    assert answer.code == ExitCode.BAD_INPUT and "can be changed by other users" in answer.err, (
+        answer
+    )
 
 
 def test_a_dangling_link_that_the_demo_finds(common: Path, place: Path) -> None:

@@ -145,10 +145,10 @@ def test_all_planned_runs_are_needed_and_all_count(tmp_path: Path) -> None:
     unfinished = score_dir(str(own_set(tmp_path / "a", FIVE[:3], 6)))
     assert unfinished.runs_required == 6 and unfinished.forecast is not None
     assert unfinished.verdict.startswith(
-        "no valid score yet by the workload's own rules: 3 runs, 6 are needed"
+        "no valid score yet by the workload's own rules: 3 of 6 runs finished"
     )
     few = score_dir(str(own_set(tmp_path / "b", FIVE[:3])))
-    assert few.runs_required == 4 and "3 runs, 4 are needed" in few.verdict, (
+    assert few.runs_required == 4 and "3 of 4 runs finished" in few.verdict, (
         "the workload wants four"
     )
     many = [own_log(index, 0.5 + index / 100) for index in range(12)]

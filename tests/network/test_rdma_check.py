@@ -8,7 +8,7 @@ import pytest
 from fake_sys import down, eight, mellanox_with_front_end, renamed_broadcom
 from network_parts import Place
 
-REMEDY = "look at the cable, the switch port and rdma link; docs/network.md"
+REMEDY = "check the cable, the switch port and rdma link; docs/network.md"
 
 
 def test_all_is_well(place: Place) -> None:

@@ -102,7 +102,7 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
         group.step.take("n1", b"\xff\0 no word")
     assert group.state.failed["n0"] == (
         "protocol",
-        "it sends too much: more than 256 KB since the last run began",
+        "it sends too much: more than 256 KB since the last run started",
     )
     assert group.record.is_gone("n0") and not group.record.is_gone("n1")
     said = [one.word for one in read_events(tmp_path / "events")]

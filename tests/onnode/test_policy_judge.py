@@ -44,7 +44,7 @@ def row(found: Judgement, node: str, name: str) -> Check:
          "check engine: the container engine (docker) does not answer; systemctl start docker"),
         (("image", "fail", "image rocm/training:6.0 is not on this node", ""),
          "check image: image rocm/training:6.0 is not on this node"),
-        (("gpu_count", "fail", "7 of 8 GPUs", "look at dmesg"), "check gpu_count: 7 of 8 GPUs; look at dmesg"),
+        (("gpu_count", "fail", "7 of 8 GPUs", "check dmesg"), "check gpu_count: 7 of 8 GPUs; check dmesg"),
         (("gpu_errors", "fail", "uncorrectable errors since the driver was loaded: GPU 5: 2", "drain the node"),
          "check gpu_errors: uncorrectable errors since the driver was loaded: GPU 5: 2; drain the node"),
         (("data", "fail", "DATADIR: /no/such/folder does not exist on this node", "mount it"),

@@ -53,7 +53,7 @@ def test_time(more: float, of: float, told: bool) -> None:
 def test_numbers_without_a_verdict() -> None:
     rates = {"n1": 310.0, "n2": 310.0, "n3": 309.0, "n4": 122.0, "n5": 270.0}
     found = signs([Pace(node, gbps=rate, way="torch") for node, rate in rates.items()])
-    assert found == ["n4 reached 122.0 GB/s in the deep step, good nodes 310.0 GB/s"]
+    assert found == ["n4 reached 122.0 GB/s in the bandwidth test, good nodes 310.0 GB/s"]
     assert signs([Pace(node, gbps=rate, way="tcp") for node, rate in rates.items()]) == found
     assert (
         signs([Pace(node, gbps=rate, way="tcp") for node, rate in (rates | {"n4": 160.0}).items()])
@@ -84,7 +84,7 @@ def test_who_passed_the_deep_step_is_not_slow_in_it() -> None:
 )
 def test_the_deep_step_names_who_is_slow(words: str, told: bool) -> None:
     found = signs([Pace("n1", judged=True), Pace("n4", judged=True, deep=words)])
-    assert found == ([f"n4 in the deep step: {words}"] if told else [])
+    assert found == ([f"n4 in the bandwidth test: {words}"] if told else [])
 
 
 def test_times() -> None:

@@ -22,7 +22,7 @@ from orchestrator.onnode.policy.verdict import (
     table,
 )
 
-BAD = Row("bad2", "gpu_count", "fail", 9, "7 of 8 GPUs", "look at dmesg")
+BAD = Row("bad2", "gpu_count", "fail", 9, "7 of 8 GPUs", "check dmesg")
 WARM = Row("warm3", "clock", "warn", 9, "3 s off", "synchronise it")
 GOOD = Row("n1", "engine", "pass", 3, "docker 27")
 
@@ -116,13 +116,13 @@ def test_json() -> None:
         "verdict": "fail",
         "ms": 9,
         "text": "7 of 8 GPUs",
-        "remedy": "look at dmesg",
+        "remedy": "check dmesg",
     }
     assert told["nodes"][1] == {
         "node": "bad2",
         "verdict": "fail",
         "reason": "gpu_count: 7 of 8 GPUs",
-        "remedy": "look at dmesg",
+        "remedy": "check dmesg",
         "checks": [row],
     }
     assert [one["reason"] for one in told["nodes"]] == [
@@ -142,7 +142,7 @@ def test_json_joins_several_reasons() -> None:
         "n", (WARM, BAD, Row("n", "limits", "warn", 0, "few", "synchronise it"))
     ).to_json()
     assert told["reason"] == "gpu_count: 7 of 8 GPUs; clock: 3 s off; limits: few"
-    assert told["remedy"] == "look at dmesg; synchronise it"
+    assert told["remedy"] == "check dmesg; synchronise it"
 
 
 # ---- the table ----
@@ -152,7 +152,7 @@ def test_the_table() -> None:
     assert table(some().rows) == (
         "node\tcheck\tverdict\tms\ttext\tremedy\n"
         "n1\tengine\tpass\t3\tdocker 27\t\n"
-        "bad2\tgpu_count\tfail\t9\t7 of 8 GPUs\tlook at dmesg\n"
+        "bad2\tgpu_count\tfail\t9\t7 of 8 GPUs\tcheck dmesg\n"
         "warm3\tclock\twarn\t9\t3 s off\tsynchronise it\n"
         "silent4\tanswer\tuntested\t0\tSSH: no answer\t\n"
         "n5\tanswer\tuntested\t0\tdrained\t\n"
@@ -201,7 +201,7 @@ def test_what_preflight_prints() -> None:
     assert plain_table(some(), "bus bandwidth 312 GB/s over 2 nodes").splitlines() == [
         "NODE     VERDICT   REASON",
         "n1       pass",
-        "bad2     fail      gpu_count: 7 of 8 GPUs (look at dmesg)",
+        "bad2     fail      gpu_count: 7 of 8 GPUs (check dmesg)",
         "warm3    warn      clock: 3 s off (synchronise it)",
         "silent4  untested  SSH: no answer",
         "n5       untested  drained",

@@ -96,7 +96,7 @@ def test_every_version_of_rocm_smi(
 def test_a_rocm_smi_without_names_leaves_the_model_open(node: Node) -> None:
     node.rocm_smi("rocm4.3")
     rows = node.check(GPUS_PER_NODE=1).rows
-    assert rows["gpu_model"].line == "warn: cannot be told for GPU 0 (0x1002)"
+    assert rows["gpu_model"].line == "warn: cannot be determined for GPU 0 (0x1002)"
     assert rows["gpu_memory"].line == "fail: GPU 0: 1.5 GiB of 11.9 in use"
 
 
@@ -270,7 +270,7 @@ def test_a_slow_tool_excludes_no_healthy_node(node: Node) -> None:
     assert rows["gpu_model"].line == f"warn: gfx942; {late}"
     assert rows["gpu_links"].verdict == "warn"
     assert rows["gpu_memory"].verdict == rows["gpu_processes"].verdict == "pass"
-    unknown = f"neither a tool nor the driver tells error counts; {late}"
+    unknown = f"neither a tool nor the driver reports error counts; {late}"
     assert rows["gpu_errors"].line == f"warn: {unknown}"
     assert all(rows[name].remedy for name in GPU_ROWS if rows[name].verdict == "warn")
 
@@ -396,8 +396,8 @@ def test_a_gpu_that_tells_nothing_beside_others_that_do(node: Node) -> None:
         ),
     )
     rows = node.check().rows
-    assert rows["gpu_model"].line == "fail: GPU 3 does not tell what it is, the others do"
-    assert rows["gpu_memory"].line == "fail: GPU 3 does not tell its memory in use, the others do"
+    assert rows["gpu_model"].line == "fail: GPU 3 does not report its model, the others do"
+    assert rows["gpu_memory"].line == "fail: GPU 3 does not report its memory in use, the others do"
     assert rows["gpu_errors"].verdict == "warn"
 
 

@@ -81,7 +81,7 @@ def test_containers_of_an_ended_job_are_removed_from_a_real_engine(
             "other",
         ):  # podman removes none of them when one is missing
             end(lab, command, f"chk-{name}")
-    assert row.line == "warn: not ours, left alone: container chk-other"
+    assert row.line == "warn: of somebody else, left alone: container chk-other"
     assert not {"chk-ended", "chk-made"} & set(left) and {"chk-own", "chk-other"} <= set(left)
 
 

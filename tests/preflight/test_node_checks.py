@@ -243,7 +243,7 @@ IMAGE = "rocm/training:6.0"
         ("driver=6.12.12", {AMDGPU: "6.8.5"},
          f"fail: driver 6.8.5: {IMAGE} needs 6.12.12 or newer"),
         ("driver=6.12.12", {},
-         f"warn: driver: the host does not tell, {IMAGE} needs 6.12.12 or newer"),
+         f"warn: driver: the host does not report it, {IMAGE} needs 6.12.12 or newer"),
         ("rocm=7.2.2", {ROCM: "7.2.2-81"}, "pass: ROCm 7.2.2-81"),
         ("rocm=7.2.2", {ROCM: "7.2.1-12"}, f"warn: rocm 7.2.1-12: {IMAGE} needs 7.2.2 or newer"),
         ("rocm=7.2.2", {}, "pass: "),
@@ -300,7 +300,7 @@ def test_limits(node: Node, fabric: str, options: list[str], line: str) -> None:
 
 def test_log_folder(node: Node) -> None:
     row = node.check().rows["log_dir"]
-    assert row.verdict == "pass" and "marker seen after" in row.text
+    assert row.verdict == "pass" and "readable and writable" in row.text
     assert (node.top / "logs/.marker.n1").read_text() == "job 7\n"
 
 
@@ -317,7 +317,7 @@ def test_a_marker_that_comes_late_is_seen(node: Node) -> None:
     ("change", "text"),
     [
         ("older", "an older marker is there"),
-        ("none", "the marker that the batch host wrote is not there"),
+        ("none", "the marker of the batch host is missing"),
         ("folder", "the folder is not on this node"),
     ],
 )
@@ -542,8 +542,8 @@ def left(node: Node, jobs: str) -> str:
 
 
 REMOVED = "pass: removed what an ended job left: "
-IN_USE = "warn: in use by another job of ours: "
-NOT_OURS = "warn: not ours, left alone: "
+IN_USE = "warn: in use by another job of orchestrator: "
+NOT_OURS = "warn: of somebody else, left alone: "
 OUR_CONTAINER = "aaa|5|n1|orch-5-n1-1\n"
 
 

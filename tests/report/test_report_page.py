@@ -238,7 +238,7 @@ def test_formats(whole_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_who_set_a_variable_is_read_from_the_bundle(tmp_path: Path) -> None:
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X)[:1])
     _, note = read_environment(SetEvidence(root))
-    assert "not on record" in note
+    assert "not recorded" in note
     config = next((root / "bundle").glob("config_*.sh"))
     (root / "bundle/origins.tsv").write_text(
         "variable\tlayer\tfile\tline\tsource\nLR\tsystem\tsystems/x.yaml\t7\ta page\nTEXT\tcommand line\t\t\t\ntorn"
@@ -367,12 +367,12 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
     report = read_report(str(own_set))
     parsed = structure(page(report))
     for expected in (
-        "Nodes that were set aside",
+        "Excluded nodes",
         "run 2, attempt 1",
         "7 of 8 GPUs",
         "What each node did",
         "fail: gpu_count: 7 of 8; dmesg (node-c)",
-        "node-b reached 91.2 GB/s in the deep step, good nodes 310.0 GB/s",
+        "node-b reached 91.2 GB/s in the bandwidth test, good nodes 310.0 GB/s",
         "node-a,node-b,node-d",
         "90.5",
     ):
@@ -380,8 +380,8 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
     assert not parsed.named("script") and not parsed.named("img")
     pasted = markdown(report)
     assert (
-        "Nodes that were set aside" in pasted
-        and "in the deep step, good nodes" in pasted
+        "Excluded nodes" in pasted
+        and "in the bandwidth test, good nodes" in pasted
         and "<script" not in pasted.replace("\\<script", "")
     )
     assert main(["report", str(own_set), "--format", "json"]) == 0
@@ -456,13 +456,14 @@ def test_the_published_result_stands_beside_the_score(whole_set: Path, tmp_path:
     [one] = report.published
     assert (one.submitter, one.round, one.minutes) == ("AMD", "5.1", 10.18)
     parsed = structure(page(report))
-    assert "+0.0 % against 10.18 of AMD, round 5.1: within 1 %" in parsed.text
+    assert "equal to the published 10.18 min (AMD, round 5.1)" in parsed.text
     assert "published 10.18 min, AMD, round 5.1" in parsed.text
     assert (
         sum(one.get("class") == "published" for one in parsed.named("line")) == 3
     )  # two charts and the legend
     assert (
-        "10.18 of AMD" in markdown(report) and document(report)["published"][0]["minutes"] == 10.18
+        "the published 10.18 min" in markdown(report)
+        and document(report)["published"][0]["minutes"] == 10.18
     )
     # Plain logs in a submission's tree are known by their folder; a GPU's name alone means many systems.
     assert [one.minutes for one in read_report(str(sets.MI350X)).published] == [122.93]
@@ -475,7 +476,7 @@ def test_the_published_result_stands_beside_the_score(whole_set: Path, tmp_path:
     # Before there is a score nothing is compared, and what is far away does not squeeze the dots.
     unfinished = read_report(str(sets.make_set(tmp_path / "part", sets.logs(sets.MI325X)[:4])))
     text = structure(page(unfinished)).text
-    assert "published: 10.18 of AMD, round 5.1" in text and "% against" not in text
+    assert "published: 10.18 min (AMD, round 5.1)" in text and "than the published" not in text
     assert "AMD, round 5.1: too far away to be drawn" in text
 
 
@@ -548,11 +549,11 @@ def test_an_index_of_all_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
     assert "tiny_gpt on box (no MLPerf benchmark)" in parsed.text
     for words in (
-        "against 10.18 of AMD, round 5.1",
+        "the published 10.18 min (AMD, round 5.1)",
         "+0.0 %",
         "(10.4",
         "4 of 10",
-        "exactly 10 are needed",
+        "4 of 10 runs finished",
         "10.18 min",
     ):
         assert words in parsed.text, words

@@ -81,10 +81,10 @@ NO_PATH = "is not a file or pattern below /proc or /sys"
         ("kind: file, path: '/proc/[0-9]*/cwd/x', value: x", NO_PATH),
         ("kind: file, path: /sys/../etc/passwd, value: x", NO_PATH),
         ("kind: file, path: '/sys/$(reboot)', value: x", NO_PATH),
-        ("kind: file, value: x", "a knob of kind file needs the key path"),
-        ("kind: sysctl, key: a.b, state: 2, value: x", "a knob of kind sysctl has no key state"),
+        ("kind: file, value: x", "a setting of kind file needs the key path"),
+        ("kind: sysctl, key: a.b, state: 2, value: x", "a setting of kind sysctl has no key state"),
         ("kind: sysctl, key: a.b", "needs either value (to be set) or any_of"),
-        ("kind: cmdline, value: iommu=pt", "can only be looked at"),
+        ("kind: cmdline, value: iommu=pt", "can only be checked"),
         ("kind: service, unit: x, value: stopped", "a service is active or inactive"),
         (
             "kind: sysctl, key: a.b, value: 'a|b'",
@@ -102,7 +102,7 @@ def test_wrong_settings(tmp_path: Path, knob: str, message: str) -> None:
 
 def test_two_settings_of_one_name(tmp_path: Path) -> None:
     knob = f"{KNOB}kind: cpu_governor, value: a}}\n"
-    with pytest.raises(DescriptorError, match="the knob one stands twice"):
+    with pytest.raises(DescriptorError, match="the setting one is listed twice"):
         load_profile(write(tmp_path, f"knobs:\n{knob}{knob}"))
 
 

@@ -45,11 +45,11 @@ _JOBS: Jobs = {
 _GPUS = "gpu_count gpu_model gpu_memory gpu_errors gpu_processes gpu_links"
 _GPU_NAMES = _GPUS.split()
 NAMES = (*_GPU_NAMES, *" ".join(_JOBS).split())
-_NO_FILES = "a file system does not answer: look at the mounts and their server"
+_NO_FILES = "a file system does not answer: check the mounts and their server"
 _NO_ANSWER = {
-    **dict.fromkeys(_GPU_NAMES, "the GPU driver hangs: look at dmesg, reboot the node"),
+    **dict.fromkeys(_GPU_NAMES, "the GPU driver hangs: check dmesg, reboot the node"),
     **dict.fromkeys(("data", "log_dir", "free_space"), _NO_FILES),
-    "rdma": "the network driver hangs: look at dmesg, reboot the node",
+    "rdma": "the network driver hangs: check dmesg, reboot the node",
     "leftovers": "the container engine or Slurm does not answer: restart {engine}",
 }
 
@@ -108,7 +108,7 @@ class Checks:
                 remedy = "look into hold.log of this node, or leave it out: preflight.skip"
                 self._tell(name, "fail", 0, "the check ended without an answer", remedy)
             else:
-                remedy = _NO_ANSWER.get(name, "look at the node's load and dmesg")
+                remedy = _NO_ANSWER.get(name, "check the node's load and dmesg")
                 remedy = remedy.format(engine=self._node.settings.engine)
                 self._tell(
                     name,

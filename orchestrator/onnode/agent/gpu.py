@@ -27,7 +27,7 @@ MODEL_OF_ID = {
     f"0x{one}": words.split()[0] for words in _MODELS.split(", ") for one in words.split()[1:]
 }
 """By PCI device id, virtual functions included."""
-_LATE = "run amd-smi on the node and look at dmesg: the driver answers slowly"
+_LATE = "run amd-smi on the node and check dmesg: the driver answers slowly"
 _RESET = "reset the GPU (amd-smi reset --gpureset) or reboot"
 _TOPOLOGY, _PROCESSES, _DRIVER = (
     "class/kfd/kfd/topology/nodes",
@@ -121,7 +121,7 @@ def identity(node: Node, smi: Smi) -> Rows:
             "amd-smi set --compute-partition SPX",
         )
     else:
-        remedy = "look at dmesg for GPUs that fell off the bus; reboot or drain the node"
+        remedy = "check dmesg for GPUs that fell off the bus; reboot or drain the node"
     # The driver's count stands without a tool.
     yield "gpu_count", verdict, text, remedy
     model = (
@@ -202,12 +202,12 @@ def _judge_model(node: Node, gpus: Identity) -> Verdict:
     if 0 < len(unknown) < len(gpus):
         return (
             "fail",
-            f"GPU {silent} does not tell what it is, the others do",
-            f"look at dmesg; {_RESET}",
+            f"GPU {silent} does not report its model, the others do",
+            f"check dmesg; {_RESET}",
         )
     if unknown:
         name = gpus[unknown[0]].get("name") or "no name"
-        return "warn", f"cannot be told for GPU {silent} ({name})", "install a newer amd-smi"
+        return "warn", f"cannot be determined for GPU {silent} ({name})", "install a newer amd-smi"
     return "pass", shown, ""
 
 
@@ -283,8 +283,8 @@ def _silent(node: Node, told: dict[int, int]) -> str:
 def _judge_memory(node: Node, told: Metrics) -> Verdict:
     busy, used = [], told["used"]
     if not used:
-        text = "cannot be checked: neither a tool nor the driver tells the memory in use"
-        return "warn", text, "look at amd-smi metric --mem-usage"
+        text = "cannot be checked: neither a tool nor the driver reports the memory in use"
+        return "warn", text, "check amd-smi metric --mem-usage"
     for gpu, mib in sorted(used.items()):
         total = told["total"].get(gpu, 0)
         # An idle MI300X uses 0.3 GiB of 192.
@@ -298,8 +298,8 @@ def _judge_memory(node: Node, told: Metrics) -> Verdict:
         # A silent GPU among answering ones is not idle.
         return (
             "fail",
-            f"GPU {silent} does not tell its memory in use, the others do",
-            f"look at dmesg; {_RESET}",
+            f"GPU {silent} does not report its memory in use, the others do",
+            f"check dmesg; {_RESET}",
         )
     return "pass", f"idle, at most {gib(max(used.values()))} GiB in use", ""
 
@@ -307,7 +307,7 @@ def _judge_memory(node: Node, told: Metrics) -> Verdict:
 def _judge_errors(node: Node, told: Metrics) -> Verdict:
     ue, ce, de = told["ue"], told["ce"], told["de"]
     if not ue and not ce:
-        return "skip", "neither a tool nor the driver tells error counts", ""
+        return "skip", "neither a tool nor the driver reports error counts", ""
     sums = {gpu: ce.get(gpu, 0) + de.get(gpu, 0) for gpu in {**ce, **de}}
     lost, corrected = (
         listed([f"GPU {gpu}: {n}" for gpu, n in sorted(one.items()) if n]) for one in (ue, sums)
@@ -322,8 +322,8 @@ def _judge_errors(node: Node, told: Metrics) -> Verdict:
             "watch these GPUs (amd-smi metric --ecc-blocks)",
         )
     if ue and (silent := _silent(node, ue)):
-        text = f"GPU {silent} does not tell its error counts, the others do"
-        return "warn", text, "look at dmesg; amd-smi metric --ecc"
+        text = f"GPU {silent} reports no error counts, the others do"
+        return "warn", text, "check dmesg; amd-smi metric --ecc"
     return "pass", "no errors counted", ""
 
 
@@ -444,12 +444,12 @@ def links(node: Node, smi: Smi) -> Rows:
         up, down = _driver_links(node)
         text = "links, of unknown state, in the driver's topology on each of"
     if down:
-        remedy = "reset the GPUs together or power-cycle the node; then have the board looked at"
+        remedy = "reset the GPUs together or power-cycle the node; then have the board checked"
         verdict = "fail", listed(down), remedy
     elif up:
         verdict = "pass", f"{up[min(up)]} {text} {len(up)} GPUs", ""
     else:
-        verdict = "skip", "neither a tool nor the driver tells about links", ""
+        verdict = "skip", "neither a tool nor the driver reports links", ""
     yield ("gpu_links", *_noted(smi, *verdict))
 
 

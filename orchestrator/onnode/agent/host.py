@@ -48,7 +48,9 @@ def image(node: Node, state: EngineState) -> Rows:
     elif state.state != "up":
         yield "image", "skip", "cannot be checked: the engine does not answer", ""
     elif node.settings.pull == "missing":
-        remedy = node.settings.built or "it is pulled when the job starts; that can take long"
+        remedy = (
+            node.settings.built or "it will be pulled when the job starts, which may take a while"
+        )
         if daemon_lacks_proxy(node):
             remedy += ". Docker's daemon has no proxy, and pulls do not use container.proxy"
         yield "image", "warn", f"image {name} is not on this node yet", remedy
@@ -157,7 +159,7 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
     many hosts have no ROCm."""
     for one in node.settings.requires:
         name, _, wanted = one.partition("=")
-        remedy = f"{_REMEDIES.get(name, 'look at it')}, or name another image"
+        remedy = f"{_REMEDIES.get(name, 'check it')}, or name another image"
         if name == "gfx":
             if node.settings.gpu_gfx not in (*wanted.split(), ""):
                 text = (
@@ -176,8 +178,8 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
                 remedy,
             )
         elif not told and name != "rocm":
-            text = f"{shown}: the host does not tell, {node.settings.cont} needs {wanted} or newer"
-            yield "warn", text, f"look at it by hand; {remedy}"
+            text = f"{shown}: the host does not report it, {node.settings.cont} needs {wanted} or newer"
+            yield "warn", text, f"check it by hand; {remedy}"
 
 
 def versions(node: Node, state: EngineState) -> Rows:
@@ -231,9 +233,7 @@ def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
         waited = time.monotonic() - begin
         if waited > node.settings.preflight_check_s - 0.7:
             shown = (
-                "an older marker is there"
-                if seen
-                else "the marker that the batch host wrote is not there"
+                "an older marker is there" if seen else "the marker of the batch host is missing"
             )
             shown = shown if os.path.isdir(folder) else "the folder is not on this node"
             remedy = (
@@ -245,9 +245,8 @@ def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
         entries(
             folder
         )  # A listing makes an NFS client ask again instead of answering from its cache.
-    passed = (
-        f"{folder}: marker seen after {(time.monotonic() - begin) * 1000:.0f} ms, own one written"
-    )
+    seen_ms = (time.monotonic() - begin) * 1000
+    passed = f"{folder}: readable and writable (the others' files seen after {seen_ms:.0f} ms)"
     return _write_probe(f"{marker}.{node.name}", wanted, passed)
 
 
@@ -260,7 +259,7 @@ def _write_probe(path: str, text: str, passed: str) -> Verdict:
         why = "what was written cannot be read again"
     except OSError as error:
         why = error.strerror or str(error)
-    remedy = "look at rights, quota and mount options (ro, root_squash) of this folder here"
+    remedy = "check rights, quota and mount options (ro, root_squash) of this folder here"
     return "fail", f"cannot write to {os.path.dirname(path)}: {why}", remedy
 
 
@@ -298,7 +297,9 @@ def data(node: Node, state: EngineState) -> Rows:
             "fetch the data, or mount the file system that has it",
         )
     else:
-        yield "data", "pass", f"folders: {len(contents)}, entries checked: {len(found)}", ""
+        sources = "1 folder" if len(contents) == 1 else f"{len(contents)} folders"
+        checked = "1 entry" if len(found) == 1 else f"{len(found)} entries"
+        yield "data", "pass", f"{sources}, {checked} checked", ""
 
 
 def _unusable(source: str) -> str:

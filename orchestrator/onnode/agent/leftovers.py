@@ -135,8 +135,8 @@ def _is_old(path: str, kind: int) -> bool:
 
 # ---- the check ----------------------------------------------------------------------------------
 
-_STUCK, _FOREIGN = "of an earlier job, and could not be removed", "not ours, left alone"
-_IN_USE, _CLEANED = "in use by another job of ours", "removed what an ended job left"
+_STUCK, _FOREIGN = "of an earlier job, and could not be removed", "of somebody else, left alone"
+_IN_USE, _CLEANED = "in use by another job of orchestrator", "removed what an ended job left"
 _VERDICTS = {
     _STUCK: ("fail", "remove them by hand on this node"),
     _FOREIGN: ("warn", "ask whose they are; two jobs on one node disturb each other"),
@@ -157,7 +157,7 @@ def leftovers(node: Node, engine: EngineState) -> Rows:
             yield "leftovers", verdict, f"{text}: {listed(left[text])}", remedy
             return
     if not told:
-        remedy = f"look at it on this node: {' '.join(node.settings.engine_command)} ps"
+        remedy = f"check it on this node: {' '.join(node.settings.engine_command)} ps"
         yield "leftovers", "warn", "the container engine does not list its containers", remedy
     else:
         cleaned = left[_CLEANED]

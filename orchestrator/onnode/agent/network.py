@@ -488,5 +488,5 @@ def rdma_verdict(node: Node) -> tuple[str, str, str]:
         found.route_to, found.route = route(node)
     found.decide()
     if told := "; ".join(found.troubles or found.notes):
-        return "fail", told, "look at the cable, the switch port and rdma link; docs/network.md"
+        return "fail", told, "check the cable, the switch port and rdma link; docs/network.md"
     return "pass", f"{len(found.chosen)} ports up at {found.fastest} Gb/s", ""

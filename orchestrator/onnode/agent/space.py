@@ -49,7 +49,12 @@ def free_space(node: Node, state: EngineState) -> Rows:
     elif free:
         yield "free_space", "pass", f"free: {', '.join(free)}", ""
     else:
-        yield "free_space", "warn", "cannot be checked: the file systems do not tell their size", ""
+        yield (
+            "free_space",
+            "warn",
+            "cannot be checked: the file systems do not report their size",
+            "",
+        )
 
 
 def _usual_storage(node: Node) -> str:

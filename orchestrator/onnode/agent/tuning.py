@@ -81,7 +81,7 @@ Answer = Optional[list[FoundKnob]]
 def missing(knobs: Answer) -> str:
     """Return why these settings prevent a run, or ""."""
     if knobs is None:
-        return "its settings cannot be looked at (hold.log)"
+        return "its settings cannot be read (hold.log)"
     wrong = [one for one in knobs if one.word == "fails" and one.need == "required"]
     return "; ".join(f"{one.name} wanted {one.wanted}, found {one.found}" for one in wrong)
 

@@ -313,7 +313,7 @@ class SetContext(JobContext):
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         """Record an excluded node. `last`: its last run and attempt, or 0."""
-        self.log(f"node {node} is set aside: {reason}")
+        self.log(f"node {node} is excluded: {reason}")
         entry = {"node": node, "kind": kind, "reason": reason, "run": last[0], "attempt": last[1]}
         self.status.excluded.append({**entry, "time_ms": self.world.wall_ms()})
 
@@ -364,7 +364,7 @@ class SetContext(JobContext):
 
     def _end_as(self, state: str, reason: str) -> None:
         self.end_state, self.end_reason = state, reason
-        self.log(f"{reason}: closing the set; `{self.resume_command}` goes on")
+        self.log(f"{reason}: closing the set; `{self.resume_command}` continues")
         # First, as time may not suffice for more.
         if self.status.state:
             self.write(state, reason)

@@ -62,7 +62,7 @@ def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
         world.log(f"error: {error}")
         return 1
     if gone:
-        world.log(f"taking over from {gone}, which is gone")
+        world.log(f"taking over from {gone}, which has ended")
     return (yield from SetJob(settings, allocation, folder, world).work())
 
 

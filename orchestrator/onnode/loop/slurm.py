@@ -58,7 +58,7 @@ def job_nodes(
     wanted = settings.nnodes * at_once
     alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
     if kind == "local" and not alone and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
-        more = f", and {at_once} runs go on side by side" if at_once > 1 else ""
+        more = f", and {at_once} runs are side by side" if at_once > 1 else ""
         hint = "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
         raise LookupError(
             f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}"

@@ -258,7 +258,7 @@ class GroupStep:
         limit = SAID_AGAIN if node in self._distrusted else MAX_SAID
         if self._sent[node] <= limit:
             return False
-        reason = f"it sends too much: more than {limit >> 10} KB since the last run began"
+        reason = f"it sends too much: more than {limit >> 10} KB since the last run started"
         self._give_up(node, reason)
         return True
 

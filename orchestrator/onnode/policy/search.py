@@ -281,10 +281,10 @@ class Search:
             rows[node] = (
                 fail,
                 why,
-                f"leave {node} out; look at its GPUs, network card, cable and switch port",
+                f"leave {node} out; check its GPUs, network card, cable and switch port",
             )
         for node, why in self.silent.items():
-            rows[node] = fail, why, f"look at {LOG_PLACE}"
+            rows[node] = fail, why, f"check {LOG_PLACE}"
         slow = [
             node
             for node in self.nodes
@@ -313,14 +313,14 @@ class Search:
             return "skip", self.skip or "not measured: no time or no nodes left", ""
         if not self.fit:
             count, whole = self.wholes[-1]
-            remedy = f"look at {LOG_PLACE}, NCCL_SOCKET_IFNAME and NCCL_IB_HCA"
+            remedy = f"check {LOG_PLACE}, NCCL_SOCKET_IFNAME and NCCL_IB_HCA"
             return (
                 fail,
                 f"the all-reduce over {count} nodes failed: {whole.why or 'no reason given'}",
                 remedy,
             )
         if self.fit < self._floor():
-            remedy = "look at the switches between them and at network.tsv of the nodes"
+            remedy = "check the switches between them and at network.tsv of the nodes"
             return "warn", self._whole_text(), f"no node is slower than the others: {remedy}"
         return "pass", self._whole_text(), ""
 

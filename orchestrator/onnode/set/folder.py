@@ -25,7 +25,7 @@ from . import ledger
 from .lease import HeldError, Lease, remove_abandoned, remove_unfinished
 from .submissions import settle_own
 
-NO_ROOM = "disk full, quota, or the folder is gone"
+NO_ROOM = "disk full, quota, or the folder is missing"
 
 
 class FolderError(Exception):
@@ -260,7 +260,7 @@ class Folder:
         except HeldError as held:
             text = (
                 f"{held.holder} is already working on {self.layout.root}: {held.verdict.why}"
-                f" (if it is gone for certain: rm {quote(str(lock))})"
+                f" (if it has certainly ended: rm {quote(str(lock))})"
             )
             other = held.holder
             if (other.job, other.cluster, other.restart) == (me.job, me.cluster, me.restart):

@@ -94,7 +94,7 @@ class _Opener:
         record = records.read(SetRecord, layout.set_file, files, strict=True)
         if record is None and declared is None:
             if records.numbered(layout.runs, "", files=files, strict=True) or entries:
-                words = f"{layout.set_file} is gone, and the set has runs"
+                words = f"{layout.set_file} is missing, and the set has runs"
                 raise FolderError(f"{words}; put it back, or start a new set")
             record = self._describe(layout)
             records.write(record, layout.set_file, files=files)
