@@ -113,7 +113,7 @@ _KERNEL_FAILS = re.compile(
     r"error|fail|fatal|\blost|time(?:d )?out|hang\b|hung|reset|uncorrect|panic|oops|\bbug\b|kill|oom"
     r"|stuck|lockup|stall|\bdown\b|unreachable|not responding|evict|disconnect|poison|threshold"
     r"|over temperature|ctf|denied|corrupt|fault|exception|inaccessible|shutdown|blocked|remount"
-    r"|ras event|errevent|compromised|miss count|not present|fallen|catastrophic|unrecoverable|wedged|d3cold"
+    r"|ras event|errevent|\bxid\b|compromised|miss count|not present|fallen|catastrophic|unrecoverable|wedged|d3cold"
 )
 _KERNEL_FINE = re.compile(
     r"\bcorrected\b(?<!uncorrected)| correctable|no user action|restored|succeeded|recovered"

@@ -56,6 +56,7 @@ _MAY_FAIL = re.compile(
     rb"|malform|abort|already|busy|limit|stopped|nothing|quota|read-only|duplicate|different|kill"
     rb"|sig|fault|kernel|amdgpu|timeout|timed|watchdog|unreach|reset|closed|gone|peer|dead|died"
     rb"|slurm|srun|assert|panic|oom|hung|hang|cancel|down|stop|terminat|resolve|double free"
+    rb"|nvrm|mlx5|bnxt|ionic|pcie|mce: |lustre|nfs|ecc\b|poison|xid|fallen|ras event|expect|hip"
     rb"|\]: |bound|: line |syntax|parameter|blocked|did not"
 )
 _STEP = re.compile(

@@ -176,7 +176,9 @@ REASONS: tuple[Cause, ...] = (
 )  # fmt: skip
 
 
-_STEP_REFUSED = re.compile(r"\b(?:srun|salloc): error: Unable to (?:create step|allocate)")
+_STEP_REFUSED = re.compile(
+    r"\b(?:srun|salloc): error: (?:Unable to (?:create step|allocate)|Job submit)"
+)
 
 
 def refused_step(text: str) -> Cause | None:
