@@ -292,3 +292,32 @@ def test_full_disk(shell: Shell) -> None:
         assert shell(f"{typed} --dry-run")[0] == 0
     finally:
         shell(f"umount {small}")
+
+
+# ---- what the fixes rely on ----
+
+
+def test_images_and_settings_are_reached_through_slurm(shell: Shell) -> None:
+    """Idle nodes, lent for the time of the command: no SSH, and no job that stays."""
+    shell.wait_for_nodes()
+    first, second = shell.lab.nodes[:2]
+    code, lines = shell("orchestrator images check MI325X_08x08x32 flux1")
+    assert code == 0 and lines[-1].startswith(f"{IMAGE}: all 8 nodes have "), lines
+    code, lines = shell(f"orchestrator tune status --nodes {first},{second}")
+    assert code == 0 and "(2 hosts)" in lines[0], lines
+    assert shell("squeue --noheader --states=PD,R")[1] == [""]
+    assert shell(f"scontrol update nodename={second} state=drain reason='bad fan'")[0] == 0
+    try:
+        code, lines = shell(
+            f"orchestrator images check MI325X_08x08x32 flux1 --nodes {first},{second}"
+        )
+        assert code == 4 and any("drained: bad fan" in line for line in lines), lines
+    finally:
+        assert shell(f"scontrol update nodename={second} state=resume")[0] == 0
+
+
+def test_the_lab_brings_back_a_stand_in_that_was_removed(shell: Shell) -> None:
+    other = "rocm/amd-mlperf:llama31_8b_training_6.0"
+    assert shell(f"docker rmi {other}")[0] == 0
+    assert shell(f"{TOP}/lab/image")[0] == 0
+    assert shell(f"docker image inspect {other}")[0] == 0
