@@ -5,10 +5,10 @@ A password is only in the request: in no argument, file or log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from orchestrator.container.image import EngineError, Image, short
 from orchestrator.container.local import engine, find_image, reason, split_reference
@@ -76,8 +76,55 @@ def pull_and_save(
             return PulledImage(kept, image, pulled, saved=False)
         check_room(folder, image)
         progress(f"saving {short(image.id)} ({image.size / 1e9:.1f} GB) into {folder}")
-        kept = save(folder, reference, image, client.api.get_image(reference))
+        pieces = counted(client.api.get_image(reference), image.size, progress)
+        kept = save(folder, reference, image, pieces)
         return PulledImage(kept, image, pulled, saved=True)
+
+
+def counted(
+    pieces: Iterable[bytes], total: int, progress: Callable[[str], None]
+) -> Iterator[bytes]:
+    """Yield `pieces`; `progress` gets their bytes after every tenth of `total`."""
+    done = tenths = 0
+    for piece in pieces:
+        yield piece
+        done += len(piece)
+        if total and 10 * done // total > tenths:
+            tenths = 10 * done // total
+            progress(f"  {_gigabytes(done, total)}")
+
+
+def _gigabytes(done: int, total: int) -> str:
+    return f"{done / 1e9:.1f} of {max(done, total) / 1e9:.1f} GB"
+
+
+class _Layers:
+    """The layers of a pull: which are complete, and the bytes of those on their way."""
+
+    def __init__(self) -> None:
+        self.complete: dict[str, bool] = {}
+        self._bytes: dict[str, tuple[int, int]] = {}
+        self._tenths = 0
+
+    def update(self, layer: str, status: str, detail: Mapping[str, Any]) -> str:
+        """Take in a line of the engine; return the progress if it is worth a line, else ""."""
+        done = status in ("Pull complete", "Already exists")
+        changed = done or layer not in self.complete
+        self.complete[layer] = done or self.complete.get(layer, False)
+        current, total = detail.get("current"), detail.get("total")
+        if status == "Downloading" and isinstance(current, int) and isinstance(total, int):
+            self._bytes[layer] = current, total
+        elif status in ("Download complete", "Pull complete") and layer in self._bytes:
+            self._bytes[layer] = (self._bytes[layer][1],) * 2
+        got, size = (
+            (sum(column) for column in zip(*self._bytes.values())) if self._bytes else (0, 0)
+        )
+        tenths = 10 * got // size if size else 0
+        if not changed and tenths <= self._tenths:
+            return ""
+        self._tenths = max(tenths, self._tenths)
+        text = f"{sum(self.complete.values())} of {len(self.complete)} layers"
+        return f"{text}, {_gigabytes(got, size)}" if size else text
 
 
 def pull(
@@ -88,7 +135,7 @@ def pull(
 
     name, tag = split_reference(reference)
     auth = {"username": login.user, "password": login.password} if login else None
-    layers: dict[str, bool] = {}
+    layers = _Layers()
     try:
         lines = client.api.pull(name, tag=tag, stream=True, decode=True, auth_config=auth)
     except APIError as error:  # a missing login is refused before the first layer
@@ -100,10 +147,8 @@ def pull(
         status = line.get("status")
         if not layer or status == f"Pulling from {name}":
             continue
-        done = status in ("Pull complete", "Already exists")
-        if done or layer not in layers:
-            layers[layer] = done
-            progress(f"{sum(layers.values())} of {len(layers)} layers")
+        if text := layers.update(layer, str(status), line.get("progressDetail") or {}):
+            progress(text)
     image = find_image(client, reference)
     if image is None:
         raise EngineError(f"{reference} was pulled, but the engine does not have it")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.container import pull
 from orchestrator.errors import Fix
 from orchestrator.onnode.kernel.node_names import fold, ranked, subject
 from orchestrator.runset.create import unwritable
@@ -92,3 +93,30 @@ def test_the_checker_is_installed_as_this_program_was(
         (tmp_path / receipt).touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert verify.install_command(verify.NEEDED).startswith(command)
+
+
+def test_a_pull_and_a_save_count_bytes() -> None:
+    said: list[str] = []
+    pieces = [b"x" * 300_000_000 for _ in range(4)]
+    assert list(pull.counted(pieces, 1_200_000_000, said.append)) == pieces
+    assert said == ["  0.3 of 1.2 GB", "  0.6 of 1.2 GB", "  0.9 of 1.2 GB", "  1.2 of 1.2 GB"]
+    assert list(pull.counted([b"abc"], 0, said.append)) == [b"abc"] and len(said) == 4
+    layers = pull._Layers()
+    lines = [
+        ("a", "Pulling fs layer", {}),
+        ("b", "Already exists", {}),
+        ("a", "Downloading", {"current": 10**9, "total": 4 * 10**9}),
+        ("a", "Downloading", {"current": 10**9 + 1, "total": 4 * 10**9}),
+        ("a", "Download complete", {}),
+        ("a", "Extracting", {"current": 5, "total": 9}),
+        ("a", "Pull complete", {}),
+    ]
+    assert [layers.update(*line) for line in lines] == [
+        "0 of 1 layers",
+        "1 of 2 layers",
+        "1 of 2 layers, 1.0 of 4.0 GB",
+        "",
+        "1 of 2 layers, 4.0 of 4.0 GB",
+        "",
+        "2 of 2 layers, 4.0 of 4.0 GB",
+    ]

@@ -111,14 +111,12 @@ class Shell:
         """Return the command in which all three that show the newest set end."""
         found = set()
         for name in ("status $(ls -td results/*-* | head -1)", "watch", "explain"):
-            _, lines = self.last_lines(f"orchestrator {name} --site {self.site}", prefix)
+            _, lines = self.last_lines(f"orchestrator {name}", prefix)
             assert len(lines) <= 3 and re.search(cause, " ".join(lines)), (name, lines)
             assert lines[-1].startswith("  "), (name, lines)
             found.add(lines[-1])
         [command] = found
         return command
-
-    site = "site.yaml"
 
     def write(self, name: str, change: Callable[[dict[str, object]], object]) -> None:
         site = yaml.safe_load(self.lab.run(TOP / "lab/site").stdout)
