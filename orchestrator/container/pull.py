@@ -116,9 +116,8 @@ class _Layers:
             self._bytes[layer] = current, total
         elif status in ("Download complete", "Pull complete") and layer in self._bytes:
             self._bytes[layer] = (self._bytes[layer][1],) * 2
-        got, size = (
-            (sum(column) for column in zip(*self._bytes.values())) if self._bytes else (0, 0)
-        )
+        got = sum(current for current, _ in self._bytes.values())
+        size = sum(total for _, total in self._bytes.values())
         tenths = 10 * got // size if size else 0
         if not changed and tenths <= self._tenths:
             return ""
