@@ -176,7 +176,7 @@ def test_preflight_checks_the_idle_nodes(
     cli: Commands, lab: Lab, lab_site: Path, shared: Path, drained: str, tmp_path: Path
 ) -> None:
     excluded = tmp_path / "bad.txt"
-    cli("preflight", "--site", lab_site, "--json", "--exclude-file", excluded)
+    cli("doctor", "--all-nodes", "--site", lab_site, "--json", "--exclude-file", excluded)
     assert cli.code == ExitCode.NO_SCORE, cli.err
     document = json.loads(cli.out)
     nodes = {row["node"]: row for row in document["nodes"]}
@@ -184,8 +184,30 @@ def test_preflight_checks_the_idle_nodes(
     assert (nodes[drained]["verdict"], nodes[drained]["reason"]) == ("untested", "drained: bad fan")
     assert {row["verdict"] for name, row in nodes.items() if name != drained} <= {"pass", "warn"}
     assert excluded.read_text() == "" and list(shared.iterdir()) == []
-    cli("preflight", *SYSTEM, "--site", lab_site, "--nodes", ",".join(lab.nodes[:2]))
+    cli("doctor", *SYSTEM, "--site", lab_site, "--nodes", ",".join(lab.nodes[:2]))
     assert cli.code == ExitCode.OK and "tested 2 of 2 nodes" in cli.out
+
+
+def test_a_set_gets_more_runs_and_their_time(lab_site: Path, cli: Commands) -> None:
+    """Without a limit of the site the job of two more runs asks Slurm for more than the job of one."""
+    lines = lab_site.read_text().splitlines(keepends=True)
+    lab_site.write_text("".join(one for one in lines if not one.startswith("time_limit")))
+    what = (*SYSTEM, "--nexp", 1, "--site", lab_site)
+    assert cli("submit", *what, "--name", "first", "--wait").code == ExitCode.OK, cli.err
+    root = Path(cli.json("ls", "--site", lab_site)["sets"][0]["set"])
+    assert cli("rm", root, "--site", lab_site).code == ExitCode.SET_STATE, "complete"
+    assert cli("resume", root, "--nexp", 3).code == ExitCode.OK, cli.err
+    assert cli("rm", root, "--force").code == ExitCode.SET_STATE and "is alive" in cli.err
+    assert cli("watch", root).code == ExitCode.OK
+    picture = cli.json("status", root)
+    assert (picture["done"], picture["nexp"], picture["name"]) == (3, 3, "first")
+    assert cli.json("audit", root)["valid"]
+    [_, argv] = [one.argv for one in submissions(open_set(root).layout)]
+    [limit] = [word for word in argv if word.startswith("--time=")]
+    script = (root / "bundle/job.sh").read_text()
+    first = int(script.partition("#SBATCH --time=")[2].split()[0])
+    assert int(limit.removeprefix("--time=")) == first // 2 * 3, "(runs + 1) x minutes"
+    assert cli("rm", root, "--force").code == ExitCode.OK and not root.exists()
 
 
 def test_what_the_partition_does_not_allow_is_told_before_a_set_is_made(
