@@ -99,17 +99,19 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
     """Yield the passes as a number, the problems with their fixes, and the verdict."""
     from orchestrator.site.doctor import HERE
 
-    # A skipped check with a remedy was left out for a reason that the user can change.
-    kinds = ("pass", "warn", "fail")
     passed = sum(row.verdict == "pass" for row in rows)
     yield f"{screen.state('pass')}  {count(passed, 'check')} passed"
-    shown = [row for row in alike(rows) if row[1] in kinds[1:] or (row[1] == "skip" and row[4])]
-    for check, state, where, text, remedy in sorted(
-        shown, key=lambda row: ("skip", *kinds[1:]).index(row[1])
-    ):
+    # Checks with the same problem are named together: without a driver all of the GPU's are.
+    checks: dict[tuple[str, ...], list[str]] = {}
+    for check, *problem in alike(rows):
+        # A skipped check with a remedy was left out for a reason that the user can change.
+        if problem[0] in ("warn", "fail") or (problem[0] == "skip" and problem[3]):
+            checks.setdefault(tuple(problem), []).append(check)
+    order = ("skip", "warn", "fail")
+    for state, where, text, remedy in sorted(checks, key=lambda problem: order.index(problem[0])):
         place = "" if where == HERE else f" ({where})"
         head = f"{screen.state(state)}  "
-        line = cell(f"{check}{place}: {text}")
+        line = cell(f"{', '.join(checks[state, where, text, remedy])}{place}: {text}")
         first, *more = folded(line, screen.width - 8, whole=True) if screen.width else [line]
         yield head + first
         yield from (f"        {one}" for one in more)
@@ -121,7 +123,7 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
 def verdict(rows: list[Row]) -> str:
     """Return the last line: `ready, with 2 warnings`."""
     failed = [row.check for row in rows if row.verdict == "fail"]
-    warnings = sum(row.verdict == "warn" for row in rows)
+    warnings = len({(row.text, row.remedy) for row in rows if row.verdict == "warn"})
     if failed:
         return (
             f"not ready: {count(len(failed), 'problem')} ({', '.join(dict.fromkeys(failed))})"

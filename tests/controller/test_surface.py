@@ -10,9 +10,12 @@ from controller_parts import Commands, write_set
 from until import until
 
 from orchestrator.cli.debug import without_values
+from orchestrator.cli.doctor import summary
 from orchestrator.cli.index import COMMANDS, GROUPS, HIDDEN, OLD_NAMES, present
 from orchestrator.errors import ExitCode
 from orchestrator.onnode.kernel.records import JobRecord
+from orchestrator.onnode.policy.verdict import Row
+from orchestrator.words import PIPE
 
 LOGS = (
     Path(__file__).resolve().parents[1]
@@ -170,6 +173,18 @@ def test_doctor_counts_passes_and_shows_problems(cli: Commands, site: Path) -> N
     assert "fail  code: /no/code is not here\n        fix: orchestrator images code" in cli.out
     assert cli.out.splitlines()[-1].startswith("not ready: 1 problem (code)")
     assert cli("doctor", "--all", "--all-nodes", "--site", site).code == ExitCode.BAD_INPUT
+
+
+def test_checks_with_the_same_problem_are_named_together() -> None:
+    same = ("cannot be checked: no amd-smi", "install it")
+    rows = [Row(node, f"gpu_{what}", "warn", 0, *same) for what in "ab" for node in ("n1", "n2")]
+    rows += [Row("n1", "clock", "pass", 0), Row("here", "code", "skip", 0, "the image's own")]
+    assert list(summary(rows, PIPE)) == [
+        "pass  1 check passed",
+        "warn  gpu_a, gpu_b (n[1-2]): cannot be checked: no amd-smi",
+        "        fix: install it",
+        "ready, with 1 warning",
+    ]
 
 
 # ---- submit ----
