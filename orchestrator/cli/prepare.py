@@ -1,7 +1,7 @@
 """Prepare a workload's data with the published steps in its container; or check the data.
 
-Finished steps are skipped and dead ones run again, on any machine. Before any download the free
-space is compared with the published sizes. If the published scripts would delete existing files,
+Finished steps are skipped and dead ones run again, on any machine. Before any download the image
+is inspected (`images inspect`), and the free space is compared with the published sizes. If the published scripts would delete existing files,
 these are named and nothing starts. The Hugging Face token (llama2_70b_lora of 5.1 and 6.0) comes
 from --hf-token-file or from HF_TOKEN; it goes to the step through standard input and is in no
 argument, log or file.
@@ -32,15 +32,17 @@ from orchestrator.cli.arguments import (
     add_text,
 )
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import need_site
+from orchestrator.cli.finding import need_site, site_log_dir
 from orchestrator.cli.output import Shown, note, print_json, print_table
-from orchestrator.errors import ExitCode, InputError
+from orchestrator.errors import ExitCode, InputError, OrchestratorError
 from orchestrator.words import TextTable, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from orchestrator.model import Site
+    from orchestrator.prepare.documents import StepPart
     from orchestrator.prepare.plan import Plan
     from orchestrator.prepare.sizes import TreePart
 
@@ -96,7 +98,7 @@ def run(args: Namespace) -> int:
     if args.dry_run:
         return _show(plan, args)
     with reachable(args.engine, site.container.engine, site.container.command) as address:
-        return _prepare(plan, args, address)
+        return _prepare(plan, args, site, address)
 
 
 # ---- --check ----
@@ -184,7 +186,7 @@ def _show(plan: Plan, args: Namespace) -> int:
 # ---- the preparation ----
 
 
-def _prepare(plan: Plan, args: Namespace, address: str) -> int:
+def _prepare(plan: Plan, args: Namespace, site: Site, address: str) -> int:
     from orchestrator.prepare.secret import read_secret
     from orchestrator.prepare.state import outlook
     from orchestrator.prepare.step import secrets_needed
@@ -196,6 +198,7 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
     secrets = {name: read_secret(name, args.hf_token_file) for name in secrets_needed(due)}
     if due:
         _check_space(plan, _engine_storage(plan, address), force=args.force_space)
+        _inspect(plan, due, site, args.systems_dir, address)
     output = _print_output() if args.verbose else _ignore_output
     reports = prepare(plan, secrets, address=address, progress=note, output=output)
     failed = [report for report in reports if report.due]
@@ -221,6 +224,45 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
             f"hint: orchestrator prepare {quoted(plan.workload)} --check compares with the published tree"
         )
     return ExitCode.NO_SCORE if failed else ExitCode.OK
+
+
+def _inspect(
+    plan: Plan, due: list[StepPart], site: Site, systems_dirs: list[Path], address: str
+) -> None:
+    """Warn of an image that lacks the steps' programs, or does not fit the entries of the round:
+    before hours of downloads."""
+    from orchestrator.container.local import engine
+    from orchestrator.inspection.preparing import StepCommand, inspect_for_preparation
+    from orchestrator.model import Catalogue, load_entry
+    from orchestrator.onnode.kernel.world import now_ms
+
+    if not site.log_dir:
+        return
+    steps = [
+        StepCommand(step.name, step.run, plan.workdir(step), tuple(plan.binds(step).values()))
+        for step in due
+    ]
+    folder = site_log_dir(site).parent / "images"
+    try:
+        entries = [
+            load_entry(
+                system.name, plan.workload, round=plan.round, site=site, systems_dirs=systems_dirs
+            )
+            for system in Catalogue(systems_dirs).systems()
+            if plan.round in system.workloads.get(plan.workload, {})
+        ]
+        entries = [entry for entry in entries if entry.image == plan.image]
+        if not entries:
+            return
+        with engine(address, timeout_s=600) as client:
+            problems = inspect_for_preparation(
+                client, plan.image, steps, entries, folder, now_ms=now_ms(), progress=note
+            )
+    except (OrchestratorError, OSError) as error:
+        note(f"the image is not inspected: {error}")
+        return
+    for name, text in problems.items():
+        note(f"warning: {name}: {text}")
 
 
 def _print_output() -> Callable[[bytes], None]:

@@ -93,7 +93,7 @@ def look_for_paths(
     elif name in _TWO_ENDED and len(paths) > 1:
         for path in paths[:-1]:
             walk.use_path("deleted" if name == "mv" else "read", path, place)
-        into = arguments[-1].endswith("/")  # what is in it already is not made here
+        into = arguments[-1].endswith("/")  # its former content is not made here
         for path in paths[:-1] if into else [""]:
             made = posixpath.join(paths[-1], posixpath.basename(path)) if path else paths[-1]
             walk.use_path("written", made, place)
