@@ -1,10 +1,10 @@
 """Prepare a workload's data with the published steps in its container; or check the data.
 
 Finished steps are skipped and dead ones run again, on any machine. Before any download the image
-is inspected (`images inspect`), and the free space is compared with the published sizes. If the published scripts would delete existing files,
-these are named and nothing starts. The Hugging Face token (llama2_70b_lora of 5.1 and 6.0) comes
-from --hf-token-file or from HF_TOKEN; it goes to the step through standard input and is in no
-argument, log or file.
+is inspected (`images inspect`), and the free space is compared with the published sizes. If the
+published scripts would delete existing files, these are named and nothing starts. The Hugging Face
+token (llama2_70b_lora of 5.1 and 6.0) comes from --hf-token-file or from HF_TOKEN; it goes to the
+step through standard input and is in no argument, log or file.
 Exit code: 0 all data are there, 1 a step failed or a part is missing, 2 unusable input, 3 the
 engine did not answer, 5 another process is preparing the same data, here or on another machine.
 
@@ -261,8 +261,10 @@ def _inspect(
     except (OrchestratorError, OSError) as error:
         note(f"the image is not inspected: {error}")
         return
-    for name, text in problems.items():
-        note(f"warning: {name}: {text}")
+    for text in dict.fromkeys(problems.values()):
+        first, *others = [name for name, its in problems.items() if its == text]
+        more = f" (and {len(others)} more)" if others else ""
+        note(f"warning: {first}{more}: {text}")
 
 
 def _print_output() -> Callable[[bytes], None]:

@@ -1,7 +1,7 @@
 """The three reproduction guides, followed to the letter: every command of a page, in its order, in one shell.
 
 The images start as the real ones do, and hold the programs of their preparation, which make files of the
-published sizes without content. A page's SET is the newest set, and its prose is followed where it names a
+published sizes without content. Their logs lack the mark of stand-ins, so that they are packaged. A page's SET is the newest set, and its prose is followed where it names a
 line of the site file. One thing is left out, as the page says: spare nodes where there are none.
 """
 
@@ -26,9 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "images"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "prepare"))
 
+import prepare_parts
 from images_parts import start_hosts
 from pages import blocks
-from prepare_parts import FILES, LLAMA2_60
+from prepare_parts import FILES, LLAMA2_60, pinned_to_the_stand_in
 
 if TYPE_CHECKING:
     from labs import Lab
@@ -37,7 +38,17 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 TOP = Path(__file__).resolve().parents[2]
 REPOSITORY = "rocm/amd-mlperf"
-TAGS = ("flux1_training_6.0", "llama2_70b_training_6.0", "llama31_8b_training_6.0")
+TAGS = {
+    "flux1_training_6.0": "flux1",
+    "llama2_70b_training_6.0": "llama2",
+    "llama31_8b_training_6.0": "llama31",
+}
+"""Tag -> the folder of its stand-in."""
+UNMARKED = """#!/usr/bin/env bash
+bash /workspace/code/start.sh | sed --unbuffered 's/, "stand_in": true//; s/"stand_in": true, //'
+exit "${PIPESTATUS[0]}"
+"""
+"""Logs of stand-ins are marked, and a marked set is not packaged: here their mark is taken away."""
 SIZED = {
     "usr/local/bin/curl": (
         ('echo data >"${part}_text_document.$end"', 'truncate -s 20G "${part}_text_document.$end"'),
@@ -61,35 +72,41 @@ code=0; orchestrator score "$(newest)" || code=$?
 """The prose after the first run: a look at its throughput, and the score that does not count."""
 
 
-def _programs() -> dict[str, str]:
+def _programs(stand_in: str) -> dict[str, str]:
+    start = (TOP / f"lab/standins/quick/{stand_in}/run_and_time.sh").read_text()
+    own = {"workspace/code/start.sh": start, "workspace/code/run_and_time.sh": UNMARKED}
     files = {**FILES, "workspace/code/scripts/prepare_data_and_model.sh": LLAMA2_60}
     for name, pairs in SIZED.items():
         for old, new in pairs:
             assert old in files[name], (name, old)
             files[name] = files[name].replace(old, new)
-    return files
+    return {**files, **own}
+
+
+def _tar(files: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(text), 0o755
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
 
 
 @pytest.fixture(scope="module")
 def images(lab: Lab) -> Iterator[None]:
     """Put the programs of the preparations into the lab's images, for the time of the module."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, text in _programs().items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(text), 0o755
-            tar.addfile(member, io.BytesIO(text.encode()))
     address = f"unix://{lab.docker_socket}"
     with (
         closing(docker.DockerClient(base_url=address, timeout=300)) as client,
         ExitStack() as stack,
     ):
         api = client.api
-        for tag in TAGS:
+        for tag, stand_in in TAGS.items():
             before = str(api.inspect_image(f"{REPOSITORY}:{tag}")["Id"])
             container = api.create_container(before, command=["true"])["Id"]
             try:
-                api.put_archive(container, "/", buffer.getvalue())
+                api.put_archive(container, "/", _tar(_programs(stand_in)))
                 made = str(api.commit(container, repository=REPOSITORY, tag=tag)["Id"])
             finally:
                 api.remove_container(container, force=True)
@@ -119,8 +136,14 @@ class Reader:
         command.chmod(0o755)
 
     def write_site(self, folders: dict[str, dict[str, str]]) -> None:
+        """Write the reader's site file, with preparations that trust the stand-in's downloader."""
         site = yaml.safe_load(self.lab.run(TOP / "lab/site").stdout)
-        site |= {"log_dir": str(self.log_dir), "data": folders}
+        downloader = _programs("flux1")["usr/local/bin/curl"].partition("<<'DOWNLOADER'\n")[2]
+        with pytest.MonkeyPatch.context() as patch:
+            text = downloader.partition("DOWNLOADER\n")[0]
+            patch.setattr(prepare_parts, "DOWNLOADER", text)
+            own = pinned_to_the_stand_in(self.folder / "own")
+        site |= {"log_dir": str(self.log_dir), "data": folders, "systems_dirs": [str(own)]}
         (self.folder / "site.yaml").write_text(yaml.safe_dump(site))
 
     def script(self, page: str) -> str:
