@@ -253,7 +253,7 @@ def test_who_lost_the_lock_does_not_submit(run_set: RunSet) -> None:
 
 def test_all_done_is_refused(tmp_path: Path) -> None:
     run_set = open_set(write_set(tmp_path, "s", nexp=2, done=2))
-    with pytest.raises(SetError, match="all 2 runs of s are done"):
+    with pytest.raises(SetError, match="s is done: 2 runs"):
         submit(run_set, Cluster())
 
 
