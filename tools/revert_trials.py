@@ -41,11 +41,13 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from orchestrator.onnode.agent.node import this_node
 from orchestrator.onnode.agent.tuning import Tuning
+from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.onnode.kernel.waiting import Waiting
 
 bundle = Path(sys.argv[2])
-node = this_node(bundle, load(bundle))
+program = read(bundle)
+node = this_node(program, load(program.files))
 node.folder.mkdir(parents=True)
 tuning = Tuning(node, Waiting())
 for order in sys.stdin:

@@ -7,8 +7,10 @@
   compliance  its logs are checked against the round's rules, and against its environment and
               descriptor, as `score --compliance` does
 
---only selects parts; it may be repeated. The head covers all records of the ledger: the report and
-the package carry it, and --head compares. A clock set back by more than a day is only a note.
+--only selects parts; it may be repeated. The head covers all records of the ledger: the report, the
+package, every notification, a job's comment in Slurm and the last line of its output have it. The
+last two are compared as far as they are there; --head gives a head that was kept elsewhere. Without any
+the ledger is compared only with itself. A clock set back by more than a day is only a note.
 
 example:
   orchestrator audit                                 # the newest set
@@ -33,10 +35,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from orchestrator.evidence.ledger import Anchor
     from orchestrator.evidence.replay import Replay
 
     Part = tuple[bool, list[str], dict[str, Any]]
     """Whether nothing is wrong, the lines for people, and the JSON members."""
+
+
+ITSELF = (
+    "compared only with itself: a user who can write all of its files can make them anew; "
+    "a head that was kept elsewhere (--head) would show it"
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -85,11 +94,13 @@ def _root(args: Namespace) -> Path:
 
 
 def _ledger(root: Path, args: Namespace) -> Part:
-    from orchestrator.evidence.ledger import Mismatch, verify
+    from orchestrator.evidence.ledger import Anchor, Mismatch, verify
     from orchestrator.onnode.set import ledger
 
-    verdict = verify(root)
-    problems = list(verdict.problems)
+    verdict = verify(root, _comments(root))
+    problems, compared = list(verdict.problems), list(verdict.compared)
+    if args.head:
+        compared.append(Anchor("head", "", args.head))
     if args.head and args.head not in [ledger.head([item]) for item in ledger.read(root)[0]]:
         problems.append(
             Mismatch(0, ledger.NAME, f"no record is {args.head}: what was there then was changed")
@@ -101,9 +112,33 @@ def _ledger(root: Path, args: Namespace) -> Part:
         *[f"note: this is a copy of {verdict.copy_of}"] * bool(verdict.copy_of),
     ]
     counted = f"{count(verdict.records, 'record')}, {count(len(problems), 'problem')}"
+    sources = ", ".join(dict.fromkeys(map(str, compared)))
+    lines.append(f"ledger: compared with {sources}" if sources else f"ledger: {ITSELF}")
     lines.append(f"ledger: {counted}; head {verdict.head}")
-    outcome = {"problems": [item.to_json() for item in problems], "valid": not problems}
+    outcome = {
+        "problems": [item.to_json() for item in problems],
+        "compared": [anchor._asdict() for anchor in compared],
+        "valid": not problems,
+    }
     return not problems, lines, {"set": str(root), **verdict.to_json(), **outcome}
+
+
+def _comments(root: Path) -> list[Anchor]:
+    """Return the heads in the comments that Slurm still has of a set's jobs."""
+    from orchestrator.evidence.ledger import Anchor
+    from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.onnode.set import ledger
+    from orchestrator.scheduler import open_scheduler
+
+    evidence = SetEvidence(root)
+    if evidence.record is None or evidence.record.scheduler != "slurm":
+        return []
+    comments = open_scheduler("slurm").comments(job.job_id for job in evidence.jobs)
+    return [
+        Anchor("job comment", job_id, head)
+        for job_id, text in comments.items()
+        for head in ledger.marked(text)
+    ]
 
 
 def _replay(root: Path, args: Namespace) -> Part:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.olympic import DONE
 from orchestrator.onnode.kernel.records import RunRecord, checked
-from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.onnode.kernel.regular import last_bytes, open_regular
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.ledger import LedgerRecord
 
 CLOCK_STEP_MS = 86_400_000
+OUTPUT_BYTES = 64 << 10
+"""Read at the end of a job's output."""
+_PRINTED = re.compile(r"\S+ orchestrator: (\S+)$")
+"""A line of the loop. Nodes' texts in such lines have other words before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +42,27 @@ class Mismatch:
         return f"{self.file or f'record {self.record}'}: {self.text}"
 
 
+class Anchor(NamedTuple):
+    """A head kept outside of the ledger. `source`: job comment, job output, or head."""
+
+    source: str
+    job_id: str
+    head: str
+
+    def __str__(self) -> str:
+        return {
+            "job comment": f"the comment of job {self.job_id} in Slurm",
+            "job output": f"the output of job {self.job_id} (job_{self.job_id}.out)",
+        }.get(self.source, f"--head {self.head}")
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerVerdict:
     """`head` covers all records; `torn`: the last line is unfinished, and the next record will
     cover it.
 
-    `clock`: records with a time long before that of the previous record. The chain proves their
+    `compared`: heads that the ledger was compared with, besides those in the set's own records; if empty,
+    only with itself. `clock`: records with a time long before that of the previous record. The chain proves their
     order, so the set stays valid.
     """
 
@@ -52,14 +72,16 @@ class LedgerVerdict:
     copy_of: str
     problems: tuple[Mismatch, ...]
     clock: tuple[Mismatch, ...] = ()
+    compared: tuple[Anchor, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        return {**asdict(self), "valid": not self.problems}
+        compared = [anchor._asdict() for anchor in self.compared]
+        return {**asdict(self), "compared": compared, "valid": not self.problems}
 
 
-def verify(root: Path) -> LedgerVerdict:
-    """Compare a set's ledger with itself and with the set. Never raises: an unreadable file is a
-    problem."""
+def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
+    """Compare a set's ledger with itself, with the set, and with heads kept elsewhere: in the
+    output of its jobs, and `outside`. Never raises: an unreadable file is a problem."""
     try:
         entries, torn = ledger.read(root)
     except OSError as error:
@@ -76,7 +98,9 @@ def verify(root: Path) -> LedgerVerdict:
         )
     whole = entries[:-1] if torn else entries
     evidence = SetEvidence(root)
-    problems = [*_chain(whole), *_anchors(whole, evidence), *_declaration(whole, evidence)]
+    anchors = (*outside, *printed(evidence))
+    problems = [*_chain(whole), *_anchors(whole, _known(evidence, anchors))]
+    problems += [*_declaration(whole, evidence)]
     problems += [
         *_submissions(whole, evidence),
         *_attempts(whole, evidence),
@@ -84,7 +108,21 @@ def verify(root: Path) -> LedgerVerdict:
     ]
     found = tuple(dict.fromkeys(problems))
     copy_of, clock = ledger.original(root, whole), tuple(_clock_steps(whole))
-    return LedgerVerdict(ledger.head(whole), len(whole), torn, copy_of, found, clock)
+    return LedgerVerdict(ledger.head(whole), len(whole), torn, copy_of, found, clock, anchors)
+
+
+def printed(evidence: SetEvidence) -> list[Anchor]:
+    """Return the heads in the last lines that the jobs of a set have printed."""
+    found = list[Anchor]()
+    for job in evidence.jobs:
+        try:
+            text = last_bytes(evidence.layout.job_output(job.job_id), OUTPUT_BYTES)
+        except OSError:
+            continue
+        lines = (_PRINTED.match(line) for line in text.decode("utf-8", "replace").splitlines())
+        heads = [head for line in lines if line for head in ledger.marked(line[1])]
+        found += (Anchor("job output", job.job_id, head) for head in heads)
+    return found
 
 
 def head_of(root: Path) -> str:
@@ -154,11 +192,16 @@ def _utc(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
-def _anchors(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
-    """Yield records that differ from those known to other files of the set."""
-    hashes = {one.number: one.hash for one in entries}
+def _known(evidence: SetEvidence, anchors: Iterable[Anchor]) -> list[tuple[str, str]]:
+    """Return who knows a head, and the head."""
     known = [(f"jobs/{job.job_id}.json", job.ledger) for job in evidence.jobs]
     known += [(f"submissions/{one.number}.json", one.ledger) for one in evidence.submissions]
+    return known + [(str(anchor), anchor.head) for anchor in anchors]
+
+
+def _anchors(entries: list[LedgerRecord], known: list[tuple[str, str]]) -> Iterator[Mismatch]:
+    """Yield records that differ from known ones."""
+    hashes = {one.number: one.hash for one in entries}
     for file, text in known:
         number, _, sha = text.partition(" ")
         if not text:

@@ -12,32 +12,44 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import Program
+from orchestrator.onnode.set.carried import keep
+
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
 
 HOST_ONLY = ("local_2x2x8", "builtin")
 """System and workload without GPU, fabric and data."""
 
+INVISIBLE = 96
+"""Exit code of a host that does not see the bundle."""
+_SEE = f'test -r "$1" || exit {INVISIBLE}; shift; exec "$@"'
+"""$1: the archive; then the command."""
 PREFIX = ".preflight-"
 REMOVE_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A rendered bundle; `env` is for its scripts, `python` the nodes' interpreter."""
+    """A rendered bundle; `env` is for its program, `python` the nodes' interpreter."""
 
     folder: Path
     env: dict[str, str]
     check_s: int
     python: str
 
-    @property
-    def script(self) -> Path:
-        return self.folder / "bundle" / "preflight.sh"
+    program: Program
 
-    @property
-    def lib(self) -> Path:
-        return self.folder / "bundle" / "lib"
+    def command(self, *words: str) -> list[str]:
+        """Return the command of its program with these words: by value, so that nobody who may
+        write in the log directory decides what runs."""
+        return self.program.command(self.python, *words)
+
+    def on_node(self, action: str) -> list[str]:
+        """Return the command for a node outside of an allocation, which may not see the bundle."""
+        start = self.command("node", action)
+        return ["bash", "-c", _SEE, "orchestrator", self.program.archive, *start]
 
     @property
     def table(self) -> Path:
@@ -76,14 +88,16 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
     try:
         try:
             folder.mkdir()
+            # The folder of the files is for people. What runs is the archive.
             write_bundle(files, folder / "bundle")
+            program = keep(Program(files), Layout(folder))
         except OSError as error:
             raise unwritable(error, f"cannot write a bundle into {log_dir}", log_dir) from error
         finally:
             os.umask(umask)
         # The nodes write there too, so their files are removed with it.
         env = {**environment(os.environ, entry), "ORCH_SET_DIR": str(folder)}
-        yield Bundle(folder, env, entry.site.preflight.check_seconds, entry.site.python)
+        yield Bundle(folder, env, entry.site.preflight.check_seconds, entry.site.python, program)
     finally:
         _remove(folder)
 

@@ -17,6 +17,7 @@ from orchestrator.errors import SchedulerError, UsageError
 from orchestrator.evidence.checks import judge, parse_table
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.policy.verdict import Row, Verdicts
+from orchestrator.preflight.bundle import INVISIBLE
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
@@ -33,10 +34,6 @@ DEEP_S = 1200
 SPARE_S = 60
 """For the start of a step, and slow shared storage."""
 ENDING_S = 15.0
-INVISIBLE = 96
-"""Exit code of a host that does not see the bundle."""
-SEE = f'test -r "$2/__main__.py" || exit {INVISIBLE}; exec "$1" -I -S -B "$2" node "$3"'
-"""$1: Python, $2: the bundle's lib, $3: the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Request:
         return 2 * self.bundle.check_s + SPARE_S + (DEEP_S if self.deep else 0)
 
     def argv(self, nodes: Sequence[str], *, judge: bool = False) -> list[str]:
-        argv = ["bash", str(self.bundle.script), "--tsv", str(self.bundle.table)]
+        argv = self.bundle.command("preflight", "--tsv", str(self.bundle.table))
         if judge:
             argv.append("--judge")
         if self.deep:
@@ -233,7 +230,7 @@ def over_ssh(
         rank = names.index(node.name)
         node_env = {**env, "ORCH_NODE": node.name, **node_variables(rank)}
         argv = ["env", *(f"{name}={value}" for name, value in node_env.items())]
-        argv += ["bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib), "check"]
+        argv += bundle.on_node("check")
         return transport.run(node, NodeCommand(argv, timeout_s=request.limit_s), stopped)
 
     problems = {}
@@ -364,17 +361,17 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _kill_all(process: subprocess.Popen[str]) -> None:
-    """Kill the group and every process of this script, which may be in another group."""
+    """Kill the group and every process of this program, which may be in another group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     argv = process.args if isinstance(process.args, list) else []
-    scripts = {str(word).encode() for word in argv if str(word).endswith("/preflight.sh")}
+    archives = {str(word).encode() for word in argv if str(word).endswith(".tar.gz")}
     for name in os.listdir("/proc"):
-        if scripts and name.isdecimal() and int(name) != os.getpid():
+        if archives and name.isdecimal() and int(name) != os.getpid():
             with suppress(OSError):
                 with open(f"/proc/{name}/cmdline", "rb") as file:
-                    runs_script = not scripts.isdisjoint(file.read().split(b"\0"))
-                if runs_script:
+                    runs_it = not archives.isdisjoint(file.read().split(b"\0"))
+                if runs_it:
                     os.kill(int(name), signal.SIGKILL)
 
 

@@ -137,6 +137,8 @@ def _render(environment: Environment, template: str, values: Mapping[str, Any]) 
 
 
 def _values(entry: Entry, nexp: int) -> dict[str, Any]:
+    from orchestrator.model.quoting import Shell
+
     site = entry.site
     container = entry.container
     return {
@@ -156,6 +158,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "container_options": list(_container_options(entry)),
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],
         "mount_values": sorted(site.data.get(entry.workload, {}).items()),
+        "loader": Shell(_loader().strip("\n")),
         "job_time": job_time(entry),
         "build_advice": build_advice(entry),
         "unmet": [part.what for part in unmet(entry)],
@@ -229,6 +232,13 @@ def _package(entry: Entry) -> Files:
     return {
         f"lib/{name}": (folder / name).read_bytes() for name in names if is_carried(name, wanted)
     }
+
+
+def _loader() -> str:
+    """Return the text that starts a submitted program by value."""
+    from orchestrator import onnode
+
+    return (Path(onnode.__path__[0]) / "loader.py").read_text(encoding="utf-8")
 
 
 def _code(workload: str) -> Files:

@@ -21,10 +21,12 @@ from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
 from orchestrator.evidence.state import NEVER, appears_within_s
 from orchestrator.lock import Lock
 from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import LOADER, Program, walk
 from orchestrator.onnode.kernel.records import Holder, JobRecord, numbered, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger
+from orchestrator.onnode.set.carried import keep
 from orchestrator.onnode.set.lease import HeldError, Lease
 from orchestrator.onnode.set.sharing import rights
 from orchestrator.onnode.set.submissions import record as write_submission
@@ -81,19 +83,25 @@ def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str
 
 
 def request_for(
-    run_set: RunSet, caller: Mapping[str, str] | None = None, allocation: Allocation = AS_RENDERED
+    run_set: RunSet,
+    caller: Mapping[str, str] | None = None,
+    allocation: Allocation = AS_RENDERED,
+    program: Program | None = None,
 ) -> JobRequest:
-    """Return the job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Writes
-    nothing."""
+    """Return the job of a set: job.sh under Slurm, run_with_docker.sh on this machine; it runs
+    `program`, the set's bundle as it was verified. Writes nothing."""
     layout = run_set.layout
+    name = "job.sh" if run_set.record.scheduler == "slurm" else "run_with_docker.sh"
+    text = program.files.get(name, b"") if program and program.archive else b""
     slurm = run_set.record.scheduler == "slurm"
     env = job_environment(os.environ if caller is None else caller, run_set)
     missing = len(missing_runs(run_set)) if layout.bundle.is_dir() else 0
     return JobRequest(
-        script=layout.bundle / ("job.sh" if slurm else "run_with_docker.sh"),
+        script=layout.bundle / name,
+        text=text.decode("utf-8", "surrogateescape"),
         job_name=run_set.record.job_name,
         workdir=layout.bundle,
-        env={**env, **allocation.variables, **_kept(layout)},
+        env={**env, **allocation.variables, **_kept(program)},
         output=str(layout.job_output("%j")),
         options=allocation.options(run_set.record, layout, missing) if slurm else (),
     )
@@ -130,11 +138,11 @@ def submit(
         live = settle(run_set, scheduler, world)
         if live is not None:
             raise _already(run_set, live)
-        _verify_bundle(run_set, edited=edited, world=world)
+        program = _verified_bundle(run_set, edited=edited, world=world)
         if nexp > run_set.record.nexp:
             lock.confirm()
             run_set = extend(run_set, nexp, world)
-        request = request_for(run_set, allocation=allocation)
+        request = request_for(run_set, allocation=allocation, program=program)
         record = SubmissionRecord(
             number=_next_number(run_set.layout, world),
             job_name=request.job_name,
@@ -183,42 +191,58 @@ def _signature(me: Holder) -> dict[str, Any]:
     }
 
 
-def _kept(layout: Layout) -> dict[str, str]:
-    """Return the hashes of the bundle for the scheduler to keep: job.sh and the loop compare
-    them before anything runs."""
-    return (
-        {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes(layout.bundle))}
-        if layout.bundle.is_dir()
-        else {}
-    )
+def _kept(program: Program | None) -> dict[str, str]:
+    """Return what the scheduler keeps for the job: the hash of its program, and of the bundle,
+    which the loop compares before anything runs."""
+    if program is None:
+        return {}
+    kept = {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes_of(program.files))}
+    if program.archive:
+        kept |= {"ORCH_PROGRAM": program.archive, "ORCH_PROGRAM_SHA256": program.sha256}
+    return kept
 
 
-def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
-    """Raise SetError for a bundle that differs from the declared one; with `edited`, record it
-    as accepted."""
+def _verified_bundle(run_set: RunSet, *, edited: bool, world: World) -> Program | None:
+    """Return the set's bundle, read once and verified, with its archive; None if it is missing.
+
+    An older version's bundle has no archive. Raises SetError if it differs from the
+    declared bundle; with `edited`, record that as accepted.
+    """
     layout = run_set.layout
-    sha256 = run_set.record.bundle_sha256
-    if not sha256:
-        return
+    if not layout.bundle.is_dir():
+        return None
     try:
-        now = bundle.changed(bundle.hashes(layout.bundle), layout.bundle, sha256)
-        wrong = bundle.unexpected(now, bundle.accepted(ledger.read(layout.root, world.files)[0]))
-        if wrong and edited:
-            ledger.append(layout.root, ("edit", {"files": now}), world=world)
+        contents = dict(walk(layout.bundle))
+        program = Program({name: text for name, text in contents.items() if text is not None})
+        if sha256 := run_set.record.bundle_sha256:
+            found = dict.fromkeys(contents, "no file") | bundle.hashes_of(program.files)
+            made = program.files.get(bundle.MANIFEST, b"")
+            now = bundle.changed_from(made, found, sha256)
+            _compare_bundle(run_set, now, edited=edited, world=world)
+        return keep(program, layout, world.files) if LOADER in program.files else program
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held
+    except ValueError as error:
+        raise SetError(f"{layout.bundle}/{error}", hint="give that file a shorter name") from error
     except OSError as error:
         raise SetError(
             f"{quoted(layout.bundle)}: {error.strerror or error}",
             hint=f"ls -ld {quoted(layout.bundle)}",
         ) from error
-    if wrong and not edited:
+
+
+def _compare_bundle(run_set: RunSet, now: dict[str, str], *, edited: bool, world: World) -> None:
+    """Raise SetError for edits that were not accepted; with `edited`, record them as accepted.
+    Raises HeldError, OSError."""
+    root = run_set.layout.root
+    wrong = bundle.unexpected(now, bundle.accepted(ledger.read(root, world.files)[0]))
+    if wrong and edited:
+        ledger.append(root, ("edit", {"files": now}), world=world)
+    elif wrong:
         shown = ", ".join(wrong[:8]) + (f" and {len(wrong) - 8} more" if len(wrong) > 8 else "")
         raise SetError(
             f"the bundle of {run_set.name} was edited since it was declared: {ascii(shown)[1:-1]}",
-            hint=(
-                f"put it back, or say that it is meant: orchestrator resume {quoted(layout.root)} --edited"
-            ),
+            hint=f"put it back, or say that it is meant: orchestrator resume {quoted(root)} --edited",
         )
 
 

@@ -55,7 +55,7 @@ class JobRequest:
 
     `env` is the complete environment of the job: nothing of the caller's own is added. The name of
     the file `output` may hold `%j`, which becomes the job id. `options` are further arguments for
-    the scheduler's command.
+    the scheduler's command. `text` is the script as it was verified, "" to run it by its path.
     """
 
     script: Path
@@ -64,6 +64,7 @@ class JobRequest:
     env: Mapping[str, str]
     output: str
     options: tuple[str, ...] = field(default=())
+    text: str = ""
 
 
 class Scheduler(Protocol):
@@ -78,5 +79,7 @@ class Scheduler(Protocol):
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]: ...
 
     def cancel(self, job_id: str, grace_s: float) -> bool: ...
+
+    def comments(self, job_ids: Iterable[str]) -> dict[str, str]: ...
 
     def cluster(self) -> str: ...

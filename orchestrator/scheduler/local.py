@@ -31,7 +31,9 @@ LAUNCH = r"""
 read -r stat < /proc/$$/stat; set -f; fields=(${stat##*) })
 export ORCH_JOB_ID="local-$$-${fields[19]}"
 script=$1 folder=${2%/*} name=${2##*/}
-exec bash "$script" > "$folder/${name//%j/"$ORCH_JOB_ID"}" 2>&1
+exec > "$folder/${name//%j/"$ORCH_JOB_ID"}" 2>&1
+[[ -z ${3:-} ]] || exec bash -c "$3" "$script"
+exec bash "$script"
 """
 
 
@@ -48,6 +50,7 @@ class Local:
     def submit(self, request: JobRequest) -> str:
         """Start the job and return its id. Raises SchedulerError if it cannot start."""
         argv = ["bash", "-c", LAUNCH, "orchestrator-job", str(request.script), request.output]
+        argv += [request.text] if request.text else []
         try:
             process = subprocess.Popen(
                 argv,
@@ -93,6 +96,10 @@ class Local:
             _send(leader, signal.SIGTERM)
             _until(lambda: _pid(job_id) is None, grace_s)
         return _until(lambda: not _kill_members(job_id), AFTER_KILL_S)
+
+    def comments(self, job_ids: Iterable[str]) -> dict[str, str]:
+        """Return {}: a process has no comment."""
+        return {}
 
     def cluster(self) -> str:
         """Return "": one machine is no cluster."""

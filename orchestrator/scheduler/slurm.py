@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown
 from orchestrator.onnode.kernel.events import number
+from orchestrator.onnode.kernel.system import comment
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, busy, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest
@@ -157,6 +158,40 @@ class Slurm:
                 return True
         self._signal(["scancel", job_id])
         return self._over(job_id, AFTER_KILL_S)
+
+    def comments(self, job_ids: Iterable[str]) -> dict[str, str]:
+        """Return the comments that Slurm still has of jobs, by id; {} without an answer.
+
+        The controller forgets jobs minutes after their end. Accounting keeps the comment if the
+        site stores it (AccountingStoreFlags=job_comment).
+        """
+        wanted = [job_id for job_id in job_ids if job_id.isdecimal()]
+        found = {job_id: self._comment(job_id) for job_id in wanted}
+        lacking = [job_id for job_id, text in found.items() if not text]
+        argv = [
+            "sacct",
+            "--noheader",
+            "--parsable2",
+            "--allocations",
+            f"--jobs={','.join(lacking)}",
+        ]
+        answer = self._try([*argv, "--format=JobIDRaw,Comment"]) if lacking else ""
+        for line in answer.splitlines():
+            job_id, _, text = line.partition("|")
+            if job_id in lacking:
+                found[job_id] = text
+        return {job_id: text for job_id, text in found.items() if text}
+
+    def _comment(self, job_id: str) -> str:
+        return comment(self._try(["scontrol", "show", "job", job_id]))
+
+    def _try(self, argv: list[str]) -> str:
+        """Return a command's output; "" if it fails, or is missing."""
+        try:
+            answer = self._ask(argv, timeout_s=QUERY_S)
+        except SchedulerError:
+            return ""
+        return answer.stdout if answer.returncode == 0 else ""
 
     def cluster(self) -> str:
         """Return the name of the cluster; "" without an answer."""

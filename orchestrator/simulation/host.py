@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.nodes.names import fold
+from orchestrator.onnode.kernel import program as programs
 from orchestrator.onnode.kernel.beat import BEAT_S
+from orchestrator.onnode.kernel.program import Program
 from orchestrator.onnode.kernel.records import Holder
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.world import World, stamp
+from orchestrator.onnode.loader import unpack
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
 from orchestrator.onnode.loop.slurm import Senders, Take
@@ -113,7 +116,7 @@ class Loop:
 
     def __init__(self, process: SimProcess, job: SimJob, ended: Callable[[int], object]) -> None:
         """`ended(status)` is called after the process ends, for any reason."""
-        self.job = job
+        self.job, self.program = job, Program({})
         self.process, self.engine, self._ended = process, process.engine, ended
         self._status = KILLED
         self.reactor: SimReactor | None = None
@@ -263,7 +266,7 @@ class SimStep:
         for node in nodes:
             if node not in down:
                 self.agents[node] = jobs.agent(
-                    node, action, environment, self._line(node), self._gone
+                    node, action, loop.program, environment, self._line(node), self._gone
                 )
         if down:
             self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
@@ -455,11 +458,13 @@ class SimHost(Surroundings, host.BatchHost):
         self._jobs.notifications.append(given)
         return SimProgram()
 
-    def settings(self, bundle: Path) -> Settings:
-        return self._jobs.settings(bundle, self.environment)
+    def settings(self, program: Program) -> Settings:
+        return self._jobs.settings(program, self.environment)
 
-    def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
-        return self._jobs.config(bundle, settings, nexp)
+    def config(
+        self, program: Program, settings: Settings, nexp: int
+    ) -> tuple[bytes, frozenset[str]]:
+        return self._jobs.config(program, settings, nexp)
 
     def share(self, group: str) -> None:
         """Do nothing: file modes are not simulated."""
@@ -487,8 +492,8 @@ class Jobs:
     engine: Engine
     machines: dict[str, Machine]
     files_of: Callable[[SimProcess], Files]
-    settings: Callable[[Path, Mapping[str, str]], Settings]
-    config: Callable[[Path, Settings, int], tuple[bytes, frozenset[str]]]
+    settings: Callable[[Program, Mapping[str, str]], Settings]
+    config: Callable[[Program, Settings, int], tuple[bytes, frozenset[str]]]
     training: Callable[[TrainingRun], Part]
     pace: NodePace = field(default_factory=NodePace)
     loops: dict[str, Loop] = field(default_factory=dict)
@@ -526,20 +531,24 @@ class Jobs:
         if begins is not None:
             begins(loop)
         world = SimHost(self, loop, self.files_of(process), job, lambda: machine.clock_ms)
-        bundle = Path(job.script).parent
-        loop.start(work(world, bundle, "slurm"))
+        program = _program(job)
+        if program is None:
+            process.kill()
+        else:
+            loop.program = program
+            loop.start(work(world, program, "slurm"))
 
     def agent(
         self,
         node: str,
         action: str,
+        program: Program,
         environment: Mapping[str, str],
         write: Callable[[bytes], None],
         gone: Callable[[Agent, str], None],
     ) -> Agent:
         process = self.engine.process(f"agent of {node}", node)
-        root = Path(environment["ORCH_SET_DIR"])
-        settings = self.settings(root / "bundle", environment)
+        settings = self.settings(program, environment)
         machine = self.machines[node]
         kind = MeasuringAgent if action == "deep" else Agent
         agent = kind(
@@ -641,6 +650,21 @@ class Jobs:
 
     def power_on(self, node: str) -> None:
         self.machines[node].up = True
+
+
+def _program(job: SimJob) -> Program | None:
+    """Return the program of a batch script: of the archive that the job was submitted with, None
+    if that was changed; by hand, of the folder."""
+    sha256 = job.env.get("ORCH_PROGRAM_SHA256", "")
+    if not sha256:
+        return programs.read(Path(job.script).parent)
+    archive = job.env["ORCH_PROGRAM"]
+    try:
+        data = Path(archive).read_bytes()
+    except OSError:
+        return None
+    program = Program(unpack(data), archive, data)
+    return program if program.sha256 == sha256 else None
 
 
 def nodelist(argv: Sequence[str]) -> list[str]:

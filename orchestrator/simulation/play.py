@@ -17,8 +17,10 @@ from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.onnode.kernel import settings_file
 from orchestrator.onnode.kernel.files import Files
 from orchestrator.onnode.kernel.parts import PARTS
+from orchestrator.onnode.kernel.program import LOADER, Program
 from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord
 from orchestrator.onnode.kernel.settings import Settings
+from orchestrator.onnode.loop.notice import SENDER
 from orchestrator.onnode.set.bundle import MANIFEST
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
@@ -57,21 +59,23 @@ class Rendered:
         self._settings: dict[tuple[str, ...], Settings] = {}
         self._config: tuple[bytes, frozenset[str]] | None = None
 
-    def settings(self, bundle: Path, environment: Mapping[str, str]) -> Settings:
+    def settings(self, program: Program, environment: Mapping[str, str]) -> Settings:
         names = ("SPARES", "SIDE_BY_SIDE", "NEXP", "MAX_ATTEMPTS", "CHANGES")
         key = tuple(environment.get(name, "") for name in names)
         if key not in self._settings:
             given = {name: environment[name] for name in ("PATH", *names) if name in environment}
-            self._settings[key] = settings_file.load(bundle, given)
+            self._settings[key] = settings_file.load(program.files, given)
         return self._settings[key]
 
-    def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
-        self._config = self._config or settings_file.config(bundle, settings, nexp)
+    def config(
+        self, program: Program, settings: Settings, nexp: int
+    ) -> tuple[bytes, frozenset[str]]:
+        self._config = self._config or settings_file.config(program.files, settings, nexp)
         return self._config
 
 
 def _without_programs(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    looked_for = tuple(f"lib/{part.path}" for part in PARTS)  # settings.check_parts
+    looked_for = (LOADER, SENDER, *(f"lib/{part.path}" for part in PARTS))  # settings.check_parts
     kept = {
         name: content
         for name, content in files.items()

@@ -105,6 +105,8 @@ def scontrol(cluster: Controller, call: Call) -> Reply:
     keyword, *rest = operands or [""]
     if keyword == "show":
         return _show(cluster, call, options, rest)
+    if keyword == "update":
+        return _update(cluster, call, rest)
     action = {
         "requeue": _requeue,
         "hold": _hold,
@@ -114,7 +116,6 @@ def scontrol(cluster: Controller, call: Call) -> Reply:
     }.get(keyword)
     if action is None:
         if keyword in (
-            "update",
             "create",
             "delete",
             "ping",
@@ -130,6 +131,20 @@ def scontrol(cluster: Controller, call: Call) -> Reply:
         raise Rejected(1, f"too few arguments for keyword:{keyword}\n")
     for job_id in listed(rest[0]):
         _act(cluster, call, keyword, job_id, action)
+    return Reply(0)
+
+
+def _update(cluster: Controller, call: Call, operands: Sequence[str]) -> Reply:
+    """Change the comment of a job."""
+    values = dict(one.split("=", 1) for one in operands if "=" in one)
+    if list(values) != ["JobId", "Comment"]:
+        raise Unsupported(f"scontrol update {' '.join(operands)}")
+
+    def change(_: Controller, job: SimJob, __: Call) -> str:
+        job.comment = values["Comment"]
+        return ""
+
+    _act(cluster, call, "update", values["JobId"], change)
     return Reply(0)
 
 

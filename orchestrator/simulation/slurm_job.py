@@ -42,6 +42,7 @@ class SimJob:
     requeue: bool = True
     warning: tuple[bool, int, float] | None = None
     """Of --signal: to the batch script alone, number, seconds before the limit."""
+    comment: str = ""
     user: str = "root"
     uid: int = 0
     host: str = ""

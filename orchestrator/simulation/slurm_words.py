@@ -153,18 +153,20 @@ WorkDir={job.workdir}
 StdErr={job.output}
 StdIn=/dev/null
 StdOut={job.output}
-Power="""
+Power=
+Comment={job.comment}"""
 
 
 def shown_job(job: SimJob, cluster: Controller, env: Mapping[str, str], *, oneliner: bool) -> str:
     queued = job.state == "PENDING" and not job.completing
-    absent = (
+    absent: tuple[str, ...] = (
         ("PreemptEligibleTime=", "BatchHost=")
         if queued
         else ()
         if job.batch_host
         else ("BatchHost=",)
     )
+    absent += () if job.comment else ("Comment=",)
     values = _job_values(job, cluster, env, first=queued and not job.restarts)
     lines = [
         line.format(job=job, **values) for line in JOB.split("\n") if not line.startswith(absent)

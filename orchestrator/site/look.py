@@ -12,8 +12,7 @@ from typing import Any
 
 from orchestrator.errors import SchedulerError
 from orchestrator.model import Site
-from orchestrator.preflight.bundle import Bundle, hosts_only, temporary_bundle
-from orchestrator.preflight.places import INVISIBLE, SEE
+from orchestrator.preflight.bundle import INVISIBLE, Bundle, hosts_only, temporary_bundle
 from orchestrator.scheduler.command import ask
 from orchestrator.scheduler.slurm_step import job_command
 
@@ -46,7 +45,7 @@ def look(log_dir: Path, *, options: Sequence[str] | None, peer: str = "") -> Nod
     container = {"engine": "none"}
     site = Site(name="init", log_dir=str(log_dir), container=container, scheduler="local")  # type: ignore[arg-type]
     with temporary_bundle(hosts_only(site), log_dir) as bundle:
-        argv = ["bash", "-c", SEE, "init", bundle.python, str(bundle.lib), "look"]
+        argv = bundle.on_node("look")
         if options is not None:
             argv = job_command([*options, f"--chdir={os.sep}"], wait_s=WAIT_S, argv=argv)
         # A bare address cannot be the node's own name.

@@ -123,7 +123,7 @@ def test_what_the_set_says_of_itself(ran: Ran) -> None:
         "run_timeout_s": 120,
     }
     assert {name: about[name] for name in expected} == expected
-    files = "set.json ledger.jsonl bundle jobs environment.sh nodes runs inside preflight results"
+    files = "set.json ledger.jsonl bundle jobs environment.sh nodes program runs inside preflight results"
     assert {path.name for path in one.root.iterdir()} == {
         f"events-{one.job['job_id']}.tsv",
         *files.split(),

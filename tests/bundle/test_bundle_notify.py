@@ -94,7 +94,7 @@ def notices(out: str) -> list[str]:
 
 def send(channel: str, order: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-I", "-S", "-B", Path(notify.__file__).parents[1], "notify", channel],
+        [sys.executable, "-I", "-S", "-B", "-c", Path(notify.__file__).read_text(), channel],
         input=json.dumps({"seconds": 60, **order}),
         capture_output=True,
         text=True,

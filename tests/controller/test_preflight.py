@@ -23,6 +23,7 @@ from orchestrator.errors import ExitCode
 from orchestrator.evidence.checks import judge, parse_table
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import NodeAnswer, NodeCommand
+from orchestrator.onnode import loader
 from orchestrator.onnode.policy.verdict import Row
 
 # Says of every node that is fit, except of those called `bad...` and `warm...`; silent nodes say nothing.
@@ -55,18 +56,30 @@ done
 } >"$table"
 """
 NODE = r"""
-import os, sys, time
+import os, subprocess, sys, time
 env = os.environ
-with open(env["ORCH_MARKER"]) as marker:
-    if sys.argv[1:] != ["node", "check"] or not os.path.isdir(env["ORCH_SET_DIR"]) or marker.read().strip() != env["ORCH_MARKER_TEXT"]:
-        sys.exit(1)
 def say(word, *fields):
     print(word, env["ORCH_NODE"], "\x1f".join(fields), sep="\t")
-say("check", "engine", "pass", "4", "docker 27", "")
-if env["ORCH_NODE"].startswith("bad"):
-    say("check", "image", "fail", "4", "no image", "pull it")
-say("checked", str(time.time_ns() // 10**6))
+def main(program, part, *words):
+    if part == "preflight":
+        script = os.path.dirname(os.path.dirname(program[1])) + "/bundle/preflight.sh"
+        return subprocess.run(["bash", script, *words]).returncode
+    with open(env["ORCH_MARKER"]) as marker:
+        if words != ("check",) or not os.path.isdir(env["ORCH_SET_DIR"]) or marker.read().strip() != env["ORCH_MARKER_TEXT"]:
+            return 1
+    say("check", "engine", "pass", "4", "docker 27", "")
+    if env["ORCH_NODE"].startswith("bad"):
+        say("check", "image", "fail", "4", "no image", "pull it")
+    say("checked", str(time.time_ns() // 10**6))
+    return 0
 """
+FILES = {
+    "lib/loader.py": Path(loader.__file__).read_bytes(),
+    "lib/__main__.py": NODE.encode(),
+    "preflight.sh": SCRIPT.encode(),
+    "manifest.json": b"{}",
+}
+"""The bundle: its program starts the script above, in place of the checks."""
 # What salloc does with its command; its own options go to a file.
 SALLOC = 'echo "salloc: Granted job allocation 7" >&2; while [[ $1 != -- ]]; do shift; done; shift; SLURM_JOB_ID=7 exec "$@"'
 
@@ -79,12 +92,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "site.yaml").write_text(
         f"kind: site\npartition: gpu\nlog_dir: {tmp_path}/sets\nsbatch: ['--mem=0', '--requeue']\n"
     )
-    files = {
-        "preflight.sh": SCRIPT.encode(),
-        "lib/__main__.py": NODE.encode(),
-        "manifest.json": b"{}",
-    }
-    monkeypatch.setattr("orchestrator.render.render_bundle", lambda entry, nexp: files)
+    monkeypatch.setattr("orchestrator.render.render_bundle", lambda entry, nexp: FILES)
     return tmp_path
 
 
@@ -140,12 +148,13 @@ def test_idle_nodes_are_checked_in_a_short_allocation(
     ):
         assert re.search(f"^{line}", cli.out, re.MULTILINE), line
     assert excluded.read_text() == "bad2\nsilent6\n"
-    [asked] = salloc.read_text().splitlines()
+    asked = salloc.read_text()
+    assert asked.count("--immediate=") == 1
     assert (
         "--nodes=4 --nodelist=n1,bad2,warm5,silent6 --ntasks-per-node=1" in asked
         and "--immediate=" in asked
     )
-    assert "--partition=gpu --gres=gpu:8 --mem=0 -- bash" in asked and "--requeue" not in asked
+    assert "--partition=gpu --gres=gpu:8 --mem=0 -- python3 " in asked and "--requeue" not in asked
     assert "--nodes n1,bad2,warm5,silent6" in calls(place)[0] and left(place) == []
 
 
@@ -167,7 +176,7 @@ def test_what_does_not_listen_is_ended_by_force(
     from orchestrator.preflight import places
 
     monkeypatch.setattr(places, "ENDING_S", 0.3)
-    script = place / "deaf/preflight.sh"
+    script = place / "deaf/program.tar.gz"
     script.parent.mkdir()
     script.write_text("trap : TERM; touch $(dirname $0)/up; while :; do sleep 0.1; done")
     fake("salloc", 'setsid "$@" & trap : TERM; while :; do wait; done')
@@ -242,7 +251,7 @@ def test_slurm_refuses(
     salloc = fake("salloc", f"echo '{complaint}' >&2; exit 1")
     preflight(cli, place)
     assert cli.code == 3 and message in cli.err and left(place) == []
-    assert len(salloc.read_text().splitlines()) == (2 if "Unable" in complaint else 1)
+    assert salloc.read_text().count("--immediate=") == (2 if "Unable" in complaint else 1)
 
 
 def test_a_script_that_fails_in_its_allocation_is_not_tried_again(
@@ -253,7 +262,7 @@ def test_a_script_that_fails_in_its_allocation_is_not_tried_again(
     (place / "sets/broken").touch()
     preflight(cli, place)
     assert cli.code == 3 and "preflight.sh could not run: scontrol: no such thing" in cli.err
-    assert len(salloc.read_text().splitlines()) == 1
+    assert salloc.read_text().count("--immediate=") == 1
 
 
 def test_slurm_does_not_answer(
@@ -285,9 +294,7 @@ def test_without_a_system_only_hosts_are_checked(
     seen = []
     monkeypatch.setattr(
         "orchestrator.render.render_bundle",
-        lambda entry, nexp: (
-            seen.append(entry) or {"preflight.sh": SCRIPT.encode(), "manifest.json": b"{}"}
-        ),
+        lambda entry, nexp: seen.append(entry) or FILES,
     )
     cli("preflight", "--site", place / "site.yaml", "--via", "local")
     assert (
@@ -318,7 +325,7 @@ class Hosts:
             return NodeAnswer(node.name, -1, problem="SSH to dark1:22: no answer in time")
         arguments = [
             word.replace("/sets/", "/nowhere/")
-            if word.endswith("/lib") and node.name == "blind1"
+            if word.endswith(".tar.gz") and node.name == "blind1"
             else word
             for word in command.argv
         ]
@@ -368,7 +375,8 @@ def test_bad_places(cli: Commands, place: Path) -> None:
 RUN = """
 import sys, orchestrator.render
 from pathlib import Path
-files = {"preflight.sh": Path(sys.argv[1]).read_bytes(), "manifest.json": b"{}"}
+top = Path(sys.argv[1])
+files = {path.relative_to(top).as_posix(): path.read_bytes() for path in top.rglob("*") if path.is_file()}
 orchestrator.render.render_bundle = lambda entry, nexp: files
 from orchestrator.cli import main
 sys.exit(main(sys.argv[2:]))
@@ -378,13 +386,15 @@ sys.exit(main(sys.argv[2:]))
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_leaves_nothing(place: Path, by: signal.Signals) -> None:
     (place / "sets/hang").touch()
-    (place / "script.sh").write_text(SCRIPT)
+    for name, content in FILES.items():
+        (place / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / "files" / name).write_bytes(content)
     process = subprocess.Popen(
         [
             sys.executable,
             "-c",
             RUN,
-            place / "script.sh",
+            place / "files",
             "preflight",
             "--site",
             place / "site.yaml",
@@ -431,7 +441,9 @@ def test_a_start_is_lean(place: Path, cli: Commands, fake: Callable[[str, str], 
     asked = [sinfo(fake, *(f"n{index} idle" for index in range(64))), fake("salloc", SALLOC)]
     preflight(cli, place)
     assert cli.code == 0 and "tested 64 of 64 nodes: 64 fit" in cli.out
-    assert [len(log.read_text().splitlines()) for log in asked] == [1, 1] and len(calls(place)) == 1
+    questions = asked[0].read_text().splitlines()
+    assert (len(questions), asked[1].read_text().count("--immediate=")) == (1, 1)
+    assert len(calls(place)) == 1
 
 
 # ---- with the real bundle ----
@@ -516,3 +528,29 @@ def test_only_what_this_host_left_is_swept(cli: Commands, place: Path) -> None:
         (place / "sets" / name).mkdir()
     preflight(cli, place, "--via", "local")
     assert sorted(left(place)) == sorted(others)
+
+
+def test_a_bundle_that_is_replaced_meanwhile_is_not_executed(
+    cli: Commands, real: Path, fake: Callable[[str, str], Path]
+) -> None:
+    """Who may write in the log directory changes the preflight's bundle while Slurm looks for nodes."""
+    ran = real / "ran"
+    sinfo(fake, "n1 idle")
+    change = (
+        f"for file in $(find {real}/sets -name '*.py' -o -name '*.sh'); do\n"
+        f"""  echo 'raise SystemExit(open("{ran}", "w"))' >"$file"\n"""
+        f"""  [[ $file != *.sh ]] || echo "touch {ran}" >"$file"\ndone\n"""
+    )
+    fake("salloc", change + SALLOC)
+    for name in ("scontrol", "srun"):
+        fake(name, "echo n1")
+    cli("preflight", "local_2x2x8", "builtin", "--site", _with_slurm(real))
+    assert not ran.exists() and "n1" in cli.out, cli.err
+
+
+def _with_slurm(folder: Path) -> Path:
+    site = folder / "slurm.yaml"
+    site.write_text(
+        (folder / "site.yaml").read_text().replace("scheduler: local", "scheduler: slurm")
+    )
+    return site

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -89,24 +90,31 @@ def test_the_loop_does_not_run_what_was_edited_after_the_submission(root: Path) 
     assert done.returncode == 1 and "was edited since this job was submitted" in done.stderr
 
 
-def test_the_script_that_slurm_keeps_looks_first(root: Path, tmp_path: Path) -> None:
-    """job.sh runs from Slurm's spool folder with the environment of the submission."""
+def test_the_script_that_slurm_keeps_runs_what_was_submitted(root: Path, tmp_path: Path) -> None:
+    """job.sh runs from Slurm's spool folder with the environment of the submission: no file of the bundle is executed."""
     spool = shutil.copy(root / "bundle/job.sh", tmp_path / "slurm_script")
-    program = root / "bundle/run_with_docker_slurm.sh"
-    kept = bundle.digest(bundle.hashes(root / "bundle"))
+    [archive] = (root / "program").iterdir()
     environment = {
         "PATH": os.environ["PATH"],
         "SLURM_SUBMIT_DIR": str(root / "bundle"),
-        "ORCH_BUNDLE_SHA256": kept,
+        "ORCH_PROGRAM": str(archive),
+        "ORCH_PROGRAM_SHA256": hashlib.sha256(archive.read_bytes()).hexdigest(),
     }
-    arguments = ["bash", spool]
-    assert (
-        "not inside a Slurm allocation"
-        in subprocess.run(arguments, env=environment, capture_output=True, text=True).stderr
-    )
-    program.write_text("echo edited >&2; exit 9\n")
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and "was edited since this job was submitted" in done.stderr
+
+    def run() -> subprocess.CompletedProcess[str]:
+        argv = ["bash", spool]
+        return subprocess.run(argv, env=environment, capture_output=True, text=True)
+
+    assert "not inside a Slurm allocation" in run().stderr
+    for path in [*(root / "bundle").rglob("*.sh"), *(root / "bundle/lib").rglob("*.py")]:
+        path.write_text(f"raise SystemExit(open({str(tmp_path / 'ran')!r}, 'w'))\n")
+    assert "not inside a Slurm allocation" in run().stderr and not (tmp_path / "ran").exists()
+    archive.write_bytes(archive.read_bytes()[:-1] + b"?")
+    assert run().returncode == 1 and "was changed, and is not run" in run().stderr
+    archive.unlink()
+    assert run().returncode == 1 and "No such file or directory" in run().stderr
+    os.mkfifo(archive)
+    assert run().returncode == 1 and "was changed, and is not run" in run().stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")

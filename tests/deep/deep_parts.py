@@ -21,6 +21,7 @@ import pytest
 import orchestrator.onnode
 from orchestrator.onnode.kernel import settings_file as bundle_settings
 from orchestrator.onnode.kernel.events import parse_word
+from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.loop.deep import deep_step
 from orchestrator.onnode.policy.search import DeepVerdict, Search
 
@@ -188,7 +189,7 @@ class Bundle:
     ) -> Outcome:
         """Run the deep step over the nodes."""
         step = self.start(nodes, prefix, **env)
-        search = Search(list(nodes), bundle_settings.load(self.path))
+        search = Search(list(nodes), bundle_settings.load(read(self.path).files))
         try:
             with pytest.MonkeyPatch.context() as patch:
                 for name in env:

@@ -96,8 +96,9 @@ def test_the_bundle_of_a_preflight_is_its_owners(common: Path, place: Path) -> N
     before = os.umask(0o002)
     try:
         with temporary_bundle(entry, common) as bundle:
-            replaced = other('mv "$1" "$1.old" && mkdir "$1"', bundle.lib)
-            assert replaced.returncode and bundle.lib.is_dir(), "another user changed the bundle"
+            lib = bundle.folder / "bundle/lib"
+            replaced = other('mv "$1" "$1.old" && mkdir "$1"', lib)
+            assert replaced.returncode and lib.is_dir(), "another user changed the bundle"
             for path in (bundle.folder, *bundle.folder.rglob("*")):
                 assert not path.stat().st_mode & 0o022, path
         assert os.umask(0o002) == 0o002

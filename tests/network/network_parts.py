@@ -18,6 +18,7 @@ from orchestrator.model import load_entry
 from orchestrator.model.source import read
 from orchestrator.onnode.agent.network import Network, look, rdma_verdict
 from orchestrator.onnode.agent.node import Node, this_node
+from orchestrator.onnode.kernel import program as programs
 from orchestrator.onnode.kernel import settings_file as settings
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.render import render_bundle, write_bundle
@@ -168,11 +169,12 @@ class Place:
 
     def node(self, bundle: Path, name: str = "n1") -> Node:
         """Return a node of the bundle, and evaluate the environment of its runs. Call it within `given`."""
-        values = settings.load(bundle)
+        program = programs.read(bundle)
+        values = settings.load(program.files)
         layout = Layout(Path(os.environ["ORCH_SET_DIR"]))
         layout.node(name).mkdir(parents=True, exist_ok=True)
-        layout.environment.write_bytes(settings.evaluate_config(bundle, values, 1))
-        return this_node(bundle, values)
+        layout.environment.write_bytes(settings.evaluate_config(program.files, values, 1))
+        return this_node(program, values)
 
     @contextmanager
     def given(self, node: str = "n1", **more: str) -> Iterator[None]:

@@ -26,6 +26,7 @@ from until import until
 
 from orchestrator.onnode.kernel.files import HERE
 from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.simulation import nodes
@@ -286,7 +287,7 @@ class Real:
 
 @cache
 def _settings(bundle: Path) -> Settings:
-    return load(bundle, {"PATH": os.environ["PATH"], "NEXP": "2"})
+    return load(read(bundle).files, {"PATH": os.environ["PATH"], "NEXP": "2"})
 
 
 class Orders:

@@ -22,6 +22,7 @@ from until import until
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.launch import Order, filled
 from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.kernel.settings_file import declared, evaluate_config, load
 from orchestrator.render import render_bundle, write_bundle
 
@@ -51,7 +52,8 @@ class Contract(Bench):
         site = Site(**local_site(folder / "sets", **more))
         self.entry = load_entry(system, workload, round=round_name, site=site)
         write_bundle(render_bundle(self.entry, nexp=1), self.bundle)
-        self.layout.environment.write_bytes(evaluate_config(self.bundle, load(self.bundle, {}), 1))
+        files = read(self.bundle).files
+        self.layout.environment.write_bytes(evaluate_config(files, load(files, {}), 1))
         self.config = declared(self.layout.environment.read_text())
         (self.code / "tell.py").write_text(TELL)
         (self.code / "src/train.py").write_text(TELL)

@@ -17,6 +17,7 @@ from policy_parts import settings
 
 from orchestrator.onnode.kernel import records
 from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import Program
 from orchestrator.onnode.kernel.records import JobRecord, NodeRunRecord, RunRecord
 from orchestrator.onnode.kernel.system import process_start
 from orchestrator.onnode.kernel.world import THIS
@@ -54,13 +55,14 @@ def job(root: Path, name: str = "", seed: str = "", nexp: int = 2) -> Folder:
     """A job that works on the set in `root`; `seed`: ROOT_SEED of its environment."""
     bundle = root.parent / "bundle"
     bundle.mkdir(exist_ok=True)
+    program = Program({}, folder=str(bundle))
     root.mkdir(exist_ok=True)
     world = BatchHost()
     given = {"ORCH_SET_DIR": str(root), "ORCH_JOB_ID": name, "ROOT_SEED": seed}
     world.environment = {name: value for name, value in given.items() if value}
     scheduler = LocalAllocation(world.environment, 1, world)
     mine = open_folder(
-        bundle, settings(nexp=nexp, logdir=str(root.parent)), scheduler, world.environment, world
+        program, settings(nexp=nexp, logdir=str(root.parent)), scheduler, world.environment, world
     )
     world.run(mine.taking(scheduler))
     return mine

@@ -15,6 +15,7 @@ from policy_parts import settings
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.kernel.events import EventLog
 from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import Program
 from orchestrator.onnode.loop.allocation import LocalAllocation
 from orchestrator.onnode.loop.context import JobContext
 from orchestrator.onnode.loop.group import Group
@@ -51,7 +52,7 @@ def group(host: Host, tmp_path: Path) -> Iterator[Group]:
         {number: signal.getsignal(number) for number in numbers},
         signal.set_wakeup_fd(-1),
     )
-    job = JobContext(tmp_path, settings(), Layout(tmp_path), host)
+    job = JobContext(Program({}), settings(), Layout(tmp_path), host)
     job.allocation, job.job_id = LocalAllocation({}, 2, host), "1"
     job.events = EventLog(tmp_path / "events")
     held = Group(job, ["n0", "n1"])
@@ -157,9 +158,36 @@ def test_complaints_of_nodes_are_kept_up_to_a_limit(group: Group, host: Host) ->
         group.step.complaints.take("n1", f"warning {number}: {'x' * 480}".encode())
     kept = (group.job.layout.nodes / "hold.log").read_text()
     assert MAX_COMPLAINTS < len(kept) < MAX_COMPLAINTS + 600
-    assert kept.endswith(" (later lines are not kept)\n")
+    assert kept.endswith(" (later lines of n1 are not kept)\n")
+    group.step.complaints.take("n0", b"out of memory")
     group.step.complaints.take("", b"srun: error: n0: task 0: Killed")
-    assert "n0" in after_a_while(group, host), "it still counts for its node"
+    for _ in range(9):
+        group.step.complaints.take("n1", b"noise")
+    kept = (group.job.layout.nodes / "hold.log").read_text()
+    assert kept.endswith("n0: out of memory\nsrun: error: n0: task 0: Killed\n")
+    assert group.step.complaints.last_lines.endswith(
+        "out of memory srun: error: n0: task 0: Killed"
+    )
+    assert "n0" in after_a_while(group, host), "one node's errors hide no other node's"
+
+
+def test_a_node_that_floods_replies_is_given_up(group: Group, host: Host) -> None:
+    for _ in range(2 * MAX_SAID // WORD_BYTES):
+        group.step.send({"do": "ping", "n": 1})  # without a process nobody hears it
+    group.step.process = cast(
+        JobStep, SimpleNamespace(alive=True, ended_nodes=list, send=lambda _: None)
+    )
+    pongs = MAX_SAID // WORD_BYTES
+    for _ in range(pongs):
+        group.step.send({"do": "ping", "n": 1})
+        group.step.take("n0", b"pong\tn0\t1")
+    assert "n0" not in group.step.broken, "a reply to each ping, for however long"
+    for _ in range(pongs):
+        group.step.take("n1", b"pong\tn1\t1")
+    assert group.step.broken == {}
+    for _ in range(pongs):
+        group.step.take("n1", b"pong\tn1\t1")
+    assert list(group.step.broken) == ["n1"] and "sends too much" in group.step.broken["n1"]
 
 
 def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(

@@ -28,6 +28,7 @@ class Nodes:
     reactor: Reactor
     lines: list[bytes] = field(default_factory=list)
     complaints: list[bytes] = field(default_factory=list)
+    complained: set[str] = field(default_factory=set)
     senders: set[str] = field(default_factory=set)
     steps: list[NodeStep] = field(default_factory=list)
 
@@ -50,6 +51,7 @@ class Nodes:
 
     def _complain(self, node: str, line: bytes) -> None:
         self.complaints.append(line)
+        self.complained.add(node)
 
     def see(self, done: Callable[[], object]) -> None:
         def seen() -> bool:
@@ -99,6 +101,15 @@ def test_any_bytes(nodes: Nodes) -> None:
     step = nodes.start(f"os.write(1, {raw!r})\nos.write(2, {raw!r})")
     nodes.see(lambda: not step.alive)
     assert nodes.lines == nodes.complaints == raw.split(b"\n")[:-1]
+
+
+def test_an_error_is_that_of_its_node(nodes: Nodes) -> None:
+    """Each node has a channel of its own: none can complain in the name of the step, or of another node."""
+    step = nodes.start(
+        "print('srun: error: n0: task 0: Killed', file=sys.stderr) if name == 'n1' else None", 2
+    )
+    nodes.see(lambda: not step.alive)
+    assert nodes.complaints == [b"srun: error: n0: task 0: Killed"] and nodes.complained == {"n1"}
 
 
 def test_a_line_without_an_end_is_not_kept_whole(nodes: Nodes) -> None:

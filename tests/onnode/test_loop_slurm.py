@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.onnode.loop.slurm import MOST_HELD, Senders, first_copy, labelled
+from orchestrator.onnode.kernel.events import MAX_WORD_BYTES
+from orchestrator.onnode.loop.slurm import (
+    MOST_HELD,
+    Senders,
+    SlurmAllocation,
+    first_copy,
+    has_labels,
+    labelled,
+    named_node,
+)
 from orchestrator.onnode.loop.step import BEHIND_S, Complaints
 
 NODES = ["n1", "n2", "n3"]
@@ -163,6 +172,23 @@ def test_two_that_change_names_are_only_themselves() -> None:
 def test_who_is_never_known_is_heard_under_its_place_in_the_end() -> None:
     lines = ["1: note n1"] * (MOST_HELD + 1)
     assert heard(*lines[:-1]) == [] and heard(*lines) == [("n2", "note n1")] * len(lines)
+
+
+def test_a_line_that_is_no_message_names_nobody() -> None:
+    long = b"facts\tn1\t" + b"x" * MAX_WORD_BYTES
+    assert named_node(long[:100]) == "n1" and named_node(long) == ""
+
+
+def test_the_lines_of_a_single_node_have_labels_too() -> None:
+    """Its errors are told from those of srun itself."""
+    allocation = SlurmAllocation.__new__(SlurmAllocation)
+    [(command, _)] = allocation.commands(["n1"], ["true"])
+    assert "--label" in command and has_labels(command) and not has_labels(["python3", "-c", ""])
+    found: list[tuple[str, bytes]] = []
+    senders = Senders(["n1"], lambda node, line: found.append((node, line)))
+    for line in (b"0: ready\tn1\t", b"ready\tn1\t"):  # the second: of an srun without labels
+        senders.receive_labelled(line)
+    assert found == [("n1", b"ready\tn1\t")] * 2
 
 
 def test_what_is_no_word_has_a_place() -> None:

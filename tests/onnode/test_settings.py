@@ -9,6 +9,7 @@ import pytest
 from sites import local_site, write_system
 
 from orchestrator.model import Site, load_entry
+from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.kernel.settings_file import SettingsError, evaluate_config, load
 from orchestrator.render import render_bundle, write_bundle
 
@@ -47,17 +48,17 @@ def test_a_number_that_is_none(
     monkeypatch.chdir(tmp_path)
     for value in values:
         with pytest.raises(SettingsError) as refused:
-            load(bundle, with_value(bundle, name, value))
+            load(read(bundle).files, with_value(bundle, name, value))
         assert str(refused.value) == f"{name}={value} must be a number from 1 to {most}"
     assert list(tmp_path.iterdir()) == [], "nothing of it was evaluated"
 
 
 def test_an_empty_number_is_the_bundles_own(bundle: Path) -> None:
-    assert load(bundle, with_value(bundle, "NEXP", "")).nexp == 3
+    assert load(read(bundle).files, with_value(bundle, "NEXP", "")).nexp == 3
 
 
 def test_a_config_that_cannot_be_evaluated(bundle: Path) -> None:
-    settings = load(bundle, with_value(bundle, "NEXP", "1"))
+    settings = load(read(bundle).files, with_value(bundle, "NEXP", "1"))
     config = bundle / settings.config_file
     before = config.read_text()
     for line, words in (
@@ -69,5 +70,5 @@ def test_a_config_that_cannot_be_evaluated(bundle: Path) -> None:
     ):
         config.write_text(f"{before}{line}\n")
         with pytest.raises(SettingsError, match=f"^{config.name} cannot be evaluated: .*{words}"):
-            evaluate_config(bundle, settings, 1)
+            evaluate_config(read(bundle).files, settings, 1)
     config.write_text(before)

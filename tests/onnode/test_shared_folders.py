@@ -14,6 +14,7 @@ from orchestrator.onnode.agent.container import _shared, _volumes
 from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.agent.scratch import keep_files
 from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import Program, read
 from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.render import render_bundle, write_bundle
 
@@ -34,10 +35,9 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
         site = Site(log_dir=str(tmp_path), data=data, container={"engine": "docker", **container})
         entry = load_entry("MI350X_2x8x1", "llama2_70b_lora", round="6.0", site=site)
         write_bundle(render_bundle(entry, nexp=1), tmp_path / "bundle")
-        settings, layout = load(tmp_path / "bundle", {}), Layout(tmp_path / "set")
+        settings, layout = load(read(tmp_path / "bundle").files, {}), Layout(tmp_path / "set")
         made = [
-            Node(one, settings, tmp_path / "bundle", layout, "7", *("",) * 5, str(tmp_path))
-            for one in "ab"
+            Node(one, settings, Program({}), layout, "7", *("",) * 5, str(tmp_path)) for one in "ab"
         ]
         for one in made:
             os.makedirs(one.results)

@@ -22,6 +22,7 @@ from typing import Any
 from orchestrator.onnode.agent.checks import Checks
 from orchestrator.onnode.agent.node import Node as RealNode
 from orchestrator.onnode.agent.node import this_node
+from orchestrator.onnode.kernel.program import Program
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.policy.reports import CHECKS
 
@@ -215,7 +216,7 @@ class Node:
                 tuple(map(str, value)) if isinstance(value, list) else type(values[name])(value)
             )
         values["data"] = {"DATADIR": str(self.settings["DATADIR"])}
-        return this_node(self.top / "bundle", Settings(**values))
+        return this_node(Program({}), Settings(**values))
 
     @property
     def engine(self) -> Any:

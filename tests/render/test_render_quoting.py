@@ -31,6 +31,7 @@ from orchestrator.onnode.agent.executor import Executor
 from orchestrator.onnode.agent.launch import Order, preamble, start
 from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.kernel.settings_file import evaluate_config, load
 from orchestrator.render import bundle as rendering
 from orchestrator.render import render_bundle
@@ -233,13 +234,14 @@ OF_THE_RUN = {
 def run(bundle: Path, folder: Path) -> bytes:
     """What a run's program prints when a node starts it."""
     path = {"PATH": f"{os.environ['PATH']}:/nowhere"}
-    answer = load(bundle, {**path, "NEXP": "7"})
+    program = read(bundle)
+    answer = load(program.files, {**path, "NEXP": "7"})
     node = Node(
-        "n", answer, bundle, Layout(folder), "1", "", "/sys", "/proc", "/dev", "/run", str(folder)
+        "n", answer, program, Layout(folder), "1", "", "/sys", "/proc", "/dev", "/run", str(folder)
     )
     inside = folder / "inside"
     inside.mkdir()
-    (inside / "environment.sh").write_bytes(evaluate_config(bundle, answer, 7))
+    (inside / "environment.sh").write_bytes(evaluate_config(program.files, answer, 7))
     executor = Executor(str(inside), str(inside))
     order = Order("1.1", ["n"], 1, 1, 5, 1, "h")
     script = preamble(node, order, 0, executor, []) + start(order, 0, answer)

@@ -12,6 +12,7 @@ from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.container import _volumes, run_argv
 from orchestrator.onnode.agent.hidden import make_hidden
 from orchestrator.onnode.agent.node import this_node
+from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.render import render_bundle, write_bundle
 
@@ -35,7 +36,8 @@ def test_the_container_of_a_run_is_shown_as_it_is_started(
     names = {"ORCH_SET_DIR": str(tmp_path / "SET"), "ORCH_JOB_ID": "JOB", "ORCH_NODE": "NODE"}
     for name, value in names.items():
         monkeypatch.setenv(name, value)
-    node = this_node(tmp_path / "bundle", load(tmp_path / "bundle"))
+    program = read(tmp_path / "bundle")
+    node = this_node(program, load(program.files))
     random = Path(make_hidden(node.scratch)).name
     argv = run_argv(node, f"orch-{node.owner}-1", _volumes(node), [])
     executed = (

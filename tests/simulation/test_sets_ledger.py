@@ -450,3 +450,98 @@ def test_without_set_json_the_declaration_counts(
         assert scored(one, capsys) == before
         assert main(["status", str(one)]) == 0
         assert "complete" in capsys.readouterr().out
+
+
+# ---- heads outside of the set ----
+
+
+def heads(root: Path) -> dict[Path, dict[str, Any]]:
+    """Return the files of a set that know a head, with their content."""
+    files = [*root.glob("jobs/*.json"), *root.glob("submissions/*.json")]
+    return {path: json.loads(path.read_text()) for path in files}
+
+
+def forge(root: Path) -> None:
+    """Improve a result as who can write all files can: the result, its record, the chain, and every head in the set."""
+    result = root / "runs/1/result_1.txt"
+    result.write_bytes(result.read_bytes() + b":::MLLOG forged\n")
+    sha256 = hashlib.sha256(result.read_bytes()).hexdigest()
+    lines, before = load(root), {one.hash: one.number for one in ledger.read(root)[0]}
+    for line in lines:
+        if line["kind"] == "result" and line["data"]["run"] == 1:
+            line["data"].update(sha256=sha256, bytes=result.stat().st_size)
+    store(root, lines, chained=True)
+    now = {one.number: ledger.head([one]) for one in ledger.read(root)[0]}
+    for path, known in heads(root).items():
+        if known.get("ledger"):
+            number = before[known["ledger"].split()[1]]
+            path.write_text(json.dumps({**known, "ledger": now[number]}))
+
+
+def test_a_forged_set_is_told_by_what_was_kept_elsewhere(
+    one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [job] = one.glob("jobs/*.json")
+    output = one / f"job_{job.stem}.out"
+    [*_, last] = output.read_text().splitlines()
+    head = ledger.marked(last.split()[-1])[0]
+    assert head in [ledger.head([entry]) for entry in ledger.read(one)[0]]
+
+    def verified(*words: str) -> tuple[int, dict[str, Any], str]:
+        code = main(["audit", str(one), "--only", "ledger", "--json", *words])
+        document = outputs.checked(capsys.readouterr().out)
+        assert main(["audit", str(one), "--only", "ledger", *words]) == code
+        return code, document, capsys.readouterr().out
+
+    scontrol = tmp_path / "bin/scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text("#!/bin/sh\nexit 1\n")
+    scontrol.chmod(0o755)
+    (scontrol.with_name("sacct")).symlink_to(scontrol)
+    monkeypatch.setenv("PATH", f"{scontrol.parent}:{os.environ['PATH']}")
+    code, document, text = verified()
+    assert code == 0 and f"compared with the output of job {job.stem}" in text
+    assert document["compared"] == [{"source": "job output", "job_id": job.stem, "head": head}]
+
+    forge(one)
+    code, document, text = verified()
+    assert code == 1 and f"is not the one that the output of job {job.stem}" in text
+    output.unlink()
+    code, document, text = verified()
+    assert code == 0 and document["compared"] == [] and "compared only with itself" in text
+    scontrol.write_text(f"#!/bin/sh\necho '   Comment=for:alice {ledger.mark(head)}'\n")
+    code, document, text = verified()
+    assert code == 1 and f"the one that the comment of job {job.stem} in Slurm knows" in text
+    assert [anchor["source"] for anchor in document["compared"]] == ["job comment"]
+    scontrol.write_text("#!/bin/sh\nexit 1\n")
+    code, document, text = verified("--head", head)
+    assert code == 1 and f"no record is {head}" in text and "compared with --head" in text
+
+
+def test_a_jobs_comment_keeps_what_the_site_wrote(tmp_path: Path) -> None:
+    """The head is put next to it, and replaces an earlier one."""
+    sets = Sets(tmp_path)
+    world = sets.make(nodes=1, nexp=1)
+    found: list[str] = []
+
+    def note(job: Any) -> None:
+        job.comment = "for:alice orchestrator-ledger:1:" + "0" * 64
+        found.append(job.id)
+
+    world.jobs.begins = lambda loop: note(loop.job)
+    assert world.play() == 0
+    words = world.cluster.jobs[found[0]].comment.split()
+    assert words == ["for:alice", ledger.mark(world.set.job["ledger"])]
+    sets.forget()
+
+
+def test_only_a_whole_word_is_a_head() -> None:
+    sha = "a" * 64
+    assert ledger.marked(f"x orchestrator-ledger:3:{sha} y") == [f"3 {sha}"]
+    for text in (
+        f"a-orchestrator-ledger:3:{sha}",
+        f"orchestrator-ledger:3:{sha}b",
+        "orchestrator-ledger:3:",
+    ):
+        assert ledger.marked(text) == []
+    assert ledger.mark("") == ""

@@ -11,12 +11,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..kernel.beat import listen
+from ..kernel.program import Program
 from ..kernel.records import write_bytes
-from ..kernel.regular import read_bytes
 from ..kernel.settings_file import SettingsError, load, rehearsed
 from ..kernel.waiting import ENDS, Failed, LetGo, Waiting, failing
 from ..kernel.world import now_ms
@@ -24,7 +23,17 @@ from .executor import Executor
 from .hidden import close_hidden, make_hidden
 from .launch import Order
 from .leftovers import close_channel, open_channel
-from .node import HOST_NAME, HOST_S, EngineState, Node, own_name, say, this_node
+from .node import (
+    HOST_NAME,
+    HOST_S,
+    EngineState,
+    Node,
+    lay,
+    own_name,
+    runs_environment,
+    say,
+    this_node,
+)
 from .run import NO_CONTAINER, NodeRun
 from .scratch import keep_files
 from .tuning import Tuning, missing
@@ -45,14 +54,14 @@ print(one.getsockname()[0])
 """Prints this host's IPv4 address on the way to another host; nothing is sent."""
 
 
-def main(bundle: Path, action: str) -> int:
+def main(program: Program, action: str) -> int:
     """Run an action of `lib node`; return the exit status. Errors are sent to the loop as `failed`.
 
     hold: for the life of a job; check: for preflight.sh; deep: measure the bandwidth between nodes;
     look: for `orchestrator init`.
     """
     try:
-        node = this_node(bundle, load(bundle))
+        node = this_node(program, load(program.files))
     except (SettingsError, KeyError) as error:
         # Its log and its listener are unknown as yet.
         say(
@@ -230,6 +239,9 @@ class NodeAgent:
             from .container import remove_earlier
 
             remove_earlier(node, self.waiting)
+        if node.own_code:
+            with failing("storage", f"cannot write {node.code}"):
+                lay(node.program.below("code/"), node.code)
         with failing("storage", f"cannot make {node.results}"):
             self._make_results()
         network = self.look_around(checked=node.settings.preflight_run == 1)
@@ -332,11 +344,7 @@ class NodeAgent:
             self.scratch = Scratch(node, self.waiting, self.engine.image_id)
         more = self.scratch.lines(inside=self.has_engine) if self.scratch else b""
         with failing("storage", str(node.layout.environment)):
-            write_bytes(
-                f"{node.channel}/environment.sh",
-                read_bytes(node.layout.environment) + more,
-                sync=False,
-            )
+            write_bytes(f"{node.channel}/environment.sh", runs_environment(node) + more, sync=False)
             os.chmod(f"{node.channel}/environment.sh", 0o600)
         if self.has_engine:
             from .container import ContainerExecutor

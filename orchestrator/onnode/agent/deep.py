@@ -18,7 +18,7 @@ from pathlib import Path
 from ..kernel.beat import listen
 from ..kernel.waiting import Failed, Partner, Waiting, end_session, exit_code
 from . import network
-from .node import Node, host_environment
+from .node import Node, host_environment, lay, runs_environment
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """
@@ -42,7 +42,7 @@ def main(node: Node) -> int:
         folder.mkdir(mode=0o700)
         # The next process to find the folder of a killed one removes it.
         (folder / "hold_pid").write_text(f"{os.getpid()}\n")
-        shutil.copytree(Path(__file__).parents[1] / "measure", folder / "measure")
+        lay(node.program.below("lib/measure/"), str(folder / "measure"))
         (folder / "environment.sh").write_bytes(_environment(node))
         return _measure(node, folder, waiting)
     finally:
@@ -61,8 +61,7 @@ def _environment(node: Node) -> bytes:
         f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
         for name, value in own.items()
     )
-    of_a_run = node.layout.environment
-    run = of_a_run.read_bytes() if of_a_run.exists() else b""
+    run = runs_environment(node) if node.layout.environment.exists() else b""
     return run + "\n".join(("", *lines, "")).encode("utf-8", "surrogateescape")
 
 

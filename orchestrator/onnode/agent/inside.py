@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ..kernel.layout import CONTENT_PARTS
 from ..kernel.records import write_bytes
-from ..kernel.regular import read_bytes
 from ..kernel.waiting import Partner, Waiting, end_session
 from .executor import Executor
 from .node import Node, host_environment
@@ -63,7 +61,7 @@ class Inside:
         """Raises OSError."""
         script = f"{self._node.channel}/{_SCRIPT}"
         if not os.path.exists(script):
-            write_bytes(script, read_bytes(Path(__file__).with_name(_SCRIPT)), sync=False)
+            write_bytes(script, self._node.program.files[f"lib/agent/{_SCRIPT}"], sync=False)
             os.chmod(script, 0o644)
         mounts = [mount.split("\t") for mount in self._node.settings.mounts]
         data = [mount[2] for mount in mounts if len(mount) > 2]

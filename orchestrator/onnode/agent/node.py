@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from ..kernel.events import UNIT, UNSHOWN
 from ..kernel.layout import Layout
+from ..kernel.program import Program
+from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
 from ..kernel.settings_file import rehearsed
 from .hidden import hidden
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
 """Prints torchrun's host name; its limit in seconds, since it asks the name service."""
+ENVIRONMENT_SHA256 = "ORCH_ENVIRONMENT_SHA256"
 _LINE_BYTES = 960  # srun keeps shorter lines whole
 _KEPT = (
     "PATH",
@@ -42,7 +46,7 @@ class Node(NamedTuple):
 
     name: str
     settings: Settings
-    bundle: Path
+    program: Program
     layout: Layout
     job_id: str
     root: str
@@ -65,6 +69,16 @@ class Node(NamedTuple):
     def channel(self) -> str:
         """Return the folder mounted into the container as /orch."""
         return f"{self.channels}/orch-{os.getuid()}-{self.owner}"
+
+    @property
+    def own_code(self) -> bool:
+        """Return whether runs use the bundle's code, on the host."""
+        return self.settings.engine == "none" and not self.settings.code_source
+
+    @property
+    def code(self) -> str:
+        """Return the folder of the runs' code on the host."""
+        return f"{self.channel}/code" if self.own_code else self.settings.code_source
 
     @property
     def results(self) -> str:
@@ -142,7 +156,7 @@ def own_name() -> str:
     )
 
 
-def this_node(bundle: Path, settings: Settings) -> Node:
+def this_node(program: Program, settings: Settings) -> Node:
     """Return this node, from the step's environment. Raises KeyError without ORCH_SET_DIR."""
     name, environment = own_name(), os.environ
     roots = {
@@ -152,13 +166,33 @@ def this_node(bundle: Path, settings: Settings) -> Node:
     return Node(
         name=name,
         settings=settings,
-        bundle=bundle,
+        program=program,
         layout=Layout(Path(environment["ORCH_SET_DIR"])),
         job_id=environment.get("ORCH_JOB_ID", "none"),
         root=rehearsed("ORCH_TUNABLES_ROOT", "", name),
         channels=settings.orch_channels or "/tmp",
         **roots,
     )
+
+
+def runs_environment(node: Node) -> bytes:
+    """Return the runs' environment, as the loop wrote it. Raises OSError."""
+    text, wanted = read_bytes(node.layout.environment), os.environ.get(ENVIRONMENT_SHA256, "")
+    if wanted and hashlib.sha256(text).hexdigest() != wanted:
+        path = os.fspath(node.layout.environment)
+        raise OSError(0, "it was changed since the job wrote it, and is not used", path)
+    return text
+
+
+def lay(files: Mapping[str, bytes], folder: str) -> None:
+    """Write files of the program below a new folder of this user alone. Raises OSError."""
+    os.mkdir(folder, 0o700)
+    for name, content in files.items():
+        path = f"{folder}/{name}"
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        mode = 0o700 if content.startswith(b"#!") else 0o600
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
 
 
 def say(node: str, word: str, *fields: str | int) -> None:

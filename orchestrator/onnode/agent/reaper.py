@@ -21,7 +21,7 @@ _END_S = 5
 
 class HostExecutor(Executor):
     def __init__(self, node: Node, waiting: Waiting) -> None:
-        super().__init__(node.channel, node.settings.code_source or str(node.bundle / "code"))
+        super().__init__(node.channel, node.code)
         self._gone = False
         requests, self._requests = os.pipe()
         said, words = os.pipe()

@@ -6,7 +6,6 @@ is held, so that a check costs no process.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections import deque
@@ -14,11 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional
 
 from ..kernel.events import number
-from ..kernel.regular import read_bytes
 from ..kernel.system import lines
 from ..kernel.waiting import CANNOT_START, Failed, Partner, Waiting
 from .node import Node, shortened
 
+SCRIPT = "runtime_tunables.sh"
 ANSWER_S = 60
 _REVERT_TRIES = 3
 _EVAL_STDIN = 'trap "" TERM INT HUP; eval "$(cat)"'
@@ -101,8 +100,9 @@ class Tuning:
         self.on = node.settings.runtime_tunables == 1
         self.has_changed = False
         """The script may have changed a setting of this host."""
-        self._script = str(node.bundle / "runtime_tunables.sh")
-        self._content = b""
+        self._script = node.program.files.get(SCRIPT, b"")
+        self._name = f"{node.layout.bundle}/{SCRIPT}"
+        """For lists of processes; no file is read."""
         self._roots = {"ORCH_TUNABLES_ROOT": node.root}
         if state := os.environ.get("ORCH_TUNABLES_STATE", ""):
             self._roots["ORCH_TUNABLES_STATE"] = state.replace("%n", node.name)
@@ -144,14 +144,10 @@ class Tuning:
 
     def _call(self, action: str) -> _Reply:
         """Run the script. Signals to the whole job do not interrupt it."""
-        # Root runs this verified text: it may not see the storage, and others may write there.
-        try:
-            script = self._verified()
-        except OSError as error:
-            return _Reply(CANNOT_START, [], f"{self._script}: {error.strerror}")
+        # Root runs the text that was read at the start: it may not see the storage.
         with self._node.open_log() as errors:
             status, output = self._waiting.call(
-                self._argv(action), patient=True, shielded=True, errors=errors, given=script
+                self._argv(action), patient=True, shielded=True, errors=errors, given=self._script
             )
         self._keep(output)
         text = output.decode("utf-8", "replace")
@@ -178,17 +174,8 @@ class Tuning:
             **self._roots,
         }
         variables = [f"{name}={value}" for name, value in owner.items()]
-        shell = ["bash", "-c", _EVAL_STDIN, self._script, action, self._node.owner]
+        shell = ["bash", "-c", _EVAL_STDIN, self._name, action, self._node.owner]
         return [*self._node.settings.sudo, "env", *variables, *shell]
-
-    def _verified(self) -> bytes:
-        """Return the script, verified by the loop's hash. Raises OSError."""
-        if not self._content:
-            content, wanted = read_bytes(self._script), os.environ.get("ORCH_TUNABLES_SHA256", "")
-            if wanted and hashlib.sha256(content).hexdigest() != wanted:
-                raise OSError(0, "it was edited since the job verified it")
-            self._content = content
-        return self._content
 
     def _keep(self, rows: bytes) -> None:
         try:
@@ -203,14 +190,17 @@ class Tuning:
         """Start the watching script, which first reports settings that only a boot changes."""
         if not self.on or self._watcher is not None:
             return
-        with self._node.open_log() as errors:
+        with self._node.open_log() as errors, os.fdopen(os.memfd_create(SCRIPT), "wb") as script:
+            script.write(self._script)
+            script.flush()
             self._watcher = Partner(
                 self._waiting,
-                ["bash", self._script, "watch"],
+                ["bash", "-c", f". /proc/self/fd/{script.fileno()}", self._name, "watch"],
                 self._hear,
                 self._nobody_looks,
                 errors=errors,
                 environment={**os.environ, **self._roots},
+                held=[script.fileno()],
             )
         self._boot = self._answer(self._asked.append) or []  # the first answer comes unasked
 

@@ -29,6 +29,11 @@ class Layout:
         return self.root / "bundle"
 
     @cached_property
+    def program(self) -> Path:
+        """The archives that carried the bundle to jobs, each named after its hash."""
+        return self.root / "program"
+
+    @cached_property
     def submissions(self) -> Path:
         return self.root / "submissions"
 

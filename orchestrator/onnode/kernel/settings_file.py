@@ -1,5 +1,5 @@
 """settings.sh of a bundle, evaluated once by bash (the caller's environment may override
-values); the runs' environment, from config_<SYSTEM>.sh."""
+values); the runs' environment, from config_<SYSTEM>.sh. Both come from memory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from .events import clean, number
 from .parts import PARTS, SITE, needs
@@ -36,16 +36,12 @@ class SettingsError(Exception):
     """The message names the value."""
 
 
-def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings:
-    """Raises SettingsError with the wrong value."""
+def load(files: Mapping[str, bytes], environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings in a bundle's files. Raises SettingsError with the wrong value."""
     kinds = {setting.name: str(setting.type) for setting in rows()}
     script = _TELL % " ".join(kinds).upper()
-    file = f"{bundle}/settings.sh"
-    words = (
-        bash(script, [str(bundle)], environment, file)
-        .decode("utf-8", "surrogateescape")
-        .split("\0")
-    )
+    told_values = bash(script, [], environment, "settings.sh", files)
+    words = told_values.decode("utf-8", "surrogateescape").split("\0")
     told: dict[str, list[str]] = {}
     while len(words) > 1:
         name, count, words = words[0], int(words[1]), words[2:]
@@ -66,11 +62,11 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
     return Settings(**values)  # type: ignore[arg-type]
 
 
-def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
+def check_parts(files: Collection[str], settings: Settings, *, deep: bool) -> None:
     """Raise SettingsError for a bundle without a needed part of lib/."""
     wanted = needs(settings.engine, deep=deep, notifies=settings.notifies)
     for part in PARTS:
-        if wanted[part.need] and not (bundle / "lib" / part.path).exists():
+        if wanted[part.need] and not any(name.startswith(f"lib/{part.path}") for name in files):
             raise SettingsError(
                 f"this bundle was rendered without lib/{part.path}; render it with "
                 f"{SITE[part.need]} in the site file"
@@ -114,27 +110,54 @@ def rehearsed(name: str, default: str, node: str) -> str:
 
 
 def bash(
-    script: str, words: Sequence[str], environment: Mapping[str, str] | None, file: str
+    script: str,
+    words: Sequence[str],
+    environment: Mapping[str, str] | None,
+    file: str,
+    files: Mapping[str, bytes],
 ) -> bytes:
-    """Return the output of a script that evaluates `file`. Raises SettingsError."""
-    argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", *words]
+    """Return the output of a script that evaluates `file`. Raises SettingsError.
+
+    $1 is a private folder with the scripts among `files`: they may source each other.
+    """
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60
-        )
+        with _laid_out(files) as folder:
+            argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", folder, *words]
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SettingsError(f"{file} cannot be evaluated: {error}") from error
     if done.returncode:
         said = (
-            clean(done.stderr.decode("utf-8", "replace"), 400).strip()
+            clean(done.stderr.decode("utf-8", "replace"), 400).replace(f"{folder}/", "").strip()
             or f"bash ended with {done.returncode}"
         )
         raise SettingsError(f"{file} cannot be evaluated: {said}")
     return done.stdout
 
 
+@contextmanager
+def _laid_out(files: Mapping[str, bytes]) -> Iterator[str]:
+    """Write the files in the bundle's own folder to a folder that no other user can read or
+    change. Raises OSError."""
+    name = f"orch-{os.getuid()}-bash.{os.getpid()}.{os.urandom(4).hex()}"
+    folder = f"{os.environ.get('TMPDIR') or '/tmp'}/{name}"
+    os.mkdir(folder, 0o700)
+    try:
+        for name, content in files.items():
+            if "/" not in name:
+                with open(f"{folder}/{name}", "xb") as file:
+                    file.write(content)
+        yield folder
+    finally:
+        for name in os.listdir(folder):
+            os.unlink(f"{folder}/{name}")
+        os.rmdir(folder)
+
+
 def evaluate_config(
-    bundle: Path, settings: Settings, nexp: int, *, timeless: bool = False
+    files: Mapping[str, bytes], settings: Settings, nexp: int, *, timeless: bool = False
 ) -> bytes:
     """Return the runs' environment: the config, evaluated in an empty environment, as `declare -x`
     lines.
@@ -142,15 +165,18 @@ def evaluate_config(
     `timeless`: with empty time stamps, for `unique_names`. Raises SettingsError with bash's
     message.
     """
-    script = 'set -eu; NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
+    script = 'set -eu; NEXP=$3; . "$1/$2"; export -n PWD SHLVL OLDPWD _; declare -px'
     script = "date() { :; }; " * timeless + script
-    return bash(script, [str(bundle / settings.config_file), str(nexp)], {}, settings.config_file)
+    config = settings.config_file
+    return bash(script, [config, str(nexp)], {}, config, files)
 
 
-def config(bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
+def config(
+    files: Mapping[str, bytes], settings: Settings, nexp: int
+) -> tuple[bytes, frozenset[str]]:
     """Return the runs' environment, and variables that differ per job. Raises SettingsError."""
-    text = evaluate_config(bundle, settings, nexp)
-    return text, unique_names(text, evaluate_config(bundle, settings, nexp, timeless=True))
+    text = evaluate_config(files, settings, nexp)
+    return text, unique_names(text, evaluate_config(files, settings, nexp, timeless=True))
 
 
 _WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''

@@ -156,3 +156,9 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
     if status == 0:
         return text.strip()
     return "" if status > 0 and UNKNOWN_JOB in ask(argv, seconds, errors=True)[1] else "?"
+
+
+def comment(shown: str) -> str:
+    """Return a job's comment in `scontrol show job`, "" if missing."""
+    found = re.search(r"(?m)^ *Comment=(.*)$", shown)
+    return found[1] if found and found[1] != "(null)" else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..kernel.system import job_state
 from ..kernel.world import World
@@ -64,6 +63,9 @@ class JobAllocation:
         scheduler the job runs, and only a person sends it signals."""
         return JobEnd("JobState=RUNNING")
 
+    def keep_mark(self, word: str) -> None:
+        """Let the scheduler keep a word with the job, as far as it does. Never raises."""
+
     def sees(self, job_id: str) -> bool | None:
         """Return whether the scheduler shows a job; None without an answer or a scheduler."""
         state = job_state(job_id, 120, self.world.ask) if job_id[:1].isdecimal() else "?"
@@ -86,9 +88,3 @@ class LocalAllocation(JobAllocation):
         self, nodes: Sequence[str], argv: Sequence[str]
     ) -> list[tuple[list[str], dict[str, str]]]:
         return [(list(argv), {"ORCH_NODE": node}) for node in nodes]
-
-
-def node_command(python: str, bundle: Path, action: str) -> list[str]:
-    """Return the command of a node's program, isolated from modules in a user's folders and
-    without byte code."""
-    return [python or "python3", "-I", "-S", "-B", str(bundle / "lib"), "node", action]

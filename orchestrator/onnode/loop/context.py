@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ..kernel import records
 from ..kernel.events import EventLog
 from ..kernel.layout import Layout
+from ..kernel.program import Program
 from ..kernel.records import JobRecord, RunRecord
 from ..kernel.settings import Settings
 from ..kernel.waiting import Flow
@@ -111,8 +112,10 @@ class JobContext:
     end_state = ""
     """Why nothing more is started, or ""."""
 
-    def __init__(self, bundle: Path, settings: Settings, layout: Layout, world: BatchHost) -> None:
-        self.bundle, self.settings, self.layout, self.world = bundle, settings, layout, world
+    def __init__(
+        self, program: Program, settings: Settings, layout: Layout, world: BatchHost
+    ) -> None:
+        self.program, self.settings, self.layout, self.world = program, settings, layout, world
         self.environment, self.log = world.environment, world.log
         self.pool: list[str] = []
         """Unassigned nodes."""
@@ -161,6 +164,12 @@ class JobContext:
         """Set the image's identity; "" keeps it."""
         self.image = image or self.image
 
+    def take_environment(self, text: bytes) -> str:
+        """Let nodes use this environment of the runs and no other; return its hash."""
+        sha256 = hashlib.sha256(text).hexdigest()
+        self.environment["ORCH_ENVIRONMENT_SHA256"] = sha256
+        return sha256
+
     def node_names(self, text: str) -> list[str]:
         """Return the nodes in `n[1-3]`."""
         return self.allocation.names(text)
@@ -174,9 +183,14 @@ class SetContext(JobContext):
     end_reason = ""
 
     def __init__(
-        self, settings: Settings, allocation: JobAllocation, folder: Folder, world: BatchHost
+        self,
+        program: Program,
+        settings: Settings,
+        allocation: JobAllocation,
+        folder: Folder,
+        world: BatchHost,
     ) -> None:
-        super().__init__(folder.layout.bundle, settings, folder.layout, world)
+        super().__init__(program, settings, folder.layout, world)
         self.allocation, self.folder, self.job_id = allocation, folder, allocation.job_id
         self.status = JobStatus(world.wall_ms())
         self.unexplained: list[str] = []
@@ -190,16 +204,18 @@ class SetContext(JobContext):
     def environment_file(self) -> None:
         """Write the runs' environment. Raises SettingsError, OSError."""
         files, layout = self.world.files, self.layout
-        text, self.unique = self.world.config(self.bundle, self.settings, self.folder.record.nexp)
+        text, self.unique = self.world.config(self.program, self.settings, self.folder.record.nexp)
         records.replace(layout.environment, text, files=files)
+        sha256 = self.take_environment(text)
         # Each job keeps its own, with its unique values.
         kept = gzip.compress(text, mtime=0)
         records.replace(layout.job_environment(self.job_id), kept, files=files)
         entry = {
             "job_id": self.job_id,
             "restart": self.allocation.restart,
-            "environment": hashlib.sha256(text).hexdigest(),
+            "environment": sha256,
             "edited": self.status.edited,
+            "program": self.program.sha256,
         }
         self.folder.record_that(("job", entry))
 

@@ -12,8 +12,8 @@ from ..kernel.events import UNIT, clean, number, parse_word
 from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
 from ..policy.search import DeepVerdict, GroupResult, Round, Search
-from .allocation import node_command
 from .context import JobContext
+from .step import MAX_SAID, WORD_BYTES
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]
@@ -29,6 +29,8 @@ class DeepStep:
         self.messages: deque[tuple[str, str, str]] = deque()
         self.last_text = ""
         self._known = frozenset(nodes)
+        self._sent: dict[str, int] = {}
+        """node -> bytes."""
         environment = {
             **job.environment,
             "ORCH_SET_DIR": str(job.layout.root),
@@ -36,7 +38,7 @@ class DeepStep:
             "MASTER_ADDR": nodes[0],
             "ORCH_DEEP_PEERS": " ".join(nodes[:2]) if job.allocation.spans_hosts else "",
         }
-        argv = node_command(job.settings.python, job.bundle, "deep")
+        argv = job.program.command(job.settings.python, "node", "deep")
         tasks = job.allocation.in_step(nodes)
         commands = job.allocation.commands(tasks, argv)
         self.step = job.world.start(
@@ -45,6 +47,9 @@ class DeepStep:
         self.send, self.close = self.step.send, self.step.end_input
 
     def _take(self, sender: str, line: bytes) -> None:
+        self._sent[sender] = self._sent.get(sender, 0) + len(line) + WORD_BYTES
+        if self._sent[sender] > MAX_SAID:  # it counts as silent
+            return
         message = parse_word(line, self._known)
         if message is not None and message[1] == sender:  # about itself alone
             self.messages.append(message)

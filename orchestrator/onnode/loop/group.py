@@ -14,7 +14,6 @@ from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts
 from ..policy.place import GroupState
 from ..policy.reports import NodeReport
-from .allocation import node_command
 from .checks import GroupChecks, Pulls
 from .context import JobContext
 from .record import GroupRecord
@@ -113,7 +112,7 @@ class Group:
         """Start a step that holds `nodes` (`action` "hold") or checks them ("check")."""
         self.checks.leave_marker()
         self.pulls.begin()
-        command = node_command(self.job.settings.python, self.job.bundle, action)
+        command = self.job.program.command(self.job.settings.python, "node", action)
         self.step.start(nodes, command, self._environment(nodes))
 
     def _environment(self, nodes: Sequence[str]) -> dict[str, str]:

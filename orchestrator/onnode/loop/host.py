@@ -13,16 +13,16 @@ import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ..kernel import settings_file
 from ..kernel.beat import BEAT, BEAT_S
+from ..kernel.program import Program
 from ..kernel.settings import Settings
 from ..kernel.waiting import Lines, Waiting, end_session
 from ..kernel.world import World, log
 from ..set.sharing import umask_for
-from .slurm import Senders, Take, labelled
+from .slurm import Senders, Take, has_labels, labelled
 
 T = TypeVar("T")
 
@@ -98,9 +98,8 @@ class NodeStep:
         takes = (self._senders.receive_labelled, self._from_label(complain))
         try:
             for index, (command, more) in enumerate(commands):
-                if len(commands) == len(nodes):
-                    # A process's standard error is the step's, too.
-                    takes = (partial(take, nodes[index]), partial(complain, ""))
+                if not has_labels(command):  # a process of each node's own
+                    takes = (partial(take, nodes[index]), partial(complain, nodes[index]))
                 self._start(command, {**environment, **more}, *takes)
         except OSError:
             self.kill()
@@ -192,7 +191,7 @@ class NodeStep:
             lines.close()
 
 
-class Program:
+class StartedProgram:
     """A program parallel to the loop. Raises OSError."""
 
     def __init__(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> None:
@@ -265,16 +264,20 @@ class BatchHost(World):
         """Start a process per node, in step order (JobAllocation.in_step). Raises OSError."""
         return NodeStep(reactor, nodes, commands, environment, take, complain)
 
-    def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Program:
-        return Program(argv, given, environment)
+    def program(
+        self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]
+    ) -> StartedProgram:
+        return StartedProgram(argv, given, environment)
 
-    def settings(self, bundle: Path) -> Settings:
+    def settings(self, program: Program) -> Settings:
         """Raises SettingsError."""
-        return settings_file.load(bundle)
+        return settings_file.load(program.files)
 
-    def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
+    def config(
+        self, program: Program, settings: Settings, nexp: int
+    ) -> tuple[bytes, frozenset[str]]:
         """Return the runs' environment, and variables that differ per job. Raises SettingsError."""
-        return settings_file.config(bundle, settings, nexp)
+        return settings_file.config(program.files, settings, nexp)
 
     def share(self, group: str) -> None:
         """Set the umask for a set shared with `group`."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..kernel.events import EventLog
 from ..kernel.layout import group_name
+from ..kernel.program import Program
 from ..kernel.settings import Settings
 from ..kernel.settings_file import SettingsError, check_parts
 from ..kernel.waiting import UNTIL_WOKEN, Flow, together
@@ -18,6 +17,7 @@ from ..policy.outcome import Outcome
 from ..policy.queue import IN_A_ROW, Queue, apply, is_to_stop, next_run
 from ..policy.reports import NodeReport
 from ..set.folder import NO_ROOM, Folder, FolderError, SameJobError
+from ..set.ledger import mark
 from ..set.opening import open_folder
 from ..set.settle import settle
 from . import storage
@@ -36,21 +36,21 @@ MEET_DIVISOR = 5
 default a minute, as containers' start times differ by less."""
 
 
-def main(bundle: Path, kind: str) -> int:
+def main(program: Program, kind: str) -> int:
     """Work on a set; return 0 if all its runs have results."""
     world = BatchHost()
-    status: int = world.run(work(world, bundle, kind))
+    status: int = world.run(work(world, program, kind))
     return status
 
 
-def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
+def work(world: BatchHost, program: Program, kind: str) -> Flow:
     """Work on a set. `kind`: slurm or local. Value: 0 if all its runs have results."""
     try:
-        settings = world.settings(bundle)
+        settings = world.settings(program)
         world.share(settings.shared_group)
-        check_parts(bundle, settings, deep=settings.preflight_deep == 1)
+        check_parts(program.files, settings, deep=settings.preflight_deep == 1)
         allocation = job_nodes(kind, settings, world, world.environment)
-        folder = open_folder(bundle, settings, allocation, world.environment, world)
+        folder = open_folder(program, settings, allocation, world.environment, world)
         gone = yield from folder.taking(allocation, lambda: _lost(folder, world))
     except OtherCopy as other:
         world.log(str(other))
@@ -63,7 +63,7 @@ def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
         return 1
     if gone:
         world.log(f"taking over from {gone}, which has ended")
-    return (yield from SetJob(settings, allocation, folder, world).work())
+    return (yield from SetJob(program, settings, allocation, folder, world).work())
 
 
 def _lost(folder: Folder, world: BatchHost) -> None:
@@ -81,9 +81,14 @@ class SetJob(SetContext):
     """Why no more runs start."""
 
     def __init__(
-        self, settings: Settings, allocation: JobAllocation, folder: Folder, world: BatchHost
+        self,
+        program: Program,
+        settings: Settings,
+        allocation: JobAllocation,
+        folder: Folder,
+        world: BatchHost,
     ) -> None:
-        super().__init__(settings, allocation, folder, world)
+        super().__init__(program, settings, allocation, folder, world)
         self.groups: list[Group] = []
         self.notices = self._open_notices()
 
@@ -92,7 +97,7 @@ class SetJob(SetContext):
             return None
         from .notice import Notices
 
-        return Notices(self.bundle, self.settings, self.folder, self.job_id, self.world)
+        return Notices(self.program, self.settings, self.folder, self.job_id, self.world)
 
     def work(self) -> Flow:
         """Run missing runs. Value: the exit status."""
@@ -105,7 +110,10 @@ class SetJob(SetContext):
             self.log(f"error: {reason}")
         finally:
             yield from self._finish(state, reason)
-        return 0 if state == "complete" and not self._log_missing() else 1
+        status = 0 if state == "complete" and not self._log_missing() else 1
+        if self.folder.head:  # the last line: compared by `orchestrator audit`
+            self.log(mark(self.folder.head))
+        return status
 
     def _flow(self) -> Flow:
         """Work with all groups side by side. Value: the job's state and reason."""
@@ -167,11 +175,16 @@ class SetJob(SetContext):
 
     def _verify_bundle(self) -> None:
         kept = self.environment.get("ORCH_BUNDLE_SHA256", "")
-        self.status.edit(self.folder.verify_bundle(kept))
-        script = self.world.files.read_bytes(self.layout.bundle / "runtime_tunables.sh")
-        # For the nodes, before root runs the script.
-        self.environment["ORCH_TUNABLES_SHA256"] = hashlib.sha256(script).hexdigest()
-        if edited := self.status.edited:
+        edited, program = self.folder.verify_bundle(kept)
+        self.status.edit(edited)
+        if not self.program.archive:  # started by hand, perhaps from another bundle than the set's
+            self.program = self.folder.carry(program)
+        elif self.program.files != program.files:
+            raise FolderError(
+                "the bundle was edited since this job was submitted; `orchestrator resume` submits "
+                "it anew"
+            )
+        if edited:
             self.warn(f"the bundle was edited since it was made: {', '.join(edited[:8])}")
 
     def _divide(self) -> None:
@@ -220,6 +233,8 @@ class SetJob(SetContext):
             self.status.clear_reason()
             yield from storage.write_last(self, state, reason)
             self._notify(state, reason)
+            if self.folder.head:
+                self.allocation.keep_mark(mark(self.folder.head))
             self.folder.let_go()
             if self.notices:
                 self.notices.finish()

@@ -1,24 +1,24 @@
 """Notifications about a set: command, mail, webhook (docs/notify.md).
 
-Each is a process (notify.py) with message and secret address on its standard input. The loop awaits
-them at its end, for a time.
+Each is a process (notify.py, by value) with message and secret address on its standard input. The
+loop awaits them at its end, for a time.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from ..kernel.events import clean
-from ..kernel.files import Files
+from ..kernel.program import Program
 from ..kernel.regular import parse
 from ..kernel.settings import Settings
 from ..policy.job_state import SetCounts, due
 from ..set.folder import Folder
-from .host import BatchHost, Program
+from .host import BatchHost, StartedProgram
 
+SENDER = "lib/loop/notify.py"
 GRACE_S = 2.0
 """Until a process beyond its own limit is killed."""
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")
@@ -34,9 +34,14 @@ class Notices:
     """The webhook's address is removed from other processes' environment."""
 
     def __init__(
-        self, bundle: Path, settings: Settings, folder: Folder, job_id: str, world: BatchHost
+        self,
+        program: Program,
+        settings: Settings,
+        folder: Folder,
+        job_id: str,
+        world: BatchHost,
     ) -> None:
-        self._lib, self._settings, self._folder = bundle / "lib", settings, folder
+        self._sender, self._settings, self._folder = program.files[SENDER], settings, folder
         self._job_id, self._world = job_id, world
         name = settings.notify_webhook
         self._address = world.forget(name) if name else ""
@@ -51,10 +56,10 @@ class Notices:
             world.log(f"notify: {name} is not set in the job's environment, {consequence}")
         self._required, self._before = 0, (0, 0)
         if self._channels:
-            self._required = _required(bundle, settings, folder.record.nexp, world.files)
+            self._required = _required(program, settings, folder.record.nexp)
             self._before = self._counts()
         self._sent: list[str] = []
-        self._running: dict[str, tuple[Program, float]] = {}
+        self._running: dict[str, tuple[StartedProgram, float]] = {}
         """Channel -> process, and when to kill it (World.now)."""
 
     def check(self, state: str, reason: str = "") -> dict[str, Any] | None:
@@ -123,27 +128,28 @@ class Notices:
             "nexp": record.nexp,
             "converged": counts.converged,
             "missed": counts.missed,
+            "ledger": self._folder.head,
             "time_ms": self._world.wall_ms(),
         }
 
     def _start(self, channel: str, order: bytes) -> None:
         self._await(channel)  # only a job's end follows a score so soon
-        argv = [sys.executable, "-I", "-S", "-B", str(self._lib), "notify", channel]
+        argv = [sys.executable, "-I", "-S", "-B", "-c", self._sender.decode(), channel]
         env = {name: value for name, value in self._world.environment.items() if name in _KEPT}
         try:
-            program = self._world.program(argv, order, env)
+            sender = self._world.program(argv, order, env)
         except OSError as error:
             self._world.log(f"notify: {channel}: {error.strerror}")
             return
         deadline = self._world.now() + self._settings.notify_seconds + GRACE_S
-        self._running[channel] = program, deadline
+        self._running[channel] = sender, deadline
 
 
-def _required(bundle: Path, settings: Settings, nexp: int, files: Files) -> int:
+def _required(program: Program, settings: Settings, nexp: int) -> int:
     """Return the runs for a score; by a workload's own rules all."""
     try:
-        number = parse(files.read_bytes(bundle / "workload.json")).get("runs_required")
-    except (OSError, ValueError, AttributeError):
+        number = parse(program.files.get("workload.json", b"")).get("runs_required")
+    except (ValueError, AttributeError):
         number = None
     required = number if isinstance(number, int) else 1
     return max(required, nexp) if settings.ruleset == "own" else required

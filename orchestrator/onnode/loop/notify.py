@@ -1,5 +1,8 @@
 """The process that sends a notification (docs/notify.md). Message and secret address come on
-standard input, never in a command line or file."""
+standard input, never in a command line or file.
+
+Runs alone: the loop gives its text by value, so that it needs no storage.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
+import time
 from typing import Any
-
-from ..kernel.world import THIS, log
 
 
 class NotSent(Exception):
     """The message has the reason, without an address."""
 
 
-def main(_: Path, channel: str) -> int:
+def main(channel: str) -> int:
     """Send the notification within its time; return the exit status."""
     order = json.loads(sys.stdin.buffer.read())
     signal.signal(signal.SIGALRM, lambda *_: _late(channel, order["seconds"]))
@@ -33,7 +34,8 @@ def main(_: Path, channel: str) -> int:
 
 
 def _log(text: str) -> None:
-    log(THIS.wall_ms(), f"notify: {text}")
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")  # as in the loop's own lines
+    os.write(2, f"{stamp} orchestrator: notify: {text}\n".encode("utf-8", "backslashreplace"))
 
 
 def _late(channel: str, seconds: int) -> None:
@@ -53,7 +55,8 @@ def _mail(order: dict[str, Any]) -> None:
     # A line end, which a damaged set.json may have in a name, would end the header.
     mail["Subject"] = " ".join(f"{message['set_id']}: {message['event']}".split())
     mail["To"] = ", ".join(order["mail"])
-    mail.set_content(f"{message['text']}\n\n{message['set']}\n")
+    head = f"ledger: {message['ledger']}\n" if message.get("ledger") else ""
+    mail.set_content(f"{message['text']}\n\n{message['set']}\n{head}")
     paths = map(shutil.which, ("sendmail", "/usr/sbin/sendmail", "/usr/lib/sendmail"))
     path = next(filter(None, paths), None)
     if path is None:
@@ -95,3 +98,7 @@ def _post(order: dict[str, Any]) -> None:
         raise NotSent(reason) from None
     except Exception as error:  # its text may hold the address
         raise NotSent(type(error).__name__) from None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))

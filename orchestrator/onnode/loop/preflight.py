@@ -12,11 +12,13 @@ from pathlib import Path
 from ..kernel import records
 from ..kernel.events import EventLog, number
 from ..kernel.layout import Layout
+from ..kernel.program import Program
 from ..kernel.settings_file import SettingsError, check_parts
 from ..kernel.waiting import Flow, Lines
 from ..policy.place import lost_reason
 from ..policy.reports import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
+from ..set.carried import keep
 from .context import JobContext
 from .group import Group
 from .host import BatchHost
@@ -46,15 +48,15 @@ class NotRun(Exception):
         self.status = status
 
 
-def main(bundle: Path, *argv: str) -> int:
+def main(program: Program, *argv: str) -> int:
     """Check nodes and print the verdicts; return the exit status."""
     world = BatchHost()
     try:
-        return Preflight(bundle, _parse(argv), world).work()
+        return Preflight(program, _parse(argv), world).work()
     except NotRun as error:
         world.log(f"preflight.sh: {error}")
         return error.status
-    except (SettingsError, LookupError) as error:
+    except (SettingsError, LookupError, ValueError) as error:
         world.log(f"preflight.sh: {error}")
         return USAGE_ERROR if "must be a number" in str(error) else NOT_RUN
     except OSError as error:
@@ -86,18 +88,18 @@ def _parse(argv: Sequence[str]) -> CheckOptions:
 class Preflight(JobContext):
     """A check of nodes that changes nothing and leaves nothing behind."""
 
-    def __init__(self, bundle: Path, options: CheckOptions, world: BatchHost) -> None:
-        settings = world.settings(bundle)
+    def __init__(self, program: Program, options: CheckOptions, world: BatchHost) -> None:
+        settings = world.settings(program)
         named = world.environment.get("ORCH_SET_DIR", "")
         folder = f".preflight-{world.host.split('.')[0]}-{world.pid}-{world.token(2)}"
         layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
         # No container starts: the checks' limit, and time for the step.
         limit_s = 2 * settings.preflight_check_s
-        check_parts(bundle, settings, deep=options.deep)
+        check_parts(program.files, settings, deep=options.deep)
         settings = dataclasses.replace(
             settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0
         )
-        super().__init__(bundle, settings, layout, world)
+        super().__init__(program, settings, layout, world)
         self.options, self.made = options, not named
         self.job_id = world.environment.get("ORCH_JOB_ID") or "preflight"
         self.untried: dict[str, str] = {}
@@ -114,6 +116,8 @@ class Preflight(JobContext):
             try:
                 files.make_folder(self.layout.nodes, parents=True, exist_ok=True)
                 files.make_folder(self.layout.preflight, exist_ok=True)
+                if not self.program.archive and not self.options.judge:
+                    self.program = keep(self.program, self.layout, files)
             except OSError as error:
                 question = "is the log directory there, and on shared storage?"
                 problem = f"cannot write to {self.layout.root}; {question}"
@@ -179,9 +183,12 @@ class Preflight(JobContext):
 
     def _ask(self, group: Group, nodes: Sequence[str]) -> Flow:
         files = self.world.files
-        if not files.exists(self.layout.environment):
-            text, _ = self.world.config(self.bundle, self.settings, self.settings.nexp)
+        if files.exists(self.layout.environment):
+            text = files.read_bytes(self.layout.environment)
+        else:
+            text, _ = self.world.config(self.program, self.settings, self.settings.nexp)
             records.replace(self.layout.environment, text, sync=False, files=files)
+        self.take_environment(text)
         group.start(nodes, "check")
         yield from group.wait_for("waits", nodes)
         yield from group.release()

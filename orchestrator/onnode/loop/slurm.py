@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..kernel.events import number
+from ..kernel.events import MAX_WORD_BYTES, number
 from ..kernel.settings import Settings
-from ..kernel.system import ENDED_STATES, UNKNOWN_JOB
+from ..kernel.system import ENDED_STATES, UNKNOWN_JOB, comment
 from ..kernel.world import World
 from ..policy.job_state import PREEMPTED, TIME_LIMIT, JobEnd
+from ..set.ledger import MARK
 from .allocation import JobAllocation, LocalAllocation, OtherCopy
 
 ANSWER_S = 4.0
@@ -128,14 +129,12 @@ class SlurmAllocation(JobAllocation):
     ) -> list[tuple[list[str], dict[str, str]]]:
         """Return one srun that starts `argv` on each of `nodes`; a lost node ends no other.
 
-        With several nodes srun labels lines with their task (see Senders). Nodes cannot sign lines:
-        those of a step share environment and input, hence have no secrets.
+        srun labels lines with their task (see Senders). Nodes cannot sign lines: those of a step
+        share environment and input, hence have no secrets.
         """
         count = len(nodes)
         srun = ["srun", "--overlap", "--export=ALL", "--mpi=none", "--cpu-bind=none", "--quiet"]
-        srun += ["--kill-on-bad-exit=0", "--no-kill"]
-        if count > 1:
-            srun.append("--label")
+        srun += ["--kill-on-bad-exit=0", "--no-kill", "--label"]
         srun += [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
         srun.append(f"--nodelist={','.join(nodes)}")
         return [([*srun, *argv], {})]
@@ -173,6 +172,16 @@ class SlurmAllocation(JobAllocation):
         status, text = self.world.ask(argv, ANSWER_S, errors=True)
         end = job_end(text if status >= 0 else "")
         return end if end.text or status == 0 else None
+
+    def keep_mark(self, word: str) -> None:
+        """Put a word into the job's comment, next to the site's and the user's own. Never raises."""
+        status, text = self.world.ask(["scontrol", "show", "job", self.job_id], ANSWER_S)
+        if status != 0:
+            return
+        kept = [one for one in comment(text).split() if not one.startswith(MARK)]
+        words = " ".join([*kept, word])
+        update = ["scontrol", "update", f"JobId={self.job_id}", f"Comment={words}"]
+        self.world.ask(update, ANSWER_S)
 
     def names(self, text: str) -> list[str]:
         """Return the nodes in `n1` or `n[1-3,5]`; [] if Slurm refuses."""
@@ -284,6 +293,11 @@ def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
     return "", line
 
 
+def has_labels(command: Sequence[str]) -> bool:
+    """Return whether a command's output has labels, and its errors are the step's, too."""
+    return command[0] == "srun"
+
+
 class Senders:
     """Passes on the lines of a step, each with its node.
 
@@ -306,7 +320,9 @@ class Senders:
         return self._confirmed.get(place, place)
 
     def receive_labelled(self, line: bytes) -> None:
-        self.receive(*labelled(line, self._nodes))
+        place, text = labelled(line, self._nodes)
+        # Not every scheduler's srun labels the lines of a single node.
+        self.receive(place or (self._nodes[0] if len(self._nodes) == 1 else ""), text)
 
     def receive(self, place: str, line: bytes) -> None:
         """Pass on a line, or hold it back until its task's node is clear."""
@@ -349,5 +365,5 @@ class Senders:
 
 def named_node(line: bytes) -> str:
     """Return the node that a message names, "" for other lines."""
-    cells = line.split(b"\t", 2)
+    cells = line.split(b"\t", 2) if len(line) <= MAX_WORD_BYTES else []
     return cells[1].decode("utf-8", "replace") if len(cells) == 3 else ""

@@ -13,8 +13,10 @@ from .host import JobStep
 from .record import GroupRecord
 from .slurm import step_message
 
-MAX_COMPLAINTS = 1 << 20
-"""Characters kept."""
+MAX_COMPLAINTS = 64 << 10
+"""Characters kept, and read, of each node. A driver's warnings of a whole job are fewer."""
+MAX_STEP_COMPLAINTS = 1 << 20
+"""The same of the step itself, which reports the ends of all nodes."""
 BEHIND_S = 0.5
 """A node's last messages may be this much later than the report of its end."""
 _LAST_LINES = 5
@@ -31,7 +33,8 @@ class Complaints:
         keep: Callable[[str], None],
     ) -> None:
         self._now, self._names, self._keep = now, names, keep
-        self._kept = 0
+        self._taken: dict[str, int] = {}
+        """Sender -> characters."""
         self.begin()
 
     def begin(self) -> None:
@@ -46,9 +49,12 @@ class Complaints:
 
     def take(self, sender: str, line: bytes) -> None:
         """Take in a line of a node, or of the step itself (`sender` "")."""
-        text = clean(line.decode("utf-8", "replace"), 500)
+        text = clean(line[:2000].decode("utf-8", "replace"), 500)
+        if sender and not self._keep_some(sender, f"{sender}: {text}"):
+            return
+        if not sender:
+            self._keep_some("", text)
         self._last = [*self._last[1 - _LAST_LINES :], text]
-        self._keep_some(f"{sender}: {text}" if sender else text)
         if self._cancelled:
             return
         message = step_message(sender, text, self._names)
@@ -58,13 +64,17 @@ class Complaints:
             if message.is_cause or node not in self._ended:
                 self._ended[node] = due, reason
 
-    def _keep_some(self, text: str) -> None:
-        before = self._kept
-        self._kept += len(text) + 1
-        if before > MAX_COMPLAINTS:
-            return
-        is_last = self._kept > MAX_COMPLAINTS
-        self._keep(f"{text} (later lines are not kept)" if is_last else text)
+    def _keep_some(self, sender: str, text: str) -> bool:
+        """Keep a line; False beyond the sender's limit."""
+        limit = MAX_COMPLAINTS if sender else MAX_STEP_COMPLAINTS
+        before = self._taken.get(sender, 0)
+        if before > limit:
+            return False
+        self._taken[sender] = before + len(text) + 1
+        is_last = self._taken[sender] > limit
+        whose = f"later lines of {sender or 'the step'} are not kept"
+        self._keep(f"{text} ({whose})" if is_last else text)
+        return True
 
     def ended_nodes(self, *, is_over: bool) -> list[tuple[str, str]]:
         """Return newly ended nodes with the reason.
@@ -120,6 +130,9 @@ class GroupStep:
         self._attempt: Listener | None = None
         self._sent: dict[str, int] = {}
         """node -> bytes since the last attempt's start."""
+        self._pings = 0
+        self._pongs: dict[str, int] = {}
+        """node -> replies; more than pings count as messages."""
         self._garbled = 0
         self._distrusted: set[str] = set()
         """Nodes that have broken the protocol in this job."""
@@ -135,6 +148,7 @@ class GroupStep:
         self.set_start(job.world.wall_ms())
         self.complaints.begin()
         self._heard, self._sent, self.broken = {}, {}, {}
+        self._pings, self._pongs = 0, {}
         tasks = job.allocation.in_step(nodes)
         commands = job.allocation.commands(tasks, argv)
         everything = {**job.environment, **environment}
@@ -155,6 +169,7 @@ class GroupStep:
     def send(self, message: dict[str, Any]) -> None:
         """Send a line to all nodes of a running step."""
         if self.process is not None:
+            self._pings += message.get("do") == "ping"
             self.process.send(message)
 
     def closing(self) -> Flow:
@@ -202,7 +217,7 @@ class GroupStep:
             return
         pong = parse_pong(line)
         if pong is not None and pong[0] == sender:  # not recorded: too many
-            self._take_pong(sender, pong[1], pong[2])
+            self._take_pong(sender, pong, len(line))
             return
         message = parse_word(line, self._known)
         if message is None or not sender:
@@ -214,7 +229,11 @@ class GroupStep:
             if not self._is_too_much(sender, len(line)):
                 self._take_event(self._record.note(message[0], sender, message[2], "node"))
 
-    def _take_pong(self, sender: str, attempt: str, pulse: Pulse | None) -> None:
+    def _take_pong(self, sender: str, pong: tuple[str, str, Pulse | None], size: int) -> None:
+        _, attempt, pulse = pong
+        self._pongs[sender] = self._pongs.get(sender, 0) + 1
+        if self._pongs[sender] > self._pings and self._is_too_much(sender, size):
+            return
         self._heard[sender] = self._job.world.now()
         if pulse is not None and self._attempt is not None:
             self._attempt.take_pulse(sender, attempt, pulse)

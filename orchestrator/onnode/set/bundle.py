@@ -4,48 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
-from fnmatch import fnmatch
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..kernel.program import walk
 from ..kernel.regular import parse, read_bytes
 from .ledger import LedgerRecord
 
 MANIFEST = "manifest.json"
-OUTPUTS = "job_*.out"
 
 
 def hashes(bundle: Path) -> dict[str, str]:
     """Return path -> SHA-256 of every file below `bundle`, in order; "no file" for links and the
-    like. Raises OSError.
-
-    Byte code is left out, and so is the output of jobs started by hand in it (`--output` of
-    job.sh).
-    """
-    found: dict[str, str] = {}
-    if os.path.isdir(bundle):
-        _hash_below(os.fspath(bundle), "", found)
-    return dict(sorted(found.items()))
+    like. Raises OSError."""
+    found = (
+        (name, "no file" if content is None else hashlib.sha256(content).hexdigest())
+        for name, content in walk(bundle)
+    )
+    return dict(sorted(found))
 
 
-def _hash_below(folder: str, prefix: str, found: dict[str, str]) -> None:
-    """Add the hashes of all files in a folder, whose path below the bundle is `prefix`. A folder
-    without files adds nothing."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name != "__pycache__":
-                    _hash_below(entry.path, f"{prefix}{entry.name}/", found)
-            elif prefix or not fnmatch(entry.name, OUTPUTS):
-                plain = entry.is_file(follow_symlinks=False)
-                text = hashlib.sha256(read_bytes(entry.path)).hexdigest() if plain else "no file"
-                found[prefix + entry.name] = text
+def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return path -> SHA-256 of the files of a bundle in memory, in order."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
 
 
 def digest(found: dict[str, str]) -> str:
-    """Return one hash for all files, as in job.sh: that of the lines of `sha256sum`, in byte
-    order."""
+    """Return one hash for all files: that of the lines of `sha256sum`, in byte order."""
     rows = sorted(
         (os.fsencode(f"./{name}"), sha) for name, sha in found.items() if sha != "no file"
     )
@@ -54,13 +40,22 @@ def digest(found: dict[str, str]) -> str:
     ).hexdigest()
 
 
-def changed(found: dict[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
+def changed(found: Mapping[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
     """Return name -> hash now ("" if removed) of all files that differ from the manifest, which
     must be `sha256`."""
     try:
-        made = parse(read_bytes(bundle / MANIFEST))["outputs"]
+        manifest = read_bytes(bundle / MANIFEST)
+    except OSError:
+        manifest = b""
+    return changed_from(manifest, found, sha256)
+
+
+def changed_from(manifest: bytes, found: Mapping[str, str], sha256: str = "") -> dict[str, str]:
+    """Return what `changed` does, of a manifest in memory."""
+    try:
+        made = parse(manifest)["outputs"]
         wanted = {str(name): str(sha) for name, sha in made.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return {MANIFEST: found.get(MANIFEST, "")}
     wanted[MANIFEST] = sha256 or found.get(MANIFEST, "")
     names = sorted({*wanted, *found})

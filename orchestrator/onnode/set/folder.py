@@ -16,12 +16,14 @@ from typing import Protocol
 from ..kernel import records
 from ..kernel.files import Files, is_temporary
 from ..kernel.layout import Layout
+from ..kernel.program import Program, walk
 from ..kernel.records import RunRecord, SetRecord, StateFile
 from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
 from ..policy.experiment import Facts, of_run, parse_facts
 from . import bundle as bundle_files
 from . import ledger
+from .carried import keep
 from .lease import HeldError, Lease, remove_abandoned, remove_unfinished
 from .submissions import settle_own
 
@@ -220,16 +222,19 @@ class Folder:
         except HeldError as held:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
 
-    def verify_bundle(self, kept: str) -> list[str]:
-        """Return the files of the bundle with accepted edits.
+    def verify_bundle(self, kept: str) -> tuple[list[str], Program]:
+        """Return the files of the bundle with accepted edits, and the bundle as it was verified.
 
         `kept`: its hash in the environment kept by the scheduler since the submission, "" for a job
         started by hand. Raises FolderError for a bundle that differs from the declared or accepted
         one; OSError.
         """
         bundle, record = self.layout.bundle, self.record
-        found = bundle_files.hashes(bundle)
-        now = bundle_files.changed(found, bundle, record.bundle_sha256)
+        contents = dict(walk(bundle))
+        program = Program({name: text for name, text in contents.items() if text is not None})
+        found = dict.fromkeys(contents, "no file") | bundle_files.hashes_of(program.files)
+        manifest = program.files.get(bundle_files.MANIFEST, b"")
+        now = bundle_files.changed_from(manifest, found, record.bundle_sha256)
         meant = bundle_files.accepted(ledger.read(self.layout.root, self.files)[0])
         if wrong := bundle_files.unexpected(now, meant):
             raise FolderError(
@@ -241,7 +246,15 @@ class Folder:
                 "the bundle was edited since this job was submitted; `orchestrator resume` submits "
                 "it anew"
             )
-        return sorted(now)
+        return sorted(now), program
+
+    def carry(self, program: Program) -> Program:
+        """Write the archive of a program for the nodes, unless it is there; return the program
+        with it. Raises FolderError, OSError."""
+        try:
+            return keep(program, self.layout, self.files)
+        except ValueError as error:
+            raise FolderError(f"{self.layout.bundle}/{error}") from error
 
     # ---- one job at a time ----
 

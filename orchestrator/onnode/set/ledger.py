@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +28,9 @@ MOST_LINES = 200_000
 """A set of 9,999 runs in five attempts each has half of them."""
 PATIENCE_S = 30.0
 """Writes take milliseconds."""
+
+MARK = "orchestrator-ledger:"
+_MARKED = re.compile(rf"(?<!\S){MARK}([0-9]{{1,8}}):([0-9a-f]{{64}})(?!\S)")
 
 Said = tuple[str, dict[str, Any]]
 """Kind and data of a record to append."""
@@ -109,6 +113,16 @@ def _texts(value: object) -> list[str]:
 def head(entries: list[LedgerRecord]) -> str:
     """Return `<number> <hash>` of the last record, which covers all others; "" if empty."""
     return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
+
+
+def mark(head: str) -> str:
+    """Return a head as one word, for places outside of the set; "" if missing."""
+    return f"{MARK}{head.replace(' ', ':')}" if head else ""
+
+
+def marked(text: str) -> list[str]:
+    """Return the heads that `mark` has put into a text."""
+    return [f"{number} {sha}" for number, sha in _MARKED.findall(text)]
 
 
 def append(

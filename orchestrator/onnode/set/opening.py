@@ -10,6 +10,7 @@ from pathlib import Path
 from ..kernel import records
 from ..kernel.events import number
 from ..kernel.layout import Layout
+from ..kernel.program import Program
 from ..kernel.records import SetRecord
 from ..kernel.settings import Settings
 from ..kernel.world import World
@@ -35,7 +36,11 @@ _SAME = (
 
 
 def open_folder(
-    bundle: Path, settings: Settings, job: TakingJob, environment: Mapping[str, str], world: World
+    program: Program,
+    settings: Settings,
+    job: TakingJob,
+    environment: Mapping[str, str],
+    world: World,
 ) -> Folder:
     """Find or create the folder. Raises FolderError.
 
@@ -44,7 +49,7 @@ def open_folder(
     root = _root(settings, environment, world)
     try:
         layout = _make_folders(root, settings.shared_group, world)
-        return _Opener(bundle, settings, job, environment, world).open(layout)
+        return _Opener(program, settings, job, environment, world).open(layout)
     except HeldError as held:
         raise FolderError(f"{held}; try again") from held
     except LookupError as error:
@@ -80,7 +85,7 @@ def _make_folders(root: Path, group: str, world: World) -> Layout:
 
 @dataclass(frozen=True)
 class _Opener:
-    bundle: Path
+    program: Program
     settings: Settings
     job: TakingJob
     environment: Mapping[str, str]
@@ -105,7 +110,9 @@ class _Opener:
             raise FolderError(f"{record or layout.set_file}; it is damaged")
         _check(record, declared, layout.set_file)
         if not files.is_folder(layout.bundle):
-            _copy(self.bundle, layout, self.settings.shared_group, self.world)
+            if not self.program.folder:
+                raise FolderError(f"{layout.bundle} is missing; put it back, or start a new set")
+            _copy(self.program.folder, layout, self.settings.shared_group, self.world)
         if declared is None:
             _declare(record, self.job, layout, self.world)
         return Folder(layout, record, self.job.job_id, self.world)
@@ -141,11 +148,8 @@ class _Opener:
         return seed or 0
 
     def _bundle_sha256(self) -> str:
-        manifest = self.bundle / bundle_files.MANIFEST
-        try:
-            return hashlib.sha256(self.world.files.read_bytes(manifest)).hexdigest()
-        except OSError:
-            return ""
+        manifest = self.program.files.get(bundle_files.MANIFEST)
+        return "" if manifest is None else hashlib.sha256(manifest).hexdigest()
 
 
 def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
@@ -168,7 +172,7 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
         )
 
 
-def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
+def _copy(bundle: str, layout: Layout, group: str, world: World) -> None:
     """Copy the bundle into the set: editing the original cannot reach a running set. Raises
     OSError."""
     temporary = layout.root / f"{BUNDLE_COPY}{world.pid}"
