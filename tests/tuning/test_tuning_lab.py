@@ -354,18 +354,18 @@ def test_put_back_after_everything_was_killed(place: Place, kind: str, by: str) 
     place.in_run()
     assert tuned(knobs)
     set_dir = str(place.set_dir())
-    lib = f"{set_dir}/bundle/lib"
-    agents = processes(lib, "hold")
+    program = f"{set_dir}/program"
+    agents = processes(program, "hold")
     batch = loops(place.bundle, job, place.env["SLURM_CONF"])
     channels = channels_of(agents)
     assert (len(channels), len(batch)) == (len(place.nodes), 1)
     # The loop is stopped first: it would see the others end, and revert.
     for pid in batch:
         os.kill(pid, signal.SIGSTOP)
-    for pids in (agents, batch, processes("srun", lib)):
+    for pids in (agents, batch, processes("srun", program)):
         kill(pids)
     place.lab.run("scancel", "--signal=KILL", job, check=False)
-    wait_for(lambda: not place.running() and not processes(lib, "hold"), pause_s=0.2)
+    wait_for(lambda: not place.running() and not processes(program, "hold"), pause_s=0.2)
     if by == "tune revert":
         assert tuned(knobs) and knobs.held()
         place.revert()
