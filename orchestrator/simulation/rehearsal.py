@@ -17,6 +17,7 @@ from orchestrator.errors import UsageError
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import LOOP_SILENT_S
 from orchestrator.nodes.names import expand_all, fold
+from orchestrator.onnode.set.ledger import MARK
 from orchestrator.runset.allocation import without
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault, plant, refuse_unknown, span
@@ -288,7 +289,7 @@ def _jobs(world: RehearsedWorld) -> Iterator[Moment]:
     for at, job, text in world.jobs.log:
         if text.startswith("starts on "):
             yield Moment(at, "slurm", f"job {job} {text}")
-        elif text := _loop_text(world, text):
+        elif MARK not in text and (text := _loop_text(world, text)):
             yield Moment(at, "loop", text)
     for ended in world.all_jobs:
         if ended.end_ms and ended.state not in ("COMPLETED", "FAILED"):

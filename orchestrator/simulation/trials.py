@@ -282,6 +282,8 @@ def _begin(trials: _Trials) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    # A signal ends this process at once: its parent removes the files.
+    os.environ["TMPDIR"] = str(trials.folder)
     _here[:] = [trials]
 
 

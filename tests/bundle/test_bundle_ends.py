@@ -33,7 +33,7 @@ def test_a_signal_in_a_run_and_another_job_that_goes_on(bundles: Bundles) -> Non
         path.write_text("exit 77\n")
     loop.signal(signal.SIGTERM)
     assert loop.end() == 1
-    assert f"`orchestrator resume {one.root.name}` goes on" in loop.out
+    assert f"`orchestrator resume {one.root.name}` continues" in loop.out
     assert (one.job["state"], one.outcomes(1)) == ("cancelled", ["interrupted"])
     assert one.left_behind() == []
 

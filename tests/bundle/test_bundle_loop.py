@@ -182,7 +182,7 @@ def test_the_callers_environment_stays_outside(ran: Ran) -> None:
         "SLURM_JOB_ID",
         "ORCH_RUN",
     }
-    more = {"ORCH_ATTEMPT", "HF_TOKEN", "PATH", "HOME", "TMPDIR"}
+    more = {"ORCH_ATTEMPT", "HF_TOKEN", "PATH", "HOME", "TMPDIR", "TORCHELASTIC_ERROR_FILE"}
     assert set(seen) - {"PWD", "SHLVL", "_", "OLDPWD"} == {*entry.whole_env, *run, *more}
     assert (seen["HF_TOKEN"], seen["SLURM_NNODES"], seen["SLURM_NODEID"]) == (
         "hf_'x' $(y)",

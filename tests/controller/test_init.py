@@ -117,7 +117,7 @@ def test_srun_asks_for_what_sbatch_will(cluster: Fake, cli: Commands, tmp_path: 
         cli("init", "--yes", "--log-dir", tmp_path / "sets", "--account", "other").code
         == ExitCode.OK
     ), cli.err
-    [arguments] = calls.read_text().splitlines()
+    arguments = calls.read_text().splitlines()[0]  # what runs follows by value
     assert arguments.startswith(
         "--job-name=orch-init --nodes=1 --ntasks=1 --immediate=15 --time=2 --quiet --partition=gpu --account=other "
     )

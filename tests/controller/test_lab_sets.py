@@ -125,7 +125,7 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
     assert '"key": "run_stop"' in cli("logs", root, "--run", "1").out
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert cli("cancel", root).code == ExitCode.OK, cli.err
-    assert "is gone; 1 of 3 runs are done" in cli.out
+    assert "after 1 of 3 runs\nto continue: " in cli.out
     assert not Slurm().jobs(ids=[submitted["job_id"]])[submitted["job_id"]].alive
     assert cli.json("status", root)["state"] == "cancelled"
     document = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}

@@ -102,12 +102,12 @@ def way(name: str, by: str, words: str) -> Callable[[Way], Way]:
     return kept
 
 
-@way("drop the slowest result", "verify", r"result_2\.txt: is not there, and is on record")
+@way("drop the slowest result", "verify", r"result_2\.txt: missing, but listed in the ledger")
 def _(root: Path, _: Path) -> None:
     result(root, SLOWEST).unlink()
 
 
-@way("drop the slowest run", "verify", r"runs/2/attempt_2/state\.json: is not there")
+@way("drop the slowest run", "verify", r"runs/2/attempt_2/state\.json: missing")
 def _(root: Path, _: Path) -> None:
     shutil.rmtree(root / f"runs/{SLOWEST}")
 
@@ -131,7 +131,11 @@ def _(root: Path, _: Path) -> None:
     shutil.rmtree(root / f"runs/{SLOW}")
 
 
-@way("replace a slow result by the fastest", "verify", r"result_1\.txt: is not what was published")
+@way(
+    "replace a slow result by the fastest",
+    "verify",
+    r"result_1\.txt: differs from the published file",
+)
 def _(root: Path, _: Path) -> None:
     shutil.copy(result(root, FAST), result(root, SLOW))
 
@@ -142,12 +146,14 @@ def _(root: Path, _: Path) -> None:
     keep_heads(root)
 
 
-@way("replace a result from another set", "verify", r"result_1\.txt: is not what was published")
+@way(
+    "replace a result from another set", "verify", r"result_1\.txt: differs from the published file"
+)
 def _(root: Path, other: Path) -> None:
     shutil.copy(result(other, FAST), result(root, SLOW))
 
 
-@way("best of two sets", "verify", r"runs/1/attempt_1/state\.json: .*not as on record")
+@way("best of two sets", "verify", r"runs/1/attempt_1/state\.json: .*differ from the ledger")
 def _(root: Path, other: Path) -> None:
     for run in (1, 2, 6):
         shutil.rmtree(root / f"runs/{run}")
@@ -165,7 +171,7 @@ def _(root: Path, other: Path) -> None:
     members(root / "set.json", root_seed=77)
 
 
-@way("half the time in a log", "verify", r"result_1\.txt: is not what was published")
+@way("half the time in a log", "verify", r"result_1\.txt: differs from the published file")
 def _(root: Path, _: Path) -> None:
     result(root, SLOW).write_bytes(faster(result(root, SLOW).read_bytes()))
 
@@ -194,7 +200,7 @@ def _(root: Path, _: Path) -> None:
     keep_heads(root)
 
 
-@way("two results change places", "verify", r"result_1\.txt: is not what was published")
+@way("two results change places", "verify", r"result_1\.txt: differs from the published file")
 def _(root: Path, _: Path) -> None:
     first, second = result(root, SLOW).read_bytes(), result(root, 3).read_bytes()
     result(root, SLOW).write_bytes(second)
@@ -215,7 +221,7 @@ def _(root: Path, _: Path) -> None:
     store(root, records)
 
 
-@way("a second result of a run", "verify", "one more result|is not what was published")
+@way("a second result of a run", "verify", "one more result|differs from the published file")
 def _(root: Path, _: Path) -> None:
     content = result(root, FAST).read_bytes()
     result(root, SLOW).write_bytes(content)
@@ -232,13 +238,13 @@ def _(root: Path, _: Path) -> None:
         shutil.rmtree(root / f"runs/{run}", ignore_errors=True)
 
 
-@way("a run more than was declared", "verify", r"result_11\.txt: is not on record")
+@way("a run more than was declared", "verify", r"result_11\.txt: is not recorded")
 def _(root: Path, other: Path) -> None:
     shutil.copytree(other / f"runs/{FAST}", root / "runs/11")
     (root / f"runs/11/result_{FAST}.txt").rename(result(root, 11))
 
 
-@way("eleven runs, the slowest dropped", "package", r"ledger: runs/11/\S+: is not there, and is")
+@way("eleven runs, the slowest dropped", "package", r"ledger: runs/11/\S+: missing, but")
 def _(root: Path, other: Path) -> None:
     at = next(one for one in lines(other) if one["kind"] == "attempt" and of_run(one, FAST))
     ledger.append(root, ("attempt", {**at["data"], "run": 11}))
@@ -262,7 +268,7 @@ def _(root: Path, _: Path) -> None:
     shutil.rmtree(root / "runs/2/attempt_2")
 
 
-@way("an attempt that was never made", "verify", "the attempt is not on record")
+@way("an attempt that was never made", "verify", "the attempt is not recorded")
 def _(root: Path, other: Path) -> None:
     shutil.copytree(other / "runs/3/attempt_1", root / "runs/3/attempt_2")
     members(root / "runs/3/attempt_2/state.json", attempt=2)
@@ -284,13 +290,13 @@ def _(root: Path, _: Path) -> None:
     members(root / "set.json", ruleset="5.0.0")
 
 
-@way("the clock set back, in the set", "verify", r"start_ms.*: not as on record|not as on record")
+@way("the clock set back, in the set", "verify", r"start_ms, end_ms differ from the ledger")
 def _(root: Path, _: Path) -> None:
     for path in root.glob("runs/9/attempt_1/state.json"):
         members(path, start_ms=1, end_ms=2)
 
 
-@way("the clock set back, in the log", "verify", r"result_9\.txt: is not what was published")
+@way("the clock set back, in the log", "verify", r"result_9\.txt: differs from the published file")
 def _(root: Path, _: Path) -> None:
     result(root, 9).write_bytes(shifted(result(root, 9).read_bytes(), -30, 0))
 
@@ -338,7 +344,7 @@ def _(root: Path, _: Path) -> None:
     store(root, [one for one in lines(root) if one["kind"] != "edit"])
 
 
-@way("two halves of two sets", "verify", r"runs/6/attempt_1/state\.json: .*not as on record")
+@way("two halves of two sets", "verify", r"runs/6/attempt_1/state\.json: .*differ from the ledger")
 def _(root: Path, other: Path) -> None:
     for run in range(6, 11):
         shutil.rmtree(root / f"runs/{run}")
@@ -377,14 +383,18 @@ def _(root: Path, other: Path) -> None:
     result(root, SLOW).symlink_to(kept)
 
 
-@way("a compressed result next to the slow one", "verify", r"is not there, and is on record")
+@way("a compressed result next to the slow one", "verify", r"missing, but listed in the ledger")
 def _(root: Path, other: Path) -> None:
     packed = gzip.compress(result(other, FAST).read_bytes())
     result(root, SLOW).unlink()
     result(root, SLOW).with_suffix(".txt.gz").write_bytes(packed)
 
 
-@way("a last evaluation that came sooner", "verify", r"result_1\.txt: is not what was published")
+@way(
+    "a last evaluation that came sooner",
+    "verify",
+    r"result_1\.txt: differs from the published file",
+)
 def _(root: Path, _: Path) -> None:
     content = result(root, SLOW).read_bytes().splitlines(keepends=True)
     stop = next(at for at, line in enumerate(content) if b'"run_stop"' in line)

@@ -136,10 +136,10 @@ def test_a_kept_error_is_shown_by_doctor_and_submit(root: Path, tmp_path: Path) 
     )
     asked = (*ENTRY, "--site", site)
     doctor = call(("doctor", *asked), {"PATH": "/usr/bin:/bin"})
-    assert re.search(r"contract +skip", doctor.stdout)
+    assert re.search(r"skip +contract", doctor.stdout)
     _inspect(*asked, "--from", tar, code=1)
     doctor = call(("doctor", *asked), {"PATH": "/usr/bin:/bin"})
-    assert re.search(r"contract +fail", doctor.stdout)
+    assert re.search(r"fail +contract", doctor.stdout)
     assert (
         "/workspace/code/run_and_time.sh:10: the image has no /workspace/code/src/train.py"
         in doctor.stdout

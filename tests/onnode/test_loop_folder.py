@@ -496,7 +496,7 @@ def test_each_set_has_a_root_seed_of_its_own(tmp_path: Path) -> None:
 def test_a_set_with_runs_and_without_its_declaration_is_refused(folder: Folder) -> None:
     folder.layout.set_file.unlink()
     (folder.layout.root / "ledger.jsonl").unlink()
-    with pytest.raises(FolderError, match="is gone, and the set has runs"):
+    with pytest.raises(FolderError, match="is missing, and the set has runs"):
         job(folder.layout.root)
     assert not folder.layout.set_file.exists()
 

@@ -186,7 +186,7 @@ def test_the_fabric_is_the_reference() -> None:
     assert set(poor.verdicts().values()) == {"warn"}
     assert poor.verdict.slow == []
     assert "the halves alone reach" in poor.verdict.summary
-    assert "look at the switches" in poor.verdict.rows["n0"][2]
+    assert "check the switches" in poor.verdict.rows["n0"][2]
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,7 @@ def test_the_callers_value_wins_only_where_documented(tmp_path: Path) -> None:
 # The way of a value into a run, without the set around it: config -> environment.sh -> script of the run -> program.
 PROGRAM = r"""printf '%s\0' "$#" "$@"; exec env -0"""
 OF_THE_RUN = {
+    "TORCHELASTIC_ERROR_FILE",
     "SEED",
     "MASTER_ADDR",
     "MASTER_PORT",

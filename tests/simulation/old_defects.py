@@ -344,7 +344,7 @@ DEFECTS = [
                 (
                     "        if record is None and declared is None:\n"
                     '            if records.numbered(layout.runs, "", files=files, strict=True) or entries:\n'
-                    '                words = f"{layout.set_file} is gone, and the set has runs"\n'
+                    '                words = f"{layout.set_file} is missing, and the set has runs"\n'
                     '                raise FolderError(f"{words}; put it back, or start a new set")\n'
                 ),
                 "        if record is None:\n",
@@ -356,7 +356,7 @@ DEFECTS = [
             ),
             Edit(
                 SUBMIT,
-                "        _restore(run_set, world)\n",
+                "        run_set = _restore(run_set, world)\n",
                 "",
             ),
         ),
@@ -369,7 +369,7 @@ DEFECTS = [
         (
             Edit(
                 SUBMIT,
-                ("        _restore(run_set, world)\n"),
+                ("        run_set = _restore(run_set, world)\n"),
                 "",
             ),
             Edit(

@@ -45,7 +45,7 @@ def test_a_signal_in_a_run(sets: Sets, number: int, state: str) -> None:
     before = (one.root / "runs/1/result_1.txt").read_bytes()
     world.signal(number)
     assert world.end() == 1
-    assert f"`orchestrator resume {one.root.name}` goes on" in world.out
+    assert f"`orchestrator resume {one.root.name}` continues" in world.out
     assert (one.job["state"], one.job["ended_ms"] > 0, one.job["run"], one.job["attempt"]) == (
         state,
         True,
@@ -235,7 +235,7 @@ def test_a_job_that_slurm_starts_again_goes_on_at_the_first_missing_run(sets: Se
     result = (one.root / "runs/1/result_1.txt").read_bytes()
     world.fault("node 1 dies for 10 min")  # the batch host
     assert world.end() == 0
-    assert "taking over from job 1 on n1, which is gone" in world.out
+    assert "taking over from job 1 on n1, which has ended" in world.out
     assert [one.outcomes(run) for run in (1, 2, 3)] == [
         ["success"],
         ["interrupted", "success"],

@@ -438,7 +438,7 @@ def test_a_set_that_was_chosen_from_more_runs_is_told(
     assert "were declared" not in scored(one, capsys)
     for run in (4, 5):
         ledger.append(one, ("attempt", {"run": run, "attempt": 1, "seed": run, "nodes": []}))
-    assert "5 runs are recorded, and 3 were declared" in scored(one, capsys)
+    assert "5 runs are recorded, 3 declared" in scored(one, capsys)
 
 
 def test_without_set_json_the_declaration_counts(

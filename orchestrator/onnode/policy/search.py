@@ -320,7 +320,7 @@ class Search:
                 remedy,
             )
         if self.fit < self._floor():
-            remedy = "check the switches between them and at network.tsv of the nodes"
+            remedy = "check the switches between them, and network.tsv of the nodes"
             return "warn", self._whole_text(), f"no node is slower than the others: {remedy}"
         return "pass", self._whole_text(), ""
 
