@@ -21,17 +21,17 @@ REFUSED = (2, 3, 4, 5)
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 STEPS_S = (3600, -3600, 40_000, -40_000, 30, -30, 315_360_000)
 # Files keep the clock of their storage. time.sleep() of Python 3.11 is an absolute clock_nanosleep(), which libfaketime 0.9.10 breaks.
-FAKED = """if [[ " $* " == *"/lib loop "* ]]; then
+FAKED = """if [[ ${{4:-}} == -c && " ${{*: -2:1}} " == " loop " ]]; then
   export LD_PRELOAD={library} FAKETIME_TIMESTAMP_FILE={clock} FAKETIME_NO_CACHE=1
   export FAKETIME_DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1 FAKE_UTIME=1
-  exec python3 "${{@:1:3}}" -c 'import runpy, select, sys, time
+  exec python3 "${{@:1:3}}" -c 'import select, sys, time
 time.sleep = lambda seconds: select.select([], [], [], seconds) and None
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")' "${{@:4}}"
+loader, *sys.argv[1:] = sys.argv[1:]
+exec(loader)' "${{@:5}}"
 fi
 unset LD_PRELOAD
 """
-PRIVATE_TMP = """if [[ " $* " == *"/lib "* && -z ${OWN_TMP:-} ]]; then
+PRIVATE_TMP = """if [[ " $* " == *"/program/"* && -z ${OWN_TMP:-} ]]; then
   OWN_TMP=1 exec unshare --mount --propagation=private bash -c 'mount -t tmpfs none /tmp && exec "$@"' - "$0" "$@"
 fi
 """

@@ -238,7 +238,7 @@ class Trial:
             if not ours or b"orchestrator\0" in words or int(entry.name) == os.getpid():
                 continue
             kind = "other"
-            if b"lib\0loop" in words:
+            if b"\0loop\0" in words:
                 kind = "loop"
             elif (
                 b"node\0hold" in words
