@@ -36,6 +36,12 @@ def root(site: Path, cli: Commands, tmp_path: Path) -> Path:
     return made
 
 
+def wait_for_its_job(root: Path, number: int) -> None:
+    """Wait until a submission's job is over. Its name is unknown for a moment after its start."""
+    job_id = json.loads((root / f"submissions/{number}.json").read_text())["job_id"]
+    until(lambda: not Local().jobs(ids=[job_id]))
+
+
 def again(root: Path) -> None:
     """Make the set's run missing: there is something to resume."""
     state = root / "runs/1/state.json"
@@ -176,12 +182,12 @@ def test_a_loose_umask_gives_a_set_to_nobody(site: Path, cli: Commands, tmp_path
         cli("submit", *one_node(tmp_path, site))
         assert cli.code == 0, cli.err
         made = Path(cli.out.split()[1])
-        until(lambda: not Local().jobs(names=[f"orch-{made.name}"]))
+        wait_for_its_job(made, 1)
         again(made)
         (made / "runs/1/state.json").chmod(0o644)
         assert cli("resume", made).code == 0, cli.err
         assert cli("cancel", made).code in (0, 5), cli.err
-        until(lambda: not Local().jobs(names=[f"orch-{made.name}"]))
+        wait_for_its_job(made, 2)
         assert os.umask(0o002) == 0o002, "the caller's umask stays"
     finally:
         os.umask(before)

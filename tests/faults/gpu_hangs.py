@@ -1,6 +1,7 @@
 """Four ways in which one rank of a run on GPUs stops its peers, and how soon a set names that rank.
 
-usage:  python tests/faults/gpu_hangs.py prepare FOLDER    needs the package; FOLDER then has all that `play` needs
+usage:  python tests/faults/gpu_hangs.py prepare FOLDER    needs the package; FOLDER then has all that `play` needs,
+                                                           and py-spy if it is on PATH
         python3 tests/faults/gpu_hangs.py play FOLDER      on a machine with a GPU, torch and this checkout
 
 Each set is one run of examples/tiny_gpt with two ranks over NCCL; on a machine with one GPU they share it. In
@@ -62,6 +63,9 @@ def prepare(folder: Path) -> None:
     from orchestrator.render import render_bundle, write_bundle
 
     tiny = TOP / "examples/tiny_gpt"
+    if tool := shutil.which("py-spy"):
+        (folder / "bin").mkdir(parents=True)
+        shutil.copy(tool, folder / "bin")
     for kind, (action, _) in KINDS.items():
         place, there = folder / kind, PLACE / kind
         shutil.copytree(tiny / "code", place / "code")
