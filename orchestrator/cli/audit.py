@@ -133,7 +133,9 @@ def _comments(root: Path) -> list[Anchor]:
     evidence = SetEvidence(root)
     if evidence.record is None or evidence.record.scheduler != "slurm":
         return []
-    comments = open_scheduler("slurm").comments(job.job_id for job in evidence.jobs)
+    comments = open_scheduler("slurm").comments(
+        evidence.record.job_name, (job.job_id for job in evidence.jobs)
+    )
     return [
         Anchor("job comment", job_id, head)
         for job_id, text in comments.items()

@@ -97,7 +97,7 @@ class Local:
             _until(lambda: _pid(job_id) is None, grace_s)
         return _until(lambda: not _kill_members(job_id), AFTER_KILL_S)
 
-    def comments(self, job_ids: Iterable[str]) -> dict[str, str]:
+    def comments(self, name: str, job_ids: Iterable[str]) -> dict[str, str]:
         """Return {}: a process has no comment."""
         return {}
 

@@ -159,14 +159,15 @@ class Slurm:
         self._signal(["scancel", job_id])
         return self._over(job_id, AFTER_KILL_S)
 
-    def comments(self, job_ids: Iterable[str]) -> dict[str, str]:
-        """Return the comments that Slurm still has of jobs, by id; {} without an answer.
+    def comments(self, name: str, job_ids: Iterable[str]) -> dict[str, str]:
+        """Return the comments that Slurm still has of jobs with this name, by id; {} without an answer.
+        Another cluster's job may have the id, and so may a later job of this one.
 
         The controller forgets jobs minutes after their end. Accounting keeps the comment if the
         site stores it (AccountingStoreFlags=job_comment).
         """
         wanted = [job_id for job_id in job_ids if job_id.isdecimal()]
-        found = {job_id: self._comment(job_id) for job_id in wanted}
+        found = {job_id: self._comment(name, job_id) for job_id in wanted}
         lacking = [job_id for job_id, text in found.items() if not text]
         argv = [
             "sacct",
@@ -175,15 +176,16 @@ class Slurm:
             "--allocations",
             f"--jobs={','.join(lacking)}",
         ]
-        answer = self._try([*argv, "--format=JobIDRaw,Comment"]) if lacking else ""
+        answer = self._try([*argv, "--format=JobIDRaw,JobName,Comment"]) if lacking else ""
         for line in answer.splitlines():
-            job_id, _, text = line.partition("|")
-            if job_id in lacking:
-                found[job_id] = text
+            job_id, _, rest = line.partition("|")
+            if job_id in lacking and rest.startswith(f"{name}|"):
+                found[job_id] = rest.removeprefix(f"{name}|")
         return {job_id: text for job_id, text in found.items() if text}
 
-    def _comment(self, job_id: str) -> str:
-        return comment(self._try(["scontrol", "show", "job", job_id]))
+    def _comment(self, name: str, job_id: str) -> str:
+        shown = self._try(["scontrol", "show", "job", job_id])
+        return comment(shown) if re.search(rf"(?m) JobName={re.escape(name)}$", shown) else ""
 
     def _try(self, argv: list[str]) -> str:
         """Return a command's output; "" if it fails, or is missing."""

@@ -509,7 +509,12 @@ def test_a_forged_set_is_told_by_what_was_kept_elsewhere(
     output.unlink()
     code, document, text = verified()
     assert code == 0 and document["compared"] == [] and "compared only with itself" in text
-    scontrol.write_text(f"#!/bin/sh\necho '   Comment=for:alice {ledger.mark(head)}'\n")
+    shown = "#!/bin/sh\necho 'JobId={id} JobName={name}'; echo '   Comment=for:alice {mark}'\n"
+    mark = ledger.mark(head)
+    scontrol.write_text(shown.format(id=job.stem, name="orch-another-set", mark=mark))
+    code, document, text = verified()
+    assert code == 0 and document["compared"] == [], "the id of another job"
+    scontrol.write_text(shown.format(id=job.stem, name=f"orch-{one.name}", mark=mark))
     code, document, text = verified()
     assert code == 1 and f"the one that the comment of job {job.stem} in Slurm knows" in text
     assert [anchor["source"] for anchor in document["compared"]] == ["job comment"]
