@@ -30,7 +30,11 @@ IMAGE = "rocm/amd-mlperf:flux1_training_6.0"
 ONE = "orchestrator submit MI325X_08x08x32 flux1 --nexp 1"
 HERE = "orchestrator run MI300X_01x08x32 flux1 --nexp 1 --site local.yaml"
 """On this host alone: Slurm keeps the groups of a user for ten minutes."""
-NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--init-groups")
+NOBODY = (
+    *("setpriv", "--reuid=65534", "--regid=65534", "--init-groups"),
+    # The checkout may be in a private folder, such as /root.
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+)
 
 
 class Shell:
