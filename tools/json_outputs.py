@@ -94,54 +94,60 @@ def outputs_schema() -> dict[str, Any]:
 
 
 def type_words(kind: str) -> str:
-    if kind.endswith("?"):
-        return f"{type_words(kind[:-1])} or null"
-    if kind.endswith("[]"):
-        return f"list of {type_words(kind[:-2])}"
-    if kind.endswith("{}"):
-        return f"{type_words(kind[:-2])} by name"
-    words = {"int": "whole number", "bool": "`true`, `false`", "any": "as it is"}
-    return words.get(kind, kind if kind in PLAIN else f"[{kind}](#part-{kind})")
+    """Return a type as TypeScript writes it: `string?` may be null, `[]` is a list, `{}` a map."""
+    plain = {"text": "string", "int": "integer", "bool": "boolean"}
+    name = kind.rstrip("?[]{}")
+    return plain.get(name, name) + kind.removeprefix(name)
 
 
-def _rows(shape: dict[str, Any]) -> list[str]:
-    rows = [
-        f"| `{name}` | {type_words(kind)}{'' if need else ', not always there'} | {linked(text)} |"
-        for name, need, kind, text in members(shape)
-    ]
-    return ["| member | value | |", "|---|---|---|", *rows, ""]
-
-
-def linked(text: str) -> str:
-    return re.sub(r"\b([\w-]+\.md)\b", r"[\1](../\1)", text)
+def _block(shape: dict[str, Any]) -> list[str]:
+    """Return the members of a part or an output as a block of text."""
+    lines = []
+    for name, text in shape.items():
+        if name in ("like", "like?"):
+            lines.append(f"...{text}{'?' if name == 'like?' else ''}")
+        elif name not in ABOUT:
+            kind, _, words = text.partition(" | ")
+            plain = {name.rstrip("?").replace("_", " "), ""}  # repeats the name
+            comment = "" if words in plain else f"  # {words}"
+            lines.append(f"{name}: {type_words(kind)}{comment}")
+    return ["```text", *lines, "```", ""]
 
 
 def outputs_page(made: str) -> str:
     parts, outputs = described()
     lines = [
-        "# What --json prints",
+        "# JSON output",
         "",
         made,
-        "One JSON object, whatever the command. `schema` is the version of all outputs, 1: a higher one has lost a member, or",
-        "changed the type of one. `kind` says which of those below it is. New members may come, so ignore what you do not know.",
-        "`watch` prints one object per line. What goes wrong is an object of kind `error` on one line; the exit code is the same",
-        "with and without `--json`.",
+        "With `--json` every command prints one JSON object; `watch` prints one per line. `kind` names its members below.",
+        "`schema` is the version of all outputs, 1; it rises if a member goes or changes its type. New members may come:",
+        "ignore the unknown ones. An error is an object of kind `error` on one line; the exit code is the same without `--json`.",
         "",
         "```json",
         '{"schema": 1, "kind": "error", "error": {"code": 2, "message": "there is no system \'x\'", "hint": "...", "fix": "..."}}',
         "```",
         "",
-        "The JSON Schema is `orchestrator systems schema outputs`: an output of the kind K fits `$defs/output:K`.",
-        "Times are seconds, minutes or Unix milliseconds, as the names end (`_s`, `_minutes`, `_ms`).",
+        "`orchestrator systems schema outputs` prints the JSON Schema: an output of the kind K fits `$defs/output:K`.",
         "",
-        "| kind | printed by |",
-        "|---|---|",
-        *(f"| [{kind}](#{kind}) | {shape['from']} |" for kind, shape in outputs.items()),
+        "In the blocks below `name?:` may be missing, `integer?` may be null, `score[]` is a list and `score{}` a map by name",
+        "of the part `score`, and `...set` stands for all members of the part `set`. Names end in their unit: `_s` seconds,",
+        "`_minutes`, `_ms` milliseconds since 1970.",
         "",
     ]
     for kind, shape in outputs.items():
-        lines += [f"## {kind}", "", f"`{shape['from']}`: {shape['about']}", "", *_rows(shape)]
-    lines += ["## Parts", "", "What members above hold.", ""]
+        lines += [
+            f"## {kind}",
+            "",
+            f"`{shape['from']}`: {linked(shape['about'])}",
+            "",
+            *_block(shape),
+        ]
+    lines += ["## Parts", ""]
     for name, shape in sorted(parts.items()):
-        lines += [f"### part {name}", "", *_rows(shape)]
+        lines += [f"### part {name}", "", *_block(shape)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def linked(text: str) -> str:
+    return re.sub(r"\b([\w-]+\.md)\b", r"[\1](../\1)", text)

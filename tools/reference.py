@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,17 @@ from json_outputs import outputs_page, outputs_schema
 from settings_rows import settings_page, settings_template
 from shell_files import shell_files
 
+from orchestrator.causes.cause import Cause
+from orchestrator.causes.tables import CAUSES
 from orchestrator.cli import COMMANDS, command_parser
+from orchestrator.evidence.own_causes import LOOP_CAUSES, UNFIT
 from orchestrator.model.listing import INDEX, index_text
 from orchestrator.model.schema import DOCUMENTS, json_schema
 from orchestrator.report.columns import COLUMNS
+from orchestrator.scheduler.slurm_reasons import REASONS
 
+COMMON = 2
+"""An argument that so many commands share is described once."""
 MADE = "<!-- Made by tools/reference.py (`make reference`); a test compares. -->\n"
 GENERATED = TOP / "orchestrator/generated"
 
@@ -35,12 +42,25 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def argument_rows(parser: argparse.ArgumentParser) -> list[str]:
-    rows = []
-    for action in arguments(parser):
-        need = " (required)" if action.required and action.option_strings else ""
-        rows.append(f"| `{cell(written(action))}` | {cell(help_text(action))}{need} |")
-    return ["| argument | |", "|---|---|", *rows, ""] if rows else []
+def row(action: argparse.Action) -> str:
+    need = " (required)" if action.required and action.option_strings else ""
+    return f"| `{cell(written(action))}` | {cell(help_text(action))}{need} |"
+
+
+def common_rows() -> list[str]:
+    """Return the rows of arguments that several commands have with the same text."""
+    rows = Counter(row(one) for name in COMMANDS for one in arguments(command_parser(name)[1]))
+    common = [line for line, commands in rows.items() if commands >= COMMON]
+    return sorted(common, key=lambda line: (line.startswith("| `-"), line))
+
+
+def argument_rows(parser: argparse.ArgumentParser, common: list[str]) -> list[str]:
+    """Return a table of the arguments of a command; those in `common` only by name."""
+    rows = [row(action) for action in arguments(parser)]
+    names = [line.split("|", 2)[1].strip() for line in common if line in rows]
+    rows = [line for line in rows if line not in common]
+    lines = ["| argument | |", "|---|---|", *rows, ""] if rows else []
+    return [*lines, f"[Common](#common-arguments): {', '.join(names)}", ""] if names else lines
 
 
 def prose(text: str) -> list[str]:
@@ -67,35 +87,37 @@ def prose(text: str) -> list[str]:
 
 
 def cli_page() -> str:
+    common = common_rows()
     lines = [
         "# Every command and argument",
         "",
         MADE,
-        "How they are used: [commands.md](../commands.md) and the guides. `orchestrator help COMMAND` prints the same.",
-        "What exit codes mean: [exit-codes.md](../exit-codes.md).",
+        "`orchestrator help COMMAND` prints the same. States, queues and rules of sets: [commands.md](../commands.md).",
+        "Without a table of its own a command uses the common [exit codes](../exit-codes.md).",
         "",
+        "## Common arguments",
+        "",
+        *["| argument | |", "|---|---|", *common, ""],
     ]
     for name in COMMANDS:
         command, parser = command_parser(name)
-        lines += [f"## {name}", "", *prose(command.help), *argument_rows(parser)]
+        lines += [f"## {name}", "", *prose(command.help), *argument_rows(parser, common)]
         if command.codes:
             lines += ["| exit code | |", "|---|---|"]
             lines += [
                 f"| {int(code)} | {cell(text)} |" for code, text in sorted(command.codes.items())
             ]
             lines.append("")
-        common = {written(one) for one in arguments(parser)}
+        above = {row(one) for one in arguments(parser)}
         for action, sub in subcommands(parser).items():
+            rows = argument_rows(sub, common)
             lines += [
                 f"### {name} {action}",
                 "",
                 f"{(sub.description or action).capitalize()}.",
                 "",
             ]
-            rows = argument_rows(sub)
-            lines += [
-                row for row in rows if not any(row.startswith(f"| `{cell(one)}`") for one in common)
-            ]
+            lines += [line for line in rows if line not in above]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -115,9 +137,9 @@ def kind_text(about: dict[str, Any]) -> str:
         return " or ".join(dict.fromkeys(parts))
     words = {
         "string": "text",
-        "integer": "whole number",
+        "integer": "integer",
         "number": "number",
-        "boolean": "`true`, `false`",
+        "boolean": "boolean",
     }
     if about.get("type") == "array":
         inner = about.get("items", {})
@@ -158,19 +180,23 @@ def _is_one_part(about: dict[str, Any]) -> bool:
 
 
 def key_rows(
-    part: dict[str, Any], parts: dict[str, Any], prefix: str, above: tuple[str, ...]
+    part: dict[str, Any], parts: dict[str, Any], prefix: str, seen: dict[str, str]
 ) -> Iterator[str]:
+    """Yield a row for each key. `seen`: the parts described so far, by the key that has them."""
     for name, about in part.get("properties", {}).items():
         key = f"{prefix}{name}"
         need = "required" if name in part.get("required", ()) else default_text(about)
         inner = inner_part(about)
         text = about.get("description") or (parts[inner].get("description", "") if inner else "")
         text = re.sub(r"docs/([\w-]+\.md)", r"[\1](../\1)", cell(" ".join(text.split())))
-        yield f"| `{key}` | {cell(kind_text(about))} | {need} | {text} |"
-        if inner and inner not in above:
+        text = re.sub(r"docs/([\w-]+/[\w-]+\.md)", r"[\1](../\1)", text)
+        known = f" Keys as in `{seen[inner]}`." if inner in seen else ""
+        yield f"| `{key}` | {cell(kind_text(about))} | {need} | {text}{known} |"
+        if inner and inner not in seen:
+            seen[inner] = key
             mapping = kind_text(about)
             step = "[]." if mapping.startswith("list") else "." if _is_one_part(about) else ".NAME."
-            yield from key_rows(parts[inner], parts, f"{key}{step}", (*above, inner))
+            yield from key_rows(parts[inner], parts, f"{key}{step}", seen)
 
 
 def keys_page() -> str:
@@ -178,16 +204,16 @@ def keys_page() -> str:
         "# Every key of the documents",
         "",
         MADE,
-        "From the schema that checks them (`orchestrator systems schema KIND` prints it for editors). What goes together, and why,",
-        "is in [descriptors.md](../descriptors.md). `NAME` stands for a name of your own (a workload, a round),",
-        "`[]` for the items of a list.",
+        "`orchestrator systems schema KIND` prints this as JSON Schema, for editors. Rules and examples:",
+        "[descriptors.md](../descriptors.md). `NAME` stands for a name of your own (a workload, a round), `[]` for list items.",
         "",
     ]
+    seen: dict[str, str] = {}
     for kind in ("site", "system", "workload"):
         assert kind in DOCUMENTS
         schema = json_schema(kind)
         lines += [f"## {kind}", "", "| key | value | default | |", "|---|---|---|---|"]
-        lines += [*key_rows(schema, schema.get("$defs", {}), "", ()), ""]
+        lines += [*key_rows(schema, schema.get("$defs", {}), "", seen), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -197,7 +223,7 @@ def keys_page() -> str:
 def runs_page() -> str:
     kinds = {
         str: "text",
-        int: "whole number",
+        int: "integer",
         float: "number",
         bool: "0 or 1; in Parquet true or false",
     }
@@ -205,23 +231,50 @@ def runs_page() -> str:
         "# Columns of exported runs",
         "",
         MADE,
-        "One row per run, in `orchestrator export` and in `orchestrator report --format csv`. A cell is empty where no log and",
-        "no file of the set has. In CSV an apostrophe stands before a text that a spreadsheet would take for a formula.",
+        "One row per run, from `orchestrator export` and `orchestrator report --format csv`. A cell without a value is empty.",
+        "In CSV an apostrophe precedes a text that a spreadsheet would take for a formula.",
         "",
         "| column | value | |",
         "|---|---|---|",
         *(f"| `{one.name}` | {kinds[one.kind]} | {cell(one.text)} |" for one in COLUMNS),
         "",
-        "In MLflow numbers are metrics, texts are parameters, and the metric `evaluation` has every evaluation, with its",
-        "samples as the step. The experiment is the benchmark. The tag `orchestrator.run` is `SET/RUN`; a run that is there",
-        "is not written again.",
+        "MLflow: the experiment is the benchmark, numbers are metrics, texts are parameters. The metric `evaluation` has every",
+        "evaluation, with its samples as the step. The tag `orchestrator.run` is `SET/RUN`; a known run is not written again.",
     ]
     return "\n".join(lines) + "\n"
+
+
+# ---- causes of `explain` ----
+
+
+def causes_page() -> str:
+    known = {cause.name for cause in CAUSES}
+    tables: dict[str, tuple[Cause, ...]] = {
+        "Output of programs": CAUSES,
+        "Slurm": tuple(cause for cause in REASONS if cause.name not in known),
+        "The loop and the checks": (*LOOP_CAUSES, UNFIT),
+    }
+    lines = [
+        "# Causes",
+        "",
+        MADE,
+        "The causes that `orchestrator explain` names, with their remedies. How it finds them: [explain.md](../explain.md).",
+        "",
+    ]
+    for title, causes in tables.items():
+        lines += [f"## {title}", "", "| cause | meaning | remedy |", "|---|---|---|"]
+        lines += [
+            f"| `{cause.name}` | {cell(cause.sentence)} | {cell(cause.remedy)} |"
+            for cause in causes
+        ]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def made() -> dict[Path, str]:
     """Every file that this writes, with its text."""
     pages = {TOP / "docs/reference/cli.md": cli_page(), TOP / "docs/reference/keys.md": keys_page()}
+    pages[TOP / "docs/reference/causes.md"] = causes_page()
     pages[TOP / "docs/reference/json.md"] = outputs_page(MADE)
     pages[TOP / "docs/reference/runs.md"] = runs_page()
     pages[TOP / "docs/reference/settings.md"] = settings_page(MADE)

@@ -43,26 +43,23 @@ def _lines(setting: Field[Any]) -> Iterator[str]:
 
 
 def settings_page(made: str) -> str:
-    """Return docs/reference/settings.md."""
+    """Return docs/reference/settings.md: the settings that the environment overrides."""
     lines = [
         "# Settings of a bundle",
         "",
         made.rstrip(),
         "",
-        'Every variable of a bundle\'s `settings.sh`. "Environment": the environment of the user who starts',
-        "the bundle wins, within the limit if there is one. The source is an expression of the composed",
-        "entry and its site file.",
+        "`settings.sh` of a bundle has every setting with its value and a comment. When you start a bundle by hand, your",
+        "environment overrides these, within the limits if there are some. The rest comes from the site file alone.",
         "",
-        "| variable | kind | environment | source | |",
-        "|---|---|---|---|---|",
+        "| variable | limits | |",
+        "|---|---|---|",
     ]
     for setting in rows():
         about = setting.metadata
-        limit = (
-            f"1 to {about['most']:,}" if about["most"] else "yes" if about["overridable"] else ""
-        )
-        source = about["source"].replace("|", "\\|")
+        if not about["overridable"]:
+            continue
+        limit = f"1 to {about['most']:,}" if about["most"] else ""
         text = about["text"].replace("|", "\\|")
-        kind = KINDS[str(setting.type)]
-        lines.append(f"| `{setting.name.upper()}` | {kind} | {limit} | `{source}` | {text} |")
+        lines.append(f"| `{setting.name.upper()}` | {limit} | {text} |")
     return "\n".join(lines) + "\n"

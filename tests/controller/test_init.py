@@ -275,15 +275,6 @@ def test_every_key_of_a_site_has_a_description() -> None:
     assert descriptions(DOCUMENTS["site"])["account"] == "As for sbatch."
 
 
-def test_the_page_has_the_texts_of_the_model() -> None:
-    import runpy
-
-    page = (TOP / "docs/descriptors.md").read_text()
-    assert runpy.run_path(str(TOP / "tools/site_keys.py"))["page"](page) == page, (
-        "python tools/site_keys.py writes it anew"
-    )
-
-
 def test_editors_find_the_schema(cli: Commands) -> None:
     assert cli("init", "--yes", "--scheduler", "local", "-o", "deep/my.yaml").code == ExitCode.OK, (
         cli.err

@@ -251,34 +251,3 @@ def test_exit_codes_are_documented() -> None:
         r"^\| (\d+) \| `(\w+)` \|", (DOCS / "exit-codes.md").read_text(), re.MULTILINE
     )
     assert rows == [(str(code.value), code.name) for code in ExitCode]
-
-
-def test_commands_are_documented(cli: Commands) -> None:
-    text = (DOCS / "commands.md").read_text()
-    for name in (
-        "init",
-        "doctor",
-        "submit",
-        "run",
-        "status",
-        "watch",
-        "explain",
-        "logs",
-        "nodes",
-        "audit",
-        "rm",
-        "config",
-        "cancel",
-        "resume",
-        "demo",
-    ):
-        assert f"\n## {name}\n" in text
-        options = set(
-            re.findall(r"--[a-z][a-z-]+", cli(name, "--help").out.split("\noptions:")[-1])
-        )
-        section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]
-        missing = {
-            option for option in options - {"--help", "--site", "--json"} if option not in section
-        }
-        assert not missing, f"docs/commands.md, {name}: {missing}"
-        assert "example:" in cli.out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 import failures
@@ -18,7 +17,7 @@ from orchestrator.causes.first import Ended, cause_of, first_cause
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import CAUSES
 from orchestrator.evidence.explain import UNKNOWN, explain
-from orchestrator.evidence.own_causes import LOOP_CAUSES, UNFIT
+from orchestrator.evidence.own_causes import LOOP_CAUSES
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.onnode.kernel.log_ends import COUNT_BYTES, HEAD_BYTES, TAIL_BYTES, read_log_ends
@@ -27,7 +26,6 @@ from orchestrator.scheduler import Job
 from orchestrator.scheduler.slurm_reasons import REASONS
 
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 FILES = sorted(path.stem for path in failures.FOLDER.glob("*.txt"))
 
 
@@ -133,21 +131,6 @@ def test_status_says_the_same_as_explain(tmp_path: Path, reason: str) -> None:
     one = picture(files, {"4411": Job("4411", "orch-s", "PENDING", reason)}, Logs())
     found = explain(files, one)
     assert one.reason in found.sentence and reason in found.sentence
-
-
-def test_the_table_of_causes_is_documented() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| (.*?) \| (.*?) \|", (DOCS / "explain.md").read_text(), re.MULTILINE
-    )
-    tables = (
-        *CAUSES,
-        *(one for one in REASONS if one.name not in {cause.name for cause in CAUSES}),
-        *LOOP_CAUSES,
-        UNFIT,
-    )
-    assert rows == [
-        (cause.name, cause.sentence, cause.remedy.replace("|", "\\|")) for cause in tables
-    ]
 
 
 OOM = b"[rank9]: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
