@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -53,8 +54,19 @@ def declare(root: Path) -> None:
     ledger.append(root, ledger.declaration(record, root, root.stat().st_ino), world=world)
     asked = {"number": 1, "state": "submitted", "job_id": "7"}
     head = ledger.append(root, ("submit", asked), world=world)
+    kept = environment(root)
+    job = {"job_id": "7", "restart": 0, "environment": kept, "edited": {}, "program": ""}
+    ledger.append(root, ("job", job), job="7", world=world)
     submission = SubmissionRecord(**asked, requested_ms=record.created_ms, ledger=head)  # type: ignore[arg-type]
     records.write(submission, root / "submissions/1.json")
+
+
+def environment(root: Path, more: bytes = b"") -> str:
+    """Write what the job's runs had as environment; return its hash."""
+    text = b'declare -x LEARNING_RATE="0.001"\n' + more
+    (root / "environment.sh").write_bytes(text)
+    (root / "jobs/7.env.gz").write_bytes(gzip.compress(text, mtime=0))
+    return hashlib.sha256(text).hexdigest()
 
 
 def record_runs(root: Path, runs: range, *, edit_after: int = 0) -> None:

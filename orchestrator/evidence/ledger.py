@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -15,13 +16,16 @@ from typing import Any, NamedTuple
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.olympic import DONE
 from orchestrator.onnode.kernel.records import RunRecord, checked
-from orchestrator.onnode.kernel.regular import last_bytes, open_regular
+from orchestrator.onnode.kernel.regular import last_bytes, open_regular, read_bytes
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.ledger import LedgerRecord
 
 CLOCK_STEP_MS = 86_400_000
 OUTPUT_BYTES = 64 << 10
 """Read at the end of a job's output."""
+ENVIRONMENT_BYTES = 16 << 20
+"""No kernel hands on more to a program (execve(2): a quarter of the stack's limit, at most 6 MiB)."""
+JOB_ID = re.compile(r"[\w.-]{1,100}")
 _PRINTED = re.compile(r"\S+ orchestrator: (\S+)$")
 """A line of the loop. Nodes' texts in such lines have other words before them."""
 
@@ -103,6 +107,7 @@ def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
     problems += [*_declaration(whole, evidence)]
     problems += [
         *_submissions(whole, evidence),
+        *_environments(whole, evidence),
         *_attempts(whole, evidence),
         *_results(whole, evidence),
     ]
@@ -323,6 +328,27 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
                 "",
                 "cancel of an unknown submission: inserted or changed",
             )
+
+
+def _environments(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
+    """Yield environments of jobs that are not as recorded, each before the job's first run."""
+    for one in _of(entries, "job"):
+        job_id, sha256 = one.data.get("job_id"), one.data.get("environment")
+        if not (isinstance(job_id, str) and JOB_ID.fullmatch(job_id) and sha256):
+            continue
+        path = evidence.layout.job_environment(job_id, _number(one, "restart"))
+        file = f"{path.parent.name}/{path.name}"
+        try:
+            unpack = zlib.decompressobj(31)  # a gzip header
+            text = unpack.decompress(read_bytes(path, ENVIRONMENT_BYTES), ENVIRONMENT_BYTES)
+            whole = unpack.eof and not unpack.unused_data
+            if not whole or hashlib.sha256(text).hexdigest() != sha256:
+                yield Mismatch(one.number, file, "differs from the recorded environment of the job")
+        except FileNotFoundError:
+            yield Mismatch(one.number, file, "missing, but listed in the ledger")
+        except (OSError, zlib.error) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not as it was compressed"
+            yield Mismatch(one.number, file, f"cannot be read: {reason}")
 
 
 def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import set_of_logs as sets
 from hostile_parts import Answer, call
-from recorded_set import edit, keep_heads, recorded_set
+from recorded_set import edit, environment, keep_heads, recorded_set
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.onnode.set import ledger
@@ -342,6 +342,37 @@ def _(root: Path, _: Path) -> None:
     keep_heads(root)
     edit(root, "")
     store(root, [one for one in lines(root) if one["kind"] != "edit"])
+
+
+ENVIRONMENT = "jobs/7.env.gz"
+
+
+@way("another environment of the job", "verify", rf"{ENVIRONMENT}: differs from the recorded")
+def _(root: Path, _: Path) -> None:
+    environment(root, b'declare -x LEARNING_RATE="99"\n')
+
+
+@way("no environment of the job", "verify", rf"{ENVIRONMENT}: missing, but listed in the ledger")
+def _(root: Path, _: Path) -> None:
+    (root / ENVIRONMENT).unlink()
+
+
+@way("an environment behind that of the job", "verify", rf"{ENVIRONMENT}: differs|cannot be read")
+def _(root: Path, _: Path) -> None:
+    """A second member of gzip: `zcat` shows both."""
+    path = root / ENVIRONMENT
+    path.write_bytes(path.read_bytes() + gzip.compress(b'declare -x LEARNING_RATE="99"\n'))
+
+
+@way("an environment without an end", "package", rf"{ENVIRONMENT}: differs from the recorded")
+def _(root: Path, _: Path) -> None:
+    content = (root / ENVIRONMENT).read_bytes()
+    (root / ENVIRONMENT).write_bytes(content[:-9])
+
+
+@way("an environment of zeros", "verify", rf"{ENVIRONMENT}: (differs|cannot be read)")
+def _(root: Path, _: Path) -> None:
+    (root / ENVIRONMENT).write_bytes(gzip.compress(bytes(64 << 20)))
 
 
 @way("two halves of two sets", "verify", r"runs/6/attempt_1/state\.json: .*differ from the ledger")

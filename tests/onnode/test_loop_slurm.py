@@ -41,8 +41,11 @@ def ended(*lines: str, over: bool = False) -> dict[str, str]:
     clock = [100.0]
     expand = {"n[1-3]": NODES}
     complaints = Complaints(lambda: clock[0], lambda text: expand.get(text, [text]), str)
+    senders = Senders(NODES, lambda *_: None, complaints.take)
     for line in lines:
-        complaints.take(*labelled(line.encode(), NODES))
+        senders.receive_error(line.encode())
+    if over:
+        senders.end()
     assert over or complaints.ended_nodes(is_over=False) == [], "nodes may still report themselves"
     first = complaints.ended_nodes(is_over=True) if over else []
     clock[0] += BEHIND_S
@@ -128,7 +131,7 @@ def heard(*lines: str, nodes: str = "n1 n2 n3") -> list[tuple[str, str]]:
     )
     for text in lines:
         label, *words = text.split(" ")
-        senders.receive_labelled(f"{label} {chr(9).join([*words, ''])}".encode())
+        senders.receive_output(f"{label} {chr(9).join([*words, ''])}".encode())
     return found
 
 
@@ -144,11 +147,14 @@ def test_tasks_in_another_order_are_believed_once_all_of_them_agree() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "order", [["0: begin n1", "1: left n1"], ["1: left n1", "0: begin n1"]], ids=["after", "before"]
-)
-def test_who_names_a_node_that_is_in_its_place_speaks_for_another_one(order: list[str]) -> None:
-    assert sorted(heard(*order)) == [("n1", "begin n1"), ("n2", "left n1")]
+@pytest.mark.parametrize("place", range(4))
+def test_who_names_a_node_that_is_in_its_place_speaks_for_another_one(place: int) -> None:
+    """Until the others are known, it could be any of them."""
+    order = ["0: begin n1", "2: begin n3"]
+    order.insert(place, "1: left n1")
+    assert sorted(heard(*order)) == [("n1", "begin n1"), ("n2", "left n1"), ("n3", "begin n3")]
+    without = [line for line in order if "n3" not in line]
+    assert heard(*without) == [("n1", "begin n1")]
 
 
 def test_one_that_speaks_for_another_one_takes_nobody_with_it() -> None:
@@ -169,9 +175,64 @@ def test_two_that_change_names_are_only_themselves() -> None:
     ]
 
 
-def test_who_is_never_known_is_heard_under_its_place_in_the_end() -> None:
-    lines = ["1: note n1"] * (MOST_HELD + 1)
-    assert heard(*lines[:-1]) == [] and heard(*lines) == [("n2", "note n1")] * len(lines)
+def test_who_is_never_known_is_not_heard() -> None:
+    """It is silent, as its time limit shows; its complaints follow the end of the step."""
+    found: list[tuple[str, str, bytes]] = []
+    senders = Senders(
+        NODES,
+        lambda node, line: found.append(("says", node, line)),
+        lambda node, line: found.append(("complains", node, line)),
+    )
+    for _ in range(2 * MOST_HELD):
+        senders.receive_output(b"1: note\tn1\t")
+        senders.receive_output(b"2: garbage")
+    senders.receive_error(b"0: no python")
+    assert found == []
+    senders.end()
+    assert set(found) == {("complains", "n1", b"no python"), ("says", "n1", b"note\tn1\t")}
+    assert len(found) == MOST_HELD + 1
+
+
+@pytest.mark.parametrize("stream", ["output", "error"])
+def test_lines_of_a_task_that_has_not_named_itself_blame_nobody(stream: str) -> None:
+    """Tasks in the order of slurm.conf: task 0 is on n3, and writes before it says so."""
+    found: list[tuple[str, bytes]] = []
+    senders = Senders(NODES, *[lambda node, line: found.append((node, line))] * 2)
+    for line in (b"0: flood", b"1: begin\tn1\t", b"0: flood", b"2: begin\tn2\t"):
+        receive = senders.receive_error if line.endswith(b"flood") else senders.receive_output
+        (receive if stream == "error" else senders.receive_output)(line)
+        assert found == []
+    senders.receive_output(b"0: begin\tn3\t")
+    senders.receive_error(b"0: later")
+    flood = [line for node, line in found if node == "n3"]
+    assert flood == [b"flood", b"flood", b"begin\tn3\t", b"later"]
+    assert {node for node, line in found if b"flood" in line} == {"n3"}
+
+
+@pytest.mark.parametrize("lines", [
+    ["srun: error: n[1-2]: tasks 0-1: Exited with exit code 127"],
+    ["srun: error: n2: task 1: Killed", "srun: error: n1: task 0: Killed"],
+])  # fmt: skip
+def test_the_end_of_a_task_shows_its_node(lines: list[str]) -> None:
+    found: list[tuple[str, bytes]] = []
+    senders = Senders(
+        ["n1", "n2", "n3", "n4"], lambda *_: None, lambda node, line: found.append((node, line))
+    )
+    for line in (b"0: of n1", b"1: of n2", b"2: of n3?", *map(str.encode, lines)):
+        senders.receive_error(line)
+    told = [(node, line) for node, line in found if node]
+    assert sorted(told) == [("n1", b"of n1"), ("n2", b"of n2")]
+
+
+def test_the_end_of_a_task_elsewhere_shows_its_node() -> None:
+    found: list[tuple[str, bytes]] = []
+    senders = Senders(NODES, lambda *_: None, lambda node, line: found.append((node, line)))
+    senders.receive_error(b"0: no python")
+    senders.receive_error(b"1: srun: error: n1: task 0: Killed")  # of a node: nothing to believe
+    assert found == []
+    senders.receive_error(b"srun: error: n[1,3]: tasks 0-1: Killed")  # which of both?
+    senders.receive_error(b"srun: error: n3: task 0: Killed")
+    assert [node for node, line in found if line == b"no python"] == ["n3"]
 
 
 def test_a_line_that_is_no_message_names_nobody() -> None:
@@ -187,15 +248,18 @@ def test_the_lines_of_a_single_node_have_labels_too() -> None:
     found: list[tuple[str, bytes]] = []
     senders = Senders(["n1"], lambda node, line: found.append((node, line)))
     for line in (b"0: ready\tn1\t", b"ready\tn1\t"):  # the second: of an srun without labels
-        senders.receive_labelled(line)
+        senders.receive_output(line)
     assert found == [("n1", b"ready\tn1\t")] * 2
 
 
-def test_what_is_no_word_has_a_place() -> None:
-    assert heard("0: Traceback", "srun: error n1", "1: x n9") == [
-        ("n1", "Traceback"),
-        ("", "srun: error\tn1".replace("\t", " ")),
+def test_what_is_no_word_has_a_node_once_its_task_is_known() -> None:
+    lines = ["0: Traceback", "srun: error n1", "1: x n9"]
+    assert heard(*lines) == [("", "srun: error n1")]
+    assert heard(*lines, "2: begin n3", "1: begin n2")[1:] == [
+        ("n3", "begin n3"),
         ("n2", "x n9"),
+        ("n2", "begin n2"),
+        ("n1", "Traceback"),
     ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from sites import local_site, write_system
+from until import until
 
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.kernel.program import read
@@ -72,3 +74,46 @@ def test_a_config_that_cannot_be_evaluated(bundle: Path) -> None:
         with pytest.raises(SettingsError, match=f"^{config.name} cannot be evaluated: .*{words}"):
             evaluate_config(read(bundle).files, settings, 1)
     config.write_text(before)
+
+
+@pytest.mark.parametrize("nameless", [True, False], ids=["O_TMPFILE", "unlinked"])
+def test_a_bash_that_is_killed_leaves_nothing(bundle: Path, tmp_path: Path, nameless: bool) -> None:
+    """Bash waits in the config for a word that never comes, and everything is killed."""
+    files = dict(read(bundle).files)
+    config = load(files, with_value(bundle, "NEXP", "1")).config_file
+    os.mkfifo(tmp_path / "never")
+    files[config] += b"echo >>%b\nread _ <%b\n" % (
+        os.fsencode(tmp_path / "reads"),
+        os.fsencode(tmp_path / "never"),
+    )
+    (tmp_path / "tmp").mkdir()
+    child = os.fork()
+    if not child:
+        try:
+            os.setsid()
+            os.environ["TMPDIR"] = str(tmp_path / "tmp")
+            if not nameless:
+                os.O_TMPFILE = 1 << 30  # type: ignore[misc]  # no file system takes it
+            evaluate_config(files, load(files, with_value(bundle, "NEXP", "1")), 1)
+        finally:
+            os._exit(1)
+    try:
+        until((tmp_path / "reads").exists)
+        assert list((tmp_path / "tmp").iterdir()) == []
+    finally:
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_scripts_source_those_next_to_them(bundle: Path) -> None:
+    """Also those of a person; a message names the script, not the descriptor."""
+    files = dict(read(bundle).files)
+    settings = load(files, with_value(bundle, "NEXP", "1"))
+    files["mine.sh"] = b"export MINE=$NEXP\n"
+    whole = files[settings.config_file]
+    files[settings.config_file] = whole + b'. "${BASH_SOURCE[0]%/*}/mine.sh"\n'
+    assert b'declare -x MINE="7"\n' in evaluate_config(files, settings, 7)
+    files["mine.sh"] = b"\nexport MINE=$nothing\n"
+    with pytest.raises(SettingsError, match=r": mine\.sh: line 2: nothing: unbound variable"):
+        evaluate_config(files, settings, 7)

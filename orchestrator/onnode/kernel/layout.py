@@ -78,9 +78,9 @@ class Layout:
     def job(self, job_id: str) -> Path:
         return self.jobs / f"{job_id}.json"
 
-    def job_environment(self, job_id: str) -> Path:
-        """A job's evaluated environment, compressed."""
-        return self.jobs / f"{job_id}.env.gz"
+    def job_environment(self, job_id: str, restart: int = 0) -> Path:
+        """A job's evaluated environment, compressed; one per restart by the scheduler."""
+        return self.jobs / f"{job_id}{f'-{restart}' * bool(restart)}.env.gz"
 
     def events(self, job_id: str) -> Path:
         return self.root / f"events-{job_id}.tsv"

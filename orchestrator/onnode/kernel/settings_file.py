@@ -8,7 +8,8 @@ import os
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import IO
 
 from .events import clean, number
 from .parts import PARTS, SITE, needs
@@ -19,7 +20,7 @@ MOST = {setting.name: setting.metadata["most"] for setting in rows() if setting.
 
 # Prints every value as NAME, count, values, each ended by NUL; `@` names are arrays. %s: the names.
 _TELL = r"""
-. "$1/settings.sh" || exit 1
+. "$1" || exit 1
 for one in %s; do
   declare -n value=$one
   printf '%%s\0%%d\0' "$one" "${#value[@]}"
@@ -116,44 +117,59 @@ def bash(
     file: str,
     files: Mapping[str, bytes],
 ) -> bytes:
-    """Return the output of a script that evaluates `file`. Raises SettingsError.
-
-    $1 is a private folder with the scripts among `files`: they may source each other.
-    """
+    """Return the output of a script that evaluates `file`, its $1. Raises SettingsError."""
     try:
-        with _laid_out(files) as folder:
-            argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", folder, *words]
+        with _opened(files) as places:
+            argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", places[file], *words]
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=environment,
+                timeout=60,
+                pass_fds=[int(place.rpartition("/")[2]) for place in places.values()],
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SettingsError(f"{file} cannot be evaluated: {error}") from error
     if done.returncode:
-        said = (
-            clean(done.stderr.decode("utf-8", "replace"), 400).replace(f"{folder}/", "").strip()
-            or f"bash ended with {done.returncode}"
-        )
+        said = done.stderr.decode("utf-8", "replace")
+        names = {place: name for name, place in places.items()}
+        said = re.sub(r"/dev/fd/\d+", lambda match: names.get(match[0], match[0]), said)
+        said = clean(said, 400).strip() or f"bash ended with {done.returncode}"
         raise SettingsError(f"{file} cannot be evaluated: {said}")
     return done.stdout
 
 
 @contextmanager
-def _laid_out(files: Mapping[str, bytes]) -> Iterator[str]:
-    """Write the files in the bundle's own folder to a folder that no other user can read or
-    change. Raises OSError."""
-    name = f"orch-{os.getuid()}-bash.{os.getpid()}.{os.urandom(4).hex()}"
-    folder = f"{os.environ.get('TMPDIR') or '/tmp'}/{name}"
-    os.mkdir(folder, 0o700)
+def _opened(files: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
+    """Put the scripts in the bundle's own folder into files without names; return their paths by
+    name. Raises OSError.
+
+    Nothing is left if this process is killed, and no other user can read or change them.
+    """
+    scripts = {name: text for name, text in files.items() if "/" not in name and name[-3:] == ".sh"}
+    with ExitStack() as stack:
+        opened = {name: stack.enter_context(_nameless()) for name in scripts}
+        places = {name: f"/dev/fd/{file.fileno()}" for name, file in opened.items()}
+        for name, file in opened.items():
+            text = scripts[name]
+            for other, place in places.items():  # a script sources those next to it
+                text = text.replace(b"${BASH_SOURCE[0]%%/*}/%b" % other.encode(), place.encode())
+            file.write(text)
+            file.flush()
+        yield places
+
+
+def _nameless() -> IO[bytes]:
+    """Open a temporary file that never has a name, if its file system can do that."""
+    folder, flags = os.environ.get("TMPDIR") or "/tmp", os.O_RDWR | os.O_CLOEXEC
     try:
-        for name, content in files.items():
-            if "/" not in name:
-                with open(f"{folder}/{name}", "xb") as file:
-                    file.write(content)
-        yield folder
-    finally:
-        for name in os.listdir(folder):
-            os.unlink(f"{folder}/{name}")
-        os.rmdir(folder)
+        return os.fdopen(os.open(folder, flags | os.O_TMPFILE, 0o600), "wb")
+    except OSError:
+        path = f"{folder}/orch-{os.getuid()}-bash.{os.getpid()}.{os.urandom(4).hex()}"
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        os.unlink(path)
+        return os.fdopen(descriptor, "wb")
 
 
 def evaluate_config(
@@ -165,10 +181,10 @@ def evaluate_config(
     `timeless`: with empty time stamps, for `unique_names`. Raises SettingsError with bash's
     message.
     """
-    script = 'set -eu; NEXP=$3; . "$1/$2"; export -n PWD SHLVL OLDPWD _; declare -px'
+    script = 'set -eu; NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
     script = "date() { :; }; " * timeless + script
     config = settings.config_file
-    return bash(script, [config, str(nexp)], {}, config, files)
+    return bash(script, [str(nexp)], {}, config, files)
 
 
 def config(

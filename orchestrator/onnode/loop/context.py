@@ -209,7 +209,8 @@ class SetContext(JobContext):
         sha256 = self.take_environment(text)
         # Each job keeps its own, with its unique values.
         kept = gzip.compress(text, mtime=0)
-        records.replace(layout.job_environment(self.job_id), kept, files=files)
+        path = layout.job_environment(self.job_id, self.allocation.restart)
+        records.replace(path, kept, files=files)
         entry = {
             "job_id": self.job_id,
             "restart": self.allocation.restart,

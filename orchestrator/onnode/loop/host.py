@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 from ..kernel import settings_file
 from ..kernel.beat import BEAT, BEAT_S
@@ -22,7 +22,7 @@ from ..kernel.settings import Settings
 from ..kernel.waiting import Lines, Waiting, end_session
 from ..kernel.world import World, log
 from ..set.sharing import umask_for
-from .slurm import Senders, Take, has_labels, labelled
+from .slurm import Senders, Take, has_labels
 
 T = TypeVar("T")
 
@@ -90,12 +90,12 @@ class NodeStep:
         complain: Take,
     ) -> None:
         self.nodes = tuple(nodes)
-        self._senders = Senders(nodes, take)
+        self._senders = Senders(nodes, take, complain)
         self._reactor, self._timer = reactor, f"beat {id(self)}"
         self.processes: list[subprocess.Popen[bytes]] = []
         self._outputs: list[Lines] = []
         takes: tuple[Callable[[bytes], object], ...]
-        takes = (self._senders.receive_labelled, self._from_label(complain))
+        takes = self._senders.receive_output, self._senders.receive_error
         try:
             for index, (command, more) in enumerate(commands):
                 if not has_labels(command):  # a process of each node's own
@@ -126,14 +126,13 @@ class NodeStep:
             os.set_blocking(process.stdin.fileno(), False)
         for pipe, take in zip((process.stdout, process.stderr), takes):
             if pipe is not None:
-                self._outputs.append(Lines(self._reactor, pipe.fileno(), take, pipe.close))
+                close = partial(self._close, pipe)
+                self._outputs.append(Lines(self._reactor, pipe.fileno(), take, close))
 
-    def _from_label(self, take: Take) -> Callable[[bytes], object]:
-        def receive(line: bytes) -> None:
-            place, text = labelled(line, self.nodes)
-            take(self._senders.node_at(place), text)
-
-        return receive
+    def _close(self, pipe: IO[bytes]) -> None:
+        pipe.close()
+        if not any(lines.open for lines in self._outputs):
+            self._senders.end()
 
     def _beat(self) -> None:
         self.send(BEAT)

@@ -7,10 +7,12 @@ for people.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..kernel.events import MAX_WORD_BYTES, number
+from ..kernel.node_names import fold
 from ..kernel.settings import Settings
 from ..kernel.system import ENDED_STATES, UNKNOWN_JOB, comment
 from ..kernel.world import World
@@ -21,7 +23,8 @@ from .allocation import JobAllocation, LocalAllocation, OtherCopy
 ANSWER_S = 4.0
 """Limit for scontrol at the job's end, part of the remaining time."""
 MOST_HELD = 100
-"""Lines of a task held back until its node is known; a node sends fewer before its first run."""
+"""Lines of a task held back until its node is known, which its first message shows; later ones are
+dropped."""
 _NOT_FOR_STEPS = (
     "SLURM_UMASK",  # srun prefers the submission's umask to its own
     "SLURM_CPU_BIND",
@@ -42,6 +45,7 @@ _NO_PYTHON = re.compile(
     r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python"
 )
 _OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
+_TASKS_ENDED = re.compile(rb"srun: error: ([\w.,\[\]-]+): tasks? ([\d,-]+): ")
 # Not `Node failure on n1`: only its slurmd is silent, and the run may be well. Dead nodes do not
 # answer pings.
 _ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ")
@@ -299,68 +303,105 @@ def has_labels(command: Sequence[str]) -> bool:
 
 
 class Senders:
-    """Passes on the lines of a step, each with its node.
+    """Passes on the lines of a step, each with its node; srun's own come from "".
 
     `nodes` are sorted by name, but tasks may have the order of slurm.conf: a task's place in
-    `nodes` is a guess until the task names that node. Tasks that name each other's nodes are also
-    right. A task that names a node confirmed elsewhere forges: its lines pass as its own place's,
-    and the receiver sees the difference.
+    `nodes` is a guess until the task names that node, tasks name each other's nodes, all others
+    are known, or srun reports the task's end. Until then no node is blamed for its lines: they
+    are held back. A task that then names another node than its own forges, as the receiver sees.
     """
 
-    def __init__(self, nodes: Sequence[str], take: Take) -> None:
-        self._nodes, self._take = tuple(nodes), take
+    def __init__(self, nodes: Sequence[str], take: Take, complain: Take = lambda *_: None) -> None:
+        """`take` gets the output, `complain` the standard error."""
+        self._nodes, self._take, self._complain = tuple(nodes), take, complain
         self._confirmed: dict[str, str] = {}
         """Place -> node. Places have the names of the nodes expected there."""
         self._claims: dict[str, str] = {}
         """Place -> the first node named by its task, unconfirmed."""
-        self._held: dict[str, list[bytes]] = {}
+        self._held: dict[str, list[tuple[Take, bytes]]] = {}
+        self._confirm(self._clear_claims())
 
-    def node_at(self, place: str) -> str:
-        """Return the node at a place, confirmed or expected."""
-        return self._confirmed.get(place, place)
-
-    def receive_labelled(self, line: bytes) -> None:
+    def receive_output(self, line: bytes) -> None:
         place, text = labelled(line, self._nodes)
         # Not every scheduler's srun labels the lines of a single node.
         self.receive(place or (self._nodes[0] if len(self._nodes) == 1 else ""), text)
 
     def receive(self, place: str, line: bytes) -> None:
-        """Pass on a line, or hold it back until its task's node is clear."""
-        if place in self._confirmed:
-            self._take(self._confirmed[place], line)
-            return
-        named = named_node(line)
-        if not place or named not in self._nodes:
-            self._take(place, line)
-        elif named == place or named in self._confirmed.values():
-            self._confirm({place: place})
-            self._take(place, line)
-        else:
-            self._hold_back(place, named, line)
+        """Pass on a line of output, or hold it back until its task's node is clear."""
+        self._pass(self._take, place, line)
+        if place and place not in self._confirmed:
+            named = named_node(line)
+            if named == place and named not in self._confirmed.values():
+                self._confirm({place: place})
+            elif named in self._nodes and place not in self._claims:
+                self._claims[place] = named
+                self._confirm(self._clear_claims())
 
-    def _hold_back(self, place: str, named: str, line: bytes) -> None:
-        """Keep a line of a task that names another place's node."""
-        self._claims.setdefault(place, named)
-        held = self._held.setdefault(place, [])
-        held.append(line)
-        if set(self._claims) == set(self._claims.values()):
-            self._confirm(dict(self._claims))
-        elif len(held) > MOST_HELD:
-            self._confirm({place: place})
+    def receive_error(self, line: bytes) -> None:
+        place, text = labelled(line, self._nodes)
+        self._pass(self._complain, place, text)
+        if not place and (ended := _TASKS_ENDED.match(text)):
+            self._confirm(self._expected(ended[1].decode(), ended[2].decode()))
 
-    def _confirm(self, places: dict[str, str]) -> None:
-        """Confirm nodes; tasks that claim these nodes get their own place."""
-        released: list[str] = []
+    def end(self) -> None:
+        """Pass on what is left after the end of the step: complaints, and lines of tasks that
+        have named a node of their own."""
+        claims = self._sole_claims()
+        for place, held in self._held.items():
+            for take, line in held:
+                if place in claims or take is self._complain:
+                    take(claims.get(place, place), line)
+        self._held = {}
+
+    def _pass(self, take: Take, place: str, line: bytes) -> None:
+        if not place or place in self._confirmed:
+            take(self._confirmed.get(place, ""), line)
+        elif len(held := self._held.setdefault(place, [])) < MOST_HELD:
+            held.append((take, line[: MAX_WORD_BYTES + 1]))
+
+    def _sole_claims(self) -> dict[str, str]:
+        """Return the claims of nodes that are unknown, and claimed by one task."""
+        claimed = Counter([*self._claims.values(), *self._confirmed.values()])
+        return {place: node for place, node in self._claims.items() if claimed[node] == 1}
+
+    def _clear_claims(self) -> dict[str, str]:
+        """Return the places that are clear by now: the last one, and those of tasks that name
+        each other's nodes."""
+        if len(self._nodes) == len(self._confirmed) + 1:
+            known = self._confirmed.values()
+            return {
+                next(place for place in self._nodes if place not in self._confirmed): next(
+                    node for node in self._nodes if node not in known
+                )
+            }
+        claims = self._sole_claims()
+        while any(node not in claims for node in claims.values()):
+            claims = {place: node for place, node in claims.items() if node in claims}
+        return claims
+
+    def _expected(self, names: str, tasks: str) -> dict[str, str]:
+        """Return the places of tasks that srun has ended, if their nodes are the expected ones."""
+        places = list[str]()
+        for part in tasks.split(","):
+            first, _, last = part.partition("-")
+            ends = number(first, 7), number(last or first, 7)
+            if ends[0] is not None and ends[1] is not None:
+                places += self._nodes[ends[0] : ends[1] + 1]
+        unknown = {place: place for place in places if place not in self._confirmed}
+        if len(places) == 1 and names in self._nodes:
+            unknown = dict.fromkeys(unknown, names)
+        elif fold(places) != names:
+            return {}
+        return {} if set(unknown.values()) & set(self._confirmed.values()) else unknown
+
+    def _confirm(self, places: Mapping[str, str]) -> None:
         while places:
             self._confirmed.update(places)
-            released += places
             for place in places:
                 self._claims.pop(place, None)
-            taken = set(places.values())
-            places = {place: place for place, named in self._claims.items() if named in taken}
-        for place in released:
-            for line in self._held.pop(place, []):
-                self._take(self._confirmed[place], line)
+                for take, line in self._held.pop(place, []):
+                    take(self._confirmed[place], line)
+            places = self._clear_claims()
 
 
 def named_node(line: bytes) -> str:
