@@ -16,6 +16,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TOP), str(TOP / "tests"), str(TOP / "tests/onnode")]
 
+from effort import unlike_lines  # noqa: E402
 from policy_parts import settings  # noqa: E402
 from test_policy_judge import many_reports  # noqa: E402
 from test_policy_search import nodes, search  # noqa: E402
@@ -60,23 +61,7 @@ def find_stop() -> None:
 
 
 def read_unlike_lines() -> None:
-    words = [
-        "the",
-        "file",
-        "not",
-        "found",
-        "error",
-        "rank",
-        "gpu",
-        "open",
-        "torch",
-        "failed",
-        "alpha",
-    ]
-    lines = [
-        " ".join(words[(at * step) % 11] for step in range(1, 13)) + f" {at:x}" for at in range(800)
-    ]
-    symptoms("\n".join(lines).encode())
+    symptoms(unlike_lines())
 
 
 def processor_ms(work: Callable[[], object], rounds: int) -> float:

@@ -169,48 +169,24 @@ def command_line(hosts: Hosts, action: str) -> None:
     )
 
 
+def clush_command(binary: Path, hosts: Hosts, *words: str) -> list[str]:
+    at_once = str(len(hosts.addresses))
+    options = ["-S", "-q", "-f", at_once, "-o", f"-F {hosts.config}"]
+    return [str(binary), *options, "-w", ",".join(hosts.addresses), *words]
+
+
 def clush(binary: Path, hosts: Hosts, script: bytes, action: str) -> None:
     import shlex
 
     argv, stdin = request(script, action, owner="tune", root=Root())
-    answer = subprocess.run(
-        [
-            binary,
-            "-S",
-            "-q",
-            "-f",
-            str(len(hosts.addresses)),
-            "-o",
-            f"-F {hosts.config}",
-            "-w",
-            ",".join(hosts.addresses),
-            shlex.join(argv),
-        ],
-        input=stdin,
-        capture_output=True,
-        check=False,
-    )
+    argv = clush_command(binary, hosts, shlex.join(argv))
+    answer = subprocess.run(argv, input=stdin, capture_output=True, check=False)
     assert answer.returncode == 0 and answer.stdout, answer.stderr.decode()[-500:]
 
 
 def clush_true(binary: Path, hosts: Hosts) -> None:
-    subprocess.run(
-        [
-            binary,
-            "-S",
-            "-q",
-            "-n",
-            "-f",
-            str(len(hosts.addresses)),
-            "-o",
-            f"-F {hosts.config}",
-            "-w",
-            ",".join(hosts.addresses),
-            "true",
-        ],
-        check=True,
-        capture_output=True,
-    )
+    argv = clush_command(binary, hosts, "-n", "true")
+    subprocess.run(argv, check=True, capture_output=True)
 
 
 # knob, file or pattern, wanted, before

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -26,3 +28,11 @@ def data_dir(kind: str) -> Path:
 def generated_file(name: str) -> Path:
     """Return a file that `make reference` writes, by its path in `orchestrator/generated/`."""
     return _PACKAGE / "generated" / name
+
+
+def file_sizes(folder: str | Path) -> Iterator[int]:
+    """Yield the bytes of every file below `folder`."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # deleted meanwhile
+                yield os.lstat(os.path.join(place, name)).st_size

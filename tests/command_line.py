@@ -11,7 +11,7 @@ from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
-from until import LIMIT_S
+from processes import captured
 
 from orchestrator.cli import main
 
@@ -43,14 +43,5 @@ def program(
     descriptors: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line as a process of its own, which inherits `descriptors`."""
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *map(str, words)],
-        env=dict(env),
-        text=True,
-        cwd=cwd,
-        capture_output=True,
-        timeout=LIMIT_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        pass_fds=descriptors,
-    )
+    argv = [sys.executable, "-m", "orchestrator", *map(str, words)]
+    return captured(argv, env, cwd=cwd, descriptors=descriptors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -36,3 +36,14 @@ def bytes_read(work: Callable[[], object]) -> int:
     before = so_far()
     work()
     return so_far() - before
+
+
+def unlike_lines(letters: Mapping[int, str] | None = None) -> bytes:
+    """Return 800 lines of a log that are all unlike; `letters` replaces digits in them."""
+    words = ["alpha", "the", "file", "not", "found", "error", "rank", "gpu", "open", "torch"]
+    words.append("failed")
+    lines = []
+    for at in range(800):
+        text = " ".join(words[(at * step) % 11] for step in range(1, 13))
+        lines.append(f"{text} {at:x}".translate(letters or {}))
+    return "\n".join(lines).encode()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from until import until
+from processes import captured
+from until import LIMIT_S, until
+
+TOP = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,15 @@ class Lab:
             stdin=subprocess.DEVNULL,
             capture_output=True,
         )
+
+    def orchestrator(
+        self, folder: Path, *words: str | Path, limit_s: float = LIMIT_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run this checkout's command line in `folder`, which has a site.yaml."""
+        site = str(folder / "site.yaml")
+        env = self.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": site}
+        argv = [sys.executable, "-m", "orchestrator", *map(str, words)]
+        return captured(argv, env, cwd=folder, limit_s=limit_s)
 
     def batch(
         self, *argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None

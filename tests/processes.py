@@ -1,13 +1,37 @@
-"""The processes of a test, found by what is its own: a folder, mostly."""
+"""The processes of a test: started, and found by what is its own: a folder, mostly."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from until import until
+from until import LIMIT_S, until
+
+
+def captured(
+    argv: Sequence[str | Path],
+    env: Mapping[str, str],
+    *,
+    cwd: Path | None = None,
+    limit_s: float = LIMIT_S,
+    descriptors: Sequence[int] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Run a program without input, and keep what it prints. It inherits `descriptors`."""
+    return subprocess.run(
+        argv,
+        cwd=cwd,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+        pass_fds=descriptors,
+    )
 
 
 def processes_of(mark: str | Path) -> dict[int, str]:

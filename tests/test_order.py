@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import captured
 
 HERE = Path(__file__).resolve().parent
 
@@ -45,7 +46,7 @@ def test_bad():
 def suite(tmp_path: Path) -> Path:
     """A folder with tests of its own below this conftest.py, and the project's settings of pytest."""
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "labs.py", "machine.py", "until.py"):
+    for name in ("conftest.py", "labs.py", "machine.py", "processes.py", "until.py"):
         shutil.copy(HERE / name, tmp_path / "tests")
     shutil.copy(HERE.parent / "pyproject.toml", tmp_path)
     (tmp_path / "tests/test_it.py").write_text(TESTS)
@@ -55,16 +56,7 @@ def suite(tmp_path: Path) -> Path:
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     argv = [sys.executable, "-m", "pytest", "-q", *words]
-    return subprocess.run(
-        argv,
-        cwd=folder,
-        env=env,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
+    return captured(argv, env, cwd=folder)
 
 
 def ran(folder: Path) -> list[list[str]]:

@@ -12,7 +12,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from processes import captured
 from test_oldest_python import oldest
+from until import LIMIT_S
 
 TOP = Path(__file__).resolve().parent.parent
 DATA = ("templates", "systems", "workloads", "docs")
@@ -35,7 +37,7 @@ def has_network() -> bool:
 
 
 def run(
-    *argv: str | Path, cwd: Path, check: bool = True, timeout: float = 300
+    *argv: str | Path, cwd: Path, check: bool = True, timeout: float = LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
     """Run without anything that could lead back to the checkout."""
     env = {
@@ -43,15 +45,7 @@ def run(
         for name, value in os.environ.items()
         if not name.startswith(("PYTHON", "ORCHESTRATOR", "VIRTUAL_ENV"))
     }
-    done = subprocess.run(
-        argv,
-        cwd=cwd,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        stdin=subprocess.DEVNULL,
-    )
+    done = captured(argv, env, cwd=cwd, limit_s=timeout)
     assert not check or done.returncode == 0, done.stdout + done.stderr
     return done
 

@@ -61,90 +61,7 @@ def words() -> dict[str, list[str]]:
 
 # ---- bash, and zsh by its own reading of bash's ----
 
-_BASH = r"""
-__orchestrator_log_dir() { # where the sets are, by the site file that the command would take
-  local site
-  for site in "$1" "${ORCHESTRATOR_SITE:-}" site.yaml "${XDG_CONFIG_HOME:-$HOME/.config}/orchestrator/site.yaml"; do
-    # a file in the current folder only if it is the user's own, as the command itself
-    if [ -n "$site" ] && [ -f "$site" ] && { [ "$site" != site.yaml ] || [ -O "$site" ]; }; then
-      sed -n "s/^log_dir:[[:space:]]*//p" "$site" | head -n 1 |
-        sed "s/[[:space:]]#.*//; s/[[:space:]]*\$//; s/^[\"']//; s/[\"']\$//"
-      return
-    fi
-  done
-}
-
-__orchestrator_words() { # the words of a kind; names of folders can be anybody's
-  local top
-  case "$1" in
-    =*) printf '%s\n' "${1#=}" | tr ' ' '\n' ;;
-@KINDS@
-    sets)
-      top=$(__orchestrator_log_dir "$2")
-      case "$top" in
-        /*) find "$top" -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | sed 's|/set.json$||' | __orchestrator_plain ;;
-      esac
-      ;;
-    nodes)
-      top=$(__orchestrator_log_dir "$2")
-      case "$top" in
-        /*) find "$top" -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | __orchestrator_plain ;;
-      esac
-      ;;
-  esac
-}
-
-__orchestrator_plain() { # the last names of paths, if no shell reads them as anything else
-  sed 's|.*/||' | LC_ALL=C grep -x '[A-Za-z0-9._][A-Za-z0-9._-]*' | sort -u
-}
-
-__orchestrator_offer() { # the lines of the input that begin with $1, quoted
-  local line quoted
-  while IFS= read -r line; do
-    case "$line" in
-      "$1"*) printf -v quoted %q "$line"; COMPREPLY+=("$quoted") ;;
-    esac
-  done
-}
-
-_orchestrator() {
-  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command="" site="" kind="" word="" count=0 n=1
-  COMPREPLY=()
-  while [ "$n" -lt "$COMP_CWORD" ]; do
-    word=${COMP_WORDS[n]}
-    [ "$word" = --site ] && site=${COMP_WORDS[n+1]}
-    case "$word" in
-      -*) [ -n "$(__orchestrator_takes "$command" "$word")" ] && n=$((n + 1)) ;;
-      *)
-        if [ -z "$command" ]; then command=$word
-        elif [ -n "$(__orchestrator_options "$command $word")" ]; then command="$command $word"
-        else count=$((count + 1))
-        fi ;;
-    esac
-    n=$((n + 1))
-  done
-  if [ -z "$command" ]; then
-    COMPREPLY=($(compgen -W "@COMMANDS@ help --help --version" -- "$current"))
-    return
-  fi
-  case "$previous" in -*) kind=$(__orchestrator_takes "$command" "$previous") ;; esac
-  if [ -z "$kind" ]; then
-    case "$current" in
-      -*)
-        COMPREPLY=($(compgen -W "$(__orchestrator_options "$command") --help" -- "$current"))
-        return ;;
-    esac
-    kind=$(__orchestrator_positional "$command" "$count")
-  fi
-  case "$kind" in
-    ""|any) ;;
-    files) __orchestrator_offer "$current" < <(compgen -f -- "$current") ;;
-    *)
-      __orchestrator_offer "$current" < <(__orchestrator_words "$kind" "$site")
-      [ ${#COMPREPLY[@]} -gt 0 ] || __orchestrator_offer "$current" < <(compgen -f -- "$current") ;;
-  esac
-}
-"""
+_BASH = (TOP / "tools/completion/completion.bash.in").read_text()
 
 
 def _cases(rows: Iterable[tuple[str, str]]) -> str:
@@ -187,7 +104,7 @@ def functions() -> str:
             _function("__orchestrator_options", options, "$1"),
             _function("__orchestrator_takes", takes, "$1 $2"),
             _function("__orchestrator_positional", positional, "$1 $2"),
-            _BASH.replace("@KINDS@", known).replace("@COMMANDS@", " ".join(COMMANDS)).lstrip("\n"),
+            _BASH.replace("@KINDS@", known).replace("@COMMANDS@", " ".join(COMMANDS)),
         )
     )
 
@@ -212,37 +129,7 @@ def zsh() -> str:
 
 # ---- fish ----
 
-_FISH = r"""
-function __orchestrator_log_dir
-    for site in "$ORCHESTRATOR_SITE" site.yaml "$XDG_CONFIG_HOME/orchestrator/site.yaml" ~/.config/orchestrator/site.yaml
-        if test -n "$site" -a -f "$site"; and begin; test "$site" != site.yaml; or test -O "$site"; end
-            string replace -rf '^log_dir:\s*' '' <$site | string replace -r '\s#.*$' '' | string trim -c ' "\'' | head -n 1
-            return
-        end
-    end
-end
-
-function __orchestrator_plain # the last names of paths, if no shell reads them as anything else
-    string replace -r '.*/' '' | string match -r '^[A-Za-z0-9._][A-Za-z0-9._-]*$' | sort -u
-end
-
-function __orchestrator_sets
-    set -l top (__orchestrator_log_dir)
-    string match -q '/*' -- "$top"
-    and find $top -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | string replace -r '/set.json$' '' | __orchestrator_plain
-end
-
-function __orchestrator_nodes
-    set -l top (__orchestrator_log_dir)
-    string match -q '/*' -- "$top"
-    and find $top -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | __orchestrator_plain
-end
-
-function __orchestrator_at # the command is $argv[1], and so many words follow it
-    set -l said (commandline -opc | string match -v -- '-*')
-    test (count $said) -eq (math $argv[2] + 2); and test "$said[2]" = $argv[1]
-end
-"""
+_FISH = (TOP / "tools/completion/completion.fish.in").read_text()
 
 
 def _fish_words(action: argparse.Action) -> str:
@@ -258,6 +145,7 @@ def _fish_words(action: argparse.Action) -> str:
 def fish() -> str:
     lines = [
         "# fish completion. Made by tools/reference.py (make reference).",
+        "",
         _FISH.rstrip("\n"),
         "",
     ]

@@ -17,6 +17,7 @@ SITE_HELP = (
     "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then "
     "~/.config/orchestrator/site.yaml)"
 )
+SET_HELP = "a set's folder, its id, or a unique prefix or suffix of it"
 MOST = 999_999_999
 MOST_SPARES = 1000
 MOST_SIDE_BY_SIDE = 999
@@ -52,19 +53,20 @@ def add_choice(
     parser.add_argument(*names.split(), choices=choices, help=help, default=default)
 
 
+def add_operands(
+    parser: Arguments, name: str, metavar: str, nargs: str, help: str, default: Any = None
+) -> None:
+    """Add arguments without an option. `nargs`: ?, * or +."""
+    parser.add_argument(name, metavar=metavar, nargs=nargs, help=help, default=default)
+
+
 def add_site(parser: ArgumentParser) -> None:
     add_option(parser, "--site", "FILE", SITE_HELP)
 
 
 def add_set(parser: ArgumentParser) -> None:
     """Add SET and --site, for commands about an existing set."""
-    parser.add_argument(
-        "set",
-        metavar="SET",
-        nargs="?",
-        default="",
-        help="a set's folder, its id, or a unique prefix or suffix of it (default: the newest set)",
-    )
+    add_operands(parser, "set", "SET", "?", f"{SET_HELP} (default: the newest set)", "")
     add_site(parser)
 
 
@@ -142,16 +144,29 @@ def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = N
     add_system(parser)
     add_site(parser)
     add_number(parser, "--nexp", "N", "number of runs (default: what the rules require)")
+    add_environment(parser, "wins over every document; ")
+    add_override(parser)
+    add_allocation(parser, spares)
+
+
+def add_request(parser: ArgumentParser) -> None:
+    """Add the options of commands that submit a new set."""
+    add_entry(parser)
+    add_job(parser)
+    add_label(parser)
+    add_force(parser)
+    add_json(parser)
+
+
+def add_environment(parser: ArgumentParser, precedence: str = "") -> None:
     parser.add_argument(
         "--env",
         metavar="NAME=VALUE",
         action="append",
         default=[],
         type=assignment,
-        help="a variable of the runs; wins over every document; may be repeated",
+        help=f"a variable of the runs; {precedence}may be repeated",
     )
-    add_override(parser)
-    add_allocation(parser, spares)
 
 
 def add_override(parser: ArgumentParser) -> None:

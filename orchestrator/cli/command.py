@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Mapping
 
+SCORED = {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"}
+"""Exit codes of commands that run a set and score it."""
+
 
 class Command:
     """A command of `orchestrator`.

@@ -16,7 +16,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import RULESET_HELP
+from orchestrator.cli.arguments import RULESET_HELP, add_operands
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, UsageError
 
@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "sides",
-        metavar="A B",
-        nargs="+",
-        help="a set, a folder of logs, or a published entry; A, then one or more",
-    )
+    text = "a set, a folder of logs, or a published entry; A, then one or more"
+    add_operands(parser, "sides", "A B", "+", text)
     parser.add_argument("--ruleset", metavar="ROUND", default="", help=RULESET_HELP)
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
     parser.add_argument(

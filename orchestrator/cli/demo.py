@@ -14,10 +14,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from orchestrator.cli.arguments import add_json, add_number, add_option
-from orchestrator.cli.command import Command
+from orchestrator.cli.command import SCORED, Command
 from orchestrator.cli.run import watch_and_score
 from orchestrator.cli.submit import submit_entry
-from orchestrator.errors import ExitCode, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.resources import user_path
 from orchestrator.trust import others
 
@@ -121,10 +121,4 @@ def _site_text(folder: Path) -> str:
     )
 
 
-COMMAND = Command(
-    "demo",
-    __doc__,
-    add_arguments,
-    run,
-    {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"},
-)
+COMMAND = Command("demo", __doc__, add_arguments, run, SCORED)

@@ -21,7 +21,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_choice, add_json, add_rules, add_site, add_text
+from orchestrator.cli.arguments import (
+    add_choice,
+    add_json,
+    add_operands,
+    add_rules,
+    add_site,
+    add_text,
+)
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, OrchestratorError, SetError, UsageError
@@ -34,12 +41,8 @@ FORMATS = ("csv", "parquet", "mlflow", "prometheus")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "sets",
-        metavar="SET|DIR",
-        nargs="*",
-        help="sets or folders of logs (default: all complete sets of the site)",
-    )
+    text = "sets or folders of logs (default: all complete sets of the site)"
+    add_operands(parser, "sets", "SET|DIR", "*", text)
     add_text(
         parser,
         "-o --output",

@@ -20,7 +20,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_flag, add_rules
+from orchestrator.cli.arguments import add_flag, add_operands, add_rules, add_text
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 from orchestrator.resources import user_path
@@ -33,26 +33,16 @@ FORMATS = ("html", "md", "csv", "json")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        metavar="SET|DIR",
-        nargs="?",
-        default="",
-        help=(
-            "a set (folder, id or a unique prefix of it) or a folder with the logs of one set "
-            "(default: the newest set)"
-        ),
+    text = (
+        "a set (folder, id or a unique prefix of it) or a folder with the logs of one set "
+        "(default: the newest set)"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        default="",
-        help=(
-            "file to write; - is standard output (default for html: report.html; for the others "
-            "standard output)"
-        ),
+    add_operands(parser, "folder", "SET|DIR", "?", text, "")
+    text = (
+        "file to write; - is standard output (default for html: report.html; for the others "
+        "standard output)"
     )
+    add_text(parser, "-o --output", "FILE", text)
     parser.add_argument(
         "--format", choices=FORMATS, default="", help="default: by the ending of FILE, else html"
     )

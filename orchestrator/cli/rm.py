@@ -16,7 +16,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_flag, add_json, add_site
+from orchestrator.cli.arguments import SET_HELP, add_flag, add_json, add_operands, add_site
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import named_set
 from orchestrator.cli.output import note, print_json
@@ -29,12 +29,7 @@ FAILED = ("failed", "lost", "refused")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "sets",
-        metavar="SET",
-        nargs="*",
-        help="a set's folder, its id, or a unique prefix or suffix of it",
-    )
+    add_operands(parser, "sets", "SET", "*", SET_HELP)
     add_flag(parser, "--failed", "your sets that ended without a finished run")
     add_flag(parser, "--force", "also complete sets")
     add_site(parser)

@@ -15,8 +15,8 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import score
-from orchestrator.cli.arguments import add_entry, add_force, add_job, add_json, add_label
-from orchestrator.cli.command import Command
+from orchestrator.cli.arguments import add_request
+from orchestrator.cli.command import SCORED, Command
 from orchestrator.cli.output import note
 from orchestrator.cli.submit import submit_new
 from orchestrator.cli.watch import add_interval, come_back, watch
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_entry(parser)
-    add_job(parser)
-    add_label(parser)
-    add_force(parser)
-    add_json(parser)
+    add_request(parser)
     add_interval(parser)
 
 
@@ -72,10 +68,4 @@ def watch_and_score(
     return code
 
 
-COMMAND = Command(
-    "run",
-    __doc__,
-    add_arguments,
-    run,
-    {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"},
-)
+COMMAND = Command("run", __doc__, add_arguments, run, SCORED)

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orchestrator.cli.arguments import add_entry, add_flag, add_force, add_job, add_json, add_label
+from orchestrator.cli.arguments import add_flag, add_request
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
@@ -44,11 +44,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_entry(parser)
-    add_job(parser)
-    add_label(parser)
-    add_force(parser)
-    add_json(parser)
+    add_request(parser)
     add_flag(parser, "--wait", "wait until the job has ended; exit code 0 if every run is final")
     asked = parser.add_mutually_exclusive_group()
     add_flag(

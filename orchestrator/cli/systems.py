@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.arguments import (
     SITE_HELP,
+    add_environment,
     add_flag,
     add_number,
     add_option,
     add_systems_dir,
-    assignment,
     positive,
 )
 from orchestrator.cli.command import Command
@@ -63,14 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_option(show, "--workload", "W", "compose the system with this workload")
     add_option(show, "--round", "R", "default: the newest the system has")
-    show.add_argument(
-        "--env",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        type=assignment,
-        help="a variable of the runs; may be repeated",
-    )
+    add_environment(show)
     add_flag(show, "--why", "where each value comes from")
     diff = _action(actions, "diff", "what differs between two systems or two rounds")
     diff.add_argument("left", metavar="A", help="SYSTEM[:WORKLOAD[:ROUND]]")

@@ -349,44 +349,41 @@ def _ranks(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     training, ranks = contract.training, contract.ranks
     if training is None:
         return
-    place = _at(training.place)
-    is_torchrun = ranks.startswith("torchrun")
-    if is_torchrun and given.ranks == "gpu":
-        yield ContractFinding(
-            "ranks",
+    nodes, gpus, start = given.nodes, given.gpus, training.text[:100]
+    rows: tuple[tuple[bool, Severity, str, str, str], ...] = (
+        (
+            ranks.startswith("torchrun") and given.ranks == "gpu",
             "error",
             "the image starts torchrun, and the bundle starts it once per GPU",
-            f"each of {given.gpus} copies would make {given.gpus} ranks",
+            f"each of {gpus} copies would make {gpus} ranks",
             "`launch.ranks: node` in the round",
-            **place,
-        )
-    if ranks == "task per GPU" and given.ranks == "node" and given.gpus > 1:
-        yield ContractFinding(
-            "ranks",
+        ),
+        (
+            ranks == "task per GPU" and given.ranks == "node" and gpus > 1,
             "error",
-            f"the image starts one process: `{training.text[:100]}`",
-            f"the node has {given.gpus} GPUs, and nothing starts the other ranks",
+            f"the image starts one process: `{start}`",
+            f"the node has {gpus} GPUs, and nothing starts the other ranks",
             "`launch.ranks: gpu` in the round",
-            **place,
-        )
-    if ranks == "torchrun one node" and given.nodes > 1:
-        yield ContractFinding(
-            "ranks",
+        ),
+        (
+            ranks == "torchrun one node" and nodes > 1,
             "error",
-            f"torchrun is given no number of nodes: `{training.text[:100]}`",
-            f"each of {given.nodes} nodes would train alone",
+            f"torchrun is given no number of nodes: `{start}`",
+            f"each of {nodes} nodes would train alone",
             "`launch.most_nodes: 1` in the round, and a system of one node",
-            **place,
-        )
-    if ranks == "torchrun c10d" and given.nodes > 1:
-        yield ContractFinding(
-            "ranks",
+        ),
+        (
+            ranks == "torchrun c10d" and nodes > 1,
             "note",
             "the rendezvous is c10d: global rank 0 is on the node with the smallest full name",
             "--node_rank does not count, and the records are in that node's log",
             "nothing: the loop finds the log with the records",
-            **place,
-        )
+        ),
+    )
+    for applies, severity, what, consequence, remedy in rows:
+        if applies:
+            place = _at(training.place)
+            yield ContractFinding("ranks", severity, what, consequence, remedy, **place)
 
 
 def _launcher(contract: Contract, given: Given) -> Iterator[ContractFinding]:

@@ -90,6 +90,16 @@ class Damage:
         """The object, if the line holds one: the RCP test reads it despite other damage."""
 
 
+def _last_value(key: str) -> Any:
+    """Return a property: the value of the last record with `key`, None without one."""
+
+    def value(log: Log) -> Any:
+        record = log.last(key)
+        return None if record is None else record.value
+
+    return property(value)
+
+
 class Log:
     """The content of one file. Times are Unix milliseconds; a missing member is None."""
 
@@ -123,29 +133,11 @@ class Log:
     def last(self, key: str) -> Record | None:
         return self.by_key[key][-1] if key in self.by_key else None
 
-    def _last(self, key: str) -> Any:
-        return self.by_key[key][-1].value if key in self.by_key else None
-
-    @property
-    def benchmark(self) -> Any:
-        return self._last("submission_benchmark")
-
-    @property
-    def division(self) -> Any:
-        return self._last("submission_division")
-
-    @property
-    def org(self) -> Any:
-        return self._last("submission_org")
-
-    @property
-    def batch_size(self) -> Any:
-        """Return the last `global_batch_size`."""
-        return self._last("global_batch_size")
-
-    @property
-    def gradient_accumulation(self) -> Any:
-        return self._last("gradient_accumulation_steps")
+    benchmark = _last_value("submission_benchmark")
+    division = _last_value("submission_division")
+    org = _last_value("submission_org")
+    batch_size = _last_value("global_batch_size")
+    gradient_accumulation = _last_value("gradient_accumulation_steps")
 
     @property
     def seeds(self) -> list[tuple[Any, Any, Any]]:

@@ -68,6 +68,17 @@ def refuse(reason: str) -> PydanticCustomError:
     return PydanticCustomError("refused", "{what}", {"what": reason})
 
 
+def matching(pattern: re.Pattern[str], meaning: str) -> AfterValidator:
+    """Accept texts that are matched by the whole pattern; the others are no `meaning`."""
+
+    def checked(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise refuse(f"{text!r} is not {meaning}")
+        return text
+
+    return AfterValidator(checked)
+
+
 def parse_each(raw: dict[str, Any], parse: Callable[[str, Any], tuple[Any, str]]) -> dict[str, Any]:
     """Parse every item of a mapping and report all problems, each under its own key."""
     parsed, errors = {}, []
@@ -96,12 +107,6 @@ def _name(text: str) -> str:
             f"{text!r} is not a name; accepted: up to 80 letters, digits, '.', '_' and '-', "
             f"starting with a letter or digit"
         )
-    return text
-
-
-def _round(text: str) -> str:
-    if not _ROUND.fullmatch(text):
-        raise refuse(f'{text!r} is not a round; accepted: two numbers such as "6.0"')
     return text
 
 
@@ -156,14 +161,6 @@ def _relative(text: str) -> str:
             f"{text!r} must be a path below the data folder, without a leading / and without '..'"
         )
     return _line(text)
-
-
-def _image(text: str) -> str:
-    if not _IMAGE.fullmatch(text):
-        raise refuse(
-            f"{text!r} is not an image reference; accepted: NAME:TAG or NAME@sha256:DIGEST"
-        )
-    return text
 
 
 def _variable(text: str) -> str:
@@ -326,14 +323,15 @@ def _path_item(name: str, raw: Any) -> tuple[Any, str]:
 
 Line = Annotated[str, AfterValidator(_line)]
 Name = Annotated[str, AfterValidator(_name)]
-Round = Annotated[str, AfterValidator(_round)]
+Round = Annotated[str, matching(_ROUND, 'a round; accepted: two numbers such as "6.0"')]
 Batch = Annotated[str, AfterValidator(_batch)]
 Ruleset = Annotated[str, AfterValidator(_ruleset)]
 Form = Annotated[str, AfterValidator(_form)]
 LogDir = Annotated[str, AfterValidator(_log_dir)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
-Image = Annotated[str, AfterValidator(_image)]
+_FORMS = "NAME:TAG or NAME@sha256:DIGEST"
+Image = Annotated[str, matching(_IMAGE, f"an image reference; accepted: {_FORMS}")]
 Variable = Annotated[str, AfterValidator(_variable)]
 PassedName = Annotated[str, AfterValidator(_passed)]
 ProxyAddress = Annotated[str, AfterValidator(_proxy)]

@@ -11,6 +11,7 @@ from threading import Event, Thread
 from orchestrator.errors import SchedulerError
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import AllocationStep, NodeAnswer, NodeCommand
+from orchestrator.scheduler.command import not_on_path
 from orchestrator.scheduler.slurm_nodes import (
     allocation_command,
     allocation_reply,
@@ -59,11 +60,7 @@ def borrowed(
             start_new_session=True,
         )
     except FileNotFoundError as error:
-        raise SchedulerError(
-            f"`{argv[0]}` is not on PATH",
-            argv=argv,
-            hint="run this on a login node of the cluster, or with --via ssh",
-        ) from error
+        raise not_on_path(argv, "with --via ssh") from error
     lines: list[str] = []
     granted = Event()
 

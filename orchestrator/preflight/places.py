@@ -322,11 +322,9 @@ def _start(
             **group,
         )
     except FileNotFoundError as error:
-        raise SchedulerError(
-            f"`{argv[0]}` is not on PATH",
-            argv=argv,
-            hint="run this on a login node of the cluster, or with --via ssh",
-        ) from error
+        from orchestrator.scheduler.command import not_on_path
+
+        raise not_on_path(argv, "with --via ssh") from error
 
 
 def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.CompletedProcess[str]:

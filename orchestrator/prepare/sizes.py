@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from orchestrator.resources import file_sizes
+
 if TYPE_CHECKING:
     from orchestrator.model.documents import DataPart
     from orchestrator.prepare.plan import Plan
@@ -102,14 +104,7 @@ def _size_of(path: Path) -> int:
     """Return the bytes of all readable files."""
     if not path.is_dir():
         return path.stat().st_size if path.exists() else 0
-    total = 0
-    for folder, _, files in os.walk(path):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:
-                continue  # deleted meanwhile
-    return total
+    return sum(file_sizes(path))
 
 
 def check_tree(plan: Plan) -> list[TreePart]:

@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 
+from orchestrator.resources import file_sizes
 from orchestrator.words import bare, clean
 
 LARGE = 64 << 20
@@ -31,13 +33,4 @@ def working(text: str, folder: str = "") -> Iterator[None]:
 
 
 def _is_large(folder: str) -> bool:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.stat(os.path.join(place, name)).st_size
-            except OSError:
-                continue
-        if total > LARGE:
-            return True
-    return False
+    return any(total > LARGE for total in accumulate(file_sizes(folder)))

@@ -33,12 +33,8 @@ def beyond_partition(
     Nothing is yielded without an answer of Slurm, or if the partition is not decisive: the site's
     further sbatch options win over ours.
     """
-    site = entry.site
-    if site.scheduler != "slurm" or limit_may_differ(site.sbatch):
-        return
-    try:
-        limits = partition_limits(site.partition)
-    except SchedulerError:
+    limits = _limits(entry.site)
+    if limits is None:
         return
     if problem := _no_partition(entry, limits):
         yield problem
@@ -46,7 +42,7 @@ def beyond_partition(
     if problem := too_long(entry, nexp, limits):
         yield problem
     try:
-        states = node_states(site.partition)
+        states = node_states(entry.site.partition)
     except SchedulerError:
         return
     if problem := _too_few(entry, states):
@@ -57,15 +53,19 @@ def beyond_partition(
 
 def refuse_too_long(entry: Entry, nexp: int) -> None:
     """Raise UsageError if no partition of the site allows the time of the job of `nexp` runs."""
-    site = entry.site
-    if site.scheduler != "slurm" or limit_may_differ(site.sbatch):
-        return
-    try:
-        limits = partition_limits(site.partition)
-    except SchedulerError:
-        return
-    if problem := too_long(entry, nexp, limits):
+    limits = _limits(entry.site)
+    if limits is not None and (problem := too_long(entry, nexp, limits)):
         raise problem
+
+
+def _limits(site: Site) -> Mapping[str, int | None] | None:
+    """Return the limits of the site's partitions; None if they are unknown or not decisive."""
+    if site.scheduler != "slurm" or limit_may_differ(site.sbatch):
+        return None
+    try:
+        return partition_limits(site.partition)
+    except SchedulerError:
+        return None
 
 
 def _no_partition(entry: Entry, limits: Mapping[str, object]) -> UsageError | None:

@@ -72,6 +72,12 @@ def without_scheduler_variables(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def not_on_path(argv: list[str], otherwise: str) -> SchedulerError:
+    """Return the error for a missing program; `otherwise`: the way without it."""
+    hint = f"run this on a login node of the cluster, or {otherwise}"
+    return SchedulerError(f"`{argv[0]}` is not on PATH", argv=argv, hint=hint)
+
+
 def ask(
     argv: list[str],
     *,
@@ -101,14 +107,7 @@ def ask(
             check=False,
         )
     except FileNotFoundError as error:
-        raise SchedulerError(
-            f"`{argv[0]}` is not on PATH",
-            argv=argv,
-            hint=(
-                "run this on a login node of the cluster, or use a site file with `scheduler: "
-                "local`"
-            ),
-        ) from error
+        raise not_on_path(argv, "use a site file with `scheduler: local`") from error
     except PermissionError as error:
         raise SchedulerError(f"`{argv[0]}` cannot be run: {error.strerror}", argv=argv) from error
     except subprocess.TimeoutExpired as error:

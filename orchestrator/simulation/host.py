@@ -19,7 +19,7 @@ from orchestrator.onnode.kernel.world import World, stamp
 from orchestrator.onnode.loader import unpack
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
-from orchestrator.onnode.loop.slurm import Senders, Take
+from orchestrator.onnode.loop.slurm import Senders
 from orchestrator.simulation.deep import MeasuringAgent
 from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
 from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun
@@ -223,17 +223,9 @@ def _unwind(flow: Generator[float, None, Any]) -> None:
 class SimStep:
     """One agent on each of `nodes`, under one srun or none."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        loop: Loop,
-        nodes: Sequence[str],
-        action: str,
-        environment: Mapping[str, str],
-        take: Take,
-        complain: Take,
-    ) -> None:
-        """`action` of the agents: `hold` or `deep`."""
+    def __init__(self, jobs: Jobs, loop: Loop, step: host.StepProcesses) -> None:
+        nodes, commands, environment, take, complain = step
+        action = commands[0][0][-1]  # node_command ends with the action: `hold` or `deep`
         self.nodes = tuple(nodes)
         self._jobs, self._loop, self._complain = jobs, loop, complain
         self._receive = Senders(nodes, take).receive
@@ -440,18 +432,9 @@ class SimHost(Surroundings, host.BatchHost):
         self._loop.reactor = SimReactor(self._loop, signalled)
         return self._loop.reactor
 
-    def start(
-        self,
-        reactor: Any,
-        nodes: Sequence[str],
-        commands: Sequence[tuple[list[str], dict[str, str]]],
-        environment: Mapping[str, str],
-        take: Take,
-        complain: Take,
-    ) -> SimStep:
+    def start(self, reactor: Any, step: host.StepProcesses) -> SimStep:
         self.process.step()
-        action = commands[0][0][-1]  # node_command ends with the action
-        return SimStep(self._jobs, self._loop, nodes, action, environment, take, complain)
+        return SimStep(self._jobs, self._loop, step)
 
     def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Any:
         self.process.step()

@@ -27,7 +27,7 @@ def record_violations(root: Path, runs: int, *, complete: bool = True) -> Iterat
 
     `complete`: every run must have a result.
     """
-    attempts = list(_attempts(root))
+    attempts = list(attempts_of(root))
     for run in range(1, runs + 1):
         numbers = [attempt for number, attempt, _ in attempts if number == run]
         if numbers != list(range(1, len(numbers) + 1)):
@@ -35,7 +35,7 @@ def record_violations(root: Path, runs: int, *, complete: bool = True) -> Iterat
         yield from _run_violations(
             root, run, [(k, place) for number, k, place in attempts if number == run], complete
         )
-    yield from _seed_violations(root, attempts)
+    yield from seed_violations(root, attempts)
     linked = sorted((root / "results").glob("result_*.txt"))
     for path in linked:
         if not path.exists():
@@ -64,10 +64,10 @@ def _run_violations(
     state = read_json(root / f"runs/{run}/state.json") or {}
     if state.get("attempt") != counted[0]:
         yield f"run {run}: its state is of attempt {state.get('attempt')}, not {counted[0]}"
-    yield from _result_violations(root, run, counted[0], result)
+    yield from result_violations(root, run, counted[0], result)
 
 
-def _result_violations(root: Path, run: int, attempt: int, result: Path) -> Iterator[str]:
+def result_violations(root: Path, run: int, attempt: int, result: Path) -> Iterator[str]:
     linked = root / f"results/result_{run}.txt"
     try:
         text = result.read_bytes()
@@ -81,7 +81,7 @@ def _result_violations(root: Path, run: int, attempt: int, result: Path) -> Iter
         yield f"result_{run}.txt is no log of its attempt"
 
 
-def _seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Iterator[str]:
+def seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Iterator[str]:
     """Yield seeds that do not derive from the set's, or are used twice."""
     first, seeds = (read_json(root / "set.json") or {}).get("root_seed"), []
     if not isinstance(first, int):
@@ -105,7 +105,7 @@ def thrown_away(root: Path) -> Iterator[str]:
 
     A frozen node may have continued its log after the attempt was closed: too late.
     """
-    for run, attempt, place in _attempts(root):
+    for run, attempt, place in attempts_of(root):
         path = place / "state.json"
         state = read_json(path) or {}
         logs = [
@@ -195,7 +195,7 @@ def hold_violations(root: Path) -> Iterator[str]:
 
 def reasons(root: Path, outcome: str = "") -> Iterator[tuple[str, str]]:
     """Yield (`run 1 attempt 2`, reason) of each attempt, or of those with an `outcome`."""
-    for run, attempt, place in _attempts(root):
+    for run, attempt, place in attempts_of(root):
         state = read_json(place / "state.json") or {}
         if not outcome or state.get("outcome") == outcome:
             yield f"run {run} attempt {attempt}", str(state.get("reason"))
@@ -288,7 +288,7 @@ def _minutes(log: Path) -> float | None:
     return (times[b"run_stop"] - times[b"run_start"]) / 60_000
 
 
-def _attempts(root: Path) -> Iterator[tuple[int, int, Path]]:
+def attempts_of(root: Path) -> Iterator[tuple[int, int, Path]]:
     attempts = (
         (int(path.parent.name), int(path.name.split("_")[1]), path)
         for path in root.glob("runs/*/attempt_*")

@@ -255,16 +255,6 @@ class SimFiles(SimReader):
         finally:
             self._close(fd)
 
-    def append(self, path: PathLike, content: bytes, *, sync: bool = False) -> int:
-        file = SimAppender(self, path)
-        try:
-            written = file.write(content)
-            if sync:
-                file.sync()
-            return written
-        finally:
-            file.close()
-
     def appender(self, path: PathLike) -> SimAppender:  # type: ignore[override]
         return SimAppender(self, path)
 

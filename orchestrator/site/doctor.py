@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator import __version__
 from orchestrator.errors import DescriptorError, SchedulerError, SetError, UsageError, did_you_mean
 from orchestrator.model.prerequisites import needs
+from orchestrator.onnode.policy.reports import SYSTEM_CHECKS
 from orchestrator.onnode.policy.verdict import Row, Verdicts
 from orchestrator.preflight import places
 from orchestrator.preflight.bundle import temporary_bundle
@@ -27,18 +28,7 @@ if TYPE_CHECKING:
 
 HERE = "here"
 """The name of this host in rows without a node."""
-_OF_SYSTEM = (
-    "image",
-    "gpu_count",
-    "gpu_model",
-    "gpu_memory",
-    "gpu_processes",
-    "gpu_errors",
-    "gpu_links",
-    "rdma",
-    "data",
-    "reach",
-)
+_OF_SYSTEM = (*SYSTEM_CHECKS, "reach")
 
 
 def examine(

@@ -20,57 +20,43 @@ from orchestrator.onnode.kernel.regular import parse, read_bytes
 if TYPE_CHECKING:
     from orchestrator.model import System
 
-MEMBERS = (
-    "submitter",
-    "division",
-    "status",
-    "system_name",
-    "number_of_nodes",
-    "host_processors_per_node",
-    "host_processor_model_name",
-    "host_processor_core_count",
-    "host_processor_vcpu_count",
-    "host_processor_frequency",
-    "host_processor_caches",
-    "host_processor_interconnect",
-    "host_memory_capacity",
-    "host_storage_type",
-    "host_storage_capacity",
-    "host_networking",
-    "host_networking_topology",
-    "host_memory_configuration",
-    "accelerators_per_node",
-    "accelerator_model_name",
-    "accelerator_host_interconnect",
-    "accelerator_frequency",
-    "accelerator_on-chip_memories",
-    "accelerator_memory_configuration",
-    "accelerator_memory_capacity",
-    "accelerator_interconnect",
-    "accelerator_interconnect_topology",
-    "cooling",
-    "hw_notes",
-    "framework",
-    "other_software_stack",
-    "operating_system",
-    "sw_notes",
-)
-NEEDED = (
-    "submitter",
-    "division",
-    "status",
-    "system_name",
-    "number_of_nodes",
-    "host_processors_per_node",
-    "host_processor_model_name",
-    "host_processor_core_count",
-    "host_memory_capacity",
-    "accelerators_per_node",
-    "accelerator_model_name",
-    "framework",
-    "operating_system",
-)
-"""Members required by the result tables: without them there is no package."""
+_NEEDED, _OPTIONAL = True, False
+MEMBERS = {
+    "submitter": _NEEDED,
+    "division": _NEEDED,
+    "status": _NEEDED,
+    "system_name": _NEEDED,
+    "number_of_nodes": _NEEDED,
+    "host_processors_per_node": _NEEDED,
+    "host_processor_model_name": _NEEDED,
+    "host_processor_core_count": _NEEDED,
+    "host_processor_vcpu_count": _OPTIONAL,
+    "host_processor_frequency": _OPTIONAL,
+    "host_processor_caches": _OPTIONAL,
+    "host_processor_interconnect": _OPTIONAL,
+    "host_memory_capacity": _NEEDED,
+    "host_storage_type": _OPTIONAL,
+    "host_storage_capacity": _OPTIONAL,
+    "host_networking": _OPTIONAL,
+    "host_networking_topology": _OPTIONAL,
+    "host_memory_configuration": _OPTIONAL,
+    "accelerators_per_node": _NEEDED,
+    "accelerator_model_name": _NEEDED,
+    "accelerator_host_interconnect": _OPTIONAL,
+    "accelerator_frequency": _OPTIONAL,
+    "accelerator_on-chip_memories": _OPTIONAL,
+    "accelerator_memory_configuration": _OPTIONAL,
+    "accelerator_memory_capacity": _OPTIONAL,
+    "accelerator_interconnect": _OPTIONAL,
+    "accelerator_interconnect_topology": _OPTIONAL,
+    "cooling": _OPTIONAL,
+    "hw_notes": _OPTIONAL,
+    "framework": _NEEDED,
+    "other_software_stack": _OPTIONAL,
+    "operating_system": _NEEDED,
+    "sw_notes": _OPTIONAL,
+}
+"""Every member, and whether the result tables need it: without it there is no package."""
 WHOLE = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
 """The summarizer takes these through int()."""
 STATUSES = {
@@ -196,7 +182,11 @@ def _object(path: Path) -> dict[str, Any]:
 
 def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
     """Return the problems in the description of system `name`."""
-    missing = [member for member in NEEDED if not str(members.get(member, "")).strip()]
+    missing = [
+        name
+        for name, is_needed in MEMBERS.items()
+        if is_needed and not str(members.get(name, "")).strip()
+    ]
     found = []
     if missing:
         found.append(

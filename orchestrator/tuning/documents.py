@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from orchestrator.model.fields import Line, Name, refuse
+from orchestrator.model.fields import Line, Name, matching, refuse
 from orchestrator.model.part import DocumentPart
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
@@ -22,31 +22,9 @@ _PROCESS = re.compile(r"/+proc/+(\./+)*(self|thread-self|[0-9*?\[])")
 _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def _knob(text: str) -> str:
-    if not _KNOB.fullmatch(text):
-        raise refuse(
-            f"{text!r} is not a setting's name; accepted: lower-case letters, digits and '_'"
-        )
-    return text
-
-
 def _path(text: str) -> str:
     if not _PATH.fullmatch(text) or ".." in text or _PROCESS.match(text):
         raise refuse(f"{text!r} is not a file or pattern below /proc or /sys")
-    return text
-
-
-def _word(text: str) -> str:
-    if not WORD.fullmatch(text):
-        raise refuse(f"{text!r} is not a name; accepted: letters, digits and '_.@:-'")
-    return text
-
-
-def _setting(text: str) -> str:
-    if not _SETTING.fullmatch(text):
-        raise refuse(
-            f"{text!r} is not a file of the GPU in /sys, such as power_dpm_force_performance_level"
-        )
     return text
 
 
@@ -60,7 +38,14 @@ def _value(text: str) -> str:
 
 
 Value = Annotated[Line, AfterValidator(_value)]
-Word = Annotated[str, AfterValidator(_word)]
+Word = Annotated[str, matching(WORD, "a name; accepted: letters, digits and '_.@:-'")]
+_Knob = Annotated[
+    str, matching(_KNOB, "a setting's name; accepted: lower-case letters, digits and '_'")
+]
+_Setting = Annotated[
+    str,
+    matching(_SETTING, "a file of the GPU in /sys, such as power_dpm_force_performance_level"),
+]
 KIND_KEYS = {
     "file": "path",
     "sysctl": "key",
@@ -82,7 +67,7 @@ BOOT_KINDS = frozenset({"cmdline", "acs", "numa_per_socket"})
 class Knob(DocumentPart):
     """A setting. `value` is set and reverted, `any_of` only checked."""
 
-    name: Annotated[str, AfterValidator(_knob)]
+    name: _Knob
     kind: Literal[
         "file",
         "sysctl",
@@ -100,7 +85,7 @@ class Knob(DocumentPart):
     state: Annotated[int, Field(ge=0, le=15)] | None = None
     module: Word | None = None
     unit: Word | None = None
-    setting: Annotated[str, AfterValidator(_setting)] | None = None
+    setting: _Setting | None = None
     value: Value | None = None
     any_of: Annotated[list[Value], Field(min_length=1)] | None = None
     keep: bool = False

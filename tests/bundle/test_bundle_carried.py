@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from bundle_parts import Bundles
 from run_sets import Set
 from until import until
+from users import GID, MEMBER, OTHERS, OWNER, PYTHON, needs_root
 
-OWNER, MEMBER, OTHERS = 4242, 4243, 4245
-GROUP = grp.getgrall()[-1].gr_name
-GID = grp.getgrnam(GROUP).gr_gid
-PYTHON = "/usr/bin/python3"
-needs_root = pytest.mark.skipif(
-    os.getuid() != 0 or sys.platform != "linux" or not Path(PYTHON).exists(),
-    reason="only root can be several people",
-)
 SWAP = """
 cp -rp "$1" "$1.new" && chmod -R a+rwX "$1.new"
 for file in $(find "$1.new/bundle" -name '*.py'); do

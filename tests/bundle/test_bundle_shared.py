@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from bundle_parts import Bundles
+from users import GID, GROUP, MEMBER, OTHERS, OWNER, PYTHON, STRANGER, needs_root
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.sharing import umask_for
-
-OWNER, MEMBER, STRANGER, OTHERS = 4242, 4243, 4244, 4245
-GROUP = grp.getgrall()[-1].gr_name
-GID = grp.getgrnam(GROUP).gr_gid
-PYTHON = "/usr/bin/python3"
-needs_root = pytest.mark.skipif(
-    os.getuid() != 0 or sys.platform != "linux" or not Path(PYTHON).exists(),
-    reason="only root can be several people",
-)
 
 
 @pytest.fixture

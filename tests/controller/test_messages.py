@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,23 +102,25 @@ def test_log_dir_is_missing(cli: Commands, site: Path, log_dir: Path) -> None:
         log_dir.mkdir()
 
 
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a file system needs root")
+    yield
+    subprocess.run(["umount", str(folder)], check=True)
+
+
 @pytest.fixture
 def read_only(log_dir: Path) -> Iterator[None]:
     """The log directory without the right to write; for root, who has every right, on a read-only file system."""
-    if os.geteuid() != 0:
-        log_dir.chmod(0o555)
-        yield
-        log_dir.chmod(0o755)
+    if os.geteuid() == 0:
+        with mounted(log_dir, "ro"):
+            yield
         return
-    if (
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(log_dir)], capture_output=True
-        ).returncode
-        != 0
-    ):
-        pytest.skip("this root may not mount")
+    log_dir.chmod(0o555)
     yield
-    subprocess.run(["umount", str(log_dir)], check=True)
+    log_dir.chmod(0o755)
 
 
 @pytest.mark.usefixtures("read_only")
@@ -129,11 +132,8 @@ def test_log_dir_is_not_writable(cli: Commands, site: Path, log_dir: Path) -> No
 @pytest.fixture
 def small_disk(log_dir: Path) -> Iterator[None]:
     """The log directory on a file system of 64 KiB."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(log_dir)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small file system needs root")
-    yield
-    subprocess.run(["umount", str(log_dir)], check=True)
+    with mounted(log_dir, "size=64k"):
+        yield
 
 
 @pytest.mark.usefixtures("small_disk")

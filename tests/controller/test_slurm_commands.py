@@ -198,35 +198,22 @@ def test_every_end_has_a_cause_and_a_text() -> None:
         assert account.phase == "ended" and account.text and account.cause
 
 
-def test_cancel_asks_the_batch_script_first(fake: Fake, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("state", "grace_s", "ends_on", "calls"),
+    [
+        pytest.param("RUNNING", 5, "*", "--signal=TERM --batch 4\n", id="the batch script first"),
+        pytest.param("RUNNING", 0.1, "4", "--signal=TERM --batch 4\n4\n", id="then by force"),
+        pytest.param("PENDING", 60, "*", "4\n", id="a waiting job needs no grace"),
+    ],
+)
+def test_cancel(
+    fake: Fake, tmp_path: Path, state: str, grace_s: float, ends_on: str, calls: str
+) -> None:
     over = tmp_path / "over"
-    fake(
-        "squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'"
-    )
-    calls = fake("scancel", f"touch {over}")
-    assert Slurm().cancel("4", 5)
-    assert calls.read_text() == "--signal=TERM --batch 4\n"
-
-
-def test_cancel_ends_by_force_after_the_grace(fake: Fake, tmp_path: Path) -> None:
-    over = tmp_path / "over"
-    fake(
-        "squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'"
-    )
-    calls = fake("scancel", f'[[ "$*" == *TERM* ]] || touch {over}')
-    assert Slurm().cancel("4", 0.1)
-    assert calls.read_text() == "--signal=TERM --batch 4\n4\n"
-
-
-def test_cancel_of_a_waiting_job_needs_no_grace(fake: Fake, tmp_path: Path) -> None:
-    over = tmp_path / "over"
-    fake(
-        "squeue",
-        f"[[ -e {over} ]] || printf '" + ROW.format(4, "PENDING", "Priority", "orch-a") + "'",
-    )
-    calls = fake("scancel", f"touch {over}")
-    assert Slurm().cancel("4", 60)
-    assert calls.read_text() == "4\n"
+    fake("squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, state, "None", "orch-a") + "'")
+    record = fake("scancel", f'[[ "$*" != {ends_on} ]] || touch {over}')
+    assert Slurm().cancel("4", grace_s)
+    assert record.read_text() == calls
 
 
 def test_cancel_of_another_users_job_is_refused(fake: Fake) -> None:

@@ -114,13 +114,19 @@ def test_a_set_of_an_earlier_submit_stays_when_it_is_refused(
     assert set_names(sets) == before
 
 
-def test_a_squeue_that_fails_before_names_the_set_too(
-    slurm: Fake, cli: Commands, sets: Path
-) -> None:
+def set_of_no_answer(slurm: Fake, cli: Commands, sets: Path) -> Path:
+    """Submit a set that Slurm is never asked for, as it does not answer; return its folder."""
     slurm("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     slurm("scontrol", "exit 1")
     assert cli("submit", *WHAT).code == ExitCode.UNKNOWN
     [made] = sets.iterdir()
+    return made
+
+
+def test_a_squeue_that_fails_before_names_the_set_too(
+    slurm: Fake, cli: Commands, sets: Path
+) -> None:
+    made = set_of_no_answer(slurm, cli, sets)
     assert (
         "slurm_load_jobs error: Unable to contact" in cli.err
         and f"orchestrator resume {made}" in cli.err
@@ -171,10 +177,7 @@ def test_a_set_without_a_job_is_taken_again(slurm: Fake, cli: Commands, sets: Pa
 def test_a_set_that_was_never_asked_for_is_taken_again(
     slurm: Fake, cli: Commands, sets: Path
 ) -> None:
-    slurm("squeue", "exit 1")
-    slurm("scontrol", "exit 1")
-    assert cli("submit", *WHAT).code == ExitCode.UNKNOWN
-    [made] = sets.iterdir()
+    made = set_of_no_answer(slurm, cli, sets)
     described = json.loads((made / "set.json").read_text())
     (made / "set.json").write_text(
         json.dumps({**described, "created_ms": described["created_ms"] - 1000})

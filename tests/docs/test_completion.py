@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pages import TOP, pages
-from until import LIMIT_S
+from processes import captured
 
 from orchestrator.cli import COMMANDS, main
 
@@ -66,15 +66,7 @@ def in_zsh(words: str, folder: Path) -> set[str]:
 
 def told(argv: list[str], folder: Path) -> set[str]:
     env = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "TERM": "dumb", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        argv,
-        cwd=folder,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
+    done = captured(argv, env, cwd=folder)
     assert not done.stderr, done.stderr
     return set(done.stdout.split("\n")) - {""}
 

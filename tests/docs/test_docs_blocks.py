@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from pages import DOCS, Block, blocks, examples, pages, record, same_words
+from processes import captured
 
 from orchestrator.model import load_entry, load_site
 
@@ -47,15 +47,7 @@ def follow(page: str, folder: Path) -> None:
     if (site := folder / "demo-results/site.yaml").exists():
         env["ORCHESTRATOR_SITE"] = str(site)
     argv = ["bash", "-c", f"exec 2>&1\n{script}"]
-    done = subprocess.run(
-        argv,
-        cwd=folder,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = captured(argv, env, cwd=folder)
     told = {
         int(n): (out, int(code))
         for n, out, code in re.findall(r"\x1e(\d+)\n(.*?)\x1f(\d+)\n", done.stdout, re.DOTALL)

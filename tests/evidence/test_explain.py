@@ -8,7 +8,7 @@ from pathlib import Path
 
 import failures
 import pytest
-from effort import lines_run
+from effort import lines_run, unlike_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -205,26 +205,10 @@ def test_no_sign_says_anything_of_lines_that_good_runs_print() -> None:
 
 
 def test_a_log_of_lines_that_are_all_unlike_is_read_by_its_length() -> None:
-    words = [
-        "alpha",
-        "the",
-        "file",
-        "not",
-        "found",
-        "error",
-        "rank",
-        "gpu",
-        "open",
-        "torch",
-        "failed",
-    ]
-    lines = [
-        " ".join(words[(at * step) % 11] for step in range(1, 13)) + f"{at:x}".translate(LETTERS)
-        for at in range(800)
-    ]
+    log = unlike_lines(LETTERS)
     symptoms(b"file not found")  # the signs are read once
-    every_sign = len(lines) * sum(len(cause.signs) for cause in CAUSES)
-    assert lines_run(lambda: symptoms("\n".join(lines).encode())) < every_sign / 4
+    every_sign = log.count(b"\n") * sum(len(cause.signs) for cause in CAUSES)
+    assert lines_run(lambda: symptoms(log)) < every_sign / 4
 
 
 def test_a_line_is_quoted_of_nearly_every_log() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +14,7 @@ from replayed import differences
 from trial import Trial
 
 from orchestrator.onnode.agent.remover import LATEST_S
+from orchestrator.simulation.invariants import attempts_of, result_violations, seed_violations
 
 FINAL = {"success", "failed"}
 
@@ -24,7 +24,7 @@ def violations(trial: Trial, knobs_before: dict[str, bytes]) -> list[str]:
     return [
         *trial.said,
         *_records(trial),
-        *_seeds(trial),
+        *seed_violations(trial.set, attempts_of(trial.set)),
         *_commands(trial),
         *_left(trial, knobs_before),
     ]
@@ -38,19 +38,11 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _attempts(trial: Trial) -> list[tuple[int, int, Path]]:
-    found = [
-        (int(path.parent.name), int(path.name.split("_")[1]), path)
-        for path in trial.set.glob("runs/*/attempt_*")
-    ]
-    return sorted(found)
-
-
 def _records(trial: Trial) -> Iterator[str]:
     """Every run accounted for, every attempt on record and final, one good one per run, and what is published is its log."""
     good: dict[int, list[int]] = {}
     numbers: dict[int, list[int]] = {}
-    for run, attempt, place in _attempts(trial):
+    for run, attempt, place in attempts_of(trial.set):
         numbers.setdefault(run, []).append(attempt)
         state = _read(place / "state.json")
         if state is None or state.get("state") not in FINAL:
@@ -66,40 +58,8 @@ def _records(trial: Trial) -> Iterator[str]:
         state = _read(trial.set / f"runs/{run}/state.json")
         if state is None or (state.get("state"), state.get("attempt")) != ("success", good[run][0]):
             yield f"run {run}: its state is {state and (state.get('state'), state.get('attempt'))}"
-        result, linked = (
-            trial.set / f"runs/{run}/result_{run}.txt",
-            trial.set / f"results/result_{run}.txt",
-        )
-        try:
-            text = result.read_bytes()
-            if linked.resolve() != result.resolve():
-                yield f"results/result_{run}.txt leads to {os.readlink(linked)}"
-        except OSError as error:
-            yield f"result of run {run}: {error.strerror}"
-            continue
-        logs = [
-            path.read_bytes() for path in result.parent.glob(f"attempt_{good[run][0]}/node_*.log")
-        ]
-        if not any(log and text.endswith(log) for log in logs):
-            yield f"result_{run}.txt is no log of its attempt"
-
-
-def _seeds(trial: Trial) -> Iterator[str]:
-    declared = _read(trial.set / "set.json") or {}
-    root, seeds = declared.get("root_seed"), []
-    for run, attempt, place in _attempts(trial):
-        seed = (_read(place / "state.json") or {}).get("seed")
-        seeds.append(seed)
-        if isinstance(root, int) and seed != root + 1000 * (run - 1) + attempt:
-            yield f"run {run} attempt {attempt}: seed {seed} of root {root}"
-        log = b"".join(path.read_bytes() for path in place.glob("node_*.log"))
-        logged = re.findall(rb'"key": "seed", "value": (\d+)', log)
-        if any(int(one) != seed for one in logged):
-            yield f"run {run} attempt {attempt}: its log says seed {logged}"
-    if len(set(seeds)) != len(seeds):
-        yield f"a seed twice: {seeds}"
-    if not isinstance(root, int):
-        yield "set.json has no root seed"
+        result = trial.set / f"runs/{run}/result_{run}.txt"
+        yield from result_violations(trial.set, run, good[run][0], result)
 
 
 def _commands(trial: Trial) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import set_of_logs as sets
 from hostile_parts import Answer, call
+from ledger_lines import load, store
 from recorded_set import edit, environment, keep_heads, recorded_set
 
 from orchestrator.evidence.ledger import verify
@@ -58,20 +59,6 @@ def members(path: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def lines(root: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (root / ledger.NAME).read_text().splitlines()]
-
-
-def store(root: Path, records: list[dict[str, Any]], *, chained: bool = True) -> None:
-    """Write a ledger, with numbers and hashes that fit again."""
-    text, prev = "", ""
-    for number, record in enumerate(records, 1):
-        record = {**record, "n": number, "prev": prev} if chained else record
-        whole = json.dumps(record, separators=(",", ":"))
-        prev, text = hashlib.sha256(whole.encode()).hexdigest(), f"{text}{whole}\n"
-    (root / ledger.NAME).write_text(text)
-
-
 def of_run(record: dict[str, Any], *runs: int) -> bool:
     return record["kind"] in ("attempt", "end", "result") and record["data"]["run"] in runs
 
@@ -79,7 +66,7 @@ def of_run(record: dict[str, Any], *runs: int) -> bool:
 def publish(root: Path, run: int, content: bytes, *, chained: bool = True) -> None:
     """Replace a result, and what the ledger says of it."""
     result(root, run).write_bytes(content)
-    records = lines(root)
+    records = load(root)
     for record in records:
         if record["kind"] == "result" and record["data"]["run"] == run:
             sha = hashlib.sha256(content).hexdigest()
@@ -115,13 +102,13 @@ def _(root: Path, _: Path) -> None:
 @way("drop a slow run and its records", "verify", r"jobs/7\.json knows it")
 def _(root: Path, _: Path) -> None:
     shutil.rmtree(root / f"runs/{SLOW}")
-    store(root, [one for one in lines(root) if not of_run(one, SLOW)])
+    store(root, [one for one in load(root) if not of_run(one, SLOW)])
 
 
 @way("drop a slow run everywhere", "package", "9 of 10 runs finished")
 def _(root: Path, _: Path) -> None:
     shutil.rmtree(root / f"runs/{SLOW}")
-    store(root, [one for one in lines(root) if not of_run(one, SLOW)])
+    store(root, [one for one in load(root) if not of_run(one, SLOW)])
     keep_heads(root)
 
 
@@ -209,14 +196,14 @@ def _(root: Path, _: Path) -> None:
 
 @way("records in another order", "verify", r"stands in line|is missing|it was changed")
 def _(root: Path, _: Path) -> None:
-    records = lines(root)
+    records = load(root)
     records[3], records[-1] = records[-1], records[3]
     store(root, records, chained=False)
 
 
 @way("records in another order, with their chain", "verify", r"jobs/7\.json knows")
 def _(root: Path, _: Path) -> None:
-    records = lines(root)
+    records = load(root)
     records[3:6], records[-3:] = records[-3:], records[3:6]
     store(root, records)
 
@@ -233,7 +220,7 @@ def _(root: Path, _: Path) -> None:
 
 @way("go back to before the slow runs", "verify", r"is missing, and jobs/7\.json knows it")
 def _(root: Path, _: Path) -> None:
-    store(root, lines(root)[:20], chained=False)
+    store(root, load(root)[:20], chained=False)
     for run in range(6, 11):
         shutil.rmtree(root / f"runs/{run}", ignore_errors=True)
 
@@ -246,7 +233,7 @@ def _(root: Path, other: Path) -> None:
 
 @way("eleven runs, the slowest dropped", "package", r"ledger: runs/11/\S+: missing, but")
 def _(root: Path, other: Path) -> None:
-    at = next(one for one in lines(other) if one["kind"] == "attempt" and of_run(one, FAST))
+    at = next(one for one in load(other) if one["kind"] == "attempt" and of_run(one, FAST))
     ledger.append(root, ("attempt", {**at["data"], "run": 11}))
     keep_heads(root)
 
@@ -303,7 +290,7 @@ def _(root: Path, _: Path) -> None:
 
 @way("the clock set back, in the ledger", "verify", "note: clock: record 20|it was changed")
 def _(root: Path, _: Path) -> None:
-    records = lines(root)
+    records = load(root)
     for record in records[19:]:
         record["time_ms"] -= 30 * 86_400_000
     store(root, records)
@@ -327,7 +314,7 @@ def _(root: Path, _: Path) -> None:
 
 @way("edit, run, and put back", "package", "differs: bundle: was edited between run 10 and runs 1")
 def _(root: Path, _: Path) -> None:
-    records, last = lines(root), [one for one in lines(root) if of_run(one, 10)]
+    records, last = load(root), [one for one in load(root) if of_run(one, 10)]
     store(root, [one for one in records if not of_run(one, 10)])
     edit(root)
     for one in last:
@@ -341,7 +328,7 @@ def _(root: Path, _: Path) -> None:
     edit(root)
     keep_heads(root)
     edit(root, "")
-    store(root, [one for one in lines(root) if one["kind"] != "edit"])
+    store(root, [one for one in load(root) if one["kind"] != "edit"])
 
 
 ENVIRONMENT = "jobs/7.env.gz"
@@ -386,7 +373,7 @@ def _(root: Path, other: Path) -> None:
 def _(root: Path, _: Path) -> None:
     original = root.with_name("original")
     shutil.copytree(root, original, symlinks=True)
-    records = lines(root)
+    records = load(root)
     place = records[0]["data"]["place"]
     records[0]["data"]["place"] = {**place, "path": str(original), "inode": 1}
     store(root, records)
@@ -400,7 +387,7 @@ def _(root: Path, _: Path) -> None:
 
 @way("a rehearsal that says it ran", "verify", "`created_by` is controller, and was declared as")
 def _(root: Path, _: Path) -> None:
-    records = lines(root)
+    records = load(root)
     records[0]["data"]["set"]["created_by"] = "rehearsal"
     store(root, records)
     keep_heads(root)
@@ -477,7 +464,7 @@ def test_a_way_to_improve_a_result_is_named(
     do, by, words = WAYS[name]
     root = place / sound[0].name
     shutil.copytree(sound[0], root, symlinks=True)
-    records = lines(root)  # a copy in its own place
+    records = load(root)  # a copy in its own place
     records[0]["data"]["place"] = {"path": str(root), "inode": root.stat().st_ino}
     store(root, records)
     submitted = next(one for one in ledger.read(root)[0] if one.kind == "submit")

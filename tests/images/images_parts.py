@@ -21,17 +21,13 @@ from shutil import which
 
 import docker
 from ports import free_port
+from tars import tar_of
 from until import LIMIT_S
 
 
 def tiny_tar(text: str) -> bytes:
     """The root of an image: one file."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        member = tarfile.TarInfo("content")
-        member.size = len(text)
-        tar.addfile(member, io.BytesIO(text.encode()))
-    return buffer.getvalue()
+    return tar_of({"content": text})
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import socketserver
-import tarfile
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from tars import tar_of
 from test_import_round import CONFIG
 
 from orchestrator.cli import main
@@ -21,13 +20,7 @@ FILES = {"config_MI355X_2x8x1.sh": CONFIG, "config_other.sh": "export A=1\n", "t
 
 
 def archive() -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, text in FILES.items():
-            member = tarfile.TarInfo(f"code/{name}")
-            member.size, member.mode = len(text), 0o644
-            tar.addfile(member, io.BytesIO(text.encode()))
-    return buffer.getvalue()
+    return tar_of({f"code/{name}": text for name, text in FILES.items()}, 0o644)
 
 
 class EngineHandler(BaseHTTPRequestHandler):

@@ -15,6 +15,7 @@ import pytest
 from command_line import call
 from sites import write_site
 from standin_images import STAND_INS, make_root
+from tars import tar_of
 
 from orchestrator.model import load_entry
 
@@ -38,11 +39,7 @@ def _archive(root: Path, path: Path, digits: str, name: str = "x:1") -> Path:
             [{"Config": f"{digits}.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
         ).encode(),
     }
-    with tarfile.open(path, "w") as tar:
-        for place, content in files.items():
-            member = tarfile.TarInfo(place)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
+    path.write_bytes(tar_of(files))
     return path
 
 

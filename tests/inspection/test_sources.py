@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tars import tar_of
 
 from orchestrator.errors import InputError
 from orchestrator.inspection.archives import read_saved
@@ -71,11 +72,7 @@ LAYERS = [
 
 
 def _tar(path: Path, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
+    path.write_bytes(tar_of(files))
     return path
 
 

@@ -7,12 +7,10 @@ line of the site file. One thing is left out, as the page says: spare nodes wher
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -30,6 +28,7 @@ import prepare_parts
 from images_parts import start_hosts
 from pages import blocks
 from prepare_parts import FILES, LLAMA2_60, pinned_to_the_stand_in
+from tars import make_image
 
 if TYPE_CHECKING:
     from labs import Lab
@@ -83,16 +82,6 @@ def _programs(stand_in: str) -> dict[str, str]:
     return {**files, **own}
 
 
-def _tar(files: dict[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, text in files.items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(text), 0o755
-            tar.addfile(member, io.BytesIO(text.encode()))
-    return buffer.getvalue()
-
-
 @pytest.fixture(scope="module")
 def images(lab: Lab) -> Iterator[None]:
     """Put the programs of the preparations into the lab's images, for the time of the module."""
@@ -104,12 +93,7 @@ def images(lab: Lab) -> Iterator[None]:
         api = client.api
         for tag, stand_in in TAGS.items():
             before = str(api.inspect_image(f"{REPOSITORY}:{tag}")["Id"])
-            container = api.create_container(before, command=["true"])["Id"]
-            try:
-                api.put_archive(container, "/", _tar(_programs(stand_in)))
-                made = str(api.commit(container, repository=REPOSITORY, tag=tag)["Id"])
-            finally:
-                api.remove_container(container, force=True)
+            made = make_image(api, before, _programs(stand_in), REPOSITORY, tag)
             stack.callback(api.remove_image, made, force=True)
             stack.callback(api.tag, before, REPOSITORY, tag)
         yield

@@ -3,13 +3,10 @@ tokenizer that change in the containers between two runs, on all nodes or on one
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import subprocess
-import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +16,8 @@ import docker
 import pytest
 import yaml
 from replayed import differences
-from until import LIMIT_S, until
+from tars import make_image
+from until import until
 
 from orchestrator.mllog.score import score_dir
 from orchestrator.onnode.set import ledger
@@ -58,18 +56,7 @@ class Images:
 
     def make(self, tag: str, files: dict[str, str]) -> str:
         """Make the built-in workload's image with more files; return its id."""
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as tar:
-            for name, text in files.items():
-                member = tarfile.TarInfo(name)
-                member.size, member.mode = len(text), 0o755
-                tar.addfile(member, io.BytesIO(text.encode()))
-        container = self.api.create_container(BASE, command=["true"])["Id"]
-        try:
-            self.api.put_archive(container, "/", buffer.getvalue())
-            return str(self.api.commit(container, repository=REPOSITORY, tag=tag)["Id"])
-        finally:
-            self.api.remove_container(container, force=True)
+        return make_image(self.api, BASE, files, REPOSITORY, tag)
 
 
 @pytest.fixture
@@ -99,16 +86,7 @@ class Experiment:
         (folder / "site.yaml").write_text(yaml.safe_dump(site))
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *words],
-            env=self.lab.env
-            | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.folder / "site.yaml")},
-            cwd=self.folder,
-            text=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=LIMIT_S,
-        )
+        return self.lab.orchestrator(self.folder, *words)
 
     @property
     def root(self) -> Path:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,16 +58,8 @@ class Sets:
         (self.root / "site.yaml").write_text(site)
         given = {"STANDIN_RANKS": "1", "STANDIN_ENVIRONMENT": "-", **env}
         options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
-        answer = subprocess.run(
-            [sys.executable, "-m", "orchestrator", "run", system, workload, *words, *options],
-            env=self.lab.env
-            | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.root / "site.yaml")},
-            cwd=self.root,
-            text=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=900,
-        )
+        words = ("run", system, workload, *words, *options)
+        answer = self.lab.orchestrator(self.root, *words, limit_s=900)
         [record] = self.log_dir.glob("*/set.json")
         return PublishedSet(record.parent, answer.stdout + answer.stderr)
 

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,17 +50,7 @@ class Bench:
     def orchestrator(
         self, *arguments: str | Path, timeout: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        env = self.lab.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.site)}
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *map(str, arguments)],
-            env=env,
-            cwd=self.root,
-            text=True,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        return self.lab.orchestrator(self.root, *arguments, limit_s=timeout)
 
     def sets(self) -> list[Path]:
         return sorted(self.log_dir.glob("*/set.json"))

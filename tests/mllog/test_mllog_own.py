@@ -19,13 +19,6 @@ from orchestrator.mllog.score import score_dir
 FIVE = [own_log(index, 0.5 + index / 100) for index in range(5)]
 
 
-def folder_of(place: Path, logs: list[bytes]) -> Path:
-    place.mkdir(parents=True)
-    for index, log in enumerate(logs):
-        (place / f"result_{index}.txt").write_bytes(log)
-    return place
-
-
 def test_a_set_is_scored_by_the_rules_that_it_has_on_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,7 +154,7 @@ def test_all_planned_runs_are_needed_and_all_count(tmp_path: Path) -> None:
 
 
 def test_loose_logs_take_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(folder_of(tmp_path / "logs", FIVE))
+    folder = str(published_sets.plain_folder(tmp_path / "logs", FIVE))
     assert main(["score", folder]) == 1
     assert "(what is no MLPerf benchmark is scored with --ruleset own)" in capsys.readouterr().out
     assert main(["score", folder, "--ruleset", "own"]) == 0
@@ -185,7 +178,7 @@ def test_loose_logs_take_an_option(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_wrong_options_say_what_is_accepted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(folder_of(tmp_path / "logs", FIVE))
+    folder = str(published_sets.plain_folder(tmp_path / "logs", FIVE))
     for words, text in (
         (("--workload", "flux1"), "flux1 is scored by MLPerf's rules"),
         (("--workload", "builtin", "--ruleset", "6.0.0"), "--workload goes with --ruleset own"),

@@ -162,34 +162,11 @@ def test_new_gives_a_descriptor_that_validates(
 def test_new_on_a_gpu_that_nobody_published(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    code, out, _ = systems(
-        capsys,
-        "new",
-        "mine",
-        "--accelerator",
-        "MI355X",
-        "--nodes",
-        "1",
-        "--workload",
-        "builtin",
-        "--micro-batch",
-        "8",
-    )
+    of = ["--accelerator", "MI355X", "--nodes", "1", "--workload", "builtin", "--micro-batch", "8"]
+    code, out, _ = systems(capsys, "new", "mine", *of)
     (tmp_path / "mine.yaml").write_text(out, encoding="utf-8")
     assert code == 0 and systems(capsys, "validate", "mine.yaml")[0] == 0
-    code, _, err = systems(
-        capsys,
-        "new",
-        "../evil",
-        "--accelerator",
-        "MI355X",
-        "--nodes",
-        "1",
-        "--workload",
-        "builtin",
-        "--micro-batch",
-        "8",
-    )
+    code, _, err = systems(capsys, "new", "../evil", *of)
     assert code == 2 and "is not a name" in err
 
 

@@ -334,6 +334,19 @@ def test_a_single_node_gets_no_network_names(tmp_path: Path) -> None:
     )
 
 
+def printed_by(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
+        cwd=Path(__file__).parents[2],
+        env=environment or None,
+    )
+    return done.stdout
+
+
 def test_the_same_documents_give_the_same_entry(folder: Path) -> None:
     first, second = (
         load_entry("mine", "tiny", round="6.0", site=folder / "site" / "site.yaml")
@@ -345,19 +358,7 @@ def test_the_same_documents_give_the_same_entry(folder: Path) -> None:
         "import sys; from orchestrator.model import load_entry; "
         "e = load_entry('MI325X_08x08x32', 'flux1'); print(list(e.whole_env.items()), e.container)"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=LIMIT_S,
-            cwd=Path(__file__).parents[2],
-            env={"PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(outputs) == 1
+    assert len({printed_by(program, PYTHONHASHSEED=seed) for seed in ("1", "2")}) == 1
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
@@ -366,15 +367,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         "from orchestrator.model import EnvValue, Entry\n"
         "print([name for name in ('pydantic', 'yaml', 'jinja2', 'rich') if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=LIMIT_S,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.stdout.strip() == "[]"
+    assert printed_by(program).strip() == "[]"
 
 
 def test_every_reference_is_a_fact_of_the_entry() -> None:

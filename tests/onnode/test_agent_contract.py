@@ -23,6 +23,11 @@ READY = {
 SEEDS = range(5)
 """The model's times are drawn: its words must not depend on them."""
 
+HANGS = """ready
+            prepare 1.1             -> prepared 1.1 MS - -
+            go 1.1 hangs
+            1.1 is up
+"""
 SCRIPTS = {
     "plain": {
         "nothing to do": """
@@ -75,10 +80,7 @@ SCRIPTS = {
             use n2                  -> left
         """,
         "passed over during a run": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             use n2
             prepare 2.1             -> exit 1.1 143 MS MS ''; left
         """,
@@ -111,10 +113,7 @@ SCRIPTS = {
             go 2.1 exits with 7     -> exit 2.1 7 MS MS ''
         """,
         "stopped": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             stop 1.1
             stop 1.1                -> exit 1.1 143 MS MS ''
             stop 1.1
@@ -153,10 +152,7 @@ SCRIPTS = {
         """,
         # ---- orders that are not as usual
         "another run while one is at work": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             prepare 1.2             -> exit 1.1 143 MS MS ''; prepared 1.2 MS - -
             go 1.1
             stop 1.1
@@ -193,10 +189,7 @@ SCRIPTS = {
             stop 1.1                -> exit 1.1 143 MS MS ''
         """,
         "lines that are no orders": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             line no json
             line {"do": "stop", "id": "1.1"
             line ["stop", "1.1"]
@@ -258,20 +251,14 @@ SCRIPTS = {
             all is obeyed
         """,
         "evidence comes before the next order": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             evidence 1.1
             prepare 1.2             -> evidence 1.1 DOING; exit 1.1 143 MS MS ''; prepared 1.2 MS - -
             stop 1.2                -> exit 1.2 143 MS MS ''
         """,
         "a stop does not wait for evidence": """
             it is hard to look into
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             evidence 1.1
             it looks into 1.1
             stop 1.1                -> exit 1.1 143 MS MS ''
@@ -281,20 +268,14 @@ SCRIPTS = {
         """,
         "nobody waits for evidence": """
             it is hard to look into
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             evidence 1.1
             it looks into 1.1
             its input ends          -> exit 1.1 143 MS MS ''; left
         """,
         "evidence of a run that ends meanwhile": """
             it is hard to look into
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             evidence 1.1
             it looks into 1.1
             its training is killed  -> exit 1.1 137 MS MS ''
@@ -305,10 +286,7 @@ SCRIPTS = {
         """,
         "evidence comes first though nothing starts runs any more": """
             it is hard to look into
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             evidence 1.1
             it looks into 1.1
             its place ends
@@ -331,10 +309,7 @@ SCRIPTS = {
         """,
         # ---- its end
         "the input ends during a run": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             its input ends          -> exit 1.1 143 MS MS ''; left
         """,
         "the input ends before a run goes": """
@@ -370,10 +345,7 @@ SCRIPTS = {
             TERM                    -> left
         """,
         "killed": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             KILL
         """,
         "stood still": """
@@ -384,10 +356,7 @@ SCRIPTS = {
             CONT                    -> prepared 1.1 MS - -; exit 1.1 0 MS MS success
         """,
         "nothing starts runs any more": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             its place ends          -> exit 1.1 125 MS MS ''; gone the process that starts its runs was ended; left
         """,
         "nothing starts runs any more, and there is none": """
@@ -426,10 +395,7 @@ SCRIPTS = {
             go 1.2 succeeds         -> exit 1.2 0 MS MS success
         """,
         "a setting does not hold for the run after one at work": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             a setting is changed
             prepare 1.2             -> exit 1.1 143 MS MS ''; refused 1.2 watchdog wanted 0, found 1
         """,
@@ -504,10 +470,7 @@ SCRIPTS = {
             its place ends          -> exit 1.1 125 MS MS ''; gone its container ended: WORDS; left
         """,
         "the container ends during a run": """
-            ready
-            prepare 1.1             -> prepared 1.1 MS - -
-            go 1.1 hangs
-            1.1 is up
+            ready, and 1.1 hangs
             its place ends          -> exit 1.1 125 MS MS ''; gone its container ended: WORDS; left
         """,
         "the input ends while the container starts": """
@@ -610,7 +573,8 @@ def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benches]:
     ("site", "name"), [(site, name) for site, scripts in SCRIPTS.items() for name in scripts]
 )
 def test_both_say_the_same(benches: Benches, site: str, name: str) -> None:
-    script = parsed(SCRIPTS[site][name].replace("ready\n", f"{READY.get(site)}\n", 1))
+    text = SCRIPTS[site][name].replace("ready, and 1.1 hangs\n", HANGS, 1)
+    script = parsed(text.replace("ready\n", f"{READY.get(site)}\n", 1))
     words = [word for step, expected in script for word in expected]
     if "left" not in words and "KILL" not in dict(script):
         script.append(("its input ends", ["left"]))

@@ -17,7 +17,7 @@ from until import LIMIT_S, bounded, until
 from orchestrator.onnode.kernel.waiting import MAX_LINE, UNTIL_WOKEN, Flow, together
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.loop.allocation import LocalAllocation
-from orchestrator.onnode.loop.host import BatchHost, NodeStep, Reactor
+from orchestrator.onnode.loop.host import BatchHost, NodeStep, Reactor, StepProcesses
 
 
 @dataclass
@@ -41,7 +41,8 @@ class Nodes:
             LocalAllocation({}, nodes, THIS).commands(names, argv),
             {"PATH": os.environ["PATH"]},
         )
-        step = NodeStep(self.reactor, names, commands, environment, self._take, self._complain)
+        processes = StepProcesses(names, commands, environment, self._take, self._complain)
+        step = NodeStep(self.reactor, processes)
         self.steps.append(step)
         return step
 
@@ -184,11 +185,12 @@ def test_what_holds_the_output_open_does_not_outlive_the_step(nodes: Nodes) -> N
 RECYCLED = """
 import os, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
-from orchestrator.onnode.loop.host import NodeStep, Reactor
+from orchestrator.onnode.loop.host import NodeStep, Reactor, StepProcesses
 from orchestrator.onnode.loop.allocation import LocalAllocation
 from orchestrator.onnode.kernel.world import THIS
 commands = LocalAllocation({}, 1, THIS).commands(["n0"], ["sh", "-c", "exit 0"])
-step = NodeStep(Reactor(), ["n0"], commands, {"PATH": os.environ["PATH"]}, print, print)
+processes = StepProcesses(["n0"], commands, {"PATH": os.environ["PATH"]}, print, print)
+step = NodeStep(Reactor(), processes)
 ended = step.processes[0].pid
 while step.running:
     time.sleep(0.01)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import select
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from pathlib import Path
 import docker
 import yaml
 from command_line import call
+from tars import make_image
 from until import LIMIT_S, until
 
 TOP = Path(__file__).resolve().parents[2]
@@ -229,26 +228,11 @@ def stand_in(address: str) -> Iterator[None]:
         try:
             for name, script in SCRIPTS.items():
                 path = "workspace/code/scripts/prepare_data_and_model.sh"
-                _make_image(client, name, {**FILES, path: script})
+                make_image(client.api, BASE, {**FILES, path: script}, IMAGES, name)
             yield
         finally:
             for image in client.images.list(IMAGES):
                 client.api.remove_image(image.id, force=True)
-
-
-def _make_image(client: docker.DockerClient, name: str, files: dict[str, str]) -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path, text in files.items():
-            member = tarfile.TarInfo(path)
-            member.size, member.mode = len(text), 0o755
-            tar.addfile(member, io.BytesIO(text.encode()))
-    container = client.api.create_container(BASE, command=["true"])["Id"]
-    try:
-        client.api.put_archive(container, "/", buffer.getvalue())
-        client.api.commit(container, repository=IMAGES, tag=name)
-    finally:
-        client.api.remove_container(container, force=True)
 
 
 @dataclass

@@ -29,6 +29,19 @@ SUBMIT, CANCEL = "orchestrator/runset/submit.py", "orchestrator/runset/cancel.py
 SETS, SCORE_LEDGER = "orchestrator/evidence/sets.py", "orchestrator/evidence/ledger.py"
 
 
+STATES_LOST = (
+    (
+        "            if not last.done:  # states lost, result present\n"
+        "                last = self._rebuilt(run, last)\n"
+    ),
+    "            pass\n",
+)
+"""The rebuilding of a run's states, and what stood there before."""
+MASKED = (
+    "masked: the end of an attempt is in the ledger, and its log is read, before the result decides"
+)
+
+
 @dataclass(frozen=True)
 class Edit:
     """`before` in the place of `now`, which occurs once in `file`."""
@@ -291,16 +304,9 @@ DEFECTS = [
                 ),
                 "        self.files.rename(temporary, result)\n",
             ),
-            Edit(
-                SETTLE,
-                (
-                    "            if not last.done:  # states lost, result present\n"
-                    "                last = self._rebuilt(run, last)\n"
-                ),
-                "            pass\n",
-            ),
+            Edit(SETTLE, *STATES_LOST),
         ),
-        why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
+        why_not=MASKED,
         likely=("a file of the set", "limit='0:15"),
     ),
     one(
@@ -317,12 +323,8 @@ DEFECTS = [
         "the states of a run with a published result were lost: it was run again",
         "faults review V4",
         SETTLE,
-        (
-            "            if not last.done:  # states lost, result present\n"
-            "                last = self._rebuilt(run, last)\n"
-        ),
-        "            pass\n",
-        why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
+        *STATES_LOST,
+        why_not=MASKED,
         likely=("a file of the set", "limit='0:15"),
     ),
     one(

@@ -62,8 +62,7 @@ accelerator: cpu
 nodes: %d
 gpus_per_node: 1
 workloads:
-  builtin:
-    "1.0": {micro_batch: 8, global_batch: %d}
+  builtin: {"1.0": {micro_batch: 8, global_batch: %d}}
 """
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import outputs
 import pytest
+from ledger_lines import load, store
 from until import LIMIT_S
 from worlds import Sets, exits
 
@@ -180,20 +181,6 @@ def test_a_record_that_comes_too_late_is_void_and_made_again(one: Path) -> None:
 
 Lines = list[dict[str, Any]]
 Named = Callable[[Mismatch], bool]
-
-
-def load(root: Path) -> Lines:
-    return [json.loads(line) for line in (root / ledger.NAME).read_text().splitlines()]
-
-
-def store(root: Path, lines: Lines, *, chained: bool) -> None:
-    """Write records back; `chained`: with numbers and hashes that fit again."""
-    text, prev = "", ""
-    for number, line in enumerate(lines, 1):
-        line = {**line, "n": number, "prev": prev} if chained else line
-        whole = json.dumps(line, separators=(",", ":"))
-        prev, text = hashlib.sha256(whole.encode()).hexdigest(), f"{text}{whole}\n"
-    (root / ledger.NAME).write_text(text)
 
 
 def about(number: int) -> Named:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from run_sets import Set
-from seeded_sets import violations
+from seeded_sets import SYSTEM, violations
 
 from orchestrator.model import Site, load_entry
 from orchestrator.simulation import faults
@@ -32,14 +32,6 @@ RUN_S = 600.0
 LIMIT_S = 30 * 86400.0
 PATIENCE_S = 120.0
 """After a job was killed nobody knows for so long whether it is still at work."""
-SYSTEM = """kind: system
-name: nodes_%d
-accelerator: cpu
-nodes: %d
-gpus_per_node: 1
-workloads:
-  builtin: {"1.0": {micro_batch: 8, global_batch: %d}}
-"""
 
 
 class Me(NamedTuple):

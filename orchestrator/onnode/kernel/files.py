@@ -147,7 +147,7 @@ class Files:
 
     def append(self, path: PathLike, content: bytes, *, sync: bool = False) -> int:
         """Append by one write; return how many bytes had room."""
-        file = Appender(path)
+        file = self.appender(path)
         try:
             written = file.write(content)
             if sync:

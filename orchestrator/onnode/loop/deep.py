@@ -13,6 +13,7 @@ from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
 from ..policy.search import DeepVerdict, GroupResult, Round, Search
 from .context import JobContext
+from .host import StepProcesses
 from .step import MAX_SAID, WORD_BYTES
 
 Moments = Generator[float, None, None]
@@ -41,9 +42,8 @@ class DeepStep:
         argv = job.program.command(job.settings.python, "node", "deep")
         tasks = job.allocation.in_step(nodes)
         commands = job.allocation.commands(tasks, argv)
-        self.step = job.world.start(
-            job.reactor, tasks, commands, environment, self._take, self._complain
-        )
+        step = StepProcesses(tasks, commands, environment, self._take, self._complain)
+        self.step = job.world.start(job.reactor, step)
         self.send, self.close = self.step.send, self.step.end_input
 
     def _take(self, sender: str, line: bytes) -> None:

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from ..kernel import settings_file
 from ..kernel.beat import BEAT, BEAT_S
@@ -47,6 +47,20 @@ class Reactor(Waiting):
             self._signalled()
 
 
+class StepProcesses(NamedTuple):
+    """Processes to start: one per node, or one for all (see Senders).
+
+    `take` gets the nodes' output, `complain` the standard error of nodes and of the step ("").
+    """
+
+    nodes: Sequence[str]
+    """In step order (JobAllocation.in_step)."""
+    commands: Sequence[tuple[list[str], dict[str, str]]]
+    environment: Mapping[str, str]
+    take: Take
+    complain: Take
+
+
 class JobStep(Protocol):
     """A process on each of `nodes` while its input is open, with a BEAT every BEAT_S (beat.py)."""
 
@@ -75,20 +89,10 @@ class JobStep(Protocol):
 
 
 class NodeStep:
-    """Real processes: one per node, or one for all (see Senders).
+    """Real processes."""
 
-    `take` gets the nodes' output, `complain` the standard error of nodes and of the step ("").
-    """
-
-    def __init__(
-        self,
-        reactor: Reactor,
-        nodes: Sequence[str],
-        commands: Sequence[tuple[list[str], dict[str, str]]],
-        environment: Mapping[str, str],
-        take: Take,
-        complain: Take,
-    ) -> None:
+    def __init__(self, reactor: Reactor, step: StepProcesses) -> None:
+        nodes, commands, environment, take, complain = step
         self.nodes = tuple(nodes)
         self._senders = Senders(nodes, take, complain)
         self._reactor, self._timer = reactor, f"beat {id(self)}"
@@ -251,17 +255,9 @@ class BatchHost(World):
         else:
             self.pause(max(0.0, until - self.now()))
 
-    def start(
-        self,
-        reactor: Reactor,
-        nodes: Sequence[str],
-        commands: Sequence[tuple[list[str], dict[str, str]]],
-        environment: Mapping[str, str],
-        take: Take,
-        complain: Take,
-    ) -> JobStep:
-        """Start a process per node, in step order (JobAllocation.in_step). Raises OSError."""
-        return NodeStep(reactor, nodes, commands, environment, take, complain)
+    def start(self, reactor: Reactor, step: StepProcesses) -> JobStep:
+        """Start processes. Raises OSError."""
+        return NodeStep(reactor, step)
 
     def program(
         self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ..kernel.events import Event, Pulse, clean, number, parse_pong, parse_word
 from ..kernel.waiting import Flow
 from .context import JobContext
-from .host import JobStep
+from .host import JobStep, StepProcesses
 from .record import GroupRecord
 from .slurm import step_message
 
@@ -152,8 +152,8 @@ class GroupStep:
         tasks = job.allocation.in_step(nodes)
         commands = job.allocation.commands(tasks, argv)
         everything = {**job.environment, **environment}
-        take, complain = self.take, self.complaints.take
-        self.process = job.world.start(job.reactor, tasks, commands, everything, take, complain)
+        step = StepProcesses(tasks, commands, everything, self.take, self.complaints.take)
+        self.process = job.world.start(job.reactor, step)
 
     def set_start(self, ms: int) -> None:
         """Set the step's start; in a preflight the controller may have started it."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from ..kernel.events import UNIT, clean, number
 
 VERDICTS = frozenset({"pass", "warn", "fail", "skip"})
-CHECKS = (
-    "engine",
+SYSTEM_CHECKS = (
     "image",
     "gpu_count",
     "gpu_model",
@@ -19,6 +18,10 @@ CHECKS = (
     "gpu_links",
     "rdma",
     "data",
+)
+CHECKS = (
+    "engine",
+    *SYSTEM_CHECKS,
     "log_dir",
     "free_space",
     "clock",
