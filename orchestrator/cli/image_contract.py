@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.output import note, print_json, print_table
-from orchestrator.errors import ExitCode, UsageError
+from orchestrator.errors import ExitCode
 from orchestrator.words import TextTable, cell
 from orchestrator.words import facts as fact_lines
 
@@ -38,11 +37,9 @@ RUN_SCRIPTS = ("run_and_time.sh", "run.sh", "train.sh")
 def inspect(
     entry: Entry | None,
     reference: str,
+    read: Callable[[str, Collection[str]], ImageTree],
     *,
     source: str,
-    address: str,
-    engine: str,
-    engine_command: Sequence[str] | None,
     partial: bool,
     command: Sequence[str],
     folder: Path | None,
@@ -60,7 +57,7 @@ def inspect(
     if command:  # it is no run: it makes no ranks, and needs no variable of the training
         given = replace(given, nodes=1, gpus=1, ranks="node", sources={}, second=None, is_run=False)
     image = reference or (entry.image if entry is not None else "")
-    tree = _read(image, given, source, address, engine, engine_command)
+    tree = read(image, given.configured)
     tree.complete = tree.complete and not partial
     words = tuple(command) or given.command or _own_command(tree)
     contract = contract_of(tree, words, _around(given, tree), given.second)
@@ -97,35 +94,6 @@ def _keep(
         note(f"the result is not kept: {folder}: {error.strerror or error}")
         return []
     return changes(before, kept) if before else []
-
-
-def _read(
-    image: str,
-    given: Given,
-    source: str,
-    address: str,
-    engine: str,
-    engine_command: Sequence[str] | None,
-) -> ImageTree:
-    from orchestrator.inspection import sources
-    from orchestrator.inspection.archives import read_saved
-
-    if source:
-        path = Path(source)
-        if not path.exists():
-            raise UsageError(f"--from {source}: there is no such file or folder")
-        return read_saved(path, given.configured, note, reference=image)
-    if not image:
-        raise UsageError(
-            "which image? name SYSTEM and WORKLOAD, --image REF, or --from PATH",
-            hint="orchestrator images inspect MI325X_08x08x32 flux1",
-        )
-    from orchestrator.container import local
-
-    with ExitStack() as stack:
-        where = stack.enter_context(local.reachable(address, engine, engine_command))
-        client = stack.enter_context(local.engine(where, timeout_s=600))
-        return sources.read_engine(client, image, given.configured, note)
 
 
 def _around(given: Given, tree: ImageTree) -> Any:

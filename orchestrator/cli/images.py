@@ -26,6 +26,7 @@ example:
   orchestrator images build MI355X_1x8x1_Oracle gpt_oss_20b --tree ./8xMI355X_2xEPYC_9575F
   orchestrator images distribute --image rocm/amd-mlperf:flux1_training_6.0 --site site.yaml
   orchestrator images inspect MI325X_08x08x32 flux1
+  orchestrator images inspect MI325X_08x08x32 flux1 --registry            # without an engine
   orchestrator images inspect MI325X_08x08x32 flux1 --from flux1.tar --json
   orchestrator images code MI325X_08x08x32 flux1 -o ./code
 """
@@ -35,10 +36,10 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,14 +58,16 @@ from orchestrator.cli.arguments import (
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
-from orchestrator.errors import ExitCode, UsageError
+from orchestrator.errors import ExitCode, Fix, UsageError
 from orchestrator.resources import user_path
 from orchestrator.words import TextTable, quoted
 
 if TYPE_CHECKING:
     from orchestrator.container.engine import NodeEngine
     from orchestrator.container.image import Image
+    from orchestrator.container.pull import Login
     from orchestrator.container.spread import NodeImage, SpreadReport
+    from orchestrator.inspection.tree import ImageTree
     from orchestrator.model import Entry, Site
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
@@ -142,8 +145,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_option(parser, "-o --output", "DIR", "code: new folder (default: ./code-SYSTEM-WORKLOAD)")
     add_flag(parser, "--always", "pull: also when the local engine has the image")
-    add_option(parser, "--login", "USER", "pull: log in to the registry; needs --password-stdin")
-    add_flag(parser, "--password-stdin", "pull: read the password from standard input")
+    add_flag(
+        parser,
+        "--registry",
+        "inspect: read the image from its registry; no engine is needed, and nothing is stored",
+    )
+    add_option(
+        parser,
+        "--login",
+        "USER",
+        "pull, inspect --registry: log in to the registry; needs --password-stdin",
+    )
+    add_flag(parser, "--password-stdin", "read the password from standard input")
     add_flag(parser, "--others", "distribute: also a tar that another user can write")
     add_json(parser)
 
@@ -204,6 +217,14 @@ class _Request:
     @property
     def has_folder(self) -> bool:
         return bool(self.args.tar) or self.site is not None
+
+    @cached_property
+    def login(self) -> Login | None:
+        from orchestrator.container.pull import read_login
+
+        if bool(self.args.login) != self.args.password_stdin:
+            raise UsageError("--login USER and --password-stdin belong together")
+        return read_login(self.args.login, sys.stdin) if self.args.login else None
 
     @contextmanager
     def engines(self) -> Iterator[list[NodeEngine]]:
@@ -280,14 +301,12 @@ def _check(request: _Request) -> int:
 
 def _pull(request: _Request) -> int:
     from orchestrator.container.local import reachable
-    from orchestrator.container.pull import pull_and_save, read_login
+    from orchestrator.container.pull import pull_and_save
 
     args = request.args
-    if bool(args.login) != args.password_stdin:
-        raise UsageError("--login USER and --password-stdin belong together")
+    login = request.login
     reference = request.reference
     folder = request.folder
-    login = read_login(args.login, sys.stdin) if args.login else None
     container = request.site.container if request.site else None
     engine = container.engine if container else ""
     command = container.command if container else None
@@ -373,19 +392,54 @@ def _inspect(request: _Request) -> int:
             f"images inspect {args.system}: which workload?",
             hint=f"orchestrator images inspect {quoted(args.system)} llama2_70b_lora",
         )
-    container = request.site.container if request.site else None
+    if args.registry and (args.source or args.engine):
+        raise UsageError("--registry reads from the registry: not with --from or --engine")
     return inspect(
         request.entry if args.workload else None,
         args.image or "",
+        partial(_image_files, request),
         source=args.source or "",
-        address=args.engine,
-        engine=container.engine if container else "",
-        engine_command=args.engine_command or (container.command if container else None),
         partial=args.partial,
         command=args.command,
         folder=request.folder if request.has_folder and not args.command else None,
         as_json=args.json,
     )
+
+
+def _image_files(request: _Request, image: str, names: Collection[str]) -> ImageTree:
+    """Return the files of an image: from --from, its registry, or the engine."""
+    args, site = request.args, request.site
+    container = site.container if site else None
+    if args.source:
+        from orchestrator.inspection.archives import read_saved
+
+        if not Path(args.source).exists():
+            raise UsageError(f"--from {args.source}: there is no such file or folder")
+        return read_saved(Path(args.source), names, note, reference=image)
+    if not image:
+        raise UsageError(
+            "which image? name SYSTEM and WORKLOAD, --image REF, or --from PATH",
+            hint="orchestrator images inspect MI325X_08x08x32 flux1",
+        )
+    if args.registry:
+        from orchestrator.container.registry import Registry
+        from orchestrator.inspection.archives import read_registry
+
+        proxy = container.proxy.variables if container else None
+        return read_registry(Registry(image, login=request.login, proxy=proxy), names, note)
+    from orchestrator.container.image import EngineError
+    from orchestrator.container.local import engine, reachable
+    from orchestrator.inspection.sources import read_engine
+
+    kind = container.engine if container else ""
+    command = args.engine_command or (container.command if container else None)
+    with reachable(args.engine, kind, command) as address:
+        try:
+            with engine(address, timeout_s=600) as client:
+                return read_engine(client, image, names, note)
+        except EngineError as error:
+            error.fix = Fix(again=("--registry",))
+            raise
 
 
 # ---- output ----

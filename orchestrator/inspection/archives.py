@@ -1,7 +1,10 @@
-"""Reading a saved image: a tar of `docker save`, an OCI layout, a tar of a file system."""
+"""Reading an image's layers: `docker save`, OCI layout, tar of a file system, or a registry."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import json
 import lzma
 import posixpath
@@ -11,12 +14,13 @@ import tarfile
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from orchestrator.container.local import split_reference
+from orchestrator.container.registry import PIECE, Blob, Registry
 from orchestrator.errors import InputError
 from orchestrator.inspection.sources import (
     MOST_TEXT,
@@ -31,6 +35,12 @@ ZSTD = b"\x28\xb5\x2f\xfd"
 MOST_JSON = 8 * MOST_TEXT
 MOST_NESTED = 8
 """Indexes in indexes."""
+MOST_HEADER = 4 * MOST_TEXT
+"""Bytes that a tar may have read at once: long names and attributes are in memory."""
+MOST_GROWTH = 200
+"""Of a layer while it is unpacked, as a multiple; real ones stay below 20."""
+LEAST_LIMIT = 4 << 30
+"""Smaller layers may grow more: zeros do."""
 DAMAGE = (
     *(OSError, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError),
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError),
@@ -38,12 +48,18 @@ DAMAGE = (
 """Errors of damaged archives."""
 
 
+class Readable(Protocol):
+    def read(self, count: int, /) -> bytes: ...
+
+
 class Store(Protocol):
-    """The files of a saved image: its description, and its layers."""
+    """The files of an image: its description, and its layers."""
 
-    def names(self) -> set[str]: ...
+    def has(self, name: str) -> bool: ...
 
-    def open(self, name: str) -> IO[bytes]: ...
+    def size(self, name: str) -> int: ...
+
+    def open(self, name: str) -> io.BufferedReader: ...
 
 
 class TarStore:
@@ -51,14 +67,17 @@ class TarStore:
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
-        self._spelled = {posixpath.normpath(name): name for name in tar.getnames()}
+        self._members = {posixpath.normpath(one.name): one for one in tar.getmembers()}
 
-    def names(self) -> set[str]:
-        return set(self._spelled)
+    def has(self, name: str) -> bool:
+        return name in self._members
 
-    def open(self, name: str) -> IO[bytes]:
-        file = self._tar.extractfile(self._spelled[name])
-        if file is None:
+    def size(self, name: str) -> int:
+        return self._members[name].size
+
+    def open(self, name: str) -> io.BufferedReader:
+        file = self._tar.extractfile(self._members[name])
+        if not isinstance(file, io.BufferedReader):
             raise KeyError(f"{name} is no file")
         return file
 
@@ -69,14 +88,54 @@ class FolderStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def names(self) -> set[str]:
-        files = (path for path in self._folder.rglob("*") if path.is_file())
-        return {path.relative_to(self._folder).as_posix() for path in files}
+    def has(self, name: str) -> bool:
+        return self._path(name).is_file()
 
-    def open(self, name: str) -> IO[bytes]:
+    def size(self, name: str) -> int:
+        return self._path(name).stat().st_size
+
+    def open(self, name: str) -> io.BufferedReader:
+        return self._path(name).open("rb")
+
+    def _path(self, name: str) -> Path:
         if posixpath.isabs(name) or ".." in name.split("/"):
             raise KeyError(f"{name} is outside of the folder")
-        return (self._folder / name).open("rb")
+        return self._folder / name
+
+
+class RegistryStore:
+    """An image in a registry as an OCI layout: what its descriptions name exists."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._blobs: dict[str, Blob] = {}
+        self._manifests: set[str] = set()
+        self.digest, self._top = registry.manifest()
+        self._note(self._top)
+
+    def has(self, name: str) -> bool:
+        return name == "index.json" or name == _blob({"digest": self.digest}) or name in self._blobs
+
+    def size(self, name: str) -> int:
+        return self._blobs[name].size
+
+    def open(self, name: str) -> io.BufferedReader:
+        if name == "index.json":
+            return _in_memory(json.dumps({"manifests": [{"digest": self.digest}]}).encode())
+        if name == _blob({"digest": self.digest}):
+            return _in_memory(self._top)
+        if name in self._manifests:
+            _, content = self._registry.manifest(self._blobs[name].digest)
+            self._note(content)
+            return _in_memory(content)
+        return self._registry.blob(self._blobs[name])
+
+    def _note(self, content: bytes) -> None:
+        described = json.loads(content)
+        manifests = described.get("manifests") or []
+        layers = [described["config"], *described["layers"]] if not manifests else []
+        self._manifests.update(map(_blob, manifests))
+        self._blobs.update({_blob(one): Blob.of(one) for one in (*manifests, *layers)})
 
 
 @dataclass(frozen=True)
@@ -104,15 +163,42 @@ def read_saved(
             return _read(store, described(store, reference), names, progress)
         with tarfile.open(path) as tar:
             store = TarStore(tar)
-            if not {"manifest.json", "index.json"} & store.names():
+            if not (store.has("manifest.json") or store.has("index.json")):
                 return _read_root(path, names, progress)
             return _read(store, described(store, reference), names, progress)
     except DAMAGE as error:
-        text = str(error).partition("\n")[0].strip("':")
         raise InputError(
-            f"{path}: this cannot be read as an image: {text or type(error).__name__}",
+            f"{path}: this cannot be read as an image: {_short(error)}",
             hint="docker save -o image.tar IMAGE makes one",
         ) from error
+
+
+def read_registry(
+    registry: Registry, names: Iterable[str] = (), progress: Progress = lambda text: None
+) -> ImageTree:
+    """Return the files of an image in a registry. All layers pass this host once; none is stored.
+
+    Raises EngineError or InputError.
+    """
+    try:
+        store = RegistryStore(registry)
+        image = described(store, "")
+        named = f"{split_reference(registry.reference)[0]}@{store.digest}"
+        config = replace(image.config, reference=registry.reference, digests=(named,))
+        return _read(store, replace(image, config=config), names, progress)
+    except DAMAGE as error:
+        raise InputError(
+            f"{registry.reference}: its answers cannot be read as an image: {_short(error)}",
+            hint="pull the image with an engine and inspect it there",
+        ) from error
+
+
+def _in_memory(content: bytes) -> io.BufferedReader:
+    return io.BufferedReader(io.BytesIO(content))
+
+
+def _short(error: BaseException) -> str:
+    return str(error).partition("\n")[0].strip("':") or type(error).__name__
 
 
 def _read_root(path: Path, names: Iterable[str], progress: Progress) -> ImageTree:
@@ -124,56 +210,129 @@ def _read_root(path: Path, names: Iterable[str], progress: Progress) -> ImageTre
 
 def _read(store: Store, image: SavedImage, names: Iterable[str], progress: Progress) -> ImageTree:
     kept = KeptFiles(names)
-    for number, layer in enumerate(image.layers, 1):
-        progress(f"layer {number} of {len(image.layers)}")
-        with store.open(layer) as file, _unpacked(file, layer) as tar:
-            read_members(tar, kept)
+    sizes = [store.size(layer) for layer in image.layers]
+    for number, (layer, size) in enumerate(zip(image.layers, sizes, strict=True), 1):
+        progress(
+            f"layer {number} of {len(sizes)}: {size / 1e9:.1f} GB, "
+            f"{sum(sizes[: number - 1]) / 1e9:.1f} of {sum(sizes) / 1e9:.1f} GB read"
+        )
+        with store.open(layer) as file, _unpacked(file, layer) as plain:
+            stream = _Forward(plain, max(size * MOST_GROWTH, LEAST_LIMIT))
+            with tarfile.TarFile(fileobj=stream) as tar:  # type: ignore[arg-type]
+                read_members(tar, kept)
+            stream.finish()
+            while file.read(PIECE):  # a registry's stream is verified at its end
+                pass
         kept.end_layer()
-    return kept.tree(image.config)
+    return kept.tree(replace(image.config, size=kept.bytes))
 
 
 # ---- layers ----
 
 
+class _Forward:
+    """A bounded stream for tarfile, which reads it from front to back."""
+
+    def __init__(self, stream: Readable, most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._place = 0
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, place: int) -> int:
+        if place < self._place:
+            raise tarfile.StreamError("a file is named before its content")
+        while self._place < place and self._taken(min(place - self._place, PIECE)):
+            pass
+        return self._place
+
+    def read(self, count: int) -> bytes:
+        if count > MOST_HEADER:
+            raise tarfile.ReadError(f"a name or attribute has {count} bytes")
+        parts = []
+        while count > 0 and (part := self._taken(count)):
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def finish(self) -> None:
+        """Read to the end: what unpacks the stream finds its damages there."""
+        while self._taken(PIECE):
+            pass
+
+    def _taken(self, count: int) -> bytes:
+        part = self._stream.read(count)
+        self._place += len(part)
+        if self._place > self._most:
+            raise tarfile.ReadError(f"a layer grows to more than {self._most} bytes")
+        return part
+
+
 @contextmanager
-def _unpacked(file: IO[bytes], layer: str) -> Iterator[tarfile.TarFile]:
-    head = file.read(4)
-    file.seek(0)
-    if head != ZSTD:
-        with tarfile.open(fileobj=file, mode="r:*") as tar:
-            yield tar
-        return
+def _unpacked(file: io.BufferedReader, layer: str) -> Iterator[Readable]:
+    """Yield a layer without its compression."""
+    head = file.peek(4)
+    if head.startswith(ZSTD):
+        with _unzstd(file, layer) as plain:
+            yield plain
+    elif head.startswith(b"\x1f\x8b"):
+        with gzip.open(file) as unpacked:
+            yield unpacked
+    elif head.startswith(b"BZh"):
+        with bz2.open(file) as unpacked:
+            yield unpacked
+    elif head.startswith(b"\xfd7zXZ"):
+        with lzma.open(file) as unpacked:
+            yield unpacked
+    else:
+        yield file
+
+
+@contextmanager
+def _unzstd(file: IO[bytes], layer: str) -> Iterator[IO[bytes]]:
     program = shutil.which("zstd")
     if program is None:
         raise InputError(
             f"layer {layer} is compressed with zstd, and there is no zstd on this host",
             hint="install it (apt-get install zstd), or load the image into an engine and name it",
         )
+    failures: list[Exception] = []
     with subprocess.Popen(
         [program, "--decompress", "--stdout", "--quiet"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as process:
-        feeder = threading.Thread(target=partial(_feed, file, process.stdin), daemon=True)
+        feeder = threading.Thread(target=_feed, args=(file, process.stdin, failures), daemon=True)
         feeder.start()
         try:
-            with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
-                yield tar
+            if process.stdout is not None:
+                yield process.stdout
+        except DAMAGE:
+            process.kill()
+            feeder.join()
+            if failures:  # the archive ends because its source did
+                raise failures[0] from None
+            raise
         finally:
             process.kill()
             feeder.join()
+    if failures:
+        raise failures[0]
 
 
-def _feed(file: IO[bytes], pipe: IO[bytes] | None) -> None:
+def _feed(file: IO[bytes], pipe: IO[bytes], failures: list[Exception]) -> None:
     """Copy a layer into a pipe, and close it."""
-    if pipe is None:
-        return
-    try:
-        with pipe:
-            shutil.copyfileobj(file, pipe, 1 << 20)
-    except OSError:  # nobody reads on
-        pass
+    with suppress(BrokenPipeError), pipe:  # nobody reads on
+        try:
+            while piece := file.read(PIECE):
+                pipe.write(piece)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # raised again by the reader
+            failures.append(error)
 
 
 # ---- descriptions ----
@@ -181,7 +340,7 @@ def _feed(file: IO[bytes], pipe: IO[bytes] | None) -> None:
 
 def described(store: Store, reference: str) -> SavedImage:
     """Return the image `reference` of a store, or its only one. Raises ValueError or KeyError."""
-    if "manifest.json" in store.names():
+    if store.has("manifest.json"):
         manifest = _chosen(_json(store, "manifest.json"), reference, _tags)
         digits = posixpath.basename(manifest["Config"]).removesuffix(".json")
         config = _settings(_json(store, manifest["Config"]), _tags(manifest), reference, digits)
@@ -235,8 +394,7 @@ def _is_attestation(descriptor: Mapping[str, Any]) -> bool:
 
 def _manifest(store: Store, descriptors: Sequence[Mapping[str, Any]], depth: int = 0) -> Any:
     """Return the manifest of the image for this kind of machine."""
-    names = store.names()
-    usable = [one for one in descriptors if not _is_attestation(one) and _blob(one) in names]
+    usable = [one for one in descriptors if not _is_attestation(one) and store.has(_blob(one))]
     if not usable or depth > MOST_NESTED:
         raise ValueError("its index names no image of which the files are here")
     manifest = _json(store, _blob(min(usable, key=_foreign)))
@@ -259,7 +417,7 @@ def _blob(described: Mapping[str, Any]) -> str:
 
 
 def _json(store: Store, name: str) -> Any:
-    if name not in store.names():
+    if not store.has(name):
         raise KeyError(f"{name} is missing")
     with store.open(name) as file:
         return json.loads(file.read(MOST_JSON))

@@ -47,6 +47,8 @@ class KeptFiles:
         self.files: dict[str, ImageFile] = {}
         self.mentions: dict[str, str] = {}
         self.whole = True
+        self.bytes = 0
+        """Of all files of all layers."""
         self._layer: dict[str, ImageFile] = {}
         self._gone: set[str] = set()
         self._opaque: set[str] = set()
@@ -59,6 +61,7 @@ class KeptFiles:
             self.whole = False
             return
         content = None
+        self.bytes += file.size
         if file.kind == "file" and 0 < file.size <= MOST_TEXT:
             if self._matters(file):
                 content = read()
@@ -79,7 +82,11 @@ class KeptFiles:
 
     def remove(self, path: str, *, inside: bool = False) -> None:
         """Remove a file of the layers below and everything in it; `inside`: only that."""
-        (self._opaque if inside else self._gone).add(path)
+        gone = self._opaque if inside else self._gone
+        if len(gone) < MOST_FILES:
+            gone.add(path)
+        else:
+            self.whole = False
 
     def end_layer(self) -> None:
         """Put the layer over those below."""
@@ -206,7 +213,8 @@ def read_members(
 ) -> None:
     """Add the members of a tar: the files of a layer, or of a whole file system."""
     done = 0
-    for member in tar:
+    while (member := tar.next()) is not None:
+        tar.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them: a gigabyte for a million files
         path = posixpath.normpath("/" + member.name)
         name = posixpath.basename(path)
         if name.startswith(".wh."):

@@ -27,7 +27,7 @@ __orchestrator_options() {
     'systems new') echo '--json --site --systems-dir --accelerator --nodes --gpus-per-node --fabric --workload --round --micro-batch --accumulation -o --output' ;;
     'systems import') echo '--json --site --systems-dir --round --as --workload --image --ruleset --nodes --gpus-per-node --micro-batch --global-batch --accelerator --config --code-dir --engine --execute --dry-run -o --output' ;;
     'systems schema') echo '--json --site --systems-dir' ;;
-    'images') echo '--round --systems-dir --image --site --nodes --via --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial -o --output --always --login --password-stdin --others --json' ;;
+    'images') echo '--round --systems-dir --image --site --nodes --via --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial -o --output --always --registry --login --password-stdin --others --json' ;;
     'prepare') echo '--site --override --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'tune') echo '--nodes --via --profile --workload --round --owner --for --all-owners --sudo --ask-sudo-password --sudo-password-fd --ssh-config --parallel --timeout --site --json' ;;
     'config') echo '--all --site --json' ;;

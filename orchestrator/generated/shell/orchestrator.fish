@@ -297,8 +297,9 @@ complete -c orchestrator -n '__fish_seen_subcommand_from images' -l command -x -
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l partial -d 'inspect: --from has a part of the image'\''s files, such as its code alone'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -s o -l output -r -F -d 'code: new folder'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l always -d 'pull: also when the local engine has the image'
-complete -c orchestrator -n '__fish_seen_subcommand_from images' -l login -x -d 'pull: log in to the registry'
-complete -c orchestrator -n '__fish_seen_subcommand_from images' -l password-stdin -d 'pull: read the password from standard input'
+complete -c orchestrator -n '__fish_seen_subcommand_from images' -l registry -d 'inspect: read the image from its registry'
+complete -c orchestrator -n '__fish_seen_subcommand_from images' -l login -x -d 'pull, inspect --registry: log in to the registry'
+complete -c orchestrator -n '__fish_seen_subcommand_from images' -l password-stdin -d 'read the password from standard input'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l others -d 'distribute: also a tar that another user can write'
 complete -c orchestrator -n '__fish_seen_subcommand_from images' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__orchestrator_at prepare 0' -a "$__orchestrator_workloads"
