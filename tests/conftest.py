@@ -103,6 +103,7 @@ WHOLE = (
     "lab/",
     "compare/",
     "controller/test_asking.py",
+    "controller/test_automatic_user.py",
     "controller/test_init.py",
     "controller/test_outputs.py",
     "controller/test_preflight.py",

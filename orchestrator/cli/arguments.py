@@ -70,13 +70,9 @@ def add_set(parser: ArgumentParser) -> None:
     add_site(parser)
 
 
-def add_others(parser: ArgumentParser) -> None:
+def add_others(parser: ArgumentParser, risk: str = "what is in its bundle runs as you") -> None:
     """Add --others, for commands that execute files of a set, or end its job."""
-    add_flag(
-        parser,
-        "--others",
-        "SET may be another user's, or hold files of theirs: what is in its bundle runs as you",
-    )
+    add_flag(parser, "--others", f"SET may be another user's, or hold files of theirs: {risk}")
 
 
 RULESET_HELP = (

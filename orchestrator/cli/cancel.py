@@ -28,7 +28,7 @@ GRACE_S = 60.0
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
-    add_others(parser)
+    add_others(parser, "its owner may still need the job")
     add_option(
         parser,
         "--grace",

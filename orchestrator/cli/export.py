@@ -131,17 +131,19 @@ def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
     complete, others = [], []
     for folder in reversed(set_folders(site_sets(args))):
         files = SetEvidence(folder)
-        if files.settled and files.record and files.job and files.job.state == "complete":
+        if not files.is_one:
+            continue
+        if not files.record:
+            why = "damaged"
+        elif not (files.job and files.settled):
+            why = "not finished"
+        else:
+            added = files.added_runs
+            why = f"{count(added, 'added run')} not started" if added else files.job.state
+        if why == "complete":
             complete.append(str(folder))
-        elif files.is_one:
-            state = (
-                "damaged"
-                if not files.record
-                else files.job.state
-                if files.job and files.settled
-                else "not finished"
-            )
-            others.append({"set": folder.name, "why": state})
+        else:
+            others.append({"set": folder.name, "why": why})
     return complete, others
 
 

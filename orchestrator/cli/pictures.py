@@ -10,6 +10,7 @@ from orchestrator.words import TextTable, duration, train_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from orchestrator.evidence.events import SetAside
     from orchestrator.evidence.picture import RunPicture, SetPicture
@@ -111,7 +112,7 @@ def sets_table(pictures: Sequence[SetPicture]) -> tuple[TextTable, list[list[str
 
 def published(picture: SetPicture) -> list[PublishedResult]:
     """Return the published results of the set's system, benchmark and round; none for a set that
-    lacks a part of the published configuration."""
+    lacks a part of the published configuration, or that runs a stand-in."""
     record = picture.record
     if (
         record is None
@@ -122,7 +123,28 @@ def published(picture: SetPicture) -> list[PublishedResult]:
         return []
     from orchestrator.published import find
 
-    return find(benchmark=record.benchmark, round=record.round, system=record.system)
+    found = find(benchmark=record.benchmark, round=record.round, system=record.system)
+    return [] if found and _is_stand_in(picture) else found
+
+
+_STAND_INS: dict[Path, bool] = {}
+"""What the first log of a set said, by the set's folder."""
+
+
+def _is_stand_in(picture: SetPicture) -> bool:
+    """Return whether a small stand-in runs in place of the benchmark, as its first log says."""
+    from orchestrator.evidence.progress import stand_in
+    from orchestrator.onnode.kernel.layout import Layout
+    from orchestrator.onnode.kernel.mllog_tail import telling_log
+
+    if picture.root not in _STAND_INS:
+        layout = Layout(picture.root)
+        for run in picture.runs:
+            found = stand_in(telling_log(layout, run.run, run.attempt)) if run.attempt else None
+            if found is not None:
+                _STAND_INS[picture.root] = found
+                break
+    return _STAND_INS.get(picture.root, False)
 
 
 def score_name(picture: SetPicture) -> str:

@@ -214,8 +214,7 @@ def picture(
     told = read_told(files)
     silent = jobs is None and asked and not files.settled
     misses = sum(run.done and run.state == "failed" for run in runs)
-    added = sum(run.state == "queued" for run in runs) if state == "complete" else 0
-    if added and files.extended:
+    if state == "complete" and (added := files.added_runs):
         state, reason = "paused", f"{count(added, 'run')} added; resume runs them"
     elif state == "complete":
         reason = reason or _failures(runs)

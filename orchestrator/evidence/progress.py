@@ -142,6 +142,18 @@ def read_end(path: PathLike, limit: int = TAIL_BYTES) -> bytes:
         return b""
 
 
+def stand_in(path: PathLike) -> bool | None:
+    """Return whether a log is of a stand-in for its benchmark; None as long as it does not name
+    its benchmark."""
+    try:
+        with open_regular(path) as file:
+            head = file.read(TAIL_BYTES)
+    except OSError:
+        return None
+    named = (record for record in lines(head) if record["key"] == "submission_benchmark")
+    return next((record["metadata"].get("stand_in") is True for record in named), None)
+
+
 def read_ends(path: PathLike, edge: int = TAIL_BYTES) -> bytes:
     """Return a small log, or the two ends of a large one, each of `edge` bytes; b"" if it is
     unreadable."""

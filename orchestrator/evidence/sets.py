@@ -160,6 +160,15 @@ class SetEvidence:
         except OSError:
             return False
 
+    @property
+    def added_runs(self) -> int:
+        """Return the number of runs that were added to a complete set and have not started."""
+        if not (self.settled and self.record and self.job and self.job.state == "complete"):
+            return 0
+        runs = map(self.run, range(1, self.record.nexp + 1))
+        queued = sum(run is None or run.state == "queued" for run in runs)
+        return queued if queued and self.extended else 0
+
     # ---- the walk ----
 
     def run(self, run: int) -> RunRecord | None:

@@ -452,6 +452,12 @@ def _refuse_finished(run_set: RunSet, world: World) -> None:
 
 def _already(run_set: RunSet, job: Job) -> SetError:
     root = run_set.layout.root
+    closed = SetEvidence(root).job
+    if closed is not None and closed.final and closed.job_id == job.id:
+        return SetError(
+            f"job {job.id} ({job.state}) of {run_set.name} has closed the set and is still ending",
+            hint=f"in a minute: orchestrator resume {quoted(root)}",
+        )
     return SetError(
         f"job {job.id} ({job.state}) of {run_set.name} is alive; a set has one job at a time",
         hint=f"orchestrator watch {quoted(root)}, or end it: orchestrator cancel {quoted(root)}",

@@ -77,6 +77,8 @@ def test_declared_runs_that_are_missing_are_shown(cli: Commands, site: Path) -> 
     write(replace(open_set(root).record, nexp=4), root / "set.json")
     picture = cli.json("status", root)
     assert (picture["state"], picture["reason"]) == ("paused", "3 runs added; resume runs them")
+    assert cli("export", "--site", site).code == ExitCode.SET_STATE
+    assert f"left out: {root.name}: 3 added runs not started" in cli.err
 
 
 def test_what_cannot_be_extended(cli: Commands, site: Path) -> None:

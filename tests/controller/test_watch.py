@@ -23,8 +23,8 @@ from sites import write_site
 from until import now_ms, until
 
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
-from orchestrator.cli.pictures import left_text
-from orchestrator.evidence.picture import RunPicture, SetPicture, picture
+from orchestrator.cli.pictures import describe, left_text
+from orchestrator.evidence.picture import RunPicture, SetPicture, look, picture
 from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
 from orchestrator.evidence.silence import RunSilence
@@ -32,6 +32,7 @@ from orchestrator.evidence.watch import WatchAll
 from orchestrator.onnode.kernel.events import Pulse
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.onnode.policy.hang import Silence
+from orchestrator.scheduler.local import Local
 from orchestrator.words import PIPE, Screen, width_of
 
 WIDE, HIGH = 80, 24
@@ -351,6 +352,23 @@ def test_the_published_time_stands_in_before_the_first_run_has_ended() -> None:
     text = "\n".join(one_set(drawn, SCREEN, 24))
     assert "1m of about 1h32m" in text and "to beat 92.36 min (AMD, round 6.0)" in text
     assert "last line 6m40s ago !" in text
+
+
+@pytest.mark.parametrize(("stand_in", "named"), [(True, False), (False, True)])
+def test_a_stand_in_has_nothing_to_beat(tmp_path: Path, stand_in: bool, named: bool) -> None:
+    """Its log names the published benchmark, and says that it is none."""
+    root = write_set(tmp_path, "s", done=1, scheduler="local")
+    known = read(SetRecord, root / "set.json")
+    assert isinstance(known, SetRecord)
+    flux1 = {"system": "MI325X_08x08x32", "benchmark": "flux1", "round": "6.0"}
+    write(replace(known, **flux1), root / "set.json")  # type: ignore[arg-type]
+    log = root / "runs/1/attempt_1/node_0.log"
+    assert "to beat" in dict(describe(look([root], [Local()])[0])), "not known before it says so"
+    more = {"stand_in": True} if stand_in else {}
+    log.write_text(mllog("submission_benchmark", 1, "flux1", **more) + log.read_text())
+    [drawn] = look([root], [Local()])
+    assert ("to beat" in dict(describe(drawn))) is named
+    assert ("to beat" in "\n".join(one_set(drawn, SCREEN, 24))) is named
 
 
 def test_time_left() -> None:

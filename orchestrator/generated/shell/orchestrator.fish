@@ -150,7 +150,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l allow-change
 complete -c orchestrator -n '__orchestrator_at cancel 0' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from cancel' -l site -r -F -d 'site file'
 complete -c orchestrator -n '__fish_seen_subcommand_from cancel' -l json -d 'print JSON instead of text'
-complete -c orchestrator -n '__fish_seen_subcommand_from cancel' -l others -d 'SET may be another user'\''s, or hold files of theirs: what is in its bundle runs as you'
+complete -c orchestrator -n '__fish_seen_subcommand_from cancel' -l others -d 'SET may be another user'\''s, or hold files of theirs: its owner may still need the job'
 complete -c orchestrator -n '__fish_seen_subcommand_from cancel' -l grace -x -d 'seconds the job gets to close the set, then it is ended by force'
 complete -c orchestrator -n '__orchestrator_at rm 0' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from rm' -l failed -d 'your sets that ended without a finished run'
