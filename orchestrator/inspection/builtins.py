@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.inspection import conditions, expansion, programs
+from orchestrator.inspection import choices, conditions, expansion, programs
 from orchestrator.inspection.assignments import assign
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import Break, Continue, Exit, Return, ShellState
@@ -175,7 +176,11 @@ def _source(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int 
     place = walk.place(node, shell)
     walk.use_path("read", path, place)
     if not is_known(path):
-        walk.trace.undecided.append(Undecided("which file is sourced here", place))
+        running = {shell.source, *shell.callers}
+        fitting = [one for one in choices.scripts_of(walk, shell, path) if one not in running]
+        choices.undecided_scripts(walk, "sourced", path, fitting, place)
+        branches = [partial(_sourced, walk, one, f"perhaps sourced by {place}") for one in fitting]
+        walk.either(shell, *branches, lambda one: None)
         return None
     if walk.tree.text(path) is None:
         if walk.has(path) is True and walk.around.mount_of(path) is None:
@@ -186,12 +191,17 @@ def _source(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int 
         shell.positional = words[2:]
     shell.status = 0
     try:
-        walk.source(path, shell, f"sourced by {place}")
-    except Return as end:
-        shell.status = end.status
+        _sourced(walk, path, f"sourced by {place}", shell)
     finally:
         shell.positional = before if len(words) > 2 else shell.positional
     return shell.status
+
+
+def _sourced(walk: Walk, path: str, how: str, shell: ShellState) -> None:
+    try:
+        walk.source(path, shell, how)
+    except Return as end:
+        shell.status = end.status
 
 
 def _eval(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:

@@ -124,12 +124,13 @@ def _follow_python(
     if tree.text(path) is None:
         return
     python.follow(tree, trace, path, environment, start.place.maybe, start.words)
+    folder = posixpath.dirname(path)
+    search = [folder, start.cwd, *filter(None, environment.get("PYTHONPATH", "").split(":"))]
     for word in start.words:
         value = word.partition("=")[2] if "=" in word else word
         if value.endswith((".yaml", ".yml")):
-            python.document(
-                tree, trace, posixpath.join(posixpath.dirname(path), value), environment
-            )
+            values = python.document(tree, trace, posixpath.join(folder, value), environment)
+            python.named(tree, trace, values, environment, search)
     for top in (posixpath.dirname(path), posixpath.dirname(posixpath.dirname(path))):
         if tree.is_folder(posixpath.join(top, "conf")):
             python.documents(tree, trace, posixpath.join(top, "conf"), environment)

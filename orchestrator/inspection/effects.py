@@ -6,6 +6,7 @@ import fnmatch
 import posixpath
 import re
 
+from orchestrator.inspection import choices
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.trace import UNKNOWN, Download, Place, Undecided, is_known
@@ -217,6 +218,8 @@ def _listing(walk: Walk, shell: ShellState, arguments: list[str]) -> str:
         top = walk.absolute(shell, folder)
         if walk.around.mount_of(top) is not None:
             return UNKNOWN
+        if not is_known(top) and (by_document := choices.folder_by_document(walk, shell, top)):
+            folder = top = by_document
         if not is_known(top):
             pattern = posixpath.join(top, *[one for one in names if len(names) == 1] or "*")
             return pattern.replace("*", UNKNOWN)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.patterns import cut
 from orchestrator.inspection.state import Exit, ShellState, Value
-from orchestrator.inspection.syntax import text_of
+from orchestrator.inspection.syntax import decoded, text_of
 from orchestrator.inspection.trace import UNKNOWN, Assignment, Read, Use, is_known
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def value_of(shell: ShellState, name: str) -> Value | None:
         "_": UNKNOWN,
         "PWD": shell.cwd,
         "HOSTNAME": HOST,
-        "BASH_SOURCE": [shell.source],
+        "BASH_SOURCE": [shell.source, *shell.callers],
         "UID": "0",
         "EUID": "0",
         "HOME": "/root",
@@ -214,9 +214,7 @@ def _mixed(walk: Walk, shell: ShellState, node: Node, begin: int, end: int) -> l
 
 
 def _unescaped(raw: bytes) -> str:
-    return re.sub(
-        r'\\([$`"\\\n])', lambda match: match[1].strip("\n"), raw.decode("utf-8", "replace")
-    )
+    return re.sub(r'\\([$`"\\\n])', lambda match: match[1].strip("\n"), decoded(raw))
 
 
 # ---- parameters ----

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 import re
 from collections.abc import Callable
 
 from orchestrator.inspection import effects
+from orchestrator.inspection.choices import interpreter, is_named, scripts_of, undecided_scripts
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import parse
@@ -43,10 +43,6 @@ _WRAPPERS: dict[str, tuple[frozenset[str], int]] = {
     "taskset": (frozenset(), 1),
     "chrt": (frozenset(), 1),
 }
-
-MOST_CHOICES = 20
-"""Scripts that a partly known name can mean: more are no help."""
-LEAST_KNOWN = 8
 
 FILTERS = {
     "grep",
@@ -120,7 +116,7 @@ def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | 
         fault = "is not executable, and is started by its name"
         walk.trace.missing.append(Missing(path, _start(walk, shell, words, place), fault))
         return 126
-    script = path and _interpreter(walk, path)
+    script = path and interpreter(walk, path)
     if script == "shell" and path:
         return walk.script(path, words[1:], shell, f"started by {place}")
     if script == "python" and path:
@@ -196,19 +192,6 @@ def _is_missing(walk: Walk, shell: ShellState, word: str) -> bool:
     return posixpath.basename(word) not in _QUIET | {"git", "wget", "curl", "pip", "pip3"}
 
 
-def _interpreter(walk: Walk, path: str) -> str:
-    """Return `shell` or `python` for a script, by its first line; else ""."""
-    text = walk.tree.text(path)
-    if text is None:
-        return ""
-    first = text.partition("\n")[0]
-    if not first.startswith("#!"):
-        return "shell" if path.endswith(".sh") else ""
-    if "python" in first:
-        return "python"
-    return "shell" if re.search(r"\b(ba|da)?sh\b", first) else ""
-
-
 def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
     rest = words[1:]
     options: set[str] = set()
@@ -240,24 +223,11 @@ def _one_of(
     walk: Walk, shell: ShellState, path: str, arguments: list[str], place: Place
 ) -> int | None:
     """Walk all scripts that a partly known path can mean."""
-    if len(path.removeprefix(shell.cwd).strip("/" + UNKNOWN)) < LEAST_KNOWN:
-        why = f"which script is started: {shown(path)}"
-        walk.trace.undecided.append(Undecided(why, place))
-        return None
-    pattern = path.replace(UNKNOWN, "*")
-    fitting = [
-        one.path
-        for one in walk.tree
-        if one.content and _fits(one.path, pattern) and _interpreter(walk, one.path) == "shell"
-    ]
-    named = _named_in_documents(walk, shell, fitting, path)
+    fitting = scripts_of(walk, shell, path)
+    named = [one for one in fitting if is_named(walk, shell, one, path)]
     if len(named) == 1:
         return walk.script(named[0], arguments, shell, f"started by {place}, by a document")
-    fitting = named or fitting
-    why = f"which script is started: {shown(path)}"
-    walk.trace.undecided.append(Undecided(why, place))
-    if len(fitting) > MOST_CHOICES:
-        return None
+    undecided_scripts(walk, "started", path, named or fitting, place)
 
     def started(script: str) -> Callable[[ShellState], None]:
         def branch(one: ShellState) -> None:
@@ -265,21 +235,8 @@ def _one_of(
 
         return branch
 
-    walk.either(shell, *map(started, sorted(fitting)), lambda one: None)
+    walk.either(shell, *map(started, named or fitting), lambda one: None)
     return None
-
-
-def _named_in_documents(walk: Walk, shell: ShellState, paths: list[str], pattern: str) -> list[str]:
-    """Return the paths whose unknown folder is a value in a YAML document that the run is given."""
-    documents = [value for value in shell.variables.values() if isinstance(value, str)]
-    texts = [walk.tree.text(one) or "" for one in documents if one.endswith((".yaml", ".yml"))]
-    values = {match for text in texts for match in re.findall(r":\s*([\w.-]+)", text)}
-    at = [number for number, part in enumerate(pattern.split("/")[:-1]) if UNKNOWN in part]
-    return [path for path in paths if at and path.split("/")[at[0]] in values]
-
-
-def _fits(path: str, pattern: str) -> bool:
-    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
 
 
 def _text(walk: Walk, shell: ShellState, rest: list[str], place: Place) -> int | None:

@@ -30,6 +30,8 @@ MOST_MODULES = 400
 # ${oc.env:NAME,default} of OmegaConf, ${NAME:default} and ${NAME} of Primus.
 _REFERENCE = re.compile(r"\$\{(oc\.env:)?([A-Z][A-Z0-9_]*)\s*([:,])?([^}]*)\}")
 _DOCUMENTS = (".yaml", ".yml")
+_VALUE = re.compile(r"\s*(?:- )?[\w.-]+:\s+['\"]?([\w./-]+)['\"]?\s*(?:#.*)?")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _FETCHING = {
     "snapshot_download": "HF_HUB_OFFLINE",
     "hf_hub_download": "HF_HUB_OFFLINE",
@@ -58,12 +60,13 @@ def follow(
     environment: dict[str, str],
     maybe: bool,
     words: Sequence[str] = (),
+    folders: Sequence[str] = (),
 ) -> None:
-    """Read a Python script, the modules beside it that it imports, and its documents. `words` are
-    those of its start: the values of its options."""
+    """Read a Python script and the modules that it imports from its folder and `folders`. `words`
+    are those of its start: the values of its options."""
     pending = [script]
     seen: set[str] = set()
-    roots = [posixpath.dirname(script)]
+    roots = [posixpath.dirname(script), *folders]
     while pending and len(seen) < MOST_MODULES:
         path = pending.pop()
         if path in seen:
@@ -136,11 +139,16 @@ def _imports(tree: ImageTree, module: ast.Module, path: str, roots: list[str]) -
                     folder = posixpath.dirname(folder)
                 folders = [folder]
         for name in names:
-            for folder in folders:
-                place = posixpath.join(folder, *name.split(".")) if name else folder
-                for file in (f"{place}.py", f"{place}/__init__.py"):
-                    if tree.exists(file):
-                        yield file
+            yield from module_files(tree, name, folders)
+
+
+def module_files(tree: ImageTree, name: str, folders: Sequence[str]) -> Iterator[str]:
+    """Yield the files of a module in the folders of a search path."""
+    for folder in folders:
+        place = posixpath.join(folder, *name.split(".")) if name else folder
+        for file in (f"{place}.py", f"{place}/__init__.py"):
+            if tree.exists(file):
+                yield file
 
 
 def read_text(given: PythonText, trace: Trace, environment: dict[str, str]) -> None:
@@ -356,16 +364,46 @@ def documents(tree: ImageTree, trace: Trace, folder: str, environment: dict[str,
 
 def document(
     tree: ImageTree, trace: Trace, path: str, environment: dict[str, str], *, maybe: bool = False
-) -> None:
-    """Read the variables that one YAML document refers to."""
+) -> list[str]:
+    """Read the variables that one YAML document refers to; return its plain values."""
     text = tree.text(path)
     if text is None:
-        return
+        return []
     trace.scripts.setdefault(tree.resolve(path), "a document of the program")
+    values = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("#"):
             continue
+        if plain := _VALUE.fullmatch(line):
+            values.append(plain[1])
         for match in _REFERENCE.finditer(line):
             use: Use = "default" if match[3] else "required"
             place = Place(path, number, maybe)
             trace.reads.append(Read(match[2], use, match[2] in environment, place))
+    return values
+
+
+def named(
+    tree: ImageTree,
+    trace: Trace,
+    values: Sequence[str],
+    environment: dict[str, str],
+    folders: Sequence[str],
+) -> None:
+    """Read the documents and modules that the values of a document name: presets and recipes.
+
+    A document by its file name has to be the only one of that name.
+    """
+    pending, seen = list(values), set[str]()
+    while pending and len(seen) < MOST_MODULES:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.endswith(_DOCUMENTS):
+            fitting = [one.path for one in tree if one.path.endswith(f"/{value.lstrip('./')}")]
+            if len(fitting) == 1:
+                pending += document(tree, trace, fitting[0], environment, maybe=True)
+        elif _MODULE.fullmatch(value):
+            for file in module_files(tree, value, folders):
+                follow(tree, trace, file, environment, True, folders=folders)

@@ -59,6 +59,8 @@ class ShellState:
     options: set[str] = field(default_factory=set)
     source: str = ""
     """The file whose lines run now: not `script` in sourced files."""
+    callers: tuple[str, ...] = ()
+    """The files that source it, the innermost first."""
     out: str = LOG
     err: str = LOG
     captured: list[str] | None = None
@@ -88,6 +90,7 @@ class ShellState:
         """Return the shell of a script started as a process."""
         shell = self.copy()
         shell.script = shell.source = script
+        shell.callers = ()
         shell.positional = arguments
         shell.options = set()
         shell.jobs, shell.traps = [], {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,10 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 20
 """Longer scripts are not read: generated ones, with data in them."""
+
+SEMICOLON = "\ue001"
+_DEFAULT = re.compile(r'"\$\{\w+:?[-=+][^"{}\n]*\}')
+"""The grammar takes the semicolon of "${NAME:-a;b}" for the end of the command."""
 
 
 @cache
@@ -22,11 +27,23 @@ def _parser() -> Parser:
 
 def parse(text: str) -> Node:
     """Return the root of a script's tree. Other text than bash becomes nodes of type ERROR."""
-    return _parser().parse(text.encode("utf-8", "surrogateescape")[:MOST_BYTES]).root_node
+    root = _parser().parse(text.encode("utf-8", "surrogateescape")[:MOST_BYTES]).root_node
+    if root.has_error and (changed := _DEFAULT.sub(_hidden, text)) != text:
+        other = _parser().parse(changed.encode("utf-8", "surrogateescape")[:MOST_BYTES]).root_node
+        return root if other.has_error else other
+    return root
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return match[0].replace(";", SEMICOLON)
 
 
 def text_of(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
+    return decoded(node.text or b"")
+
+
+def decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace").replace(SEMICOLON, ";")
 
 
 def line_of(node: Node) -> int:

@@ -157,7 +157,9 @@ class ScriptWalk:
 
     def absolute(self, shell: ShellState, path: str) -> str:
         joined_path = posixpath.join(shell.cwd, path)
-        return posixpath.normpath(joined_path) if is_known(joined_path) else joined_path
+        if is_known(joined_path):
+            return posixpath.normpath(joined_path)
+        return joined_path.replace("/./", "/")
 
     def has(self, path: str, *, folder: bool = False) -> Answer:
         """Return whether the container has a path."""
@@ -219,13 +221,14 @@ class ScriptWalk:
         if error is not None:
             where = Place(place, line_of(error), self._maybe > 0)
             self.trace.undecided.append(Undecided("a line that cannot be parsed", where))
-        before, shell.source = shell.source, path
+        before = shell.source, shell.callers
+        shell.source, shell.callers = path, (shell.source, *shell.callers)
         try:
             with self.nested() as fits:
                 if fits:
                     self.statements(root, shell)
         finally:
-            shell.source = before
+            shell.source, shell.callers = before
 
     @contextmanager
     def nested(self) -> Iterator[bool]:

@@ -70,7 +70,10 @@ def test_what_goes_wrong_is_named(script: str, kind: str, words: str, tmp_path: 
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        (f"source ./conf_$(uname -m).sh\n{START}\n", "which file is sourced here"),
+        (
+            f"source ./conf_$(uname -m).sh\n{START}\n",
+            "which script is sourced: /workspace/code/conf_….sh",
+        ),
         (f"curl -s https://example.org/x | bash\n{START}\n", "given to `bash`"),
         (f"coproc X {{ cat; }}\n{START}\n", "a coprocess is started"),
         (f"sed -i s/a/b/ src/train.py\n{START}\n", "train.py is changed by `sed`"),
@@ -85,6 +88,56 @@ def test_what_the_files_do_not_decide_is_said(
     contract, found = _inspect(tmp_path, {RUN: script})
     assert any(why in one.why for one in contract.trace.undecided)
     assert not [one for one in found if one.severity == "error"]
+
+
+def test_every_file_that_may_be_sourced_is_read(tmp_path: Path) -> None:
+    files = {
+        RUN: f"source ./gpu_config_$(rocm-smi | head -n1).sh\n{START}\n",
+        "workspace/code/gpu_config_MI300X.sh": "export SEED=1\n",
+        "workspace/code/gpu_config_MI355X.sh": "pip install tools\n",
+    }
+    contract, found = _inspect(tmp_path, files)
+    assert "perhaps, at a start: pip install tools" in {one.what for one in found}
+    (undecided,) = contract.trace.undecided
+    assert undecided.why.endswith("perhaps gpu_config_MI300X.sh, gpu_config_MI355X.sh")
+
+
+def test_a_semicolon_in_a_default_is_no_end_of_a_command(tmp_path: Path) -> None:
+    script = f'export ARCHS="${{ARCHS:-gfx942;gfx950}}"\n[ "$ARCHS" = "gfx942;gfx950" ] || exit 1\n{START}\n'
+    contract, _ = _inspect(tmp_path, {RUN: script})
+    assert contract.ranks == "torchrun one node" and not contract.trace.undecided
+    assert contract.exit.after_success == 0
+
+
+def test_a_folder_that_a_document_names_is_known(tmp_path: Path) -> None:
+    """Hooks of the framework in the run's document, as of Primus."""
+    files = {
+        RUN: "export EXP=$PWD/exp.yaml\nF=$(python3 -c 'print(1)')\n"
+        'for h in $(find "hooks/train/$F" -maxdepth 1 -name "*.sh" | sort); do bash $h; done\n'
+        f"{START}\n",
+        "workspace/code/exp.yaml": "framework: bridge\n",
+        "workspace/code/hooks/train/bridge/0.sh": "pip install tools\n",
+        "workspace/code/hooks/train/other/0.sh": "exit 1\n",
+    }
+    contract, found = _inspect(tmp_path, files)
+    assert "at every start: pip install tools" in {one.what for one in found}
+    assert not [one for one in contract.trace.undecided if "which script" in one.why]
+
+
+def test_a_recipe_that_a_document_names_is_read(tmp_path: Path) -> None:
+    recipe = "from transformers import AutoConfig\nfrom recipes import more\n\n\ndef config():\n"
+    files = {
+        RUN: f"{START} --config /workspace/code/exp.yaml\n",
+        "workspace/code/exp.yaml": "model: preset.yaml  # below configs\n",
+        "workspace/code/configs/models/preset.yaml": "recipe: recipes.llama2\nhf_path: a/b\n",
+        "workspace/code/recipes/llama2.py": recipe + "    AutoConfig.from_pretrained('a/b')\n",
+        "workspace/code/recipes/more.py": "import os\nos.environ['OF_THE_RECIPE']\n",
+    }
+    contract, found = _inspect(tmp_path, files)
+    (download,) = (one for one in contract.trace.downloads if "from_pretrained" in one.what)
+    assert str(download.place) == "/workspace/code/recipes/llama2.py:6"
+    assert "OF_THE_RECIPE" in {one.name for one in contract.trace.reads}
+    assert any("from_pretrained('a/b')" in one.what for one in found)
 
 
 @pytest.mark.parametrize(
