@@ -39,7 +39,8 @@ _ADVICE = re.compile(
 )
 """The start of a line that only comments on a failure."""
 _WRAPPER = re.compile(
-    r"ray\.exceptions\.raytaskerror\(|(?:\w+\.){0,12}(?:\w*enginedeaderror|\w*childfailederror"
+    r"ray\.exceptions\.raytaskerror\(|(?:\[[^\]]{1,80}\] )?\w[\w ]{2,60} failed[.!]?$"
+    r"|(?:\w+\.){0,12}(?:\w*enginedeaderror|\w*childfailederror"
     r"|processraisedexception|calledprocesserror|processexitedexception)"
     r"|engine ?core (?:hit an exception|encountered|failed|initiali[sz]ation)"
     r"|runtimeerror: engine (?:core|process|loop)|engine (?:background task|process|loop|core) "
@@ -196,7 +197,7 @@ _LEXICON = re.compile(
     r"|ambiguous|unexpected|conflict|not in |not a |not installed|no module|\bnan\b|non-finite"
     r"|infinite|disconnected|unauthorized|forbidden|unavailable|overflow|deadlock|stale|lost"
     r"|truncated|malformed|aborted|abort|is not set|already in use|in use by|busy|limit|stopped"
-    r"|nothing to|no usable|no \w+ found|quota|read-only|not divisible|duplicate|different"
+    r"|\berror\b|nothing to|no usable|no \w+ found|quota|read-only|not divisible|duplicate|different"
 )
 """Words of a failure that good programs use, too."""
 _FINE = re.compile(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cache, lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from orchestrator.causes.cause import Cause
@@ -21,48 +22,97 @@ _DIGITS = b"0123456789"
 
 
 class _Sign(NamedTuple):
-    """A sign of a cause; `pieces` are the texts between its `*`."""
+    """A sign of a cause: groups of pieces, each with its alternatives.
+
+    The pieces of a group come in their order in a line, its groups in any order.
+    """
 
     cause: Cause
     tier: int
     at_start: bool
-    pieces: tuple[str, ...]
-    shapes: tuple[bytes, ...]
-    """The pieces without digits."""
-
-    def is_in(self, text: str) -> bool:
-        """Return whether the pieces occur in `text`, in order, and the speaker is right."""
-        end = 0
-        for piece in self.pieces:
-            start = text.find(piece, end)
-            if start < 0 or (self.at_start and end == 0 and start):
-                return False
-            end = start + len(piece)
-        not_by = NOT_BY.get(self.cause.name)
-        return not_by is None or not not_by.search(text)
+    groups: tuple[tuple[tuple[str, ...], ...], ...]
 
     @property
-    def order(self) -> tuple[int, int, str, tuple[str, ...]]:
-        """Sort exact signs before vague ones, whatever their order in causes.json."""
-        length = sum(len(piece) + _FIELDS.get(piece[0], 0) for piece in self.pieces)
-        return self.tier, -length, self.cause.name, self.pieces
+    def pieces(self) -> list[tuple[str, ...]]:
+        return [piece for group in self.groups for piece in group]
+
+    def weight_in(self, text: str) -> int:
+        """Return how much of `text` the sign covers, in letters; 0 if it does not match."""
+        weights = [_weight_of(group, text, self.at_start) for group in self.groups]
+        not_by = NOT_BY.get(self.cause.name)
+        if not all(weights) or (not_by is not None and not_by.search(text)):
+            return 0
+        return sum(weights)
+
+
+def _weight_of(group: tuple[tuple[str, ...], ...], text: str, at_start: bool) -> int:
+    """Return how many letters the pieces of a group cover in their order; 0 without a match."""
+    for begin in islice(_pattern(group[0]).finditer(text), _MOST_STARTS):
+        if at_start and begin.start():
+            break
+        places = [begin]
+        for piece in group[1:]:
+            end = places[-1].end()
+            far = len(text) if piece[0][:1] in _FIELDS else end + _GAP
+            place = _pattern(piece).search(text, end, far)
+            if place is None:
+                break
+            places.append(place)
+        else:
+            return sum(len(place[0]) + _FIELDS.get(place[0][:1], 0) for place in places)
+    return 0
+
+
+_MOST_STARTS = 8
+_GAP = 90
+"""Pieces further apart belong to different sentences."""
+_SHORT = 5
+"""A piece with so few letters begins at the start of a word: `ring` is not in `string`."""
+
+
+@cache
+def _pattern(piece: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of the alternatives of a piece; `$` ends a word."""
+    parts = []
+    for part in piece:
+        text = re.escape(part.rstrip("$")) + (r"(?![a-z])" if part.endswith("$") else "")
+        is_short = part[:1].isalpha() and len(part.rstrip("$")) <= _SHORT
+        parts.append(rf"(?<![a-z]){text}" if is_short else text)
+    return re.compile("|".join(parts))
 
 
 _FIELDS = {"#": 20, "!": 8, "@": 8}
 """A field of a line counts for so many letters more."""
-KIND, SPEAKER, MERE, LAST, UNKNOWN = 3, 4, 5, 6, 7
+FIRST, KIND, SPEAKER, MERE, LAST, UNKNOWN = -1, 3, 4, 5, 6, 7
 """Tiers of signs. From KIND on a sign names only the kind of the failure, or who speaks of it;
 MERE is a speaker alone, LAST are words for the kind of a failure that nothing else names."""
+_CHOICE = re.compile(r"\{([^{}]*)\}")
+
+
+def _alternatives(text: str) -> list[str]:
+    """Return a text for each combination of its choices, `a {b,c}` as `a b` and `a c`."""
+    choice = _CHOICE.search(text)
+    if choice is None:
+        return [text]
+    before, after = text[: choice.start()], text[choice.end() :]
+    return [
+        f"{before}{part}{rest}" for part in choice[1].split(",") for rest in _alternatives(after)
+    ]
+
+
+def _groups(text: str) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    groups = [[piece for piece in part.split("*") if piece] for part in text.split(" & ")]
+    return tuple(tuple(tuple(_alternatives(piece)) for piece in group) for group in groups)
 
 
 def _sign(cause: Cause, text: str) -> _Sign:
     bare = text.lstrip("+?~^")
-    pieces = tuple(piece for piece in bare.split("*") if piece)
-    shapes = tuple(piece.encode().translate(None, _DIGITS) for piece in pieces)
+    groups = _groups(bare)
     marks = text[: len(text) - len(bare)]
+    first = groups[0][0][0]
     if "+" in marks:
-        tier = 0
-    elif len(pieces) == 1 and pieces[0][0] == "@" and cause.name not in GENERIC:
+        tier = FIRST
+    elif bare == first and first[0] == "@" and cause.name not in GENERIC:
         tier = MERE
     elif cause.name in GENERIC:
         tier = LAST if "?" in marks else KIND
@@ -72,14 +122,12 @@ def _sign(cause: Cause, text: str) -> _Sign:
         tier = 2
     else:
         tier = int(cause.name in PARENTS)
-    return _Sign(cause, tier, "^" in marks, pieces, shapes)
+    return _Sign(cause, tier, "^" in marks, groups)
 
 
 @lru_cache(maxsize=16)
 def _signs(causes: tuple[Cause, ...]) -> list[_Sign]:
-    """Return the signs of `causes`, those of causes.json in the order in which they count."""
-    signs = [_sign(cause, text) for cause in causes for text in cause.signs if text]
-    return sorted(signs, key=lambda sign: sign.order) if causes is CAUSES else signs
+    return [_sign(cause, text) for cause in causes for text in cause.signs if text]
 
 
 @cache
@@ -87,27 +135,48 @@ def _all_signs() -> list[_Sign]:
     return _signs(CAUSES)
 
 
+def _shape(text: str) -> bytes:
+    return text.encode("utf-8", "replace").translate(None, _DIGITS)
+
+
+def _grams(text: str) -> set[bytes]:
+    shape = _shape(text.rstrip("$"))
+    return {shape[start : start + _GRAM] for start in range(len(shape) - _GRAM + 1)}
+
+
 @lru_cache(maxsize=1)
 def _index() -> tuple[dict[bytes, list[int]], list[int]]:
     """Return the signs by the rarest four letters of each, and the signs that are shorter.
 
-    So the time for a line grows with its length, not with the number of signs.
+    So the time for a line grows with its length, not with the number of signs. Of a sign the piece
+    with the longest shortest alternative counts, with four letters of each alternative.
     """
-    grams = [
-        {key[start : start + _GRAM] for key in sign.shapes for start in range(len(key) - _GRAM + 1)}
+    often = Counter(
+        gram
         for sign in _all_signs()
-    ]
-    often = Counter(gram for of_sign in grams for gram in of_sign)
+        for piece in sign.pieces
+        for part in piece
+        for gram in _grams(part)
+    )
     index: dict[bytes, list[int]] = {}
-    for number, of_sign in enumerate(grams):
-        if of_sign:
-            rarest = min(of_sign, key=lambda gram: (often[gram], gram))
-            index.setdefault(rarest, []).append(number)
-    return index, [number for number, of_sign in enumerate(grams) if not of_sign]
+    short: list[int] = []
+    for number, sign in enumerate(_all_signs()):
+        piece = max(
+            sign.pieces, key=lambda parts: min(len(_shape(part.rstrip("$"))) for part in parts)
+        )
+        keys = {
+            min(_grams(part), key=lambda gram: (often[gram], gram), default=b"") for part in piece
+        }
+        if b"" in keys:
+            short.append(number)
+            continue
+        for key in keys:
+            index.setdefault(key, []).append(number)
+    return index, short
 
 
 @lru_cache(maxsize=4096)
-def _likely(shape: bytes) -> tuple[int, ...]:
+def _likely(shape: bytes) -> tuple[_Sign, ...]:
     """Return the signs that a line of a shape may have."""
     index, short = _index()
     likely = {
@@ -115,11 +184,7 @@ def _likely(shape: bytes) -> tuple[int, ...]:
         for start in range(len(shape) - _GRAM + 1)
         for number in index.get(shape[start : start + _GRAM], ())
     }
-    return tuple(
-        number
-        for number in sorted(likely.union(short))
-        if all(key in shape for key in _all_signs()[number].shapes)
-    )
+    return tuple(_all_signs()[number] for number in sorted(likely.union(short)))
 
 
 @lru_cache(maxsize=4096)
@@ -141,16 +206,20 @@ _WITHOUT_MESSAGE = re.compile(r"(.*) \((\w*(?:Error|Exception|StopIteration))\)$
 
 
 def _sign_in(text: str) -> _Sign | None:
+    """Return the most exact sign of a line: of the first tier, and of the most letters."""
     text = _WITHOUT_MESSAGE.sub(r"\2: \1", text)
     bare = without_prefixes(text).strip()
     start = bare.lower()
     low = with_fields(text, bare)
-    likely = _likely(low.encode("utf-8", "replace").translate(None, _DIGITS))
-    signs = (_all_signs()[number] for number in likely)
-    return next((sign for sign in signs if sign.is_in(start if sign.at_start else low)), None)
+    weights = [
+        (sign.tier, -weight, sign.cause.name, sign)
+        for sign in _likely(_shape(low))
+        if (weight := sign.weight_in(start if sign.at_start else low))
+    ]
+    return min(weights, key=lambda weighed: weighed[:3])[3] if weights else None
 
 
 def cause_in(text: str, causes: tuple[Cause, ...] = CAUSES) -> Cause | None:
     """Return the first cause with a sign in a text that is known to give a reason."""
     low = with_fields(text, without_prefixes(text))
-    return next((sign.cause for sign in _signs(causes) if sign.is_in(low)), None)
+    return next((sign.cause for sign in _signs(causes) if sign.weight_in(low)), None)

@@ -31,6 +31,7 @@ _PREFIXES = re.compile(
     r"|[a-z][\w-]{0,40} {1,8}\|"  # docker compose
     r"|\[Rank \d{1,6}\]"
     r"|\[[EF]\d{3,4} \d\d:\d\d:\d\d[.\d]{0,10} [\w.]{1,60}:\d{1,6}\]"  # glog
+    rf"|{_LEVEL}: {{3,10}}"
     r"|>>>"
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")

@@ -36,6 +36,8 @@ _CODE = re.compile(
 )
 _CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
 _OPENS = re.compile(rb"Traceback \(|File \"")
+_FRAME_INDENT = 2
+"""Blanks before `File` in a traceback."""
 _FILE = re.compile(r"\s*File \"")
 _SOURCE = re.compile(r"\s|[\^~]+\s*$|\.\.\.|\[Previous line repeated")
 _LOOK_UP = re.compile(
@@ -135,9 +137,14 @@ class _Stream:
     wants: str = ""
     """How the next line continues it."""
 
-    def open(self, is_file: bool) -> None:
+    indent: int = 0
+    """The indentation of the whole traceback."""
+
+    def open(self, bare: str, is_file: bool) -> None:
         """Take the first line of a traceback, or the first line of a frame."""
         self.wants = ""
+        if is_file:
+            self.indent = max(0, _indent(bare) - _FRAME_INDENT)
         if not (self.in_traceback or self.in_chain):
             self.first = None
         self.in_traceback, self.after_file = True, is_file
@@ -148,11 +155,16 @@ class _Stream:
         after_file, self.after_file = self.after_file, False
         if not self.in_traceback:
             return False
+        bare = bare[min(self.indent, _indent(bare)) :]
         if not _SOURCE.match(bare) and not (after_file and _CODE.match(bare)):
             return False
         if bare.strip(" ^~"):
             self.source = bare.strip()
         return True
+
+
+def _indent(bare: str) -> int:
+    return len(bare) - len(bare.lstrip(" "))
 
 
 def symptoms(text: bytes) -> list[Symptom]:
@@ -195,7 +207,7 @@ class _LogReader:
         is_file = _FILE.match(bare) is not None
         if is_file or "Traceback (most recent" in bare:
             self._open_traceback(offset)
-            self._streams.setdefault(name, _Stream()).open(is_file)
+            self._streams.setdefault(name, _Stream()).open(bare, is_file)
             return
         stream = self._streams.get(name)
         if stream is not None and stream.takes_source(bare):

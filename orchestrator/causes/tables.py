@@ -1,12 +1,9 @@
 """The causes of failures, read from causes.json.
 
-`causes`: names, grades, texts and signs, in the
-order in which they are compared with a line; `not_by` matches lines of other speakers with the
-same words. `generic`: names of causes that are the answer if no
-other is known. `exacter`: causes that describe the same failure more
-exactly than another. `echoes`: signs of the end of another process. `wrappers` and `advice`: the
-start of lines that only pass a failure on, or only comment on it. `passed_over`: words near the
-start of a line that did not end the program, unless the line also has one of `counts`.
+`causes`: names, grades, texts and signs (cause.py); a sign that is too long for a line is a list of
+its parts. `not_by` matches lines of other speakers with the same words. `generic`: names of causes
+that are the answer if no other is known. `exacter`: causes that describe the same failure more
+exactly than another.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ FILE = Path(__file__).with_name("causes.json")
 
 
 def _cause(row: dict[str, Any]) -> Cause:
-    signs = " | ".join(row["signs"])
+    signs = " | ".join("".join(sign) for sign in row["signs"])
     grade = GRADES.index(row["grade"])
     return Cause(row["name"], grade, row["next"], row["sentence"], row["remedy"], signs)
 

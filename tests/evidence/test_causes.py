@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.causes.cause import GRADES, PROGRAM, WRAPPER
 from orchestrator.causes.fields import ERRORS, SPEAKERS
+from orchestrator.causes.lines import _sign
 from orchestrator.causes.prefixes import without_prefixes
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import CAUSES, FILE
@@ -182,7 +183,7 @@ def test_a_step_that_slurm_cancelled_hides_no_exception_and_no_time_out(tmp_path
 def test_the_data_file_has_its_form() -> None:
     data = json.loads(FILE.read_text("utf-8"))
     lists = {"generic", "parents", "outer"}
-    assert set(data) == {"format", "causes", "exacter"} | lists and data["format"] == 2
+    assert set(data) == {"format", "causes", "exacter"} | lists and data["format"] == 3
     texts = {"name", "grade", "sentence", "remedy", "next"}
     names = [row["name"] for row in data["causes"]]
     assert len(set(names)) == len(names) == len(CAUSES)
@@ -190,10 +191,12 @@ def test_the_data_file_has_its_form() -> None:
         assert set(row) - {"not_by"} == texts | {"signs"}, row["name"]
         assert row["grade"] in GRADES and row["signs"], row["name"]
         assert all(row[member] for member in texts), row["name"]
-        assert all(sign == sign.lower() and " | " not in sign for sign in row["signs"])
+        signs = ["".join(sign) for sign in row["signs"]]
+        assert all(sign == sign.lower() and " | " not in sign for sign in signs)
+        assert all(sign.count("{") == sign.count("}") for sign in signs)
     named = {name for key, others in data["exacter"].items() for name in (key, *others)}
     assert named | {name for member in lists for name in data[member]} <= set(names)
-    fields = {mark for row in data["causes"] for sign in row["signs"] for mark in _fields(sign)}
+    fields = {mark for cause in CAUSES for sign in cause.signs for mark in _fields(sign)}
     assert {mark for mark in fields if not re.fullmatch("![a-z]+;", mark)} <= {
         *("#" + name for name in ERRORS),
         *("@" + name for name in SPEAKERS),
@@ -201,4 +204,5 @@ def test_the_data_file_has_its_form() -> None:
 
 
 def _fields(sign: str) -> list[str]:
-    return [piece for piece in sign.lstrip("+?~^").split("*") if piece[:1] in ("#", "!", "@")]
+    parts = [part for piece in _sign(CAUSES[0], sign).pieces for part in piece]
+    return [part for part in parts if part[:1] in ("#", "!", "@")]
