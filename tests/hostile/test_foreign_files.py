@@ -412,11 +412,14 @@ def test_an_unexpected_exception_is_a_line_and_a_file(
         and "orchestrator systems show SECRET=..." in text
     )
     assert "hidden" not in text and "sesame" not in text and "sesame" not in answer.err
-    # Where no state can be kept, in a private folder for temporary files.
-    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    # Where others could read or replace it, or no state can be kept: a private temporary folder.
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    kept = call(["systems"]).err.partition("send ")[2].partition(" to those")[0]
-    assert Path(kept).is_file() and Path(kept).parent.stat().st_mode & 0o777 == 0o700
+    path.parent.chmod(0o777)
+    for home in (str(place.parent / "state"), "/proc/nowhere"):
+        monkeypatch.setenv("XDG_STATE_HOME", home)
+        kept = call(["systems"]).err.partition("send ")[2].partition(" to those")[0]
+        assert Path(kept).is_file() and Path(kept).parent.stat().st_mode & 0o777 == 0o700
+        assert Path(kept).parent.parent == place
 
 
 def test_a_set_that_brings_out_a_defect_does_not_hide_the_others(

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,15 @@ def other(script: str, *words: object) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=LIMIT_S,
     )
+
+
+@contextmanager
+def in_path(folder: str) -> Iterator[None]:
+    sys.path.insert(0, str(TOP / folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(TOP / folder))
 
 
 @pytest.fixture
@@ -112,11 +122,8 @@ def test_the_bundle_of_a_preflight_is_its_owners(common: Path, place: Path) -> N
 def test_nobody_else_writes_into_the_results_of_a_node(common: Path) -> None:
     """Without an engine the run is this user's; everything in the folder becomes its output."""
     common.chmod(0o755)
-    sys.path.insert(0, str(TOP / "tests/onnode"))
-    try:
+    with in_path("tests/onnode"):
         from agent_parts import bench
-    finally:
-        sys.path.remove(str(TOP / "tests/onnode"))
     with bench(common) as one:
         agent = one.agent()
         agent.hear("ready")
@@ -128,12 +135,43 @@ def test_nobody_else_writes_into_the_results_of_a_node(common: Path) -> None:
     assert not (one.layout.attempt(1, 1) / "files").exists()
 
 
+def test_nobody_else_writes_into_the_results_of_a_container(common: Path) -> None:
+    """An agent with an engine: while its container runs, what is kept of the run, and afterwards."""
+    common.chmod(0o755)
+    with in_path("tests/onnode"):
+        from contract_parts import Benches, Real
+    benches = Benches(common)
+    try:
+        bench = benches.bench("container")
+        scratch = bench.layout.node("n1") / "scratch"
+        bench.plan(f"cd {scratch}/*/ && echo kept >metrics.json && chmod 666 metrics.json")
+        real = Real(bench)
+        real.start()
+        real.agent.hear("ready")
+        for script in ('ls "$1"', 'cat "$1/.name"', 'echo forged >"$1/metrics.json"'):
+            assert "Permission denied" in other(script, scratch).stderr
+        [place] = (path for path in scratch.iterdir() if path.is_dir())
+        real.agent.begin(1)
+        assert real.agent.hear("exit")[1] == "0", real.agent.log(1)
+        [kept] = bench.layout.attempt(1, 1).rglob("metrics.json")
+        assert kept.stat().st_mode & 0o002
+        assert "Permission denied" in other('echo forged >"$1"', kept).stderr
+        assert other('echo forged >"$1/metrics.json"', place).returncode == 0  # as a container does
+        real.agent.input.close()
+        real.agent.end()
+        assert "Permission denied" in other('echo late >"$1/more"', place).stderr
+    finally:
+        benches.close()
+
+
 def test_only_containers_find_the_folder_that_they_write(common: Path) -> None:
     """Their root may be any user of the storage; other users do not know the name."""
     common.chmod(0o755)
     scratch = common / "scratch"
     place = make_hidden(str(scratch))
     assert place == make_hidden(str(scratch)) == hidden(str(scratch)) != str(scratch)
+    elsewhere = make_hidden(str(common / "elsewhere"))
+    assert len({Path(place).name, Path(elsewhere).name}) == 2, "a name that could be guessed"
     assert other('ls "$1"', scratch).returncode
     assert other('cat "$1/.name"', scratch).returncode
     assert other('echo forged >"$1/x"', scratch).returncode
@@ -195,11 +233,8 @@ def test_a_tar_of_another_user_needs_a_word(common: Path) -> None:
 
 
 def test_an_unpacked_zipapp_that_others_can_write(tmp_path: Path) -> None:
-    sys.path.insert(0, str(TOP / "tools"))
-    try:
+    with in_path("tools"):
         import zipapp as ours
-    finally:
-        sys.path.remove(str(TOP / "tools"))
     packages, cache = tmp_path / "packages", tmp_path / "cache"
     packages.mkdir()
     (packages / "mlperf_orchestrator.py").write_text("def main():\n    print('ours')\n")
