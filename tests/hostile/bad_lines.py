@@ -169,6 +169,15 @@ LINES = (  # of words, and of KIND or KIND=GOOD where a value of POOLS can be pu
     "tune facts set",
     "tune status --nodes nodes --sudo-password-fd number --via choice=ssh",
     "demo --nexp number",
+    "audit set --only choice=ledger",
+    "ls --site site",
+    "config --site site",
+    "validate file=SITE",
+    "explain set",
+    "score set --compliance --ruleset round=6.0.0",
+    "export set -o out --format choice=csv --ruleset round=5.1.0",
+    "export --site site -o out --format choice=prometheus",
+    "rehearse system workload --site site --nexp number=1 --seed number --env env --exclude nodes",
 )
 GOOD = {
     "system": "MI325X_08x08x32",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from bad_lines import LINES as KINDS_OF_LINES
-from bad_lines import bad_line, bad_lines, good_line, make_places
+from bad_lines import BadLine, bad_line, bad_lines, good_line, make_places
 from hostile_parts import Answer, call
 from until import LIMIT_S
 
@@ -37,15 +37,22 @@ def remove(out: str) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def answer_of(line: BadLine, place: Path, places: dict[str, str]) -> tuple[Answer, str]:
+    """Return the answer to a line, and what is wrong with it."""
+    answer = call(line.words, place.parent)
+    what = problem(answer, frozenset(line.may))
+    remove(places["OUT"])
+    return answer, what
+
+
 def wrong(seeds: range, place: Path, whole: Path) -> list[str]:
     """The lines that were not answered as they should."""
     places = make_places(place.parent / "places", whole)
     found = []
     for seed, line in bad_lines(seeds, places):
-        answer = call(line.words)
-        if what := problem(answer, frozenset(line.may)):
+        answer, what = answer_of(line, place, places)
+        if what:
             found.append(f"seed {seed}: {line.why[:200]}: {what}: {answer}"[:2000])
-        remove(places["OUT"])
     return found
 
 

@@ -20,7 +20,8 @@ def lines(root: Path, site: Path, out: Path) -> Iterator[list[str]]:
     """Every command about sets, as people call it."""
     one = str(root)
     yield from (
-        [name, one] for name in ("nodes", "logs", "score", "check", "replay", "cancel", "resume")
+        [name, one]
+        for name in ("nodes", "logs", "score", "check", "replay", "explain", "cancel", "resume")
     )
     yield from ([name, one, "--json"] for name in ("status", "nodes", "score", "check", "replay"))
     yield from (
@@ -32,6 +33,8 @@ def lines(root: Path, site: Path, out: Path) -> Iterator[list[str]]:
         ["logs", one, "--run", "2"],
     )
     yield from (["status", one], ["tune", "facts", one], ["status", "--site", str(site)])
+    yield from (["audit", one, *more] for more in ((), ("--only", "ledger"), ("--json",)))
+    yield from (["ls", "--site", str(site)], ["export", one, "-o", "-"])
     yield ["compare", one, "5.1/llama2_70b_lora/MI355X_1x8x1"]
     yield ["compare", one, str(root.parent / GOOD)]
     yield ["package", one, "-o", str(out), "--submitter", "AMD", "--framework", "x"]
@@ -46,18 +49,18 @@ def answers(place: Path, whole: Path, seed: int) -> Iterator[tuple[Answer, str]]
     site.write_text(f"log_dir: {log_dir}\n")
     shutil.copytree(whole, log_dir / GOOD, symlinks=True)
     root, done = damaged_copy(whole, log_dir, seed)
-    all_of_them = call(["status", "--site", str(site), "--json"])
+    all_of_them = call(["status", "--site", str(site), "--json"], place.parent)
     yield all_of_them, all_of_them.problem or not_shown(all_of_them, root)
     live = any(
         one["state"] in ("unknown", "pending", "starting", "running", "ending")
         for one in json.loads(all_of_them.out)["sets"]
     )
     for words in lines(root, site, out):
-        answer = call(words)
+        answer = call(words, place.parent)
         yield answer, f"{answer.problem} after {done}" if answer.problem else ""
         shutil.rmtree(out, ignore_errors=True)
     if not live:  # otherwise it watches for ever, as it should
-        answer = call(["watch", str(root)])
+        answer = call(["watch", str(root)], place.parent)
         yield answer, f"{answer.problem} after {done}" if answer.problem else ""
 
 
