@@ -101,17 +101,23 @@ def type_words(kind: str) -> str:
 
 
 def _block(shape: dict[str, Any]) -> list[str]:
-    """Return the members of a part or an output as a block of text."""
-    lines = []
+    """Return the members of a part or an output as a block of text: name, type, meaning."""
+    rows = []
     for name, text in shape.items():
         if name in ("like", "like?"):
-            lines.append(f"...{text}{'?' if name == 'like?' else ''}")
+            rows.append((f"...{text}{'?' if name == 'like?' else ''}", "", ""))
         elif name not in ABOUT:
             kind, _, words = text.partition(" | ")
-            plain = {name.rstrip("?").replace("_", " "), ""}  # repeats the name
-            comment = "" if words in plain else f"  # {words}"
-            lines.append(f"{name}: {type_words(kind)}{comment}")
+            rows.append((name, type_words(kind), "" if _repeats(words, name) else words))
+    wide = [max(len(row[n]) for row in rows) for n in (0, 1)]
+    lines = [f"{name:{wide[0]}}  {kind:{wide[1]}}  {words}".rstrip() for name, kind, words in rows]
     return ["```text", *lines, "```", ""]
+
+
+def _repeats(words: str, name: str) -> bool:
+    """Return whether a description has no word that the member's name lacks."""
+    plain = set(re.findall(r"\w+", words.lower())) - {"the", "a", "its", "of"}
+    return plain <= set(name.rstrip("?").split("_"))
 
 
 def outputs_page(made: str) -> str:
@@ -130,8 +136,8 @@ def outputs_page(made: str) -> str:
         "",
         "`orchestrator systems schema outputs` prints the JSON Schema: an output of the kind K fits `$defs/output:K`.",
         "",
-        "In the blocks below `name?:` may be missing, `integer?` may be null, `score[]` is a list and `score{}` a map by name",
-        "of the part `score`, and `...set` stands for all members of the part `set`. Names end in their unit: `_s` seconds,",
+        "The member `name?` may be missing, a value of type `integer?` null. `score[]` is a list, `score{}` a map by name, of the",
+        "[part](#parts) `score`; `...set` stands for all members of the part `set`. Names end in their unit: `_s` seconds,",
         "`_minutes`, `_ms` milliseconds since 1970.",
         "",
     ]

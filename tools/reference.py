@@ -191,7 +191,9 @@ def key_rows(
         text = re.sub(r"docs/([\w-]+\.md)", r"[\1](../\1)", cell(" ".join(text.split())))
         text = re.sub(r"docs/([\w-]+/[\w-]+\.md)", r"[\1](../\1)", text)
         known = f" Keys as in `{seen[inner]}`." if inner in seen else ""
-        yield f"| `{key}` | {cell(kind_text(about))} | {need} | {text}{known} |"
+        value = cell(kind_text(about))
+        value += f" ({need})" if need and need != value else ""
+        yield f"| `{key}` | {value} | {text}{known} |"
         if inner and inner not in seen:
             seen[inner] = key
             mapping = kind_text(about)
@@ -212,7 +214,7 @@ def keys_page() -> str:
     for kind in ("site", "system", "workload"):
         assert kind in DOCUMENTS
         schema = json_schema(kind)
-        lines += [f"## {kind}", "", "| key | value | default | |", "|---|---|---|---|"]
+        lines += [f"## {kind}", "", "| key | value (default) | |", "|---|---|---|"]
         lines += [*key_rows(schema, schema.get("$defs", {}), "", seen), ""]
     return "\n".join(lines).rstrip() + "\n"
 
