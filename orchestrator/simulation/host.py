@@ -449,6 +449,9 @@ class SimHost(Surroundings, host.BatchHost):
     ) -> tuple[bytes, frozenset[str]]:
         return self._jobs.config(program, settings, nexp)
 
+    def is_free(self, port: int) -> bool:
+        return True
+
     def share(self, group: str) -> None:
         """Do nothing: file modes are not simulated."""
 

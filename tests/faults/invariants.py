@@ -13,6 +13,7 @@ from machine import knobs, settings_owners, settings_watchdog
 from replayed import differences
 from trial import Trial
 
+from orchestrator.onnode.agent.leftovers import holder
 from orchestrator.onnode.agent.remover import LATEST_S
 from orchestrator.simulation.invariants import attempts_of, result_violations, seed_violations
 
@@ -126,5 +127,21 @@ def _left(trial: Trial, knobs_before: dict[str, bytes]) -> Iterator[str]:
         yield f"left in the set: {path.relative_to(trial.set)}"
     mark = trial.job()
     for path in (*Path("/tmp").glob("orch-*"), *(trial.root / "channels").glob("*")):
-        if path.parent.name == "channels" or (mark and f"-{mark}-" in path.name):
+        ours = path.parent.name == "channels" or (mark and f"-{mark}-" in path.name)
+        if ours and not _is_for_the_next(trial, path):
             yield f"left: {path}"
+
+
+def _is_for_the_next(trial: Trial, folder: Path) -> bool:
+    """Whether the next agent on this host will remove a folder: its own was killed, and none came after that.
+
+    A successor that finds all runs done starts no agents.
+    """
+    words, lives = holder(str(folder))
+    spoke = dict[str, int]()
+    for path in trial.set.glob("events-*.tsv"):
+        found = re.search(r"^(\d+)\tnode\t", path.read_text(errors="replace"), re.MULTILINE)
+        if found:
+            spoke[path.stem.removeprefix("events-")] = int(found[1])
+    last = max(spoke, key=spoke.__getitem__, default="")
+    return bool(words) and not lives and f"-{last}-" in folder.name

@@ -222,6 +222,32 @@ def test_a_folder_is_removed_although_a_process_still_writes_there(
     assert not folder.exists()
 
 
+def test_a_removal_that_is_killed_leaves_a_folder_with_its_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds the folder of a killed process removes it at once, and one of nobody after a day."""
+    folder = tmp_path / "channel"
+    (folder / "results").mkdir(parents=True)
+    (folder / "hold_pid").touch()
+    rmdir = os.rmdir
+
+    def write_first(path: str, **at: int) -> None:
+        (folder / "late").touch()
+        rmdir(path, **at)
+
+    def killed(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(leftovers.os, "rmdir", write_first)
+        patched.setattr(leftovers.time, "sleep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove_folder(str(folder))
+    assert {path.name for path in folder.iterdir()} == {"hold_pid", "late"}
+    remove_folder(str(folder))
+    assert not folder.exists()
+
+
 def test_two_that_remove_the_same_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
     for number in range(20):
         folder = tmp_path / str(number)

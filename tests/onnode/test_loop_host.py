@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,3 +119,21 @@ def test_a_step_gives_its_nodes_a_beat_whatever_a_flow_waits_for(
     world.run(waits())
     step.kill()
     assert {*heard} == {b'{"do":"beat"}'}
+
+
+@pytest.mark.parametrize(
+    ("family", "address"),
+    [
+        (socket.AF_INET, "127.0.0.1"),
+        *([(socket.AF_INET6, "::1")] if socket.has_dualstack_ipv6() else []),
+    ],
+)
+def test_a_port_is_free_unless_a_process_listens_there(
+    world: BatchHost, family: int, address: str
+) -> None:
+    with socket.create_server((address, 0), family=family) as server:
+        port = server.getsockname()[1]
+        assert not world.is_free(port)
+        with socket.create_connection((address, port)):
+            server.accept()[0].close()  # what remains of it occupies no port
+    assert world.is_free(port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,6 +117,40 @@ def test_a_container_that_ended_is_blamed_before_anything_else() -> None:
     found = outcome({"a": 143, "b": 125, "c": 7})
     assert found.blamed == (("b", "container", "its container ended in run 2"),)
     assert found.silent == ()
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind"),
+    [
+        ({"exits": {"a": 143, "b": 125, "c": 143, "d": 143}}, "container"),
+        ({"exits": {"a": 143, "c": 143, "d": 143}}, "silent"),
+        ({"exits": {"a": 143, "b": 137, "c": 143, "d": 143}}, "exit"),
+        ({"exits": {"a": 143, "b": 1, "c": 143, "d": 143}, "errors": {"b": "SignalException: 15"}}, "exit"),
+        ({"exits": {"a": 143, "b": 0, "c": 143, "d": 143}}, "exit"),
+        ({"exits": {}, "gate": {"b": "it let go"}, "gate_problem": "node b: it let go"}, "gate"),
+    ],
+)  # fmt: skip
+def test_the_scheduler_alone_knows_whose_fault_its_own_ends_are(
+    facts: dict[str, Any], kind: str
+) -> None:
+    answered, unanswered = outcome(**facts), outcome(**facts, unanswered=True)
+    assert [one[:2] for one in answered.blamed] == [("b", kind)]
+    assert unanswered == replace(answered, blamed=())
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"exits": {"a": 143, "b": 1, "c": 143, "d": 143}, "errors": {"b": "HIP error: out of memory"}},
+        {"exits": {}, "gate": {"b": "a knob"}, "failed": {"b": "a knob"}, "gate_problem": "a knob"},
+        {"exits": {"a": 143, "c": 143, "d": 143}, "broken": {"b": "it sends too much"}},
+    ],
+)  # fmt: skip
+def test_a_node_with_a_fault_of_its_own_is_blamed_without_the_scheduler(
+    facts: dict[str, Any],
+) -> None:
+    found = outcome(**facts, unanswered=True)
+    assert [one[0] for one in found.blamed] == ["b"] and found == outcome(**facts)
 
 
 def test_a_node_that_breaks_the_protocol_is_blamed_for_that() -> None:

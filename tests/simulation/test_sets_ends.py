@@ -111,6 +111,21 @@ def test_nobody_is_blamed_as_long_as_slurm_does_not_answer(sets: Sets, lost: int
     assert world.set.excluded() == []
 
 
+@pytest.mark.parametrize("run", [0, 1])
+def test_nobody_is_blamed_if_slurm_never_answers(sets: Sets, run: int) -> None:
+    """The end of a job reaches its nodes first, one after another; Slurm may be silent all the time."""
+    world = sets.make(nexp=2, spares=1).start()
+    if run:
+        world.running(run)
+    else:
+        world.play_until(lambda: bool(world.machine(2).containers))
+    world.fault("Slurm does not answer for 10m")
+    world.fault("the container of node 2 ends")
+    world.fault("the job is pre-empted for 3m20s")
+    world.end()
+    assert world.set.excluded() == []
+
+
 @pytest.mark.parametrize("step", range(39, 70, 6))
 def test_no_node_is_late_while_the_loop_stands_still_for_another_group(
     sets: Sets, step: int

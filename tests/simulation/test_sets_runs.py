@@ -9,6 +9,7 @@ import pytest
 from worlds import Ends, Me, Sets, exits, hangs
 
 from orchestrator.simulation.engine import NEVER
+from orchestrator.simulation.host import SimHost
 
 LONG = {"run_timeout_minutes": 1000}
 """A run that misses its target takes long."""
@@ -40,6 +41,19 @@ def test_ten_runs(sets: Sets) -> None:
         ["n1", "n2"],
         "",
     )
+
+
+def test_a_port_that_another_job_uses_is_passed_over(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every port is derived from ids; of two jobs on one node both may derive the same."""
+    world = sets.make(nexp=2)
+    assert world.play() == 0
+    derived = [world.set.run(run)["master_port"] for run in (1, 2)]
+    monkeypatch.setattr(SimHost, "is_free", lambda self, port: port != derived[0])
+    world = sets.make(nexp=2)
+    assert world.play() == 0
+    assert [world.set.run(run)["master_port"] for run in (1, 2)] == [derived[0] + 1, derived[1]]
 
 
 def test_a_node_dies(sets: Sets) -> None:

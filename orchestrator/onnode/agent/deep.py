@@ -13,11 +13,13 @@ import os
 import shlex
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from ..kernel.beat import listen
 from ..kernel.waiting import Failed, Partner, Waiting, end_session, exit_code
 from . import network
+from .leftovers import remove_folder
 from .node import Node, host_environment, lay, runs_environment
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
@@ -46,7 +48,8 @@ def main(node: Node) -> int:
         (folder / "environment.sh").write_bytes(_environment(node))
         return _measure(node, folder, waiting)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            remove_folder(str(folder), held=True)
 
 
 def _environment(node: Node) -> bytes:

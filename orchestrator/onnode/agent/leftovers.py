@@ -97,12 +97,21 @@ def remove_folder(path: str, *, held: bool = False) -> None:
 
 
 def _remove_tree(path: str, fd: int) -> None:
-    """Remove the folder `path`, open as `fd`. Raises OSError."""
-    for _, folders, files, inside in os.fwalk(".", topdown=False, dir_fd=fd):
+    """Remove the folder `path`, open as `fd`. Raises OSError.
+
+    hold_pid goes last: what a killed process leaves of the folder still names its holder.
+    """
+    for place, folders, files, inside in os.fwalk(".", topdown=False, dir_fd=fd):
         for name in (*files, *folders):
+            if (place, name) == (".", "hold_pid"):
+                continue
             with suppress(FileNotFoundError):
                 is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=inside).st_mode)
                 (os.rmdir if is_folder else os.unlink)(name, dir_fd=inside)
+    if set(os.listdir(fd)) - {"hold_pid"}:
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+    with suppress(FileNotFoundError):
+        os.unlink("hold_pid", dir_fd=fd)
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(fd), os.lstat(path)):
             os.rmdir(path)

@@ -54,6 +54,10 @@ class JobAllocation:
         """Return the first rank's address."""
         return "127.0.0.1"
 
+    def is_here(self, node: str) -> bool:
+        """Return whether a node is known to be this host."""
+        return True
+
     def seconds_left(self) -> float | None:
         """Return the seconds left; None without a limit or an answer."""
         return None

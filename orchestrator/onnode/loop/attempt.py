@@ -27,6 +27,8 @@ SIGNAL_S = 2.0
 """Wait for the loop's own signal: all processes of a cancelled job get theirs within this time."""
 STOP_S = 25.0
 """Wait for the ends of a stopped run, which its nodes kill after 10 s and record within 20."""
+PORTS = 100
+"""Ports tried for MASTER_PORT."""
 _CACHE_CLEAR = (
     ':::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", '
     '"key": "cache_clear", "value": true, '
@@ -65,11 +67,12 @@ class Attempt:
         group.step.start_attempt(self._reports)
         job.write("running")
         problem, timed_out = yield from self._to_its_end(request)
+        unanswered = False
         if not self._reports.has_result:
-            yield from self._await_signal()
+            unanswered = yield from self._await_signal()
             yield from self._outwait_storage()
         group.step.end_attempt()
-        facts = self._facts(problem, timed_out)
+        facts = replace(self._facts(problem, timed_out), unanswered=unanswered)
         outcome = decide(facts)
         group.record.note("outcome", detail=as_json(facts, outcome))
         final = _final_state(state, outcome, job.world.wall_ms(), folded(self._reports.inside))
@@ -82,19 +85,27 @@ class Attempt:
 
     def _new_record(self) -> RunRecord:
         job = self._job
-        # Differs between jobs, runs and attempts; below the kernel's own range.
-        port = 10000 + (job.port_base + 37 * self._run + 7 * self._number) % 22000
         return RunRecord(
             run=self._run,
             attempt=self._number,
             state="running",
             seed=seed_of(job.folder.record.root_seed, self._run, self._number),
             job_id=job.job_id,
-            master_port=port,
+            master_port=self._port(),
             nodes=list(self._ranks),
             image_digest=self._group.image,
             start_ms=job.world.wall_ms(),
         )
+
+    def _port(self) -> int:
+        """Return MASTER_PORT: different for jobs, runs and attempts, and below the kernel's own
+        range. Another job may have drawn it: on this host the first free one is used."""
+        job = self._job
+        first = job.port_base + 37 * self._run + 7 * self._number
+        ports = [10000 + (first + step) % 22000 for step in range(PORTS)]
+        if not job.allocation.is_here(self._ranks[0]):
+            return ports[0]
+        return next(filter(job.world.is_free, ports), ports[0])
 
     def _to_its_end(self, request: dict[str, int]) -> Flow:
         """Let the nodes run. Value: why they could not start or "", and whether it timed out."""
@@ -251,11 +262,14 @@ class Attempt:
 
     def _await_signal(self) -> Flow:
         """Learn whether the job is being ended, before its nodes are blamed: after the run's
-        signal, the loop's own may follow."""
+        signal, the loop's own may follow. Value: whether the scheduler did not answer."""
         now = self._job.world.now
         deadline = now() + SIGNAL_S
-        while not self._job.check_for_end() and self._reports.was_signalled and now() < deadline:
+        is_ending = self._job.check_for_end()
+        while not is_ending and self._reports.was_signalled and now() < deadline:
             yield deadline
+            is_ending = self._job.check_for_end()
+        return is_ending is None
 
     def _outwait_storage(self) -> Flow:
         """Wait for storage, which holds the logs and delays reports."""

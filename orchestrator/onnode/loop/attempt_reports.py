@@ -25,7 +25,7 @@ class Gate:
         self.prepared: dict[str, list[str]] = {}
         """node -> time it was ready (ms), KiB in its caches before and after."""
         self.failed: dict[str, str] = {}
-        """node -> its own reason to give up, such as its storage."""
+        """node -> its own reason to give up, such as its storage or a setting."""
         self.cannot_drop: set[str] = set()
         """Nodes that cannot drop their caches, in any container."""
         self._refused: dict[str, str] = {}
@@ -41,7 +41,7 @@ class Gate:
         elif event.word == "prepared" and len(parts) == 4:
             self.prepared[node] = parts[1:]
         elif event.word in ("refused", "kept") and len(parts) == 2:
-            self._refused[node] = parts[1]
+            self._refused[node] = self.failed[node] = parts[1]
             if event.word == "kept":
                 self.cannot_drop.add(node)
 

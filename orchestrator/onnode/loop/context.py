@@ -138,8 +138,9 @@ class JobContext:
         """Write the job's record; return False without storage."""
         return True
 
-    def check_for_end(self) -> bool:
-        """Return whether the job is ending. Call this before nodes are blamed."""
+    def check_for_end(self) -> bool | None:
+        """Return whether the job is ending; None without an answer. Call this before nodes are
+        blamed."""
         return bool(self.end_state)
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
@@ -350,15 +351,16 @@ class SetContext(JobContext):
             self._end_as(*ending(self.unexplained, JobEnd()))
             self.ask_why()
 
-    def check_for_end(self) -> bool:
+    def check_for_end(self) -> bool | None:
         """Return whether the set is being closed, also by the scheduler, which may signal other
-        processes first."""
-        if not self.is_ending():
-            answers = (self.allocation.job_end() for _ in range(ANSWERS))
-            end = next((end for end in answers if end is not None), JobEnd())
-            if end.is_ended:
-                self._explain([], end)
-        return bool(self.end_state)
+        processes first; None without its answer."""
+        if self.is_ending():
+            return True
+        answers = (self.allocation.job_end() for _ in range(ANSWERS))
+        end = next((end for end in answers if end is not None), None)
+        if end is not None and end.is_ended:
+            self._explain([], end)
+        return True if self.end_state else None if end is None else False
 
     def ask_why(self) -> None:
         """Ask the scheduler why the job ends, until it answers."""

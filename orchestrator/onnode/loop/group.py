@@ -45,6 +45,8 @@ class Group:
         self.image = ""
         self.rdma_expected = False
         self._choosing = False
+        self._retries = 0
+        """Starts without a newly excluded node."""
         settings = {**vars(self.settings), "data": {}}  # decisions need no folders
         del settings["side_by_side"]  # a group decides for itself
         need = self.settings.nnodes
@@ -69,7 +71,7 @@ class Group:
 
         Value: False if that failed; `problem` has the reason.
         """
-        retries = 1
+        self._retries = 1
         while True:
             self._update_lost()
             self._reinforce()
@@ -82,14 +84,17 @@ class Group:
                 return True
             self.checks.write()
             # Without spares the set reports the problem and ends.
-            if self.job.check_for_end() or not self.job.has_spares:
+            if not self.job.has_spares:
+                self.job.check_for_end()
                 return False
             step_ended = not self.step.is_alive
-            self._exclude_failed()
+            is_clear = self._exclude_failed()
+            if self.job.end_state:
+                return False
             if (len(self.state.excluded), self.state.blamed) == before:
-                if not (step_ended and retries):
+                if not (self._retries and (step_ended or not is_clear)):
                     return False  # no node is to blame, and others would do no better
-                retries -= 1
+                self._retries -= 1
                 self.job.log(f"{self.problem}; once more")
             yield from self.release()
 
@@ -194,9 +199,8 @@ class Group:
             return False
         if deep and not (yield from self._measure(self._unfailed(nodes))):
             return False
-        if self._use(nodes, first=first, send=True):
-            if self.state.failed and not self.job.check_for_end():
-                self._exclude_failed()
+        is_placed = self._use(nodes, first=first, send=True)
+        if is_placed and (not self.state.failed or self._exclude_failed() or self.job.end_state):
             return True
         self.problem = place.describe_failures(self.state, nodes)
         return False
@@ -236,10 +240,9 @@ class Group:
                 if not self.record.has_failed(workers):
                     return False  # no replacement, or no single node to blame
             self.problem = place.describe_failures(self.state, nodes)
-            if not self._choosing or self.job.check_for_end():
+            if not self._choosing:
                 return False
-            self._exclude_failed()
-            if not self._use(nodes, send=True):
+            if not self._exclude_failed() or not self._use(nodes, send=True):
                 return False
             self.problem = ""
         self.checks.write()
@@ -367,13 +370,19 @@ class Group:
 
     # ---- excluding nodes ----
 
-    def _exclude_failed(self) -> None:
+    def _exclude_failed(self) -> bool:
+        """Exclude failed nodes; return False if the job is ending, or may be: without the
+        scheduler's answer, nodes that it may have ended are tried again first."""
+        is_ending = self.job.check_for_end()
+        if is_ending or (is_ending is None and self._retries and place.may_be_ended(self.state)):
+            return False
         for node, (kind, reason) in list(self.state.failed.items()):
             if node not in self.state.excluded:
                 self._note_with_attempt("aside", node, kind, reason)
                 self.job.exclude(node, kind, reason, self.last)
                 self.checks.take_failure(node, kind, reason)
         self.job.write()
+        return True
 
     def _note_with_attempt(self, word: str, node: str, kind: str, reason: str) -> None:
         self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.last))))

@@ -6,6 +6,7 @@ orchestrator/simulation/host.py, so flows touch no clock, file or process themse
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -273,6 +274,21 @@ class BatchHost(World):
     ) -> tuple[bytes, frozenset[str]]:
         """Return the runs' environment, and variables that differ per job. Raises SettingsError."""
         return settings_file.config(program.files, settings, nexp)
+
+    def is_free(self, port: int) -> bool:
+        """Return whether no process of this host uses a TCP port."""
+        import socket
+
+        for family in (socket.AF_INET6, socket.AF_INET):  # a host may have IPv4 alone
+            try:
+                with socket.socket(family) as probe:
+                    # As torch does: a connection that has ended does not occupy its port.
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(("", port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return False
+        return True
 
     def share(self, group: str) -> None:
         """Set the umask for a set shared with `group`."""

@@ -117,6 +117,7 @@ class SlurmAllocation(JobAllocation):
         if status < 0 or status == 127:
             raise LookupError(f"scontrol show hostnames: {names or 'no answer within 60 s'}")
         self.allocated = names.split()
+        self._here = environment.get("SLURMD_NODENAME", "")
         for name in _NOT_FOR_STEPS:
             environment.pop(name, None)
         if environment.get("SLURM_CPUS_PER_TASK"):
@@ -157,6 +158,9 @@ class SlurmAllocation(JobAllocation):
             for node, state in states.items()
             if state.startswith(bad) or state.endswith("*")
         }
+
+    def is_here(self, node: str) -> bool:
+        return node == self._here
 
     def seconds_left(self) -> float | None:
         """Return the seconds left; None without a limit or an answer."""

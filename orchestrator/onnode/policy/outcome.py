@@ -68,6 +68,8 @@ class AttemptFacts:
     """node -> its own reason to give up, such as its storage."""
     silent_ms: Mapping[str, int] = field(default_factory=dict)
     """Silent node -> milliseconds from the start of the run to its last message."""
+    unanswered: bool = False
+    """The scheduler did not answer whether it is ending the job."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def decide(attempt: AttemptFacts) -> Outcome:
         if attempt.ending:
             return Outcome("interrupted", attempt.ending, {})
         gate = tuple((node, "gate", reason) for node, reason in attempt.gate.items())
+        gate = _own_faults(attempt, gate)
         return Outcome("infrastructure", attempt.gate_problem, {}, blamed=gate)
     codes = {node: attempt.exits.get(node, NOT_ENDED) for node in attempt.ranks}
     ends = bad_ends(attempt, codes)
@@ -146,6 +149,7 @@ def _died(
         blamed = tuple((node, "protocol", f"in run {run} {why}") for node, why in broken)
     elif odd and not (blamed or attempt.failed) and len(attempt.ranks) > 1:
         blamed = _hung(run, odd, odd_text)
+    blamed = _own_faults(attempt, blamed)
     if len(codes) > 1 and errors.startswith("all "):  # the codes add nothing
         bad = ""
     if not bad and not errors:
@@ -153,6 +157,24 @@ def _died(
     reason = _joined(attempt.cause, odd_text, bad, errors)
     way = _way(attempt, codes)
     return Outcome("infrastructure", reason, codes, blamed=blamed, silent=silent, way=way)
+
+
+def _own_faults(attempt: AttemptFacts, blamed: Blamed) -> Blamed:
+    """Return the blame that stands.
+
+    A scheduler that ends a job ends the nodes' processes first, and not all at once. Without its
+    answer a node is blamed only for a fault that it reported, or for an error in its log.
+    """
+    if not attempt.unanswered:
+        return blamed
+    own = {node for node, error in attempt.errors.items() if not is_echo(error)}
+    faults = {
+        "container": set[str](),
+        "silent": set[str](),
+        "gate": set(attempt.failed),
+        "exit": own,
+    }
+    return tuple(one for one in blamed if one[1] not in faults or one[0] in faults[one[1]])
 
 
 def _odd_node(attempt: AttemptFacts) -> tuple[str, str]:

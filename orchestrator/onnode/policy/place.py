@@ -175,6 +175,12 @@ def healthy(group: GroupState) -> list[str]:
     return [node for node in group.allocated if node not in unfit]
 
 
+def may_be_ended(group: GroupState) -> bool:
+    """Return whether a node failed as it does when the scheduler ends its job."""
+    kinds = {kind for node, (kind, _) in group.failed.items() if node not in group.excluded}
+    return not kinds.isdisjoint(("container", "loop", "silent"))
+
+
 def lost_reason(state: str) -> str:
     return f"Slurm has lost it ({state})"
 
