@@ -13,7 +13,7 @@ import pytest
 from orchestrator.onnode.kernel.files import Files
 from orchestrator.onnode.kernel.waiting import UNTIL_WOKEN, Flow, Lines
 from orchestrator.onnode.loop import host
-from orchestrator.onnode.loop.host import BatchHost
+from orchestrator.onnode.loop.host import BatchHost, StepProcesses
 
 
 @pytest.fixture
@@ -107,7 +107,8 @@ def test_a_step_gives_its_nodes_a_beat_whatever_a_flow_waits_for(
         heard.append(line)
 
     reactor = world.reactor(lambda: None)
-    step = world.start(reactor, ["n0"], [(["cat"], {})], os.environ, take, take)
+    processes = StepProcesses(["n0"], [(["cat"], {})], os.environ, take, take)
+    step = world.start(reactor, processes)
 
     def waits() -> Flow:
         while len(heard) < 3:
