@@ -86,14 +86,14 @@ def add_rules(parser: ArgumentParser) -> None:
         parser,
         "--ruleset",
         "ROUND",
-        f"{RULESET_HELP} (default: what the set says, else by the date of the runs)",
+        f"{RULESET_HELP} (default: as in the set, else by the date of the runs)",
     )
     add_text(
         parser,
         "--workload",
         "NAME|FILE",
         "logs of a workload that is no MLPerf benchmark: the document with its target and "
-        "number of runs (default: what the set says)",
+        "number of runs (default: as in the set)",
     )
 
 
@@ -231,7 +231,7 @@ def add_job(parser: ArgumentParser) -> None:
 
 def add_force(parser: ArgumentParser) -> None:
     """Add --force, for commands that submit a new set."""
-    add_flag(parser, "--force", "submit it although a check says that it cannot run")
+    add_flag(parser, "--force", "submit it despite a failed check")
 
 
 def add_label(parser: ArgumentParser) -> None:

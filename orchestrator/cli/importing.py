@@ -37,11 +37,9 @@ def add_import(parser: ArgumentParser) -> None:
         ("--micro-batch", "samples per GPU and step"),
         ("--global-batch", "samples per step of the optimizer"),
     ):
-        text = f"{what} (default: what the config says)"
+        text = f"{what} (default: as in the config)"
         parser.add_argument(name, metavar="N", type=positive, default=0, help=text)
-    add_text(
-        parser, "--accelerator", "GPU", "a name such as MI325X (default: what the config says)"
-    )
+    add_text(parser, "--accelerator", "GPU", "a name such as MI325X (default: as in the config)")
     add_option(parser, "--config", "NAME", "of several configs in an image: this one", dest="file")
     parser.add_argument(
         "--code-dir",

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes-left",
         type=float,
         metavar="N",
-        help="unfinished set: time left in the allocation, to say whether the rest fits",
+        help="unfinished set: time left in the allocation: does the rest fit",
     )
     parser.add_argument(
         "--site", metavar="FILE", help="site file, to find sets by name and the newest one"

@@ -68,7 +68,7 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "or set clear_caches: false"),
     Cause("setting_lost", PROGRAM, RESUME,
           "a host setting does not hold",
-          "`orchestrator tune verify` tells who changes it",
+          "find the program that changes it; `orchestrator tune verify` checks it",
           " wanted * found "),
     Cause("state_unwritable", MACHINE, RESUME,
           "the set's folder cannot be written",
