@@ -1,4 +1,5 @@
-"""The documentation site: `make docs` (Sphinx with MyST and Furo). Pages are the Markdown files beside this one."""
+"""The documentation site: `make docs` (Sphinx with MyST and Furo). Pages are the Markdown files
+beside this one."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 
 def outside(app: Any, name: str, source: list[str]) -> None:
-    """Links that leave docs/ lead into the checkout; the site, and the pages in the wheel, only name the file."""
+    """Links that leave docs/ lead into the checkout; the site, and the pages in the wheel, only
+    name the file."""
     up = "../" * (name.count("/") + 1)
     source[0] = re.sub(rf"\[([^\]]+)\]\({re.escape(up)}(?!\.\./)[^)]+\)", r"\1", source[0])
 

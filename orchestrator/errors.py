@@ -2,12 +2,12 @@
 
     OrchestratorError            what is wrong, where, and what to do; never shown with a traceback
     ├── UsageError               the command line asks for something that does not exist
-    ├── DescriptorError          a system, workload or site document is wrong (carries every problem found)
+    ├── DescriptorError          a document is wrong; carries every problem found
     ├── RenderError              a bundle cannot be written
     ├── SchedulerError           the scheduler refused a request; carries the failed command
     │   ├── SchedulerUnknown     the scheduler did not answer: unknown, which is not "no"
     │   └── SchedulerBusy        it takes nothing now; asked again with growing pauses, then told
-    ├── SetError                 a set's folder is missing, unreadable or in the wrong state for the request
+    ├── SetError                 a set's folder is missing, unreadable or in the wrong state
     └── InputError               logs or files given to score/check cannot be used
 
 A package may add one that only it raises (EngineError in container/image.py, Refused in

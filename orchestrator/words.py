@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, TextIO
 
-UNSHOWN = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
+UNSHOWN = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
+)
 """As a class of characters: control characters, lone surrogates (which cannot be encoded), and
 characters that change the direction of text. Not the tab and the ends of lines."""
 
@@ -91,13 +94,14 @@ KINDS = {
     "going": ("▸", ">", "36"),
     "idle": ("·", ".", "2"),
 }
-_KIND_OF = {
-    **dict.fromkeys(("complete", "success", "pass", "passed", "ok", "valid", "reproduced", "equal", "same"), "good"),
-    **dict.fromkeys(("failed", "fail", "refused", "lost", "damaged", "infrastructure", "missing", "differs"), "bad"),
-    **dict.fromkeys(("paused", "warn", "cancelled", "time_limit", "not_converged", "unknown", "untested", "boot"), "doubtful"),
-    **dict.fromkeys(("running", "starting", "ending", "change"), "going"),
-    **dict.fromkeys(("pending", "queued", "new", "unsupported"), "idle"),
-}  # fmt: skip
+_STATES = {
+    "good": "complete success pass passed ok valid reproduced equal same",
+    "bad": "failed fail refused lost damaged infrastructure missing differs",
+    "doubtful": "paused warn cancelled time_limit not_converged unknown untested boot",
+    "going": "running starting ending change",
+    "idle": "pending queued new unsupported",
+}
+_KIND_OF = {state: kind for kind, states in _STATES.items() for state in states.split()}
 
 
 class Screen:

@@ -21,7 +21,8 @@ __all__ = ["Untranslatable", "condition"]
 
 
 def compact(document: dict[str, Any]) -> str:
-    """JSON with one line per member of the inner objects: small, and a change shows as a readable diff."""
+    """JSON with one line per member of the inner objects: small, and a change shows as a readable
+    diff."""
     lines = []
     for name, value in document.items():
         if isinstance(value, dict):

@@ -1,4 +1,5 @@
-"""Figures of the house: size of a rendered bundle, the files of its two programs, lines to read for one run, how dense the code is.
+"""Figures of the house: size of a rendered bundle, the files of its two programs, lines to read for
+one run, how dense the code is.
 
 usage:  python tools/figures.py [SYSTEM WORKLOAD]
 """
@@ -37,7 +38,8 @@ def bundle(system: str, workload: str) -> dict[str, int]:
 
 
 def reading_path() -> list[tuple[str, int]]:
-    """Return (file, lines) of the table in docs/architecture.md: one run from job.sh to the published result."""
+    """Return (file, lines) of the table in docs/architecture.md: one run from job.sh to the
+    published result."""
     text = (
         (TOP / "docs/architecture.md")
         .read_text()
@@ -98,7 +100,8 @@ def needed(name: str, path: Path, modules: set[str], *, whole: bool = True) -> s
 
 
 def programs() -> dict[str, int]:
-    """Return how many files of lib/ each program imports: at once, and with what it imports when that is needed."""
+    """Return how many files of lib/ each program imports: at once, and with what it imports when
+    that is needed."""
     folder = TOP / "orchestrator/onnode"
     files = {
         ".".join(path.relative_to(TOP).with_suffix("").parts).removesuffix(".__init__"): path
@@ -114,7 +117,8 @@ def programs() -> dict[str, int]:
 
 
 def reached(first: str, files: dict[str, Path], *, whole: bool) -> set[str]:
-    """Return the modules that one needs, directly or not; `whole`: for its types and inside of functions, too."""
+    """Return the modules that one needs, directly or not; `whole`: for its types and inside of
+    functions, too."""
     found, left = set[str](), [first]
     while left:
         name = left.pop()
@@ -125,7 +129,8 @@ def reached(first: str, files: dict[str, Path], *, whole: bool) -> set[str]:
 
 
 def density() -> dict[str, float]:
-    """Return how dense the package is: tokens of code for each line that is not blank, docstrings and comments included."""
+    """Return how dense the package is: tokens of code for each line that is not blank, docstrings
+    and comments included."""
     lines = tokens = characters = modules = wide = 0
     for path in (TOP / "orchestrator").rglob("*.py"):
         source = path.read_text()
@@ -155,10 +160,8 @@ def code_tokens(source: str) -> int:
         and isinstance(child.value, ast.Constant)
         and isinstance(child.value.value, str)
     }
-    empty = {
-        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
-        tokenize.ENCODING,
-    }  # fmt: skip
+    names = "COMMENT NL NEWLINE INDENT DEDENT ENDMARKER ENCODING"
+    empty = {getattr(tokenize, name) for name in names.split()}
     found = tokenize.generate_tokens(io.StringIO(source).readline)
     return sum(token.type not in empty and token.start not in prose for token in found)
 

@@ -1,16 +1,16 @@
 """Run `make test` N times in fresh clones, each in another random order, and print a table.
 
-usage:  python tools/green_runs.py [--quiet N] [--busy N] [--load COMMAND] [--user NAME] [--target TARGET] [--keep DIR]
+usage:  python tools/green_runs.py [--quiet N] [--busy N] [--load COMMAND] [--user NAME] [--target
+TARGET] [--keep DIR]
                                    [--most N]
 
-Every run has a clone of its own with an empty HOME, made from the commit that is checked out here. A busy run and a
-quiet one take turns.
-During a busy run four processes compute without a pause, or --load runs: it is ended with the run, and started
-again whenever it ends before. With --user the runs are those of an ordinary user (the script itself needs root
-for that), so tests that need a lab are skipped.
-Runs are on record in --keep, with their output: started again, it goes on with the runs of this
-commit that are missing. --most ends it after so many. A run that leaves a process is not green. Exits with 1 if a run
-was not green.
+Every run has a clone of its own with an empty HOME, made from the commit that is checked out here.
+A busy run and a quiet one take turns. During a busy run four processes compute without a pause, or
+--load runs: it is ended with the run, and started again whenever it ends before. With --user the
+runs are those of an ordinary user (the script itself needs root for that), so tests that need a lab
+are skipped. Runs are on record in --keep, with their output: started again, it goes on with the
+runs of this commit that are missing. --most ends it after so many. A run that leaves a process is
+not green. Exits with 1 if a run was not green.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def busy_with(command: list[str], processes: int) -> Iterator[None]:
 
 
 def run_to_its_end(command: list[str], **options: Any) -> int:
-    """Return the exit status. If this program is ended meanwhile, so is all that the command started: a lab, too."""
+    """Return the exit status. If this program is ended meanwhile, so is all that the command
+    started: a lab, too."""
     process = subprocess.Popen(command, start_new_session=True, **options)
     try:
         return process.wait()
@@ -161,7 +162,8 @@ def run(number: int, *, busy: bool, load: list[str], target: str, user: str, kee
 
 
 def end_what_stayed(place: Path) -> list[str]:
-    """End the processes that a run has left; return their command lines. They have its folder in these, or stand in it."""
+    """End the processes that a run has left; return their command lines. They have its folder in
+    these, or stand in it."""
     stayed = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended meanwhile, or is somebody else's
@@ -173,7 +175,8 @@ def end_what_stayed(place: Path) -> list[str]:
 
 
 def in_turns(left: dict[bool, int]) -> list[bool]:
-    """Return which runs are busy ones: a run of each kind after the other, what is left of one kind at the end."""
+    """Return which runs are busy ones: a run of each kind after the other, what is left of one kind
+    at the end."""
     kinds = [[busy] * many for busy, many in left.items()]
     return [kind for turn in itertools.zip_longest(*kinds) for kind in turn if kind is not None]
 

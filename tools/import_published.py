@@ -2,9 +2,10 @@
 
     python tools/import_published.py FOLDER [--execute] [--json]
 
-FOLDER holds v5.0, v5.1 and v6.0, each as the tree of the round's results repository. Prints one line
-per configuration of the catalogue: the text, how many variables differ between the imported documents
-and the catalogue's entry, and each difference with its reason. Exit code 1 if one has no reason.
+FOLDER holds v5.0, v5.1 and v6.0, each as the tree of the round's results repository. Prints one
+line per configuration of the catalogue: the text, how many variables differ between the imported
+documents and the catalogue's entry, and each difference with its reason. Exit code 1 if one has no
+reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Print the time that a job of ten runs asks for beside that of the published ones, for every configuration of the catalogue.
+"""Print the time that a job of ten runs asks for beside that of the published ones, for every
+configuration of the catalogue.
 
 usage:  python tools/job_times.py
 """

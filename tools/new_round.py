@@ -2,10 +2,11 @@
 
     python tools/new_round.py [--json]
 
-Writes the config that an image of llama31_8b 7.0 might have (that of MI355X in round 6.0, with values
-changed, added and removed), imports it, validates the documents and renders a bundle. Then compares
-the bundle's environment with the config, and counts lines copied from shipped documents. Exit code 1
-if a command fails, the environments differ, a line was copied, or it takes five minutes.
+Writes the config that an image of llama31_8b 7.0 might have (that of MI355X in round 6.0, with
+values changed, added and removed), imports it, validates the documents and renders a bundle. Then
+compares the bundle's environment with the config, and counts lines copied from shipped documents.
+Exit code 1 if a command fails, the environments differ, a line was copied, or it takes five
+minutes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def play(folder: Path) -> dict[str, Any]:
         "data: {llama31_8b: {DATADIR: /data, MODEL: /model}}\n"
     )
     commands = [
-        ["systems", "import", str(config), "--round", "7.0", "--as", "MI355X_1x8x1_next", "-o", "mine"],
+        f"systems import {config} --round 7.0 --as MI355X_1x8x1_next -o mine".split(),
         ["systems", "validate", "mine"],
         ["render", "MI355X_1x8x1_next", "llama31_8b", "--site", str(site), "-o", "bundle"],
     ]  # fmt: skip

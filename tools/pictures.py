@@ -1,7 +1,9 @@
-"""Write docs/pictures/: a recording of the demo in a terminal, its report, and a rehearsal. `make pictures`; needs Chromium.
+"""Write docs/pictures/: a recording of the demo in a terminal, its report, and a rehearsal. `make
+pictures`; needs Chromium.
 
-The demo is really run, in a terminal of 90 x 26: what it draws is kept frame by frame, and one SVG file shows the frames in turn,
-with neither script nor font of its own. It begins with the last frame, which previews, paper and readers without motion show.
+The demo is really run, in a terminal of 90 x 26: what it draws is kept frame by frame, and one SVG
+file shows the frames in turn, with neither script nor font of its own. It begins with the last
+frame, which previews, paper and readers without motion show.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ THEME = TerminalTheme(
 
 
 def recorded(argv: list[str], folder: Path) -> list[str]:
-    """Run a command in a terminal of its own; return what the screen showed, frame by frame, the last one after its end."""
+    """Run a command in a terminal of its own; return what the screen showed, frame by frame, the
+    last one after its end."""
     process, screen = pty.fork()
     if process == 0:
         fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
@@ -76,7 +79,8 @@ def chosen(frames: list[str], most: int) -> list[str]:
 
 
 def line(text: str, row: int, console: Console) -> str:
-    """One line of a terminal as SVG: each piece of one colour stands where its first character does."""
+    """One line of a terminal as SVG: each piece of one colour stands where its first character
+    does."""
     out, column = [], 0
     for piece in Text.from_ansi(text).render(console):
         style, words = piece.style, piece.text.rstrip("\n")
@@ -97,7 +101,8 @@ def line(text: str, row: int, console: Console) -> str:
 
 
 def animation(frames: list[str], title: str, high: int = LINES) -> str:
-    """Return the frames as one SVG file, `high` lines each: the last frame first, then the others."""
+    """Return the frames as one SVG file, `high` lines each: the last frame first, then the
+    others."""
     console = Console(force_terminal=True, color_system="truecolor", width=COLUMNS)
     whole = FRAME_S * (len(frames) - 1) + LAST_S
     width, height = round(20 + COLUMNS * WIDE), 36 + high * HIGH + 14
@@ -121,10 +126,12 @@ def animation(frames: list[str], title: str, high: int = LINES) -> str:
         for n, fill in enumerate(("#e86868", "#e5c06b", "#7ec686"))
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img">\n'
         f"<title>{escape(title)}</title>\n"
         f"<style>@media (prefers-reduced-motion:no-preference){{{''.join(styles)}}}\n"
-        "text{font:14px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre}</style>\n"
+        "text{font:14px ui-monospace,'DejaVu Sans "
+        "Mono',Menlo,Consolas,monospace;white-space:pre}</style>\n"
         f'<rect width="{width}" height="{height}" rx="8" fill="{PAPER}"/>{circles}\n'
         f'<g fill="{INK}">{shown}</g>\n</svg>\n'
     )
@@ -140,7 +147,8 @@ acknowledged: [network.socket_ifname, network.ib_hca]
 
 
 def rehearsed(command: list[str], work: Path) -> list[str]:
-    """Return a rehearsal until the end of its time line as frames, each with one line more than the one before."""
+    """Return a rehearsal until the end of its time line as frames, each with one line more than the
+    one before."""
     (work / "site.yaml").write_text(SITE)
     whole = recorded([*command, "rehearse", *REHEARSED], work)[0]
     lines = [f"$ orchestrator rehearse {shlex.join(REHEARSED)}", *whole.splitlines()]
@@ -163,7 +171,7 @@ def main() -> None:
         (place / "demo.svg").write_text(
             animation(frames, "orchestrator demo: ten runs, live, and their score")
         )
-        title = "orchestrator rehearse: a set on a virtual clock, a node dies in run 4, the spare takes its place"
+        title = "orchestrator rehearse: a node dies in run 4 of a set, the spare takes its place"
         frames = rehearsed(command, work)
         (place / "rehearse.svg").write_text(animation(frames, title, frames[-1].count("\n") + 1))
         recorded(

@@ -1,12 +1,13 @@
-"""Revert host settings N times while every process of the revert gets TERM; count incomplete reverts.
+"""Revert host settings N times while every process of the revert gets TERM; count incomplete
+reverts.
 
 usage:  python tools/revert_trials.py [N] [--seed SEED] [--within MS]
 
 Slurm signals every process of a pre-empted job two or three times within 50 ms, the leaves of the
-process tree first. Here the code of the agent applies the recommended profile to a folder that stands
-for a host, and reverts it. At a random moment of the revert's first 20 ms every process of it gets
-TERM, leaves first, 0 or 1 ms apart, and then the agent. The agent repeats an incomplete revert as it
-does in a job. A revert is complete if every value is as before and no state is left.
+process tree first. Here the code of the agent applies the recommended profile to a folder that
+stands for a host, and reverts it. At a random moment of the revert's first 20 ms every process of
+it gets TERM, leaves first, 0 or 1 ms apart, and then the agent. The agent repeats an incomplete
+revert as it does in a job. A revert is complete if every value is as before and no state is left.
 
 Needs no lab, no root and no GPU. Prints a table; exits with 1 if a revert stayed incomplete.
 """
@@ -115,7 +116,8 @@ class TrialHost:
             process.stdin.close()
 
     def trial(self, agent: subprocess.Popen[str], moment_ms: float, gap_ms: int) -> Trial:
-        """Have the settings reverted, with TERM to every process of the revert at `moment_ms` of it."""
+        """Have the settings reverted, with TERM to every process of the revert at `moment_ms` of
+        it."""
         assert agent.stdin is not None and agent.stdout is not None
         agent.stdin.write("apply\n")
         assert agent.stdout.readline() and snapshot(self.root) != self.before

@@ -1,7 +1,8 @@
 """Completions for bash, zsh and fish, and the man page, made from the parsers.
 
-Words that are known today (commands, options, systems, workloads, pages) stand in the files. Sets and nodes are names of
-folders below the site's log_dir, which the shell looks up itself: no Python is started.
+Words that are known today (commands, options, systems, workloads, pages) stand in the files. Sets
+and nodes are names of folders below the site's log_dir, which the shell looks up itself: no Python
+is started.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ KINDS = {
 
 
 def kind(action: argparse.Action) -> str:
-    """What completes the value of an argument: a kind, or words of its own after a `=`; "" where nothing is known."""
+    """What completes the value of an argument: a kind, or words of its own after a `=`; "" where
+    nothing is known."""
     if action.nargs == 0:
         return ""
     if action.choices:
@@ -61,6 +63,7 @@ def words() -> dict[str, list[str]]:
 
 # ---- bash, and zsh by its own reading of bash's ----
 
+_MADE = "Made by tools/reference.py (make reference)."
 _BASH = (TOP / "tools/completion/completion.bash.in").read_text()
 
 
@@ -110,14 +113,15 @@ def functions() -> str:
 
 
 def bash() -> str:
-    head = "# bash completion. Made by tools/reference.py (make reference).\n# shellcheck shell=bash disable=SC2207\n\n"
+    head = f"# bash completion. {_MADE}\n# shellcheck shell=bash disable=SC2207\n\n"
     return f"{head}{functions()}\ncomplete -F _orchestrator orchestrator orchestrator.pyz\n"
 
 
 def zsh() -> str:
-    head = "#compdef orchestrator orchestrator.pyz\n# zsh completion. Made by tools/reference.py (make reference).\n\n"
+    head = f"#compdef orchestrator orchestrator.pyz\n# zsh completion. {_MADE}\n\n"
     start = (
-        "autoload -U +X bashcompinit && bashcompinit\ncomplete -F _orchestrator_bash orchestrator orchestrator.pyz\n"
+        "autoload -U +X bashcompinit && bashcompinit\ncomplete -F _orchestrator_bash orchestrator "
+        "orchestrator.pyz\n"
         "# loaded from fpath by the first TAB, which wants its answer, too\n"
         'if [ "${funcstack[1]}" = _orchestrator ]; then _bash_complete -F _orchestrator_bash; fi\n'
     )
@@ -144,7 +148,7 @@ def _fish_words(action: argparse.Action) -> str:
 
 def fish() -> str:
     lines = [
-        "# fish completion. Made by tools/reference.py (make reference).",
+        f"# fish completion. {_MADE}",
         "",
         _FISH.rstrip("\n"),
         "",
@@ -169,7 +173,8 @@ def fish() -> str:
         )
         if actions := subcommands(parser):
             lines.append(
-                f"complete -c orchestrator -n '__orchestrator_at {name} 0' -a {_quoted(' '.join(actions))}"
+                f"complete -c orchestrator -n '__orchestrator_at {name} 0' -a "
+                f"{_quoted(' '.join(actions))}"
             )
         place = 0
         for one in arguments(parser):
@@ -195,7 +200,8 @@ def fish() -> str:
             )
             about = re.split(r" \(default|; ", help_text(one))[0]
             lines.append(
-                f"complete -c orchestrator -n {_quoted(seen)} {flags}{need}{given} -d {_quoted(about)}"
+                f"complete -c orchestrator -n {_quoted(seen)} {flags}{need}{given} -d "
+                f"{_quoted(about)}"
             )
     return "\n".join(lines) + "\n"
 

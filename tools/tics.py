@@ -1,8 +1,10 @@
-"""Count the tics of our English per 1,000 words of docstrings and comments, and those of other packages beside it.
+"""Count the tics of our English per 1,000 words of docstrings and comments, and those of other
+packages beside it.
 
 usage:  python tools/tics.py [FOLDER ...]
 
-Without a folder: ours. CEILINGS may only fall (tests/test_words.py); each is to stay below 2, the first two below 1.
+Without a folder: ours. CEILINGS may only fall (tests/test_words.py); each is to stay below 2, the
+first two below 1.
 """
 
 from __future__ import annotations

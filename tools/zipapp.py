@@ -1,9 +1,11 @@
-"""Make one file that holds the command, all it depends on and all its data: for machines without network.
+"""Make one file that holds the command, all it depends on and all its data: for machines without
+network.
 
 python tools/zipapp.py dist/orchestrator.pyz
 
-The packages with compiled parts are those of the Python and processor that make it. A zip cannot be imported from where compiled
-modules and data files are concerned, so the file unpacks itself once, below the user's cache folder.
+The packages with compiled parts are those of the Python and processor that make it. A zip cannot be
+imported from where compiled modules and data files are concerned, so the file unpacks itself once,
+below the user's cache folder.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ LICENCE = re.compile(r"(?i)\b(licen[cs]e|copying|notice)")
 
 
 def install(folder: Path) -> None:
-    """Install the checkout with its dependencies into `folder`, without what only pip and other programs need.
+    """Install the checkout with its dependencies into `folder`, without what only pip and other
+    programs need.
 
     The dependencies are those of requirements-zipapp.txt: a file with another hash is refused.
     """
@@ -43,7 +46,8 @@ def _pip(folder: Path, *words: object) -> None:
 
 
 def without_licence(folder: Path) -> list[str]:
-    """Return the packages that do not carry their licence's text, as LGPL (paramiko) and MPL (certifi) ask for."""
+    """Return the packages that do not carry their licence's text, as LGPL (paramiko) and MPL
+    (certifi) ask for."""
     return [
         about.name
         for about in sorted(folder.glob("*.dist-info"))

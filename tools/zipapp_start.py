@@ -1,4 +1,5 @@
-"""What orchestrator.pyz starts with: unpacks its packages once into the user's cache folder, and calls the command."""
+"""What orchestrator.pyz starts with: unpacks its packages once into the user's cache folder, and
+calls the command."""
 
 import os
 import platform

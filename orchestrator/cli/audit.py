@@ -3,14 +3,15 @@
   ledger      the set is compared with its ledger: changed, dropped, moved or inserted records and
               files are named
   replay      the decisions of its jobs are repeated from their event files: eligible nodes, their
-              ranks, the outcome of an attempt and its blame. The same events give the same decisions
+              ranks, the outcome of an attempt and its blame. The same events give the same
+              decisions
   compliance  its logs are checked against the round's rules, and against its environment and
               descriptor, as `score --compliance` does
 
 --only selects parts; it may be repeated. The head covers all records of the ledger: the report, the
 package, every notification, a job's comment in Slurm and the last line of its output have it. The
-last two are compared as far as they are there; --head gives a head that was kept elsewhere. Without any
-the ledger is compared only with itself. A clock set back by more than a day is only a note.
+last two are compared as far as they are there; --head gives a head that was kept elsewhere. Without
+any the ledger is compared only with itself. A clock set back by more than a day is only a note.
 
 example:
   orchestrator audit                                 # the newest set

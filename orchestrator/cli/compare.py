@@ -103,7 +103,8 @@ def _side(name: str, ruleset: str, site: str | None) -> Side:
         except UsageError as error:
             raise UsageError(
                 f"`{name}` is neither a folder nor a published entry nor a set: {error.message}",
-                hint="published entries are written round/benchmark/system, such as 6.0/flux1/MI325X_08x08x32, "
+                hint="published entries are written round/benchmark/system, such as "
+                "6.0/flux1/MI325X_08x08x32, "
                 "or by MLCommons' number, such as 6.0-0037",
             ) from error
         found = find_side(folder, ruleset=ruleset)

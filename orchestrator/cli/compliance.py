@@ -1,5 +1,5 @@
-"""`score --compliance`: each finding with file, line and the expected value; of a set also values in
-its logs that differ from its environment or its descriptor."""
+"""`score --compliance`: each finding with file, line and the expected value; of a set also values
+in its logs that differ from its environment or its descriptor."""
 
 from __future__ import annotations
 

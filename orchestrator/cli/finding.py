@@ -150,7 +150,8 @@ def _real(run_set: RunSet) -> RunSet:
         raise SetError(
             f"set {run_set.name} is a rehearsal: it has no job, and its runs are not resumed",
             hint=(
-                f"a real set: orchestrator submit {quoted(run_set.record.system)} {quoted(run_set.record.workload)}"
+                f"a real set: orchestrator submit {quoted(run_set.record.system)} "
+                f"{quoted(run_set.record.workload)}"
             ),
         )
     return run_set
@@ -217,7 +218,8 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
 
 
 def catalogue_of(args: Namespace, *further: Path) -> Catalogue:
-    """Return all documents: of `further` folders, of systems_folders(), and the built-in documents."""
+    """Return all documents: of `further` folders, of systems_folders(), and the built-in
+    documents."""
     from orchestrator.model import Catalogue
 
     return Catalogue([*further, *systems_folders(args)])

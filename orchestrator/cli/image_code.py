@@ -39,7 +39,8 @@ def copy(args: Namespace, entry: Entry) -> int:
         )
     else:
         print(
-            f"{copied.folder}: {count(copied.content.files, 'file')}, {copied.content.bytes / 1e6:.1f} MB, "
+            f"{copied.folder}: {count(copied.content.files, 'file')}, "
+            f"{copied.content.bytes / 1e6:.1f} MB, "
             f"from {entry.image} ({copied.image.id})"
         )
     return ExitCode.OK

@@ -95,7 +95,10 @@ def usage(*, every: bool = False) -> str:
             *lines,
             "",
             *([] if every else [f"more (help --all): {more}"]),
-            "`orchestrator help COMMAND` explains a command; `orchestrator docs` has the documents.",
+            (
+                "`orchestrator help COMMAND` explains a command; `orchestrator docs` has the "
+                "documents."
+            ),
             "Every command: --quiet, --verbose, --debug-log FILE. `orchestrator --version`.",
         ]
     )

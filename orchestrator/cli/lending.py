@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def lends(site: Site | None, nodes: Sequence[NamedNode]) -> bool:
-    """Return whether Slurm lends `nodes` (without names: those of its choice): not inside an allocation,
-    and not those with an address."""
+    """Return whether Slurm lends `nodes` (without names: those of its choice): not inside an
+    allocation, and not those with an address."""
     from orchestrator.scheduler.slurm_variables import current_allocation
 
     inside = bool(current_allocation().job)

@@ -5,7 +5,7 @@ would be rejected are refused with the reason. --verify runs MLCommons' package 
 (mlperf-logging) over a copy before anything is written.
 
 example:
-  orchestrator package MI325X_08x08x32-flux1-20260501 -o AMD --submitter AMD --framework "PyTorch 2.10.0" --verify
+  orchestrator package MI325X_08x08x32-flux1-20260501 -o AMD --submitter AMD --verify
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`doctor --all-nodes`: a verdict for each node of the allocation, of the partition, or of --nodes."""
+"""`doctor --all-nodes`: a verdict for each node of the allocation, of the partition, or of
+--nodes."""
 
 from __future__ import annotations
 

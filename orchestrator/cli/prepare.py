@@ -221,7 +221,8 @@ def _prepare(plan: Plan, args: Namespace, site: Site, address: str) -> int:
     else:
         print(f"{plan.workload}: all {len(reports)} steps are done")
         note(
-            f"hint: orchestrator prepare {quoted(plan.workload)} --check compares with the published tree"
+            f"hint: orchestrator prepare {quoted(plan.workload)} --check compares with the "
+            "published tree"
         )
     return ExitCode.NO_SCORE if failed else ExitCode.OK
 

@@ -14,7 +14,7 @@ example:
   orchestrator rehearse MI325X_08x08x32 flux1 --spares 1 --fault 'node 3 dies in run 4'
   orchestrator rehearse MI325X_08x08x32 flux1 --time 8:00:00 --resume-after 2h -o rehearsed
   orchestrator rehearse MI355X_1x8x1 llama31_8b --nexp 3 --faults faults.txt --seed 7
-  orchestrator rehearse MI325X_08x08x32 flux1 --node-mtbf 2000h --trials 1000 --spares 0..3 --within 24h
+  orchestrator rehearse MI325X_08x08x32 flux1 --node-mtbf 2000h --spares 0..3 --within 24h
 """
 
 from __future__ import annotations
@@ -366,7 +366,8 @@ def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
         (
             "rehearsal",
             (
-                f"{count(plan.nexp, 'run')} of {entry.system} {entry.workload} (round {entry.round}); no "
+                f"{count(plan.nexp, 'run')} of {entry.system} {entry.workload} (round "
+                f"{entry.round}); no "
                 "training runs"
             ),
         ),

@@ -5,9 +5,9 @@ Needs neither Slurm nor Docker. The same system, workload, site and options give
 examples:
   orchestrator render MI325X_08x08x32 flux1 --site site.yaml --nexp 10 -o bundle/
   (cd bundle && sbatch job.sh)
-  orchestrator render MI325X_08x08x32 flux1 --site site.yaml -o -          # job.sh on standard output
-  orchestrator render MI325X_08x08x32 flux1 --site site.yaml --diff SET    # what differs from what that set ran with
-  orchestrator render MI300X_2x8x1 llama2_70b_lora --site site.yaml --image-config config.sh   # to mount over the image's own
+  orchestrator render MI325X_08x08x32 flux1 --site site.yaml -o -          # print job.sh
+  orchestrator render MI325X_08x08x32 flux1 --site site.yaml --diff SET    # compare with a set
+  orchestrator render MI300X_2x8x1 llama2_70b_lora --image-config config.sh   # over the image's own
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ the exit code is 4, and nothing is ever submitted twice.
 example:
   orchestrator submit MI325X_08x08x32 flux1 --site site.yaml --nexp 10
   orchestrator submit MI325X_08x08x32 flux1 --spares 2 --exclude @bad-nodes.txt
-  orchestrator submit MI355X_1x8x1 llama31_8b --side-by-side 10 --spares 1     # ten runs at once, on eleven nodes
-  orchestrator submit MI325X_08x08x32 flux1 --sbatch=--comment=x --begin now+2hours --dependency afterany:4711
+  orchestrator submit MI355X_1x8x1 llama31_8b --side-by-side 10 --spares 1     # on eleven nodes
+  orchestrator submit MI325X_08x08x32 flux1 --begin now+2hours --dependency afterany:4711
   orchestrator submit MI325X_08x08x32 flux1 --name 'new bios' --wait
   orchestrator submit MI325X_08x08x32 flux1 --dry-run        # the request, without submitting it
-  orchestrator submit MI325X_08x08x32 flux1 --test-only      # would Slurm take it, and when and where would it start
+  orchestrator submit MI325X_08x08x32 flux1 --test-only      # when and where it could start
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """List, show, compare and check systems and the other descriptors.
 
-  orchestrator systems [--gpu G --workload W --round R ...]      the catalogue, or what fits all that is given
-  orchestrator systems show NAME [--workload W --round R --why] one system, or what composition makes of it
-  orchestrator systems diff A B                                 A, B: SYSTEM[:WORKLOAD[:ROUND]]
-  orchestrator systems new NAME --workload W ...                write a commented descriptor to start from
-  orchestrator systems import FILE|IMAGE --round R              a published config as documents of a new system or round
-  orchestrator systems schema system|workload|site|outputs      JSON Schema: of descriptors for editors, of what --json prints
+  orchestrator systems [--gpu G --workload W ...]             the catalogue, or what fits
+  orchestrator systems show NAME [--workload W --why]         one system, alone or composed
+  orchestrator systems diff A B                               A, B: SYSTEM[:WORKLOAD[:ROUND]]
+  orchestrator systems new NAME --workload W ...              write a commented descriptor
+  orchestrator systems import FILE|IMAGE --round R            a published config as documents
+  orchestrator systems schema system|workload|site|outputs    JSON Schema of documents, or of --json
 
 Example:
 

@@ -179,7 +179,8 @@ def _own_notes(a: Side, b: Side, own: list[Side]) -> list[str]:
         other = b if own[0] is a else a
         return [
             (
-                f"{own[0].name} is scored by its workload's own rules, {other.name} by MLPerf's: no "
+                f"{own[0].name} is scored by its workload's own rules, {other.name} by MLPerf's: "
+                "no "
                 "comparison of results"
             )
         ]

@@ -13,8 +13,8 @@ from orchestrator.errors import UsageError
 
 
 def build(command: Sequence[str], reference: str, tree: Path, dockerfile: str, source: str) -> None:
-    """Build `reference` from `dockerfile` in `tree`, the published tree called `source`; the engine's
-    output goes to standard error.
+    """Build `reference` from `dockerfile` in `tree`, the published tree called `source`; the
+    engine's output goes to standard error.
 
     Raises UsageError for a tree without its Dockerfile, EngineError if the engine fails.
     """

@@ -134,7 +134,8 @@ def reachable(
 ) -> Iterator[str]:
     """Yield the address of the site's engine: `address`, else a podman service, else "".
 
-    `command` calls podman, `proxy` has the variables for its pulls. Raises EngineError for an unusable service.
+    `command` calls podman, `proxy` has the variables for its pulls. Raises EngineError for an
+    unusable service.
     """
     if address or kind != "podman":
         yield address

@@ -1,8 +1,8 @@
 """Unpacking the archive of somebody's image: nothing outside the folder is written or linked.
 
-Folders and files are opened component by component below the folder, never through a link, and links
-are made last. tarfile's filters are not asked: before 3.11.13, 3.12.11 and 3.13.4 they could be led
-outside (CVE-2025-4517).
+Folders and files are opened component by component below the folder, never through a link, and
+links are made last. tarfile's filters are not asked: before 3.11.13, 3.12.11 and 3.13.4 they could
+be led outside (CVE-2025-4517).
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ _SILENT = {
     ),
     "loop_silent": (
         (
-            "check the batch host and its storage; if the loop stays silent, `orchestrator cancel` and "
+            "check the batch host and its storage; if the loop stays silent, `orchestrator cancel` "
+            "and "
             "`resume`"
         ),
         "orchestrator logs {set} --job",

@@ -24,7 +24,8 @@ CLOCK_STEP_MS = 86_400_000
 OUTPUT_BYTES = 64 << 10
 """Read at the end of a job's output."""
 ENVIRONMENT_BYTES = 16 << 20
-"""No kernel hands on more to a program (execve(2): a quarter of the stack's limit, at most 6 MiB)."""
+"""No kernel hands on more to a program (execve(2): a quarter of the stack's limit, at most 6
+MiB)."""
 JOB_ID = re.compile(r"[\w.-]{1,100}")
 _PRINTED = re.compile(r"\S+ orchestrator: (\S+)$")
 """A line of the loop. Nodes' texts in such lines have other words before them."""
@@ -65,9 +66,9 @@ class LedgerVerdict:
     """`head` covers all records; `torn`: the last line is unfinished, and the next record will
     cover it.
 
-    `compared`: heads that the ledger was compared with, besides those in the set's own records; if empty,
-    only with itself. `clock`: records with a time long before that of the previous record. The chain proves their
-    order, so the set stays valid.
+    `compared`: heads that the ledger was compared with, besides those in the set's own records; if
+    empty, only with itself. `clock`: records with a time long before that of the previous record.
+    The chain proves their order, so the set stays valid.
     """
 
     head: str
@@ -261,14 +262,15 @@ def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
 
 
 def _extensions(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield extensions to no more runs than before, and runs that started before they were declared."""
+    """Yield extensions to no more runs than before, and runs that started before they were
+    declared."""
     first = ledger.declared(_of(entries, "declare"))
     runs = first.nexp if first else 0
     for one in entries:
         if one.kind == "extend":
             _, more = ledger.extensions([one])[0]
             if more <= runs:
-                text = f"extends the set to {more} runs, and it had {runs}: it was inserted, or changed"
+                text = f"extends the set to {more} runs of {runs}: it was inserted, or changed"
                 yield Mismatch(one.number, "", text)
             runs = max(runs, more)
         elif one.kind == "attempt" and _number(one, "run") > runs:

@@ -82,7 +82,8 @@ def job_log(layout: Layout) -> Path:
     if not outputs:
         raise UsageError(
             f"no job of {layout.root.name} has printed anything yet",
-            hint=f"orchestrator status {quoted(layout.root)} shows whether it is still in the queue",
+            hint=f"orchestrator status {quoted(layout.root)} shows whether it is still in the "
+            "queue",
         )
     return max(outputs, key=_changed)
 

@@ -20,7 +20,8 @@ def html(
     body = "".join(
         f"<tr>{''.join(_cell('td', value) for value in row)}</tr>" for row in rows[:MOST_ROWS]
     )
-    return f"<div><p>{line}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<div><p>{line}</p>{table}</div>"
 
 
 def _cell(tag: str, value: object) -> str:

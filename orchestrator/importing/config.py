@@ -47,7 +47,8 @@ def import_config(
     ruleset_problem: Callable[[str], str],
     execute: bool = False,
 ) -> Checked:
-    """Return the documents of the config at `path`, and the part of it missing in their environment.
+    """Return the documents of the config at `path`, and the part of it missing in their
+    environment.
 
     Raises UsageError or InputError for a config that cannot be evaluated or placed, DescriptorError
     for one that contradicts itself.
@@ -69,8 +70,8 @@ def _ruleset(
     wanted: str,
     problem_of: Callable[[str], str],
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the ruleset of a new round: the round's own if its rules can be had, else the newest of
-    the workload's rounds or of those built in, with a note."""
+    """Return the ruleset of a new round: the round's own if its rules can be had, else the newest
+    of the workload's rounds or of those built in, with a note."""
     if not imported.new_round:
         return "", ()
     if wanted:

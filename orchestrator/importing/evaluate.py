@@ -23,8 +23,8 @@ OF_A_RUN = {"MASTER_ADDR": "master.invalid"}
 
 @dataclass(frozen=True)
 class ConfigEnvironment:
-    """A config's environment. `chance`: variables that differ at every start. `run`: it was executed,
-    not only read."""
+    """A config's environment. `chance`: variables that differ at every start. `run`: it was
+    executed, not only read."""
 
     name: str
     path: str

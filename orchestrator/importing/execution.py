@@ -14,7 +14,8 @@ from orchestrator.errors import InputError
 SECONDS = 10
 MOST_BYTES = 1_000_000
 
-# Exported variables with a value, each ended by a NUL, on a descriptor that the config does not have.
+# Exported variables with a value, each ended by a NUL, on a descriptor that the config does not
+# have.
 _PROGRAM = r"""
 ulimit -t 10 -f 2048 -c 0
 source "./$1" >/dev/null 2>&1 3>&-

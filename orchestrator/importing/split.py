@@ -26,7 +26,8 @@ from orchestrator.model.values import (
 )
 
 SITE_NAMES = (*(name for name in NETWORK_NAMES if name != "NCCL_IB_GID_INDEX"), "UCX_NET_DEVICES")
-"""Names of devices and interfaces. The index of a GID is a number that the catalogue gives a system."""
+"""Names of devices and interfaces. The index of a GID is a number that the catalogue gives a
+system."""
 LEAST_SHARED = 0.3
 """Share of a config's variables that a known round has; published configs share 0.6 and more."""
 _SHAPE = re.compile(r"_0*([0-9]+)x0*([0-9]+)(?:x|_|$)")
@@ -64,8 +65,8 @@ class Placed:
 
 @dataclass
 class Import:
-    """A config as parts of documents. `base`: the nearest known round; `new_round`: the workload has
-    no such round yet; `stack`: the round exists, but the config is that of an earlier round."""
+    """A config as parts of documents. `base`: the nearest known round; `new_round`: the workload
+    has no such round yet; `stack`: the round exists, but the config is that of an earlier round."""
 
     evaluation: ConfigEnvironment
     given: ImportOptions
@@ -174,7 +175,8 @@ def _accelerator(
     if given.accelerator:
         if given.accelerator not in facts:
             raise UsageError(
-                f"there is no accelerator {given.accelerator}; there are: {', '.join(sorted(facts))}"
+                f"there is no accelerator {given.accelerator}; there are: "
+                f"{', '.join(sorted(facts))}"
             )
         return given.accelerator
     texts = [evaluation.name, *(str(value) for value in _of_ref(evaluation, known, "accelerator"))]
@@ -254,8 +256,8 @@ def _number(
 
 
 def _fabric(result: Import, catalogue: Catalogue) -> str | Fabric:
-    """Return the fabric whose variables the config sets; of several, that of the same GPU's systems.
-    Without it, the nearest with the config's own variables."""
+    """Return the fabric whose variables the config sets; of several, that of the same GPU's
+    systems. Without it, the nearest with the config's own variables."""
     if result.facts["nodes"] == "1":
         return "none"
     ours = {name: str(value) for name, value in result.evaluation.env.items()}

@@ -56,7 +56,8 @@ def write(folder: Path, made: Documents) -> list[Path]:
     if there:
         raise UsageError(
             f"{there[0]} is there already",
-            hint="it may have been edited: remove it, or give another folder with -o, or another --as",
+            hint="it may have been edited: remove it, or give another folder with -o, or another "
+            "--as",
         )
     try:
         for name, text in made.files.items():
@@ -180,6 +181,8 @@ def composed(imported: Import, made: Documents, folder: Path, dirs: list[Path]) 
             systems_dirs=[folder, *dirs],
         )
     except DescriptorError as error:
-        error.hint = "the config does not fit the catalogue's rules; correct it, or give the facts as options"
+        error.hint = (
+            "the config breaks the catalogue's rules; correct it, or give the facts as options"
+        )
         raise
     return {name: str(value) for name, value in entry.whole_env.items()}

@@ -100,7 +100,8 @@ def _function(walk: Walk, function: Function, arguments: list[str], shell: Shell
 
 
 def pipeline(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()) -> None:
-    """Walk a pipeline. `redirects` belong to its last stage: the grammar gives them to all of it."""
+    """Walk a pipeline. `redirects` belong to its last stage: the grammar gives them to all of
+    it."""
     stages = node.named_children
     with_errors = {
         at

@@ -25,9 +25,12 @@ BY_LAUNCHERS = frozenset(
 """Set by torchrun for its workers (torch/distributed/run.py)."""
 
 OF_LIBRARIES = re.compile(
-    r"(NCCL|RCCL|HSA|HIP|ROCR|ROCM|NVTE|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|AITER|CK|MIOPEN|HIPBLASLT|AMD"
-    r"|AMDGCN|UCX|GLOO|OMPI|PMI|OMP|MKL|KMP|HF|TRANSFORMERS|DIFFUSERS|TOKENIZERS|PYTHON|CUDA|CUDNN|CUBLAS"
-    r"|GPU|NVIDIA|PET|TQDM|HYDRA|PIP|LD|USE_HIPBLASLT|TF|XLA|FI|IBV|RDMAV|MC|MSCCL|MSCCLPP|ENABLE|FUSED|LORA)(_|$)"
+    r"(NCCL|RCCL|HSA|HIP|ROCR|ROCM|NVTE|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|AITER|CK|MIOPEN"
+    r"|HIPBLASLT|AMD"
+    r"|AMDGCN|UCX|GLOO|OMPI|PMI|OMP|MKL|KMP|HF|TRANSFORMERS|DIFFUSERS|TOKENIZERS|PYTHON|CUDA|CUDNN"
+    r"|CUBLAS"
+    r"|GPU|NVIDIA|PET|TQDM|HYDRA|PIP|LD|USE_HIPBLASLT|TF|XLA|FI|IBV|RDMAV|MC|MSCCL|MSCCLPP|ENABLE"
+    r"|FUSED|LORA)(_|$)"
 )
 """Prefixes of variables read by compiled libraries, out of reach of a text search."""
 
@@ -493,7 +496,8 @@ def _of_mount(
             "warning",
             f"the container's root writes below {place}",
             "root is nobody on storage with root_squash: the script fails there, or goes elsewhere",
-            f"`written: true` for the mount of {place} in the round; it is then tested before a run",
+            f"`written: true` for the mount of {place} in the round; it is then tested before a "
+            "run",
             **_at(use.place),
         )
     elif use.how == "deleted" and use.path not in made and place not in given.writable:

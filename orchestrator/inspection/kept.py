@@ -119,7 +119,8 @@ def kept_for(entry: Entry) -> KeptContract | None:
 
 
 def command_for(entry: Entry) -> str:
-    return f"orchestrator images inspect {quoted(entry.system)} {quoted(entry.workload)} --round {quoted(entry.round)}"
+    words = f"{quoted(entry.system)} {quoted(entry.workload)} --round {quoted(entry.round)}"
+    return f"orchestrator images inspect {words}"
 
 
 def _read(path: Path) -> KeptContract | None:

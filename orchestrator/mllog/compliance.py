@@ -147,7 +147,9 @@ class _Check:
         ]:
             message = f"damaged record: {entry.message}"
             if entry.fatal:
-                message += "; mlperf-logging ends with a traceback at such a line and scores nothing in this folder"
+                message += (
+                    "; mlperf-logging ends with a traceback there and scores no log of the folder"
+                )
             self.lasting.append(
                 self._finding(entry, "", "record", message, FATAL if entry.fatal else ERROR)
             )

@@ -244,7 +244,8 @@ def _text(outlook: dict[str, Any]) -> list[str]:
     missing, seen = outlook["runs_missing"], outlook["runs_seen"]
     lines = [
         (
-            f"{missing} of {count(missing + seen, 'run')} {'is' if missing == 1 else 'are'} missing; "
+            f"{missing} of {count(missing + seen, 'run')} {'is' if missing == 1 else 'are'} "
+            "missing; "
             f"{outlook['failures_affordable']} more may fail"
         )
     ]
@@ -262,7 +263,8 @@ def _text(outlook: dict[str, Any]) -> list[str]:
         more = (
             ""
             if fits is None
-            else f"; {outlook['minutes_left']:.0f} are left: {'it fits' if fits else 'IT DOES NOT FIT'}"
+            else f"; {outlook['minutes_left']:.0f} are left: "
+            f"{'it fits' if fits else 'IT DOES NOT FIT'}"
         )
         lines.append(f"the missing runs need about {outlook['minutes_needed']:.0f} minutes{more}")
     return lines

@@ -27,8 +27,8 @@ _EQUAL: list[str] = []
 
 
 def installed_rounds() -> tuple[str, ...]:
-    """Return the rounds whose rules the installed mlperf-logging has and this package has not, oldest
-    first; () without it. Imports nothing of it."""
+    """Return the rounds whose rules the installed mlperf-logging has and this package has not,
+    oldest first; () without it. Imports nothing of it."""
     folder = _folder()
     if folder is None:
         return ()

@@ -196,7 +196,8 @@ class Score(Frozen):
 
     @property
     def no_result(self) -> str:
-        """Return why this is no result of the benchmark, even with a valid score; "" for results."""
+        """Return why this is no result of the benchmark, even with a valid score; "" for
+        results."""
         if self.rehearsed:
             return "no training ran"
         if any(run.stand_in for run in self.runs):

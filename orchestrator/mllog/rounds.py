@@ -31,7 +31,8 @@ def chosen_round(text: str) -> str:
     if version not in installed_rounds():
         known = ", ".join((*ROUNDS, *installed_rounds()))
         raise InputError(
-            f"there are no rules for round {text!r} here; there are: {known}, and {OWN} for what is "
+            f"there are no rules for round {text!r} here; there are: {known}, and {OWN} for what "
+            "is "
             "no MLPerf benchmark",
             hint=how_to_get(version),
         )

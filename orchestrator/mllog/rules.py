@@ -11,7 +11,8 @@ decide submissions.
     ["cmp", a, "<=", b, ...]                       comparisons, also chained, in, not in, is, is not
     ["and", ...] ["or", ...] ["not", a] ["if", test, a, b] ["list", ...] ["item", a, b]
     ["+", a, b] ... ["|", a, b]                    arithmetic
-    ["call", name, ...]                            is_integer, abs, int, max, min, math.ceil, math.floor
+    ["call", name, ...]                            is_integer, abs, int, max, min, math.ceil,
+                                                   math.floor
 
 Statements: ["set", name, expr] ["update", {name: expr}] ["when", expr, [statements]] ["config",
 "closed_{}"] ["aggregate_eval_accuracy"].

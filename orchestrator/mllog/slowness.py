@@ -147,7 +147,8 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
                     "samples": samples,
                     "ratio": slow / usual,
                     "minutes": minutes,
-                    "text": f"{run.file}: the stretch up to {samples} samples took {slow / usual:.2f} x "
+                    "text": f"{run.file}: the stretch up to {samples} samples took "
+                    f"{slow / usual:.2f} x "
                     f"the usual time ({duration(60 * minutes)})",
                 }
             )

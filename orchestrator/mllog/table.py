@@ -109,7 +109,8 @@ def _findings(score: Score) -> list[str]:
     shown = [f"  {finding}" for finding in findings[:12]]
     if len(findings) > 12:
         shown.append(
-            f"  and {len(findings) - 12} more: orchestrator score --compliance {quoted(score.directory)}"
+            f"  and {len(findings) - 12} more: orchestrator score --compliance "
+            f"{quoted(score.directory)}"
         )
     return ["", "findings:", *shown]
 

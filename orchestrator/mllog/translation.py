@@ -1,9 +1,9 @@
 """From an installed mlperf-logging to the data that scoring evaluates: rules and reference points.
 
 The package's compliance rules are Python expressions inside YAML. They are translated into the
-vocabulary of rules.py: nothing is ever passed to `eval`, and an expression outside the vocabulary is
-refused, so a changed package cannot slip through. Reference convergence points are copied as lists
-of samples (or epochs) per batch size.
+vocabulary of rules.py: nothing is ever passed to `eval`, and an expression outside the vocabulary
+is refused, so a changed package cannot slip through. Reference convergence points are copied as
+lists of samples (or epochs) per batch size.
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ def rules(package: Path, ruleset: str) -> dict[str, Any]:
 
 
 def reference_points(package: Path, ruleset: str) -> dict[str, Any]:
-    """Return, per benchmark, [[batch size, [samples or epochs of every reference run]], ...], sorted
-    by batch size."""
+    """Return, per benchmark, [[batch size, [samples or epochs of every reference run]], ...],
+    sorted by batch size."""
     tables: dict[str, list[Any]] = {}
     for path in sorted((package / "rcp_checker" / f"training_{ruleset}").glob("rcps_*.json")):
         name = path.stem.removeprefix("rcps_")
@@ -232,8 +232,8 @@ def submission_runs(tables: dict[str, list[Any]]) -> dict[str, int]:
 
 
 def quantiles(tables: dict[str, list[Any]]) -> dict[str, float]:
-    """Return the 0.95 quantile of Student's t for every number of degrees of freedom that the tables
-    can need."""
+    """Return the 0.95 quantile of Student's t for every number of degrees of freedom that the
+    tables can need."""
     t = import_module("scipy.stats").t
     runs = submission_runs(tables)
     degrees = set()

@@ -104,7 +104,8 @@ def formula(node: Any, context: Context | None = None) -> str:
             ]
             return " ".join([formula(first, context), *parts])
         case ["call", name, *arguments]:
-            return f"{name.removeprefix('math.')}({', '.join(formula(argument, context) for argument in arguments)})"
+            listed = ", ".join(formula(argument, context) for argument in arguments)
+            return f"{name.removeprefix('math.')}({listed})"
         case ["item", container, index]:
             return f"{formula(container, context)}.{index}"
         case ["and" | "or" as word, *parts]:

@@ -92,7 +92,8 @@ class Catalogue:
         document.
 
         The workloads next to a file are known afterwards, before those of the package: the file
-        may refer to them. Raises UsageError for an unknown name, DescriptorError for a wrong document.
+        may refer to them. Raises UsageError for an unknown name, DescriptorError for a wrong
+        document.
         """
         path = _find(name, self._system_files, "system", "orchestrator systems lists the catalogue")
         if (

@@ -17,9 +17,9 @@ _TEXT = """\
 # {title}. Every key, with its accepted values: docs/descriptors.md. Check it with
 #     orchestrator validate {name}.yaml
 kind: system
-name: {name}                # must be the file's name, and agree with nodes and GPUs where it has their shape
+name: {name}                # the file's name; a shape in it is that of nodes and GPUs
 title: {title_quoted}
-accelerator: {accelerator}              # from systems/shared/accelerators.yaml, or a mapping written here
+accelerator: {accelerator}              # of systems/shared/accelerators.yaml, or a mapping
 nodes: {nodes}
 gpus_per_node: {gpus}
 fabric: {fabric}                # {fabric_from}; names of interfaces belong into the site file
@@ -28,10 +28,12 @@ workloads:
     "{round}":
       note: {note}
       micro_batch: {micro_batch}           # samples per GPU and step
-      global_batch: {global_batch}        # micro batch x GPUs x accumulation / (tensor x pipeline x context parallel)
+      # micro batch x GPUs x accumulation / (tensor x pipeline x context parallel):
+      global_batch: {global_batch}
       accumulation: {accumulation}
-      # minutes_per_run: {minutes}       # of the job's time limit: (NEXP + 1) x (minutes_per_run + 5)
-      env:                     # only what differs from workloads/{workload}.yaml; values in quotes, null removes
+      # minutes_per_run: {minutes}       # time limit: (NEXP + 1) x (minutes_per_run + 5)
+      # only differences from workloads/{workload}.yaml; values in quotes, null removes:
+      env:
 {env}"""
 
 

@@ -55,7 +55,8 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
         if not environment.get(name):
             text = f"{entry.workload} needs {name} for {what}, and it is not set here"
             remedy = (
-                f"export {quoted(name)}=...; or `offline: true` in the site file, after `orchestrator "
+                f"export {quoted(name)}=...; or `offline: true` in the site file, after "
+                "`orchestrator "
                 f"prepare {quoted(entry.workload)}`"
             )
             yield UnmetNeed("environment", text, remedy, True)
@@ -103,8 +104,8 @@ def likely_folder(
     workload: str, name: str, environment: Mapping[str, str], others: Sequence[str], log_dir: str
 ) -> str:
     """Return the folder for the data of a mount that the site file does not name: that of the
-    variable in the environment, else a folder named after the workload, next to the `others` of the site
-    or to its sets."""
+    variable in the environment, else a folder named after the workload, next to the `others` of the
+    site or to its sets."""
     if os.path.isabs(value := environment.get(name, "")):
         return value
     places = [Path(folder) for folder in others]

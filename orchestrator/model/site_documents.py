@@ -318,9 +318,9 @@ class Site(DocumentPart):
     clear_caches: bool = True
     """Drop the page cache before every run."""
     changes: Literal["refuse", "stop", "flag"] = "refuse"
-    """If a set is no longer one experiment (docs/inside.md). `refuse`: no run starts when the image,
-    or the content of the containers, is not that of the runs that count; a change found after a run
-    is a warning. `stop`: it ends the job, too. `flag`: warnings alone."""
+    """If a set is no longer one experiment (docs/inside.md). `refuse`: no run starts when the
+    image, or the content of the containers, is not that of the runs that count; a change found
+    after a run is a warning. `stop`: it ends the job, too. `flag`: warnings alone."""
     preflight: SitePreflight = SitePreflight.model_construct()
     """Checks of nodes before their use."""
     spares: Annotated[int, Field(ge=0, le=1000)] = 0

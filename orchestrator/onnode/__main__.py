@@ -9,9 +9,10 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-USAGE = """usage: python3 -I -S -B lib loop slurm|local       the runs of a set (job.sh, run_with_docker.sh)
-       python3 -I -S -B lib node hold|check|deep|look   one node (started by the loop)
-       python3 -I -S -B lib preflight ...          the checks alone (preflight.sh)"""
+USAGE = """usage: python3 -I -S -B lib PROGRAM
+  loop slurm|local            the runs of a set (job.sh, run_with_docker.sh)
+  node hold|check|deep|look   one node (started by the loop)
+  preflight ...               the checks alone (preflight.sh)"""
 PARTS = {
     "loop": ("lib.loop.job", "slurm local"),
     "node": ("lib.agent.agent", "hold check deep look"),

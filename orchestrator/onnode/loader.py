@@ -1,6 +1,6 @@
 """Run a bundle's program from its archive: read once, compared with its hash, imported from memory.
 
-Started by value, so that no file decides what runs: `python3 -I -S -B -c TEXT ARCHIVE SHA256 WORDS`.
+Started by value, so that no file decides what runs: python3 -I -S -B -c TEXT ARCHIVE SHA256 WORDS.
 """
 
 import sys

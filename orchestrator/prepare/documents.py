@@ -115,7 +115,8 @@ class PreparationRound(DocumentPart):
     source: Line = "your own"
     space: list[SpacePart] = []
     engine_bytes: Annotated[int, Field(ge=0)] = 0
-    """Bytes that the steps write in their container, outside all mounts: in the engine's storage."""
+    """Bytes that the steps write in their container, outside all mounts: in the engine's
+    storage."""
     mounts: list[MountPart] = Field(min_length=1)
     workdir: AbsolutePath
     devices: list[AbsolutePath] = []

@@ -68,7 +68,8 @@ def prepare(
                 f"the engine does not have {plan.image}",
                 hint=f"orchestrator images pull --image {quoted(plan.image)}"
                 if plan.build is None
-                else f"no registry has it: orchestrator images build SYSTEM {quoted(plan.workload)} "
+                else "no registry has it: orchestrator images build SYSTEM "
+                f"{quoted(plan.workload)} "
                 f"--tree DIR, with {plan.build.source}",
             )
         runner = StepRunner(client, image.id, plan, output)

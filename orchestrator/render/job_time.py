@@ -19,7 +19,8 @@ STARTUP_MINUTES = 5.0
 
 
 class JobTime(NamedTuple):
-    """Minutes of a job for each of its runs, and for one run more, which may have to be repeated."""
+    """Minutes of a job for each of its runs, and for one run more, which may have to be
+    repeated."""
 
     each: int
     why: str

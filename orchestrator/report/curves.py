@@ -114,7 +114,8 @@ def throughput(report: Report) -> Safe:
     ys = [rate for run in runs for _, rate in run.throughput]
     unit = unit_of_span(max(xs))
     words = (
-        f"Samples per second of {count(len(runs), 'run')}, from {plain(min(ys))} to {plain(max(ys))}; "
+        f"Samples per second of {count(len(runs), 'run')}, from {plain(min(ys))} to "
+        f"{plain(max(ys))}; "
         f"{throughput_note(report)}."
     )
 
@@ -135,7 +136,8 @@ def throughput(report: Report) -> Safe:
         for run in runs:
             rates = sorted(rate for _, rate in run.throughput)
             says = (
-                f"run {run.label}{report.place(run)}: median {plain(rates[len(rates) // 2])} samples "
+                f"run {run.label}{report.place(run)}: median {plain(rates[len(rates) // 2])} "
+                "samples "
                 f"per second, {plain(rates[0])} to {plain(rates[-1])}, {run.file}"
             )
             points = (

@@ -49,7 +49,10 @@ def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tup
         pairs.append(
             (
                 f"job {job.job_id}",
-                f"{job.state}, {moment(job.started_ms)}{ended}, {count(len(job.nodes), 'node')}{reason}",
+                (
+                    f"{job.state}, {moment(job.started_ms)}{ended}, "
+                    f"{count(len(job.nodes), 'node')}{reason}"
+                ),
             )
         )
     return tuple(pairs)

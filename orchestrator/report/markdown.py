@@ -28,14 +28,15 @@ def markdown(report: Report) -> str:
 
 def _head(report: Report) -> str:
     score = report.score
+    division = f", {score.division} division" if score.division else ""
+    batch = "–" if score.batch_size == -1 else score.batch_size
     lines = [
         f"**{text(score.verdict, 1000)}**",
         "",
         text(summary(report), 1000),
         "",
         (
-            f"- {text(score.rules_text)}{f', {score.division} division' if score.division else ''}, "
-            f"batch size {text('–' if score.batch_size == -1 else score.batch_size)}, "
+            f"- {text(score.rules_text)}{division}, batch size {text(batch)}, "
             f"{len(score.runs)} of {score.runs_required} runs"
         ),
     ]

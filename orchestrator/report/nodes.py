@@ -150,7 +150,8 @@ def attempts(report: Report) -> list[Part]:
     ]
     reasons = [one.reason for one in report.attempts[:MOST_ATTEMPTS]]
     text = (
-        f"{count(len(report.attempts), 'attempt')}, {len(lost)} of them lost to the infrastructure (recorded, "
+        f"{count(len(report.attempts), 'attempt')}, {len(lost)} of them lost to the infrastructure "
+        "(recorded, "
         "not scored)."
     )
     header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started")

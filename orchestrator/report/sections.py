@@ -269,7 +269,8 @@ def findings(report: Report) -> list[Part]:
     whose = "workload's own" if score.own else "referee's"
     return [
         *_found(
-            "Where logs are not as described, or runs not one experiment: no reason against a score",
+            "Where logs are not as described, or runs not one experiment: no reason against a "
+            "score",
             score.differences,
         ),
         *_found(f"What the {whose} rules say about the logs", found),

@@ -69,7 +69,8 @@ def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Remo
                 target = trash / f"{root.name}.{stamp(world.wall_ms(), '%Y%m%d-%H%M%S', utc=True)}"
             lock.confirm()
             files.rename(root, target)
-            # The lock has moved with the set, and its holder is not to keep the set from coming back.
+            # The lock has moved with the set, and its holder is not to keep the set from coming
+            # back.
             files.remove(target / run_set.layout.lock.name)
     except SchedulerUnknown as error:
         error.hint = f"{error.hint or 'ask again in a minute'}; nothing was moved"
@@ -83,7 +84,8 @@ def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Remo
 
 
 def _make_trash(log_dir: Path, world: World) -> Path:
-    """Return this user's trash in a log directory, made if missing; another user's is left alone."""
+    """Return this user's trash in a log directory, made if missing; another user's is left
+    alone."""
     for name in (TRASH, f"{TRASH}-{os.getuid()}"):
         trash = log_dir / name
         world.files.make_folder(trash, exist_ok=True)

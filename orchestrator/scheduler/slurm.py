@@ -160,8 +160,8 @@ class Slurm:
         return self._over(job_id, AFTER_KILL_S)
 
     def comments(self, name: str, job_ids: Iterable[str]) -> dict[str, str]:
-        """Return the comments that Slurm still has of jobs with this name, by id; {} without an answer.
-        Another cluster's job may have the id, and so may a later job of this one.
+        """Return the comments that Slurm still has of jobs with this name, by id; {} without an
+        answer. Another cluster's job may have the id, and so may a later job of this one.
 
         The controller forgets jobs minutes after their end. Accounting keeps the comment if the
         site stores it (AccountingStoreFlags=job_comment).
@@ -250,7 +250,8 @@ def _not_taken(answer: Answer) -> SchedulerError:
     return refused(
         answer,
         "Slurm refused the job",
-        hint="correct the site file or the option (partition, account, qos, time limit, ...), then submit again",
+        hint="correct the site file or the option (partition, account, qos, time limit, ...), then "
+        "submit again",
     )
 
 

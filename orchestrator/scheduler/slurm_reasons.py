@@ -161,7 +161,8 @@ REASONS: tuple[Cause, ...] = (
     Cause("scheduler_away", SYMPTOM, advice.PING,
           "the Slurm controller does not answer",
           "ask again later",
-          "establish a configuration source | unable to contact slurm controller | socket timed out | rate limit exceeded | zero "
+          "establish a configuration source | unable to contact slurm controller | socket timed "
+          "out | rate limit exceeded | zero "
           "bytes were transmitted | "
           "standby mode | connection timed out | slurmctld"),
     Cause("wait_resources", SYMPTOM, START,

@@ -24,13 +24,13 @@ from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import SimJob
 from orchestrator.simulation.slurm_words import moment
 
-SBATCH = {
-    "account": 1, "begin": 1, "chdir": 1, "comment": 1, "constraint": 1, "cpus-per-task": 1, "dependency": 1,
-    "exclude": 1, "exclusive": 0, "export": 1, "gpus-per-node": 1, "gres": 1, "hold": 0, "job-name": 1, "mem": 1,
-    "no-kill": 0, "no-requeue": 0, "nodelist": 1, "nodes": 1, "ntasks": 1, "ntasks-per-node": 1, "open-mode": 1,
-    "output": 1, "parsable": 0, "partition": 1, "qos": 1, "requeue": 0, "reservation": 1, "signal": 1,
-    "test-only": 0, "time": 1,
-}  # fmt: skip
+_VALUED = """
+    account begin chdir comment constraint cpus-per-task dependency exclude export gpus-per-node
+    gres job-name mem nodelist nodes ntasks ntasks-per-node open-mode output partition qos
+    reservation signal time
+"""
+_FLAGS = "exclusive hold no-kill no-requeue parsable requeue test-only"
+SBATCH = {**dict.fromkeys(_VALUED.split(), 1), **dict.fromkeys(_FLAGS.split(), 0)}
 """Options and whether they have a value."""
 
 

@@ -11,11 +11,12 @@ from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import ON_NODES, SimJob, SimNode
 
 CODES = {
-    "PENDING": "PD", "RUNNING": "R", "SUSPENDED": "S", "COMPLETED": "CD", "CANCELLED": "CA", "FAILED": "F",
-    "TIMEOUT": "TO", "NODE_FAIL": "NF", "PREEMPTED": "PR", "BOOT_FAIL": "BF", "DEADLINE": "DL",
-    "OUT_OF_MEMORY": "OOM", "COMPLETING": "CG", "CONFIGURING": "CF", "RESIZING": "RS", "RESV_DEL_HOLD": "RD",
-    "REQUEUED": "RQ", "REQUEUE_FED": "RF", "REQUEUE_HOLD": "RH", "REVOKED": "RV", "SIGNALING": "SI",
-    "SPECIAL_EXIT": "SE", "STAGE_OUT": "SO", "STOPPED": "ST",
+    "PENDING": "PD", "RUNNING": "R", "SUSPENDED": "S", "COMPLETED": "CD", "CANCELLED": "CA",
+    "FAILED": "F", "TIMEOUT": "TO", "NODE_FAIL": "NF", "PREEMPTED": "PR", "BOOT_FAIL": "BF",
+    "DEADLINE": "DL", "OUT_OF_MEMORY": "OOM", "COMPLETING": "CG", "CONFIGURING": "CF",
+    "RESIZING": "RS", "RESV_DEL_HOLD": "RD", "REQUEUED": "RQ", "REQUEUE_FED": "RF",
+    "REQUEUE_HOLD": "RH", "REVOKED": "RV", "SIGNALING": "SI", "SPECIAL_EXIT": "SE",
+    "STAGE_OUT": "SO", "STOPPED": "ST",
 }  # fmt: skip
 QUEUE_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 SINFO_FORMAT = "%9P %.5a %.10l %.6D %.6t %N"
@@ -131,7 +132,7 @@ JobId={job.id} JobName={job.name}
 UserId={user} GroupId={user} MCS_label=N/A
 Priority={priority} Nice=0 Account=(null) QOS=(null)
 JobState={job.shown} Reason={reason} Dependency={dependency}
-Requeue={job.requeue:d} Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode={job.exit_code[0]}:{job.exit_code[1]}
+Requeue={job.requeue:d} Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode={exit_code}
 RunTime={ran} TimeLimit={limit} TimeMin=N/A
 SubmitTime={submitted} EligibleTime={eligible}
 AccrueTime={eligible}
@@ -182,6 +183,7 @@ def _job_values(
         "user": f"{job.user}({job.uid})",
         "priority": 0 if job.held else 4294901760 - int(job.id),
         "reason": job.reason.replace(" ", "_"),
+        "exit_code": ":".join(map(str, job.exit_code)),
         "dependency": _dependency(job),
         "ran": span(job.run_s(cluster.engine.now), full=True),
         "limit": span(job.time_limit_s, full=True),
@@ -238,12 +240,12 @@ def sinfo_cells(names: Sequence[str], cluster: Controller) -> dict[str, object]:
 
 
 SINFO_HEADS = {
-    "D": "NODES", "E": "REASON", "G": "GRES", "N": "NODELIST", "P": "PARTITION", "T": "STATE", "a": "AVAIL",
-    "l": "TIMELIMIT", "t": "STATE",
+    "D": "NODES", "E": "REASON", "G": "GRES", "N": "NODELIST", "P": "PARTITION", "T": "STATE",
+    "a": "AVAIL", "l": "TIMELIMIT", "t": "STATE",
 }  # fmt: skip
 SHORT = {
-    "allocated": "alloc", "idle": "idle", "completing": "comp", "down": "down", "drained": "drain", "draining": "drng",
-    "planned": "plnd",
+    "allocated": "alloc", "idle": "idle", "completing": "comp", "down": "down",
+    "drained": "drain", "draining": "drng", "planned": "plnd",
 }  # fmt: skip
 
 

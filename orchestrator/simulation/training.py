@@ -337,7 +337,10 @@ _GARBAGE = (
     b":::MLLOG {\n",
     b':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_st\n',
     b":::MLLOG [1, 2]\n",
-    b':::MLLOG {"namespace": "", "time_ms": null, "event_type": "", "key": 7, "value": NaN, "metadata": []}\n',
+    (
+        b':::MLLOG {"namespace": "", "time_ms": null, "event_type": "", "key": 7, "value": NaN, '
+        b'"metadata": []}\n'
+    ),
     b"::MLLOG {}\r\n",
     b"\x00\xff\xfe\x80\n",
     b"10%|#   | 1/10\r20%|##  | 2/10\r\n",

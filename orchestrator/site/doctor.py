@@ -150,7 +150,8 @@ def _code(entry: Entry) -> Iterator[Row]:
             yield _row("code", "pass", f"{path} is here")
         else:
             remedy = (
-                f"orchestrator images code {quoted(entry.system)} {quoted(entry.workload)}, or correct `code` in the "
+                f"orchestrator images code {quoted(entry.system)} {quoted(entry.workload)}, or "
+                "correct `code` in the "
                 "site file"
             )
             yield _row("code", "fail", f"{path} is not here", remedy)

@@ -246,7 +246,8 @@ def _data(draft: SiteDraft, folders: Folders) -> None:
         missing = [folder for folder in by_variable.values() if not Path(folder).is_dir()]
         if missing:
             draft.notes.append(
-                f"{', '.join(missing)} is missing here; orchestrator prepare {quoted(workload)} makes it"
+                f"{', '.join(missing)} is missing here; orchestrator prepare {quoted(workload)} "
+                "makes it"
             )
 
 

@@ -25,11 +25,12 @@ MODELINE = "# yaml-language-server: $schema={schema}"
 """The schema for editors (the YAML language server of Red Hat, in VS Code, Vim, Emacs)."""
 WIDTH = 110
 HEAD = """\
-# A site file for orchestrator: where things are on one cluster. A key that starts with # has the value that it has without it,
+# A site file for orchestrator: where things are on one cluster. A key behind a # shows its default
 # or an example. Check a change with `orchestrator validate {name}` and `orchestrator doctor`.
 """
 SHORT_HEAD = """\
-# A site file for orchestrator, with the keys that differ from their defaults; `orchestrator config --all` lists all.
+# A site file for orchestrator: keys that differ from their defaults (`orchestrator config --all`:
+# all).
 # Check a change with `orchestrator validate {name}` and `orchestrator doctor`.
 """
 

@@ -46,7 +46,8 @@ class Chosen:
             "set": self.source.described.get("set_id") or self.root.name,
             "benchmark": score.benchmark,
             "round": score.ruleset,
-            "rule": "exactly the required number of consecutive runs in launch order (run_start); of more runs, "
+            "rule": "exactly the required number of consecutive runs in launch order (run_start); "
+            "of more runs, "
             "the window whose score is the median of all windows",
             "runs_on_record": len(score.runs),
             "runs_used": len(self.runs),

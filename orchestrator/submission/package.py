@@ -130,7 +130,8 @@ def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, st
     if results in seen:
         return [
             (
-                f"{one.root} and {seen[results]} are both {benchmark} on {system}: a submission has "
+                f"{one.root} and {seen[results]} are both {benchmark} on {system}: a submission "
+                "has "
                 "one set of each"
             )
         ]
@@ -148,7 +149,8 @@ def _check_division(one: Chosen, options: Options) -> list[str]:
     if one.score.runs and one.score.division != options.division:
         return [
             (
-                f"{one.root}: the logs are of the {one.score.division} division, and --division says "
+                f"{one.root}: the logs are of the {one.score.division} division, and --division "
+                "says "
                 f"{options.division}"
             )
         ]

@@ -33,7 +33,8 @@ def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
         parts += [
             "## Attempts that were lost",
             (
-                "They died or were ended by the infrastructure, say nothing about convergence, and are "
+                "They died or were ended by the infrastructure, say nothing about convergence, and "
+                "are "
                 "not scored."
             ),
             table(("run.attempt", "outcome", "reason"), rows),

@@ -194,7 +194,7 @@ _USAGE = """\
 #
 #   runtime_tunables.sh plan            the changes that apply would make
 #   runtime_tunables.sh apply OWNER     remember all values, then set; 1 if a required setting fails
-#   runtime_tunables.sh verify          compare with the wanted values; 1 if a required setting fails
+#   runtime_tunables.sh verify          compare with the wanted values; 1 if a required one fails
 #   runtime_tunables.sh watch           the same for every line of its input, for frequent checks
 #   runtime_tunables.sh revert OWNER    put back the values from before the first owner
 #   runtime_tunables.sh revert-all      the same, also if somebody holds the settings

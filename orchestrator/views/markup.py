@@ -53,9 +53,13 @@ def join(*children: object) -> Safe:
     )
 
 
+def _attribute(value: object) -> str:
+    return value if isinstance(value, Safe) else escape(clean(value))
+
+
 def _attributes(attributes: dict[str, object]) -> str:
     return "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{value if isinstance(value, Safe) else escape(clean(value))}"'
+        f' {name.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
         for name, value in attributes.items()
         if value is not None
     )

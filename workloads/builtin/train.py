@@ -1,9 +1,9 @@
 """Train the small network over all ranks of all nodes, one process per node.
 
-Environment: SEED, MASTER_ADDR, MASTER_PORT, SLURM_NNODES, SLURM_NODEID and the variables in README.md. Exit codes:
-0 the run ended (its run_stop says how), 2 settings, 3 a peer was lost, 4 no rendezvous, 5 the nodes disagree,
-6 standard output is gone.
-Example: SEED=7 MASTER_ADDR=127.0.0.1 MASTER_PORT=29501 SLURM_NNODES=1 SLURM_NODEID=0 bash run_and_time.sh
+Environment: SEED, MASTER_ADDR, MASTER_PORT, SLURM_NNODES, SLURM_NODEID and the variables in
+README.md. Exit codes: 0 the run ended (its run_stop says how), 2 settings, 3 a peer was lost, 4 no
+rendezvous, 5 the nodes disagree, 6 standard output is gone. Example: SEED=7 MASTER_ADDR=127.0.0.1
+MASTER_PORT=29501 SLURM_NNODES=1 SLURM_NODEID=0 bash run_and_time.sh
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Training:
         self.expected = REAL_STEPS if plan.stand_in else plan.steps_until(plan.max_samples) / 2
 
     def load(self) -> None:
-        """This node's shards of the data. Part of the timed run: the rules let nobody touch data before run_start."""
+        """This node's shards of the data. Part of the timed run: the rules let nobody touch data
+        before run_start."""
         first = self.node * self.plan.ranks_per_node
         self.shards = [
             Shard(rank, self.plan.world, self.seed)
@@ -66,13 +67,15 @@ class Training:
         return all(self.step(exchange) for _ in range(self.plan.steps_until(samples) - self.steps))
 
     def evaluate(self, exchange: Exchange) -> float:
-        """The mean squared error over the evaluation set, each rank on its shard, on the benchmark's scale."""
+        """The mean squared error over the evaluation set, each rank on its shard, on the
+        benchmark's scale."""
         losses = whole([self.network.loss(shard.eval) for shard in self.shards])
         total = exchange.total(None if losses is None else [sum(losses)])
         return NOT_A_NUMBER if total is None else self.plan.shown(total[0] / SCALE / EVAL_SAMPLES)
 
     def run(self, exchange: Exchange) -> None:
-        """Blocks of training, each followed by an evaluation, until the target or the limit is met."""
+        """Blocks of training, each followed by an evaluation, until the target or the limit is
+        met."""
         plan, log = self.plan, self.log
         started = log.start("run_start")
         self.load()
@@ -144,7 +147,8 @@ def train(environment: Environment) -> int:
             one.start("init_start")
     if plan.stand_in:
         log.line(
-            f"stand-in for {plan.benchmark}: a small network trains in its place; nothing here is a result of it"
+            f"stand-in for {plan.benchmark}: a small network trains in its place; nothing here is "
+            "a result of it"
         )
     plan.describe(log, seed, "onprem")
     training = Training(plan, exchange.number if exchange else node, seed, log, faults)
@@ -166,5 +170,6 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    # Every record is flushed when it is written; freeing the data first would only make the node end later.
+    # Every record is flushed when it is written; freeing the data first would only make the node
+    # end later.
     os._exit(code)

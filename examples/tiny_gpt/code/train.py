@@ -1,11 +1,14 @@
-"""A small GPT in plain torch, trained on all GPUs of the job; a run takes about half a minute on two GPUs.
+"""A small GPT in plain torch, trained on all GPUs of the job; a run takes about half a minute on
+two GPUs.
 
-The text is drawn from a Markov chain of second order: which letter follows depends on the two before it, by a table that
-is the same for all runs. What is drawn, and where the weights start, depends on the seed. The loss can fall to the chain's
-own entropy, about 1.0; the target is near it, so a run converges when the model has learned the table, and how many
-samples that takes differs from seed to seed.
+The text is drawn from a Markov chain of second order: which letter follows depends on the two
+before it, by a table that is the same for all runs. What is drawn, and where the weights start,
+depends on the seed. The loss can fall to the chain's own entropy, about 1.0; the target is near it,
+so a run converges when the model has learned the table, and how many samples that takes differs
+from seed to seed.
 
-Started by torchrun, see run_and_time.sh. Settings come from the environment, the log is MLLOG lines of rank 0.
+Started by torchrun, see run_and_time.sh. Settings come from the environment, the log is MLLOG lines
+of rank 0.
 """
 
 from __future__ import annotations
@@ -147,7 +150,8 @@ def describe(settings: Settings) -> None:
 
 
 def begin() -> torch.device:
-    """Join the other ranks, over NCCL (RCCL) where there are GPUs for all of this node's ranks; return the device."""
+    """Join the other ranks, over NCCL (RCCL) where there are GPUs for all of this node's ranks;
+    return the device."""
     rank, ranks = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if torch.cuda.is_available() and torch.cuda.device_count() >= ranks:
         torch.cuda.set_device(rank)
@@ -230,7 +234,8 @@ def main() -> None:
     reached = train(settings, device)
     if dist.get_rank() == 0:
         print(
-            f"{'the target is reached' if reached else 'the target was not reached'}, on {device.type}",
+            f"{'the target is reached' if reached else 'the target was not reached'}, on "
+            f"{device.type}",
             flush=True,
         )
     dist.destroy_process_group()

@@ -1,4 +1,5 @@
-"""Imports what a rank and torchrun import, so that the image has it compiled; run while the base is made."""
+"""Imports what a rank and torchrun import, so that the image has it compiled; run while the base is
+made."""
 
 # ruff: noqa: F401
 import torch

@@ -206,7 +206,8 @@ class NodeAgent:
                 self.requests.append(request)
 
     def _stops_now(self, request: dict[str, Any]) -> bool:
-        """Return whether an order stops the run whose evidence is being gathered: it cannot wait."""
+        """Return whether an order stops the run whose evidence is being gathered: it cannot
+        wait."""
         run = self.run
         is_stop = self.gathers and request.get("do") == "stop"
         return is_stop and run is not None and request.get("id") == run.order.id

@@ -46,13 +46,15 @@ serve() {
     [ ! -d /orch-scratch ] || chmod -R a+rwX /orch-scratch/cache
   done
 }
-# An engine that does not see the job's own /tmp (job_container/tmpfs, PrivateTmp) mounts an empty folder.
+# An engine without the job's own /tmp (job_container/tmpfs, PrivateTmp) mounts an empty folder.
 if [ ! -p /orch/request ] || [ ! -p /orch/status ]; then
-  echo "the engine does not see the folder of the job: set container.channel_dir of the site to one that is not private to jobs" >&2
+  echo "the engine does not see the folder of the job: set container.channel_dir of the site to" \
+    "one that is not private to jobs" >&2
   exit 1
 fi
 for place in "${@:3}"; do
-  { mkdir "$place/.orch.$HOSTNAME.$$" && rmdir "$place/.orch.$HOSTNAME.$$"; } 2>/dev/null || echo "unwritable $place"
+  tried=$place/.orch.$HOSTNAME.$$
+  { mkdir "$tried" && rmdir "$tried"; } 2>/dev/null || echo "unwritable $place"
 done
 serve </dev/null >/dev/null 2>&1 &
 %s%s
@@ -61,7 +63,8 @@ while read -r word group; do kill "-$word" -- "-$group" 2>/dev/null; done
 """
 # torchrun in the container sorts the nodes by this.
 _TELL_HOST = f"""
-echo "host $(timeout {HOST_S} sh -c 'python3 -ISc "{HOST_NAME}" || hostname -f' </dev/null 2>/dev/null)"
+asked='python3 -ISc "{HOST_NAME}" || hostname -f'
+echo "host $(timeout {HOST_S} sh -c "$asked" </dev/null 2>/dev/null)"
 """
 
 

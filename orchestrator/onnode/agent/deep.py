@@ -26,7 +26,8 @@ from .node import Node, host_environment, lay, runs_environment
 START = """
 . "$0/environment.sh"
 for python in python3 python; do
-  ! "$python" -c "import sys; sys.exit(sys.version_info < (3, 7))" 2>/dev/null || exec "$python" "$0/measure"
+  "$python" -c "import sys; sys.exit(sys.version_info < (3, 7))" 2>/dev/null || continue
+  exec "$python" "$0/measure"
 done
 echo "no Python 3.7 or newer in it" >&2
 exit 127"""

@@ -40,7 +40,9 @@ _KERNEL = "{ %sdmesg 2>&1 || journalctl --dmesg --no-pager --lines=200 2>&1; } |
 _TAILS = 'for one in $1; do [ -f "$one" ] && echo "== $one" && tail -c 20000 "$one"; done'
 # A line into its pipe makes torch write its flight record, whose files are kept with the run's.
 _RECORDS = """
-[ -z "$2" ] || for one in "$2"*.pipe; do [ ! -p "$one" ] || timeout 2 sh -c 'echo 1 >"$0"' "$one"; done
+[ -z "$2" ] || for one in "$2"*.pipe; do
+  [ ! -p "$one" ] || timeout 2 sh -c 'echo 1 >"$0"' "$one"
+done
 [ -z "$2" ] || sleep 3
 count=0
 for one in "$1"*; do

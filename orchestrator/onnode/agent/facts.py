@@ -23,7 +23,8 @@ Pairs = Iterator[tuple[str, str]]
 """Name and value; "" if the kernel has none."""
 
 _WORDS = re.compile(
-    r"(?:iommu|amd_iommu|intel_iommu|pci|mitigations|isolcpus|nohz_full|numa_balancing|transparent_hugepage|idle|amd_pstate|"
+    r"(?:iommu|amd_iommu|intel_iommu|pci|mitigations|isolcpus|nohz_full|numa_balancing"
+    r"|transparent_hugepage|idle|amd_pstate|"
     r"intel_pstate|hugepages|default_hugepagesz)=.*|(?:amdgpu|processor|intel_idle)\..*|nosmt.*"
 )
 """Parameters of the kernel that affect computing; others name disks and consoles."""

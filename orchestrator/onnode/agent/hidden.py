@@ -1,8 +1,8 @@
 """Folders of a set that containers write.
 
 The container's root is another user on many file servers (root_squash), so everybody may write
-there. Other users of the storage must not: they can enter the folder above, but not list it, and the
-name below it is random.
+there. Other users of the storage must not: they can enter the folder above, but not list it, and
+the name below it is random.
 """
 
 from __future__ import annotations

@@ -178,7 +178,8 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
                 remedy,
             )
         elif not told and name != "rocm":
-            text = f"{shown}: the host does not report it, {node.settings.cont} needs {wanted} or newer"
+            need = f"{node.settings.cont} needs {wanted} or newer"
+            text = f"{shown}: the host does not report it, {need}"
             yield "warn", text, f"check it by hand; {remedy}"
 
 

@@ -25,7 +25,8 @@ _SCRIPT = "contents.py"
 _START = """
 . "$0/environment.sh" >/dev/null 2>&1
 for python in python3 python; do
-  ! "$python" -ISc "import sys; sys.exit(sys.version_info < (3, 7))" 2>/dev/null || exec "$python" -I -S -B "$0/contents.py" "$@"
+  "$python" -ISc "import sys; sys.exit(sys.version_info < (3, 7))" 2>/dev/null || continue
+  exec "$python" -I -S -B "$0/contents.py" "$@"
 done
 """
 

@@ -32,7 +32,8 @@ _MOST_FILES, _FILE_BYTES = 256, 1 << 20
 _INFO, _MOST_LINE = b"NCCL INFO ", 300
 _RDMA = re.compile(rb"Using network (?!(?:Fast)?Socket)\S|via NET/(?!(?:Fast)?Socket)\S")
 _OTHER = re.compile(
-    rb"NET/IB ?: No device found|Using network (?:Fast)?Socket|via NET/\w*Socket|NET/Socket ?: Using"
+    rb"NET/IB ?: No device found|Using network (?:Fast)?Socket|via NET/\w*Socket"
+    rb"|NET/Socket ?: Using"
 )
 
 

@@ -18,8 +18,10 @@ _FINAL = re.compile(
     r"manifest unknown|not found|denied|unauthorized|no such host|no space left|x509", re.I
 )
 _PASSING = re.compile(
-    r"time-?d? ?out|deadline exceeded|connection (?:reset|refused|closed)|broken pipe|\bEOF\b|network is unreachable|"
-    r"no route to host|server misbehaving|temporary failure|bad gateway|service unavailable|internal server error",
+    r"time-?d? ?out|deadline exceeded|connection (?:reset|refused|closed)|broken pipe|\bEOF\b"
+    r"|network is unreachable|"
+    r"no route to host|server misbehaving|temporary failure|bad gateway|service unavailable"
+    r"|internal server error",
     re.I,
 )
 _LAYER = re.compile(r"([0-9a-f]{12}): (.*)")

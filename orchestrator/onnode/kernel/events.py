@@ -29,8 +29,8 @@ _CODES = (
     *range(0x2066, 0x206A),
 )
 UNSHOWN = dict.fromkeys(_CODES, " ")
-"""Characters -> a blank, for `str.translate`: control characters, ends of lines, and characters that
-change the direction of text. orchestrator/words.py has the same."""
+"""Characters -> a blank, for `str.translate`: control characters, ends of lines, and characters
+that change the direction of text. orchestrator/words.py has the same."""
 _UNSHOWN_BUT_UNIT = {code: " " for code in _CODES if chr(code) != UNIT}
 
 

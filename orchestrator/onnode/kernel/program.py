@@ -1,4 +1,5 @@
-"""A bundle's files in memory, as they were at the start, and the archive that carries them to nodes.
+"""A bundle's files in memory, as they were at the start, and the archive that carries them to
+nodes.
 
 What runs was read once: a file that changes on storage later is never executed.
 """

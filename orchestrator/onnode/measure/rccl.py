@@ -4,10 +4,11 @@ of rccl-tests within a node.
 The tables of rccl-tests (or nccl-tests) since 2019 differ in columns and units, but all name their
 columns:
 
-    #  bytes  N  type  op  time  algbw  busbw  res  time  algbw  busbw  res                       (times in ms)
-    #  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error             (a deviation, no count)
-    #  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong     (a count, or N/A)
+    #  bytes  N  type  op  time  algbw  busbw  res  time  algbw  busbw  res
+    #  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error
+    #  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong
 
+The first has times in ms, `error` is a deviation and no count, `#wrong` a count or N/A.
 The time follows from size and algorithm bandwidth, so its unit does not matter. Lines may begin
 with mpirun's `[1,0]<stdout>:`.
 """

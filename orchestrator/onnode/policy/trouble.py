@@ -16,12 +16,14 @@ MOST_LINE = 4096
 MOST_TOLD = 3
 _LABEL = re.compile(r"^(?:\s*\[?(?:rank ?)?\d+\]?:\s?)*\s*")
 _RAISED = re.compile(
-    r"(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Failure|Exit)(?::\s|:?$)|(?:\w+\.)+[A-Z]\w+: "
+    r"(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Failure|Exit)(?::\s|:?$)"
+    r"|(?:\w+\.)+[A-Z]\w+: "
 )
 _MAY_SAY = re.compile(
     rb"error|exception|interrupt|failure|exit|fatal|fail|abort|what\(\)|memory|denied|not found"
     rb"|no such|no space|fault|killed|unable|cannot|can't|refused|reset|closed|timed? ?out|quota"
-    rb"|warn|panic|is hung|lockup|\bnan\b|no module|unavailable|invalid|smashing|null|resolve|blocked"
+    rb"|warn|panic|is hung|lockup|\bnan\b|no module|unavailable|invalid|smashing|null|resolve"
+    rb"|blocked"
     rb"|read-only|down",
     re.IGNORECASE,
 )
@@ -31,11 +33,14 @@ _PASSED_OVER = re.compile(
 )
 """In the first characters of a line: the program did not end because of it."""
 _ECHO = re.compile(
-    r"childfailed|signalexception|broken ?pipe|connection ?(?:was )?(?:reset|refused|closed|aborted)"
-    r"|dist(?:backend|network|store)error|(?:nccl|rccl) (?:error|communicator|operations)|nccl\w+error"
+    r"childfailed|signalexception|broken ?pipe|connection ?(?:was )?(?:reset|refused|closed"
+    r"|aborted)"
+    r"|dist(?:backend|network|store)error|(?:nccl|rccl) (?:error|communicator|operations)"
+    r"|nccl\w+error"
     r"|remote (?:process|peer|rank|error)|unhandled (?:system|cuda) error|peer (?:closed|is gone)"
     r"|keyboardinterrupt|systemexit|calledprocesserror|process(?:raised|exited)exception|eoferror"
-    r"|non-zero exit|exit ?code:? |sigterm|death signal|got signal|sigabrt|signal 15|terminate called|core dumped"
+    r"|non-zero exit|exit ?code:? |sigterm|death signal|got signal|sigabrt|signal 15"
+    r"|terminate called|core dumped"
     r"|fatal python error: aborted|exception(?: was|:$)|^orchestrator: local rank|shutting down"
     r"|force terminated|job step aborted|task failure|worker (?:group failed|failure)|in destructor"
     r"|semaphore objects|data inconsistency|store->get|failed to (?:recv|send)|other ranks?\b"
@@ -48,7 +53,8 @@ _PEER = re.compile(
 """A failure that another process may have caused."""
 _OWN = re.compile(
     r"what\(\):|fatal python error|hsa_status_error|\b(?:hip|cuda|nccl|rccl) error"
-    r"|^(?:error|fatal|failed)[:\s]|out of memory|oom-kill|cannot allocate memory|memory access fault"
+    r"|^(?:error|fatal|failed)[:\s]|out of memory|oom-kill|cannot allocate memory"
+    r"|memory access fault"
     r"|segmentation fault|segfault at|bus error|illegal instruction|floating point exception"
     r"|double free|corrupted|^killed|: killed\b|:\s+\d+ killed\b|no space left|quota exceeded"
     r"|read-only file system|input/output error|stale file handle|too many open files"

@@ -43,7 +43,8 @@ class SameJobError(FolderError):
 
 
 class TakingJob(Protocol):
-    """The job that works on a set, as its scheduler shows it; see JobAllocation (loop/allocation.py)."""
+    """The job that works on a set, as its scheduler shows it; see JobAllocation
+    (loop/allocation.py)."""
 
     name: str
     """The scheduler's name."""

@@ -1,8 +1,9 @@
 """What each benchmark's environment says and what its log has to hold.
 
-`builtin` reports its own samples and its own loss. The others are stand-ins: the same small training runs, and its
-progress and its loss are shown on the scale of the benchmark whose environment it was given. The README describes both
-scales; the fixed hyper-parameters are those that the closed division demands (mlperf-logging 4.1.68, ruleset 6.0.0).
+`builtin` reports its own samples and its own loss. The others are stand-ins: the same small
+training runs, and its progress and its loss are shown on the scale of the benchmark whose
+environment it was given. The README describes both scales; the fixed hyper-parameters are those
+that the closed division demands (mlperf-logging 4.1.68, ruleset 6.0.0).
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ from training.mllog import Log, Scalar
 
 BUILTIN = "builtin"
 
-# A stand-in crosses REAL_TARGET after about REAL_STEPS steps of REAL_BATCH samples at REAL_RATE, 5 % more or less.
+# A stand-in crosses REAL_TARGET after about REAL_STEPS steps of REAL_BATCH samples at REAL_RATE, 5
+# % more or less.
 REAL_STEPS = 80
 REAL_BATCH = 192
 REAL_RATE = 0.05
 REAL_TARGET = 0.0862
 
-# Reference convergence points of ruleset 6.0.0: global batch -> mean samples to converge. They only set the pace here.
+# Reference convergence points of ruleset 6.0.0: global batch -> mean samples to converge. They only
+# set the pace here.
 REFERENCE = {
     "flux1": {512: 7_223_524, 1024: 8_490_553, 2048: 10_296_434, 4096: 15_379_115},
     "llama31_8b": {16: 161_109, 32: 178_859, 64: 226_645, 96: 278_640, 128: 344_747},
     "llama2_70b_lora": {8: 3_179, 16: 4_032, 32: 6_037, 128: 11_264},
 }
-# Factor of the straight line from the real loss to the benchmark's; chosen so that the curve starts where published
+# Factor of the straight line from the real loss to the benchmark's; chosen so that the curve starts
+# where published
 # curves start.
 SLOPE = {"flux1": 0.26, "llama31_8b": 9.0, "llama2_70b_lora": 0.43}
 ANCHOR = {"flux1": 0.586, "llama31_8b": 3.3, "llama2_70b_lora": 0.925}
@@ -167,16 +171,19 @@ class Plan:
         steps, rest = divmod(self.global_batch, micro * data_parallel)
         if rest or not steps:
             raise BadSettings(
-                f"global batch {self.global_batch} is not a multiple of {micro} x {data_parallel} ranks"
+                f"global batch {self.global_batch} is not a multiple of {micro} x {data_parallel} "
+                "ranks"
             )
         return steps
 
     def publish(self, micro: int, steps: int) -> None:
-        """What all stand-ins share: the real training, the limit, and the optional keys that name the submission."""
+        """What all stand-ins share: the real training, the limit, and the optional keys that name
+        the submission."""
         env = self.environment
         self.micro_batch = max(1, REAL_BATCH // self.world)
         self.learning_rate = REAL_RATE
-        # Twice the reference is far outside of what any seed needs; a run beyond it will not converge.
+        # Twice the reference is far outside of what any seed needs; a run beyond it will not
+        # converge.
         limit = int(2 * self.reference())
         self.max_samples = env.integer(
             "BUILTIN_MAX_SAMPLES",
@@ -196,7 +203,8 @@ class Plan:
             self.keys["config_filename"] = env.text("MLLOG_CONFIG_FILENAME", "CONFIG_FILENAME")
 
     def reference(self) -> float:
-        """Mean samples to converge at this batch size: a table point, or the straight line between or beyond two."""
+        """Mean samples to converge at this batch size: a table point, or the straight line between
+        or beyond two."""
         points = sorted(REFERENCE[self.benchmark].items())
         above = next(
             (i for i, (batch, _) in enumerate(points) if batch >= self.global_batch),
@@ -210,7 +218,8 @@ class Plan:
         """Reported samples that one real step stands for."""
         if not self.stand_in:
             return float(self.global_batch)
-        # An evaluation sees the crossing half an interval late on the average; a quarter of it is taken back, so that
+        # An evaluation sees the crossing half an interval late on the average; a quarter of it is
+        # taken back, so that
         # sets land a little on the slow side of the reference mean.
         return (self.reference() - self.eval_every / 4) / REAL_STEPS
 
@@ -219,7 +228,8 @@ class Plan:
         return round(samples / self.samples_per_step)
 
     def shown(self, loss: float) -> float:
-        """The real evaluation loss on the benchmark's scale: a rising straight line through (REAL_TARGET, ANCHOR)."""
+        """The real evaluation loss on the benchmark's scale: a rising straight line through
+        (REAL_TARGET, ANCHOR)."""
         if not self.stand_in:
             return loss
         return ANCHOR[self.benchmark] + SLOPE[self.benchmark] * (loss - REAL_TARGET)

@@ -1,4 +1,5 @@
-"""Typed reading of environment variables; every error names the variable, its value and what is accepted."""
+"""Typed reading of environment variables; every error names the variable, its value and what is
+accepted."""
 
 from __future__ import annotations
 

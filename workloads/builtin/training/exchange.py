@@ -1,7 +1,8 @@
-"""The exchange between nodes: node 0 listens at MASTER_ADDR:MASTER_PORT, adds up what all send, and answers the sum.
+"""The exchange between nodes: node 0 listens at MASTER_ADDR:MASTER_PORT, adds up what all send, and
+answers the sum.
 
-Every wait is a blocking call in the kernel (poll or recv), so a waiting node costs no CPU time. Sums are of integers
-(see `network.SCALE`), so the order of arrival does not matter.
+Every wait is a blocking call in the kernel (poll or recv), so a waiting node costs no CPU time.
+Sums are of integers (see `network.SCALE`), so the order of arrival does not matter.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Alone:
 
 
 class Root:
-    """Node 0's side. `number` is that of its ranks: 0, or by the nodes' names (`name`) where they are numbered by these."""
+    """Node 0's side. `number` is that of its ranks: 0, or by the nodes' names (`name`) where they
+    are numbered by these."""
 
     def __init__(
         self,
@@ -80,12 +82,14 @@ class Root:
             family, _ = resolve(address, port)
             listener = _socket.socket(family, _socket.SOCK_STREAM)
             listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-            # All interfaces: a host often resolves its own name to 127.0.1.1, where the others cannot reach it.
+            # All interfaces: a host often resolves its own name to 127.0.1.1, where the others
+            # cannot reach it.
             listener.bind(("::" if family == _socket.AF_INET6 else "0.0.0.0", port))
             listener.listen(self.nodes)
         except OSError as reason:
             raise NoRendezvous(
-                f"node 0 cannot listen at MASTER_ADDR={address} MASTER_PORT={port}: {reason.strerror or reason}; "
+                f"node 0 cannot listen at MASTER_ADDR={address} MASTER_PORT={port}: "
+                f"{reason.strerror or reason}; "
                 "is another run using the port?"
             ) from None
         return listener
@@ -117,7 +121,8 @@ class Root:
         self.welcome()
 
     def welcome(self) -> None:
-        """Number all nodes by their names, as torchrun's c10d rendezvous does; without names as whoever started them."""
+        """Number all nodes by their names, as torchrun's c10d rendezvous does; without names as
+        whoever started them."""
         names = sorted([(self.name, 0), *[(peer.name, peer.node) for peer in self.peers.values()]])
         numbers = {node: number for number, (_, node) in enumerate(names)}
         self.number = numbers[0]
@@ -157,7 +162,8 @@ class Root:
         if peer.node in self.peers or not 0 < peer.node < self.nodes:
             # Kept under a number that no node has, so that it too is told why the run ends.
             self.peers[-len(self.peers) - 1] = peer
-            return f"{peer.address} says that it is node {peer.node}, which is taken or outside 1..{self.nodes - 1}"
+            allowed = f"1..{self.nodes - 1}"
+            return f"{peer.address} says that it is node {peer.node}: taken, or outside {allowed}"
         self.peers[peer.node] = peer
         return differences(peer.node, settings, self.settings)
 
@@ -234,7 +240,8 @@ class Root:
                 told.append(peer)
             except OSError:
                 pass  # it is gone already, which is what it would have been told to do
-        # Closing a connection with unread data in it would reset it, and the words just sent would be lost with it.
+        # Closing a connection with unread data in it would reset it, and the words just sent would
+        # be lost with it.
         deadline = time.monotonic() + LAST_WORDS_S
         for peer in told:
             peer.drain(deadline)
@@ -275,7 +282,8 @@ class Leaf:
                 socket = _socket.socket(family, _socket.SOCK_STREAM)
                 socket.settimeout(max(0.1, deadline - time.monotonic()))
                 socket.connect(target)
-                # While nobody listens, a port of the ephemeral range can be connected to itself on loopback.
+                # While nobody listens, a port of the ephemeral range can be connected to itself on
+                # loopback.
                 if socket.getsockname() != socket.getpeername():
                     return Peer(socket, f"{address}:{port}")
                 reason: object = "nobody listens"

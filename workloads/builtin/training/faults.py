@@ -1,6 +1,8 @@
-"""Faults on request, for tests of whatever starts this program. Nothing here runs unless BUILTIN_FAULT is set.
+"""Faults on request, for tests of whatever starts this program. Nothing here runs unless
+BUILTIN_FAULT is set.
 
-BUILTIN_FAULT holds one or more faults, separated by commas: KIND[:NAME=VALUE]... The README lists them.
+BUILTIN_FAULT holds one or more faults, separated by commas: KIND[:NAME=VALUE]... The README lists
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ SELF_DESTRUCTION_CODE = 9
 
 
 class Fault:
-    """One fault that applies to this run, attempt and node. `at` is a share of the expected length, -1 before start."""
+    """One fault that applies to this run, attempt and node. `at` is a share of the expected length,
+    -1 before start."""
 
     def __init__(self, kind: str, options: dict[str, str]) -> None:
         self.kind = kind
@@ -65,7 +68,8 @@ class Faults:
                 self.now.append(Fault(kind, options))
 
     def reach(self, share: float) -> None:
-        """Called before every step with the share of the expected length that is done (-1: before the rendezvous)."""
+        """Called before every step with the share of the expected length that is done (-1: before
+        the rendezvous)."""
         for fault in self.now:
             if fault.at > share:
                 continue

@@ -1,6 +1,7 @@
 """MLLOG records on standard output, as mlperf-logging writes them; printed by global rank 0 only.
 
-`json` costs 11 ms of start-up on a node, for records that hold text, numbers, true, false and one level of objects.
+`json` costs 11 ms of start-up on a node, for records that hold text, numbers, true, false and one
+level of objects.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Log:
                 "lineno": caller.f_lineno,
             }
             self.line(
-                f':::MLLOG {{"namespace": "", "time_ms": {now}, "event_type": "{event_type}", "key": "{key}", '
+                f':::MLLOG {{"namespace": "", "time_ms": {now}, "event_type": "{event_type}", '
+                f'"key": "{key}", '
                 f'"value": {written(value)}, "metadata": {written(where | metadata)}}}'
             )
         return now

@@ -1,7 +1,8 @@
-"""The model and its data: a network of one hidden layer that learns what a fixed teacher of the same shape says.
+"""The model and its data: a network of one hidden layer that learns what a fixed teacher of the
+same shape says.
 
-Everything here is a function of (seed, rank, step) alone. No rank looks at which node it runs on, so the same number
-of ranks gives the same numbers however they are spread over nodes.
+Everything here is a function of (seed, rank, step) alone. No rank looks at which node it runs on,
+so the same number of ranks gives the same numbers however they are spread over nodes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from math import isfinite, tanh
 from operator import mul
 
-# `random` costs 5 ms of start-up for distributions that nobody here draws from; this is the generator below it.
+# `random` costs 5 ms of start-up for distributions that nobody here draws from; this is the
+# generator below it.
 from _random import Random
 
 INPUTS = 7
@@ -22,7 +24,8 @@ START_SEED = 20_250_604
 START_SPREAD = 0.03
 MOMENTUM = 0.8
 
-# Gradients and losses travel as whole numbers of 2^-36. Adding integers gives the same bits in any order and grouping,
+# Gradients and losses travel as whole numbers of 2^-36. Adding integers gives the same bits in any
+# order and grouping,
 # which sums of floats do not.
 SCALE = float(1 << 36)
 LIMIT = float(1 << 16)  # 2^52 per rank, so that 1024 ranks stay inside the 64 bits of a frame
@@ -36,7 +39,8 @@ def uniform(random: Random, width: float) -> float:
 
 
 class Network:
-    """Weights of both layers. Layer rows have INPUTS + 1 members (the last one is the bias), the output HIDDEN + 1."""
+    """Weights of both layers. Layer rows have INPUTS + 1 members (the last one is the bias), the
+    output HIDDEN + 1."""
 
     size = HIDDEN * (INPUTS + 1) + HIDDEN + 1
 
@@ -68,7 +72,8 @@ class Network:
         return sum([(predict(inputs) - wanted) ** 2 for inputs, wanted in samples])
 
     def gradient(self, samples: list[Sample]) -> list[float]:
-        """Sum over `samples` of the gradient of half the squared error; `size` members, hidden rows first."""
+        """Sum over `samples` of the gradient of half the squared error; `size` members, hidden rows
+        first."""
         hidden, output = self.hidden, self.output
         rows = [[0.0] * (INPUTS + 1) for _ in range(HIDDEN)]
         last = [0.0] * (HIDDEN + 1)
@@ -95,14 +100,16 @@ class Network:
 
 
 def starting_point(seed: int) -> Network:
-    """One fixed checkpoint, moved a little by the run's seed: runs differ, and none needs ten times as long."""
+    """One fixed checkpoint, moved a little by the run's seed: runs differ, and none needs ten times
+    as long."""
     network = Network(START_SEED, 0.5)
     network.perturb(seed, START_SPREAD)
     return network
 
 
 def sample(teacher: Network, index: int) -> Sample:
-    """Sample number `index` of the fixed data set; evaluation samples follow the training samples."""
+    """Sample number `index` of the fixed data set; evaluation samples follow the training
+    samples."""
     random = Random(DATA_SEED + 1 + index)
     inputs = [uniform(random, 1.7) for _ in range(INPUTS)]
     inputs.append(1.0)
@@ -110,7 +117,8 @@ def sample(teacher: Network, index: int) -> Sample:
 
 
 class Shard:
-    """What one rank owns: every world-th training and evaluation sample, and the order it draws them in."""
+    """What one rank owns: every world-th training and evaluation sample, and the order it draws
+    them in."""
 
     def __init__(self, rank: int, world: int, seed: int) -> None:
         teacher = Network(DATA_SEED, 1.2)
@@ -127,7 +135,8 @@ class Shard:
 
 
 def whole(values: list[float]) -> list[int] | None:
-    """The values as integers of 1/SCALE, or None when one is not finite or too large: the training has diverged."""
+    """The values as integers of 1/SCALE, or None when one is not finite or too large: the training
+    has diverged."""
     if not all([isfinite(value) and -LIMIT < value < LIMIT for value in values]):
         return None
     return [int(value * SCALE) for value in values]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from struct import Struct, pack, unpack
 from time import monotonic
 
-# The public `socket` module wraps this one and doubles the start-up time of a node (23 ms instead of 11 ms here),
+# The public `socket` module wraps this one and doubles the start-up time of a node (23 ms instead
+# of 11 ms here),
 # mostly for enums. What it adds (accept, makefile, context managers) is a line in exchange.py.
 import _socket
 
@@ -13,7 +14,8 @@ MAGIC = b"obw1"
 HEADER = Struct("!4sBII")  # magic, kind, sequence number, length of the payload
 MAX_PAYLOAD = 1 << 16
 HELLO, WELCOME, REFUSE, SUM, ABORT = range(1, 6)
-# A peer whose host is gone sends no FIN: ask after 5 s of silence, give up after 3 questions 2 s apart.
+# A peer whose host is gone sends no FIN: ask after 5 s of silence, give up after 3 questions 2 s
+# apart.
 KEEPALIVE = ((_socket.TCP_KEEPIDLE, 5), (_socket.TCP_KEEPINTVL, 2), (_socket.TCP_KEEPCNT, 3))
 
 Settings = dict[str, str]
@@ -56,9 +58,11 @@ class Peer:
         self.socket.sendall(frame(kind, sequence, payload))
 
     def receive(self) -> Frame | None:
-        """Read once; the frame when it is complete, else None. EOFError when the other side has closed.
+        """Read once; the frame when it is complete, else None. EOFError when the other side has
+        closed.
 
-        What came together with the last frame counts first: the other side may have said why it closed.
+        What came together with the last frame counts first: the other side may have said why it
+        closed.
         """
         found = self.buffered()
         if found is None:
@@ -70,7 +74,8 @@ class Peer:
         return found
 
     def buffered(self) -> Frame | None:
-        """Return the first frame of what has arrived, and take it out; None when it is not whole."""
+        """Return the first frame of what has arrived, and take it out; None when it is not
+        whole."""
         if len(self.buffer) < HEADER.size:
             return None
         magic, kind, sequence, length = HEADER.unpack_from(self.buffer)
@@ -83,7 +88,8 @@ class Peer:
         return kind, sequence, payload
 
     def drain(self, deadline: float) -> None:
-        """Read and drop what still comes, until the other side closes or `deadline` (time.monotonic)."""
+        """Read and drop what still comes, until the other side closes or `deadline`
+        (time.monotonic)."""
         try:
             while (left := deadline - monotonic()) > 0:
                 self.socket.settimeout(left)
@@ -110,7 +116,8 @@ def decode(payload: bytes) -> Settings:
 
 
 def differences(node: int, theirs: Settings, ours: Settings) -> str:
-    """What node `node` was started with that node 0 was not, as one sentence; empty when they agree."""
+    """What node `node` was started with that node 0 was not, as one sentence; empty when they
+    agree."""
     found = [
         f"{name} is {theirs.get(name, 'not set')} on node {node} and {value} on node 0"
         for name, value in ours.items()
@@ -120,6 +127,7 @@ def differences(node: int, theirs: Settings, ours: Settings) -> str:
 
 
 def resolve(address: str, port: int) -> tuple[int, tuple]:
-    """Family and socket address of the first TCP answer; gaierror (an OSError) when there is none."""
+    """Family and socket address of the first TCP answer; gaierror (an OSError) when there is
+    none."""
     family, _, _, _, target = _socket.getaddrinfo(address, port, 0, _socket.SOCK_STREAM)[0]
     return family, target

@@ -1,4 +1,5 @@
-"""What the published implementations do differently, as far as a launcher can see it: one row per implementation."""
+"""What the published implementations do differently, as far as a launcher can see it: one row per
+implementation."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Contract:
     status: str = "onprem"
     """The value of submission_status."""
     nodes: str = ""
-    """The variable with the number of nodes that the implementation compares with what it finds ("": it compares nothing)."""
+    """The variable with the number of nodes that the implementation compares with what it finds
+    ("": it compares nothing)."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Its own name of a setting -> the name under which benchmarks.Plan reads it."""
     index: tuple[str, ...] = ()

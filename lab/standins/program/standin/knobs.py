@@ -1,4 +1,5 @@
-"""What tests may ask of a stand-in, by variables that begin with STANDIN_; lab/standins/README.md lists them."""
+"""What tests may ask of a stand-in, by variables that begin with STANDIN_; lab/standins/README.md
+lists them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from pathlib import Path
 from training.environment import Environment
 from training.faults import Faults
 
-# Where the kernels of the real images are kept, with the default of each where nobody says another place.
+# Where the kernels of the real images are kept, with the default of each where nobody says another
+# place.
 CACHES = {
     "TRITON_CACHE_DIR": "~/.triton/cache",
     "TORCHINDUCTOR_CACHE_DIR": "/tmp/torchinductor_root",
@@ -31,7 +33,8 @@ def node_number() -> int:
 
 
 def faults() -> Faults:
-    """The faults of STANDIN_FAULT for this node, which may be named by its number or by its host name."""
+    """The faults of STANDIN_FAULT for this node, which may be named by its number or by its host
+    name."""
     text = os.environ.get("STANDIN_FAULT", "")
     here = re.escape(socket.gethostname())
     text = re.sub(rf":node={here}(?=[:,]|$)", f":node={node_number()}", text)
@@ -44,7 +47,8 @@ def seconds(name: str) -> float:
 
 
 def tell_environment(rank: int) -> None:
-    """Write what reached this process where STANDIN_ENVIRONMENT says: a folder, or `-` for a line on standard output."""
+    """Write what reached this process where STANDIN_ENVIRONMENT says: a folder, or `-` for a line
+    on standard output."""
     place = os.environ.get("STANDIN_ENVIRONMENT", "")
     if not place:
         return
@@ -69,7 +73,8 @@ def tell_environment(rank: int) -> None:
 
 
 def compile_kernels(rank: int) -> None:
-    """Take STANDIN_COMPILE_S seconds unless an earlier run left its kernels in the caches; leave ours there."""
+    """Take STANDIN_COMPILE_S seconds unless an earlier run left its kernels in the caches; leave
+    ours there."""
     wanted = seconds("STANDIN_COMPILE_S")
     if not wanted:
         return

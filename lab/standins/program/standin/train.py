@@ -18,13 +18,15 @@ from training.mllog import Log
 from standin import knobs
 from standin.contracts import CONTRACTS, Contract
 
-# The model crosses this evaluation loss after about REAL_STEPS steps; Plan shows it as the benchmark's target.
+# The model crosses this evaluation loss after about REAL_STEPS steps; Plan shows it as the
+# benchmark's target.
 CROSSED = 0.049
 TRAIN, EVAL, INPUTS, HIDDEN, RATE = 2048, 256, 7, 16, 0.0012
 
 
 class TwoLogs(Log):
-    """Records on standard output and, where the implementation keeps one, at the end of a file that all ranks and runs share."""
+    """Records on standard output and, where the implementation keeps one, at the end of a file that
+    all ranks and runs share."""
 
     def __init__(self, speaks: bool, file: str) -> None:
         super().__init__(speaks)
@@ -78,7 +80,8 @@ class Training:
         if self.faults.wants("nan", self.share()):
             loss = loss * float("nan")
         gradients = torch.autograd.grad(loss, self.weights)
-        # By hand what DistributedDataParallel and SGD do: both import the compiler, which takes every rank two seconds.
+        # By hand what DistributedDataParallel and SGD do: both import the compiler, which takes
+        # every rank two seconds.
         flat = torch.cat([gradient.flatten() for gradient in gradients]) / self.world
         dist.all_reduce(flat)
         start = 0
@@ -98,7 +101,8 @@ class Training:
         return self.plan.shown(float(total) / EVAL * REAL_TARGET / CROSSED)
 
     def run(self) -> None:
-        """Blocks of training, each followed by an evaluation, until the target or the limit is met."""
+        """Blocks of training, each followed by an evaluation, until the target or the limit is
+        met."""
         plan, log = self.plan, self.log
         block = log.start("run_start")
         status, samples = "aborted", 0
@@ -170,16 +174,19 @@ def train(contract: Contract) -> int:
     if contract.nodes and environment.integer(contract.nodes, default=1) != nodes:
         said = environment.integer(contract.nodes)
         raise BadSettings(
-            f"{contract.nodes}={said}, but {world} ranks with {ranks} on each node are {nodes} nodes"
+            f"{contract.nodes}={said}, but {world} ranks with {ranks} on each node are {nodes} "
+            "nodes"
         )
-    # Fewer ranks than the system has GPUs are a rehearsal's; the log shows the system that the environment describes.
+    # Fewer ranks than the system has GPUs are a rehearsal's; the log shows the system that the
+    # environment describes.
     plan = Plan(environment, contract.benchmark, nodes, environment.integer(contract.gpus))
     file = environment.text("MLLOG_OUTPUT_FILE", default="")
     log = TwoLogs(rank == 0, file)
     early_records(contract, log if contract.early == "first" else TwoLogs(True, file))
     if rank == 0:
         print(
-            f"stand-in for {plan.benchmark}: a small network trains; nothing here is a result of it",
+            f"stand-in for {plan.benchmark}: a small network trains; nothing here is a result of "
+            "it",
             flush=True,
         )
     knobs.faults().reach(-1.0)
@@ -196,11 +203,13 @@ def train(contract: Contract) -> int:
     try:
         training.run()
     except RuntimeError as reason:
-        # RCCL's ranks wait in a collective until its time-out where gloo's hear of a lost peer at once.
+        # RCCL's ranks wait in a collective until its time-out where gloo's hear of a lost peer at
+        # once.
         print(f"stand-in: rank {rank}: {str(reason).splitlines()[0]}", file=sys.stderr, flush=True)
         time.sleep(knobs.seconds("STANDIN_COLLECTIVE_S"))
         return 1
-    # Without destroy_process_group: gloo can wait for ever in it when the other end is gone already.
+    # Without destroy_process_group: gloo can wait for ever in it when the other end is gone
+    # already.
     return 1 if training.faults.wants("late-exit", 2.0) else 0
 
 
