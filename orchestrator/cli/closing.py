@@ -159,7 +159,6 @@ def _join_group(trouble: Trouble) -> str:
 
 
 def _return_nodes(trouble: Trouble) -> str:
-    """Return the operator's command that returns drained nodes."""
     from orchestrator.errors import SchedulerError
     from orchestrator.nodes.names import fold
     from orchestrator.scheduler import advice

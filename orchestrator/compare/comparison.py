@@ -126,7 +126,6 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 
 def verdict(ratio: float | None, found: Interval | None) -> str:
-    """Return a key of VERDICTS."""
     if ratio is None:
         return "none"
     near = abs(ratio - 1) <= NEAR

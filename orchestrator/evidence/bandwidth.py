@@ -26,7 +26,6 @@ class Measurement:
 
 
 def measurements(evidence: SetEvidence) -> list[Measurement]:
-    """Return all measurements of a set, by job."""
     return [one for job, text in evidence.job_tables("deep-") for one in parse(text, job)]
 
 

@@ -421,7 +421,6 @@ class _Set:
         return proofs
 
     def last_lines(self, log: LogEnds) -> list[Proof]:
-        """Return the last lines of a log, at most three."""
         end = log.text[-_LAST_BYTES:]
         return self._quoted(log, len(log.text) - len(end), end)[-3:]
 

@@ -31,7 +31,6 @@ def held_by(
 
 
 def submitter(asked: SubmissionRecord) -> Holder:
-    """Return the submitter, with the job, as far as recorded."""
     kinds = {item.name: int if item.type == "int" else str for item in fields(Holder)}
     known: dict[str, Any] = {
         name: value for name, value in asked.by.items() if type(value) is kinds.get(name)

@@ -390,7 +390,6 @@ def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mi
 
 
 def _differing(data: Any, state: RunRecord) -> list[str]:
-    """Return the members in which an attempt differs from its record."""
     record = checked(RunRecord, data) if isinstance(data, dict) else None
     if record is None:
         return ["all of it"]

@@ -303,7 +303,6 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
 
 
 def _with_silences(files: SetEvidence, running: list[RunPicture]) -> list[RunPicture]:
-    """Return the runs with the loop's records of their silence."""
     silences = read_silences(files) if running else {}
     return [replace(run, silence=silences.get((run.run, run.attempt))) for run in running]
 

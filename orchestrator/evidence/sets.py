@@ -207,7 +207,6 @@ class SetEvidence:
 
     @cached_property
     def node_folders(self) -> list[str]:
-        """Return the nodes with a folder in the set."""
         return list(self._node_folders())
 
     def _node_folders(self) -> Iterator[str]:

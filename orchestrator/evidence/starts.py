@@ -54,7 +54,6 @@ class AttemptStart:
     caches: dict[str, Cache] = field(default_factory=dict)
 
     def value(self, name: str, node: str) -> str:
-        """Return the value of a fact on a node, "-" if it is missing."""
         values = self.facts.get(name, {})
         return values.get(node, values.get(ALL, "-"))
 

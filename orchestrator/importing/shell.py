@@ -62,7 +62,6 @@ class PlainShell:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The exported variables that have a value."""
         return {name: self.variables[name] for name in self.variables if name in self.exported}
 
     def set(self, name: str, value: str, *, export: bool) -> None:

@@ -30,7 +30,6 @@ class CommandEnd:
 
     @property
     def is_believable(self) -> bool | None:
-        """Return whether a failure of the training is a failure of the command."""
         if self.after_failure is None:
             return None
         return self.after_failure != 0

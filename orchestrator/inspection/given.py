@@ -74,7 +74,6 @@ def given_by(entry: Entry) -> Given:
 
 
 def _start_on(entry: Entry, rank: int) -> NodeStart:
-    """Return the start of a run on the node of a rank."""
     from orchestrator.onnode.agent import launch
 
     nodes = [f"node{number}" for number in range(1, entry.nodes + 1)]

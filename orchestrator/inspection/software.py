@@ -34,7 +34,6 @@ class Software:
 
 
 def software(tree: ImageTree) -> Software:
-    """Return the versions of the software in an image."""
     packages: dict[str, str] = {}
     providers: dict[str, str] = {}
     pythons: set[str] = set()

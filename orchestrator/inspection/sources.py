@@ -75,7 +75,6 @@ class KeptFiles:
         self._layer[file.path] = replace(file, content=content)
 
     def link(self, path: str, target: str) -> None:
-        """Give a hard link the content of its file."""
         source = self._layer.get(target) or self.files.get(target)
         if source is not None:
             self._layer[path] = replace(source, path=path)
@@ -121,7 +120,6 @@ class KeptFiles:
             self._names.discard(name)
 
     def tree(self, config: ImageConfig, *, complete: bool = True) -> ImageTree:
-        """Return the files of all layers."""
         self.end_layer()
         whole = complete and self.whole
         return ImageTree(self.files.values(), config, complete=whole, mentions=self.mentions)

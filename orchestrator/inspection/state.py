@@ -87,7 +87,6 @@ class ShellState:
         )
 
     def child(self, script: str, arguments: list[str]) -> ShellState:
-        """Return the shell of a script started as a process."""
         shell = self.copy()
         shell.script = shell.source = script
         shell.callers = ()

@@ -161,7 +161,6 @@ class ImageTree:
         return place in self._names or place == "/" or (file is not None and file.kind == "folder")
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted."""
         return sorted(self._names.get(self.resolve(folder), ()))
 
     def text(self, path: str) -> str | None:
@@ -172,7 +171,6 @@ class ImageTree:
         return file.content.decode("utf-8", "replace")
 
     def below(self, folder: str) -> Iterator[ImageFile]:
-        """Yield the files below a folder, by name."""
         place = self.resolve(folder)
         for name in sorted(self._names.get(place, ())):
             path = posixpath.join(place, name)

@@ -162,7 +162,6 @@ class ScriptWalk:
         return joined_path.replace("/./", "/")
 
     def has(self, path: str, *, folder: bool = False) -> Answer:
-        """Return whether the container has a path."""
         if not is_known(path):
             return None
         if path in self._made:

@@ -131,8 +131,6 @@ def _evaluations(log: Log) -> list[tuple[Any, Any]]:
 
 
 def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
-    """Check one log by the workload's own rules."""
-
     def finding(
         key: str, rule: str, message: str, record: Record | None = None, severity: str = ERROR
     ) -> LogFinding:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 def score_run(run: RunFile, log: Log, round_rules: Rules | OwnRules) -> RunScore:
-    """Read one log by the rules of a round, or by a workload's own."""
     if isinstance(round_rules, OwnRules):
         reading: Convergence | OwnReading = OwnReading(log, round_rules)
         compliance = check_own(run, log, round_rules)
@@ -181,7 +180,6 @@ def _mixed(score: Score) -> str:
 
 
 def reasons(score: Score, round_rules: Rules | OwnRules) -> list[str]:
-    """Return the reasons against a valid score."""
     return [
         *_of_the_set(score, round_rules),
         *_of_the_runs(score),

@@ -145,7 +145,6 @@ class Score(Frozen):
 
     @property
     def rules_text(self) -> str:
-        """Return the rules in words."""
         name = "the workload's own rules, not MLPerf's" if self.own else f"round {self.ruleset}"
         return f"{name} ({self.ruleset_from})"
 

@@ -159,7 +159,6 @@ class _Composition:
             self.warnings.append(NamedWarning(name, text))
 
     def entry(self) -> Entry:
-        """Return the composed entry."""
         chosen = self.chosen
         self._compose_env()
         if warning := label_warning(chosen.system, chosen.mine, chosen.workload.name, chosen.round):

@@ -311,7 +311,6 @@ class Entry(Facts):
 
     @property
     def ranks(self) -> int:
-        """Return the number of GPUs of all nodes."""
         return self.nodes * self.gpus_per_node
 
     @property

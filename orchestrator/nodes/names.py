@@ -117,7 +117,6 @@ def _nodes_of(word: str) -> list[NamedNode]:
 
 
 def _has_port(address: str) -> bool:
-    """Return whether the address has a host, and no invalid port."""
     try:
         parts = urlsplit(address)
         return address.startswith("unix:") or (bool(parts.hostname) and parts.port != 0)

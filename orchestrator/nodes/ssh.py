@@ -127,7 +127,6 @@ class Ssh:
 
 
 def known_hosts_files(ssh_config: Any) -> list[Path]:
-    """Return the existing known_hosts files of ssh_config, the user's first."""
     user = ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
     machine = ssh_config.get(
         "globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"

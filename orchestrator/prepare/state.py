@@ -86,7 +86,6 @@ def write_state(folder: Path, state: StepState) -> None:
 
 
 def outlook(plan: Plan) -> list[StepReport]:
-    """Return all steps with their states."""
     return [_report(plan, step) for step in plan.steps]
 
 
@@ -116,7 +115,6 @@ def _reason_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
 
 
 def missing_after(plan: Plan, step: StepPart) -> list[Path]:
-    """Return missing and empty results of the step."""
     return [path for path in map(plan.host_path, step.leaves) if not has_content(path)]
 
 

@@ -340,7 +340,6 @@ def swatch(*inner: Safe, width: int, height: int) -> Safe:
 
 
 def stroke(class_: str) -> Safe:
-    """Return the swatch of a line."""
     return swatch(void("line", class_=class_, x1=1, x2=33, y1=8, y2=8), width=34, height=16)
 
 

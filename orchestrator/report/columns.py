@@ -128,6 +128,5 @@ COLUMNS = (
 
 
 def rows(report: Report) -> Iterator[tuple[Cell, ...]]:
-    """Yield one row for each run of a report, with a cell for each of COLUMNS."""
     for run in report.runs:
         yield tuple(column.cell(report, run) for column in COLUMNS)

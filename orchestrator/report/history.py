@@ -50,7 +50,6 @@ class IndexedSet:
 
 
 def indexed(name: str, report: Report) -> IndexedSet:
-    """Return the index entry of the report's set."""
     score = report.score
     starts = [run.start_ms for run in report.runs if run.start_ms]
     created = report.described.get("created_ms")

@@ -147,7 +147,6 @@ class Report:
 
     @property
     def unit(self) -> Unit:
-        """Return the unit for the times of the runs."""
         return unit_of_runs(run.minutes for run in self.runs)
 
     @property

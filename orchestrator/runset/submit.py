@@ -372,7 +372,6 @@ def submissions(layout: Layout) -> list[SubmissionRecord]:
 
 
 def _recorded_jobs(layout: Layout) -> list[JobRecord]:
-    """Return the jobs' own records in the set."""
     return SetEvidence(layout.root).jobs
 
 

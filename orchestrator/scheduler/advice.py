@@ -31,17 +31,14 @@ def start_set(scheduler: str) -> str:
 
 
 def show_start(job: str) -> str:
-    """Return the command that shows the expected start of a queued job."""
     return f"squeue -j {quoted(job)} --start"
 
 
 def show_job(job: str) -> str:
-    """Return the command that shows a job with its nodes."""
     return f"scontrol show job {quoted(job)}"
 
 
 def show_partition(partition: str) -> str:
-    """Return the command that shows a partition."""
     return f"scontrol show partition {quoted(partition)}"
 
 
@@ -61,5 +58,4 @@ def resume(job: str) -> str:
 
 
 def continue_stopped(job: str) -> str:
-    """Return the command that continues the stopped processes of a job."""
     return f"scancel --signal=CONT {job}"

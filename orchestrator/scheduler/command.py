@@ -46,7 +46,6 @@ class Answer:
 
     @property
     def complaint(self) -> str:
-        """Return its complaint, on one line."""
         return (
             last_lines(self.stderr or self.stdout) or f"exit code {self.returncode} and no message"
         )

@@ -16,7 +16,6 @@ class ScriptOptions:
 
 
 def options_in(script: str) -> ScriptOptions:
-    """Return the options in the text of a job script."""
     return ScriptOptions(
         exclude=_option(script, "exclude", r"\S+"),
         nodelist=_option(script, "nodelist", r"\S+"),

@@ -29,7 +29,6 @@ def of_allocation(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_variables(nodes: int) -> dict[str, str]:
-    """Return a run's variables that all its nodes share."""
     return {"SLURM_NNODES": str(nodes)}
 
 

@@ -156,7 +156,6 @@ Happens = Callable[["Simulation", Fault, "list[str]"], None]
 
 
 def plant(world: Simulation, fault: Fault) -> None:
-    """Schedule a fault."""
     if fault.run and fault.when == "before":
         world.when_run_is_prepared(fault.run, lambda: _start(world, fault, 0.0))
     elif fault.run:
@@ -174,7 +173,6 @@ def _start(world: Simulation, fault: Fault, expected_s: float) -> None:
 
 
 def happen(world: Simulation, fault: Fault) -> None:
-    """Apply a fault now."""
     for pattern, does in EVENTS.items():
         if match := re.fullmatch(pattern, fault.event):
             world.happened.append((world.engine.now, fault))

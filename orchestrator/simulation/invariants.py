@@ -145,8 +145,6 @@ def _read_events(path: Path, *_state: int) -> tuple[Event, ...]:
 
 
 def blamed_nodes(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield each blamed or excluded node, with the reason."""
-
     for path in sorted(root.glob("events-*.tsv")):
         for event in _events(path):
             if event.source == "loop" and event.word in ("blamed", "aside", "silent"):

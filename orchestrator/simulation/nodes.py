@@ -440,7 +440,6 @@ class Agent:
         self.leave()
 
     def lose_container(self) -> None:
-        """Lose its container, which ended by itself."""
         self.machine.containers.discard(self.owner)
         self._lost = True
         if self.run is not None:

@@ -220,7 +220,6 @@ class Simulation:
             action()
 
     def _part(self, run: TrainingRun) -> Part:
-        """Return a node's part of a training."""
         job = run.agent.environment["ORCH_JOB_ID"]
         if self._owners.setdefault(run.seed, job) != job:
             self.overlaps.append(
@@ -268,7 +267,6 @@ class Simulation:
         return process
 
     def submit(self, dies_at: float = NEVER) -> SimProcess:
-        """Create the set and submit it."""
         return self.command("submit", self._submit, dies_at)
 
     def _submit(self, desk: Desk) -> None:

@@ -124,7 +124,6 @@ def make_plan(
 
 
 def job_nodes(entry: Entry) -> int:
-    """Return the number of nodes of the job."""
     return entry.nodes * entry.site.side_by_side + entry.site.spares
 
 

@@ -95,7 +95,6 @@ class Controller:
     # ---- queue ----
 
     def submit(self, job: SimJob) -> None:
-        """Queue a job."""
         self._add(job)
         job.reason = self._obstacle(job) or "None"
         self._schedule_soon()
@@ -210,7 +209,6 @@ class Controller:
         return "Resources" if len(sound) >= job.nodes_wanted else UNUSABLE
 
     def held_by(self, job: SimJob) -> Sequence[str]:
-        """Return the nodes that a job keeps from others."""
         return job.completing or (job.nodes if job.state in ON_NODES else ())
 
     # ---- the life of a job ----
@@ -477,7 +475,6 @@ class Controller:
         self.nodes[name].drained, self.nodes[name].reason = True, reason
 
     def undrain(self, name: str) -> None:
-        """Undrain a node."""
         self.nodes[name].drained, self.nodes[name].reason = False, ""
         self._schedule_soon()
 

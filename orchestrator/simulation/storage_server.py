@@ -89,7 +89,6 @@ class Server:
             self.journal.close()
 
     def view(self, host: str) -> HostView:
-        """Return the cache of a host."""
         if host not in self._views:
             self._views[host] = HostView(self.engine, str(self.root), self.caching, self.inode)
         return self._views[host]

@@ -222,7 +222,6 @@ def logged_keys(facts: TrainingFacts, behaviour: Behaviour, target: float) -> di
 
 
 def _derive(keys: dict[str, Value]) -> None:
-    """Add derived values."""
     base, warmup, steps = (
         keys.get(name)
         for name in ("opt_base_learning_rate", "opt_learning_rate_warmup_steps", "max_steps")

@@ -52,7 +52,6 @@ class TrainingFacts:
 
 
 def facts_of(entry: Entry) -> TrainingFacts:
-    """Return the facts of a composed entry."""
     environment = {
         name: value.text for name, value in entry.whole_env.items() if isinstance(value, Text)
     }

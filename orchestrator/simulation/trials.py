@@ -216,7 +216,6 @@ class Case:
         return self.known.wall_s * played + UNPLAYED_S
 
     def length_s(self, seed: int, run: int) -> float:
-        """Return the seconds of a training."""
         script = self.trainings.script(seed=run, start_ms=0, chance=random.Random(f"{seed}/{run}"))
         return script.seconds
 
@@ -240,7 +239,6 @@ class _Trials:
         self.cases, self.failures, self.seed, self.folder = cases, failures, seed, folder
 
     def trial(self, number: int) -> list[Trial]:
-        """Return the results of one trial, one for each number of spares."""
         seed = int.from_bytes(sha256(f"{self.seed}/{number}".encode()).digest()[:6], "big")
         unplayed_s = [case.unplayed_s(seed) for case in self.cases]
         return [

@@ -39,7 +39,6 @@ def given_folders(given: Sequence[tuple[str, str]]) -> Folders:
 
 
 def asked_folders(ask: Callable[[str, str], str]) -> Folders:
-    """Ask for the workloads to run, and for the folders of each."""
     known, found = _workloads(), Folders()
     with_data = [name for name, workload in known.items() if workload.mounts]
     answer = ask(f"workloads to run, separated by commas ({', '.join(with_data)})", SKIP)

@@ -132,7 +132,6 @@ def _commented(line: str) -> str:
 
 
 def yaml_value(value: object) -> str:
-    """Return a value as YAML on one line."""
     import yaml
 
     text = yaml.safe_dump(

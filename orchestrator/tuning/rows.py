@@ -25,7 +25,6 @@ class SettingRow:
 
     @property
     def broken(self) -> bool:
-        """Return whether the row stops a run."""
         return self.result == "failed" and self.need == "required"
 
     def to_json(self) -> dict[str, object]:

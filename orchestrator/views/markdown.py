@@ -77,7 +77,6 @@ def _table(part: Table) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return rows under a header."""
     lines = [f"| {' | '.join(map(text, header))} |", f"|{'---|' * len(header)}"]
     return "\n".join([*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)])
 

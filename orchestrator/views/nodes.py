@@ -81,7 +81,6 @@ def groups(found: Sequence[NodeGroup], unit: Unit) -> list[Part]:
 
 
 def complaints(history: Iterable[NodeHistory]) -> list[str]:
-    """Return the complaints of the preflight, each with its nodes."""
     return _folded(
         (f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), one.node)
         for one in history
@@ -103,7 +102,6 @@ def losses(history: Iterable[NodeHistory]) -> list[str]:
 
 
 def _folded(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Return each text once, with its nodes."""
     nodes: dict[str, list[str]] = {}
     for text, node in pairs:
         nodes.setdefault(text, []).append(node)

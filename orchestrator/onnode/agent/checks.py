@@ -140,7 +140,6 @@ class Checks:
             self._tell(row[0], row[1], int(row[2]), row[3], row[4])
 
     def _tell(self, name: str, verdict: str, ms: int, text: str, remedy: str) -> None:
-        """Send a check's verdict, once."""
         if name in self._missing:
             self._missing.remove(name)
             softened = verdict == "fail" and name in self._node.settings.preflight_warn

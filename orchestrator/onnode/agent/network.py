@@ -462,7 +462,6 @@ def look(node: Node) -> Network:
 
 
 def _interfaces_up(sys: str) -> list[str]:
-    """Return the interfaces with a device and a link."""
     net = f"{sys}/class/net"
     return [
         name

@@ -135,7 +135,6 @@ class Layout:
         return self.attempt(run, attempt) / f"node_{rank}.json"
 
     def hang(self, run: int, attempt: int, node: str) -> Path:
-        """A node's evidence of a hang."""
         return self.attempt(run, attempt) / "hang" / f"{node}.txt"
 
     def inside(self, part: str, sha: str) -> Path:
@@ -143,5 +142,4 @@ class Layout:
         return self.root / "inside" / f"{part}-{sha}.tsv"
 
     def node_files(self, run: int, attempt: int, node: str) -> Path:
-        """A run's files in /results on a node."""
         return self.attempt(run, attempt) / "files" / node

@@ -52,7 +52,6 @@ def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
 
 
 def status_of(record: dict[str, Any]) -> str:
-    """Return the status of a run_stop."""
     status = record["metadata"].get("status")
     return status[:40] if isinstance(status, str) else ""
 

@@ -37,7 +37,6 @@ SITE = {
 
 
 def needs(engine: str, *, deep: bool, notifies: bool) -> dict[str, bool]:
-    """Return the needs of an entry."""
     return {
         "engine none": engine == "none",
         "containers": engine != "none",

@@ -249,5 +249,4 @@ def _ansi(match: re.Match[bytes]) -> bytes:
 
 
 def shown(value: str) -> str:
-    """Return a printable value."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -97,11 +97,9 @@ class Inventory:
         self.nics = [f"{sys}/class/infiniband/{one}" for one in names(f"{sys}/class/infiniband")]
 
     def gpu_versions(self) -> list[str]:
-        """Return the VBIOS of each GPU."""
         return [first_line(f"{gpu}/vbios_version") for gpu in self.gpus]
 
     def nic_versions(self) -> list[str]:
-        """Return the firmware of each NIC."""
         return [first_line(f"{nic}/fw_ver") for nic in self.nics]
 
 

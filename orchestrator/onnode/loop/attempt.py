@@ -228,7 +228,6 @@ class Attempt:
             yield until
 
     def _left(self) -> list[str]:
-        """Return the nodes still running."""
         exits = self._reports.exits
         return self._group.record.still_there(node for node in self._ranks if node not in exits)
 
@@ -316,7 +315,6 @@ class Attempt:
         )
 
     def _silent_ms(self) -> dict[str, int]:
-        """Return silent node -> milliseconds from the start of the run to its last message."""
         silent = [node for node in self._ranks if node in self._group.state.silent]
         heard = {node: self._group.step.last_message(node) - self._started for node in silent}
         return {node: max(0, int(1000 * seconds)) for node, seconds in heard.items()}
@@ -327,7 +325,6 @@ class Attempt:
         return {node: reason for node in self._ranks if (reason := reports[node].loop_gone)}
 
     def _stops_in_logs(self) -> dict[str, str]:
-        """Return node -> status of the last run_stop in its log."""
         layout, files = self._job.layout, self._job.world.files
         logs = {
             node: layout.node_log(self._run, self._number, rank)

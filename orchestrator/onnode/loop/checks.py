@@ -128,7 +128,6 @@ class GroupChecks:
         return check
 
     def take_failure(self, node: str, kind: str, reason: str) -> None:
-        """Add the reason why a node was excluded."""
         names: Mapping[str, str] = {"check": "verdict", "tunables": "tunables"}
         self._keep(node, Check(names.get(kind, "container"), "fail", 0, reason))
 

@@ -147,7 +147,6 @@ class JobContext:
         """Record an excluded node. `last`: its last run and attempt, or 0."""
 
     def others(self, group: int) -> dict[str, NodeReport]:
-        """Return reports of ready nodes in other groups."""
         return {}
 
     def compare_with_runs(

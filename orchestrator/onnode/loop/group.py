@@ -99,7 +99,6 @@ class Group:
             yield from self.release()
 
     def _start_and_choose(self, nodes: Sequence[str]) -> Flow:
-        """Start a step, choose nodes, and make those ready."""
         first = self.state.generation == 0
         deep = first and self.settings.preflight_deep == 1
         self.problem = ""

@@ -186,7 +186,6 @@ class NodeStep:
                     process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill all processes with their sessions."""
         self.end_input()
         for process in self.processes:
             end_session(process)

@@ -25,7 +25,6 @@ class GroupRecord:
         return event
 
     def fail(self, node: str, kind: str, reason: str) -> None:
-        """Record the first failure of a node."""
         if node not in self.state.failed:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 

@@ -311,11 +311,9 @@ class GroupStep:
         return self.complaints.next_check(at_latest)
 
     def last_message(self, node: str) -> float:
-        """Return the time of a node's last message (World.now), or of the last reset."""
         return self._heard[node]
 
     def reset_silence(self, nodes: Iterable[str]) -> None:
-        """Count silence from now on."""
         self._heard.update(dict.fromkeys(nodes, self._job.world.now()))
 
     def excuse(self, stalled_s: float) -> None:

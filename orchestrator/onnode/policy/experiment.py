@@ -92,7 +92,6 @@ def of_run(inside: Mapping[str, object]) -> dict[str, dict[str, str]]:
 
 
 def known(runs: Iterable[tuple[int, Facts]]) -> dict[str, dict[str, list[int]]]:
-    """Return the values of the runs that count."""
     found: dict[str, dict[str, list[int]]] = {}
     for run, facts in runs:
         for field, values in facts.items():

@@ -131,7 +131,6 @@ def _clocks(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) -
 
 
 def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
-    """Return each warning once, with its checks and nodes."""
     names: dict[str, set[str]] = {}
     nodes: dict[str, list[str]] = {}
     for node, checks in rows.items():
@@ -255,7 +254,6 @@ def agree_on_network(
 
 
 def _sentences(clauses: Iterable[tuple[str, str]], nodes: Sequence[str]) -> list[str]:
-    """Return a sentence for each clause, from (node, clause)."""
     sentences, ranks = [], ranked(nodes)
     for clause, some in by_text(clauses).items():
         verb = clause.replace(" is ", " are ", 1) if len(some) > 1 else clause

@@ -63,7 +63,6 @@ def unseen(holder: Holder, viewer: Holder) -> str:
 def judge(
     holder: Holder, viewer: Holder, seen: Observation, stale_s: float = STALE_S
 ) -> HolderVerdict:
-    """Return the verdict on a holder."""
     if same_kernel(holder, viewer) and seen.process is not None:
         if seen.process:
             return HolderVerdict(ALIVE, "its process is at work")

@@ -116,7 +116,6 @@ def way_of(error: str) -> str:
 
 
 def in_one(nodes: Sequence[str], errors: Mapping[str, str]) -> str:
-    """Return the errors of nodes as a text, equal errors once."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         if errors.get(node):

@@ -199,7 +199,6 @@ def _row(node: str, check: Check) -> Row:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Return a table with COLUMNS."""
     lines = ["\t".join(COLUMNS)]
     for row in rows:
         cells = (row.node, row.check, row.verdict, str(row.ms), line(row.text), line(row.remedy))

@@ -63,7 +63,6 @@ def changed_from(manifest: bytes, found: Mapping[str, str], sha256: str = "") ->
 
 
 def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
-    """Return the accepted edits in the ledger, name -> hash."""
     known: dict[str, str] = {}
     for one in entries:
         files: Any = one.data.get("files") if one.kind == "edit" else None

@@ -118,7 +118,6 @@ class Folder:
         return max(self.attempts(run), default=0)
 
     def has_results(self) -> bool:
-        """Return whether a run has a published result."""
         runs = range(1, self.record.nexp + 1)
         return any(self.files.has_name(self.layout.result(run)) for run in runs)
 

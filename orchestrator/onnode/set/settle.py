@@ -183,7 +183,6 @@ class _Settling:
         return {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
 
     def _names(self, run: int, attempt: int) -> list[str]:
-        """Return an attempt's nodes from the ledger."""
         began = self._known.get(("attempt", run, attempt))
         names = began.data.get("nodes") if began else None
         is_whole = isinstance(names, list) and all(isinstance(name, str) for name in names)
@@ -200,7 +199,6 @@ class _Settling:
     # ---- its logs and the result ----
 
     def _stops(self, run: int, attempt: int) -> dict[int, str]:
-        """Return rank -> status of its last run_stop."""
         ranks = self._folder.ranks(run, attempt, ".log")
         logs = {rank: self._layout.node_log(run, attempt, rank) for rank in ranks}
         return {
