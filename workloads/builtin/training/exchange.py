@@ -163,7 +163,7 @@ class Root:
             # Kept under a number that no node has, so that it too is told why the run ends.
             self.peers[-len(self.peers) - 1] = peer
             allowed = f"1..{self.nodes - 1}"
-            return f"{peer.address} says that it is node {peer.node}: taken, or outside {allowed}"
+            return f"{peer.address} says that it is node {peer.node}, which is taken or outside {allowed}"
         self.peers[peer.node] = peer
         return differences(peer.node, settings, self.settings)
 
