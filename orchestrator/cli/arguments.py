@@ -173,7 +173,8 @@ def add_override(parser: ArgumentParser) -> None:
         default=[],
         type=site_value,
         help=(
-            "a key of the site file with another value for this command, such as partition=batch or "
+            "a key of the site file with another value for this command, such as partition=batch "
+            "or "
             "data.flux1.DATADIR=/data/flux1; may be repeated"
         ),
     )

@@ -10,7 +10,7 @@ example:
   orchestrator export -o runs.csv
   orchestrator export -o runs.parquet
   orchestrator export --format mlflow -o http://mlflow.example.org:5000
-  orchestrator export --format prometheus -o /var/lib/prometheus/node-exporter/orchestrator.prom --quiet
+  orchestrator export --format prometheus -o /var/lib/node-exporter/orchestrator.prom --quiet
 """
 
 from __future__ import annotations

@@ -1,25 +1,26 @@
-"""Check the container image of every node; pull or build it once; load it on all nodes; read its contract.
+"""Check, pull, build, load or inspect the container image of the nodes.
 
   check       which image each node has: present, missing, or another one under the same tag
   pull        pull it once, into the local engine, and keep it as a tar on shared storage
-  build       build an image that no registry has, from its published tree (--tree), with the local engine
+  build       build an image from its published tree (--tree), with the local engine
   distribute  load the tar on nodes where it is missing or another one; check afterwards
   inspect     from the image's files alone, without a GPU and without starting it: what its scripts
               need, start, download, write and hide, and where they do not fit the bundle
-  code        copy the benchmark's code (/workspace/code) out of the image, to read or change it; to use
+  code        copy the benchmark's code (/workspace/code) out of the image; to use
               changed code, name its folder in the site file: `code: {WORKLOAD: /path}`
 
 An image is identified by its id (the digest of its configuration), never by its tag. The wanted
 image is that of --expect, else that of the tar on shared storage, else the most frequent one.
-Inside an allocation nodes are reached with its steps. Outside, a site with Slurm lends its nodes for
+Inside an allocation nodes are reached with its steps. Outside, a site with Slurm lends nodes for
 the time of the command: those of --nodes, else the idle nodes of the partition; without Slurm, and
 with --via ssh, SSH is used. `NAME=ssh://user@host:port` is another way to a node,
 `NAME=unix:///path` the socket of its engine.
+
 Exit code: 0 all nodes have the image (inspect: no error was found), 1 they differ (inspect: errors
 were found), 2 unusable input, 3 the engine failed, 4 a node did not answer.
 
 example:
-  orchestrator images check MI325X_08x08x32 flux1                         # idle nodes of the partition
+  orchestrator images check MI325X_08x08x32 flux1                 # idle nodes of the partition
   orchestrator images check MI325X_08x08x32 flux1 --nodes 'node[1-8]' --via ssh
   orchestrator images pull --image rocm/amd-mlperf:flux1_training_6.0 \\
       --login me --password-stdin <token-file
@@ -115,7 +116,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "--from",
         "PATH",
-        "inspect: a tar of the image (docker save, OCI layout, file system) or its unpacked folder, "
+        "inspect: a tar of the image (docker save, OCI layout, file system) or its unpacked "
+        "folder, "
         "instead of the engine's image",
         dest="source",
     )
@@ -356,7 +358,8 @@ def _build(request: _Request) -> int:
     else:
         print(f"image  {entry.image}")
         note(
-            f"hint: orchestrator images pull --image {quoted(entry.image)} keeps it as a tar for all nodes"
+            f"hint: orchestrator images pull --image {quoted(entry.image)} keeps it as a tar for "
+            "all nodes"
         )
     return ExitCode.OK
 

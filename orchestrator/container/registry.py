@@ -50,7 +50,8 @@ MOST_REDIRECTS = 5
 ANSWER_S = 60
 PIECE = 1 << 20
 PAUSES_S = (0, 2, 10, 30)
-"""Before each new try of a layer whose transfer breaks; its bytes so far are not asked for again."""
+"""Before each new try of a layer whose transfer breaks; its bytes so far are not asked for
+again."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 _BROKEN = (HTTPException, OSError)
@@ -269,7 +270,8 @@ class Registry:
     def _no_login(self, text: str) -> EngineError:
         return self._error(
             f"it gives this image only after a login, or does not have it ({text})",
-            "the same command with --login USER --password-stdin <file-with-the-password; or log in "
+            "the same command with --login USER --password-stdin <file-with-the-password; or log "
+            "in "
             f"once where there is docker: docker login {quoted(self.host)}",
         )
 

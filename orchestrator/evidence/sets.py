@@ -298,7 +298,8 @@ def check_log_dir(log_dir: Path) -> None:
         raise SetError(
             f"the log directory {log_dir} does not exist here",
             hint=(
-                f"is the shared storage mounted? Otherwise mkdir -p {quoted(log_dir)} there, or correct "
+                f"is the shared storage mounted? Otherwise mkdir -p {quoted(log_dir)} there, or "
+                "correct "
                 "log_dir in the site file"
             ),
         )

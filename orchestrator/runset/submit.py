@@ -242,7 +242,8 @@ def _compare_bundle(run_set: RunSet, now: dict[str, str], *, edited: bool, world
         shown = ", ".join(wrong[:8]) + (f" and {len(wrong) - 8} more" if len(wrong) > 8 else "")
         raise SetError(
             f"the bundle of {run_set.name} was edited since it was declared: {ascii(shown)[1:-1]}",
-            hint=f"put it back, or say that it is meant: orchestrator resume {quoted(root)} --edited",
+            hint=f"put it back, or say that it is meant: orchestrator resume {quoted(root)} "
+            "--edited",
         )
 
 
@@ -472,7 +473,8 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
         returncode=error.returncode,
         stdout=error.stdout,
         stderr=error.stderr,
-        hint=f"orchestrator status {quoted(root)}; when the scheduler answers again and shows no job: "
+        hint=f"orchestrator status {quoted(root)}; when the scheduler answers again and shows no "
+        "job: "
         f"orchestrator resume {quoted(root)}",
     )
 

@@ -182,7 +182,8 @@ class SlurmAllocation(JobAllocation):
         return end if end.text or status == 0 else None
 
     def keep_mark(self, word: str) -> None:
-        """Put a word into the job's comment, next to the site's and the user's own. Never raises."""
+        """Put a word into the job's comment, next to the site's and the user's own. Never
+        raises."""
         status, text = self.world.ask(["scontrol", "show", "job", self.job_id], ANSWER_S)
         if status != 0:
             return

@@ -258,7 +258,8 @@ def _moment(ms: float) -> str:
 
 
 def describe_ends(ranks: Sequence[str], ends: Mapping[str, str], stopped: int = 0) -> str:
-    """Return nodes with equal ends together, in the order of `ends`, and the number of `stopped`."""
+    """Return nodes with equal ends together, in the order of `ends`, and the number of
+    `stopped`."""
     alike = by_text(ends.items())
     rank_of = ranked(ranks)
     texts = [f"{subject(nodes, len(ranks), rank_of)} {text}" for text, nodes in alike.items()]

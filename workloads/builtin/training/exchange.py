@@ -162,8 +162,8 @@ class Root:
         if peer.node in self.peers or not 0 < peer.node < self.nodes:
             # Kept under a number that no node has, so that it too is told why the run ends.
             self.peers[-len(self.peers) - 1] = peer
-            allowed = f"1..{self.nodes - 1}"
-            return f"{peer.address} says that it is node {peer.node}, which is taken or outside {allowed}"
+            problem = f"which is taken or outside 1..{self.nodes - 1}"
+            return f"{peer.address} says that it is node {peer.node}, {problem}"
         self.peers[peer.node] = peer
         return differences(peer.node, settings, self.settings)
 
