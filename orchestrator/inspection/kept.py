@@ -119,8 +119,10 @@ def kept_for(entry: Entry) -> KeptContract | None:
 
 
 def command_for(entry: Entry) -> str:
-    words = f"{quoted(entry.system)} {quoted(entry.workload)} --round {quoted(entry.round)}"
-    return f"orchestrator images inspect {words}"
+    return (
+        f"orchestrator images inspect {quoted(entry.system)} {quoted(entry.workload)} "
+        f"--round {quoted(entry.round)}"
+    )
 
 
 def _read(path: Path) -> KeptContract | None:
