@@ -333,7 +333,7 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
 
 
 def _environments(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
-    """Yield environments of jobs that are not as recorded, each before the job's first run."""
+    """Yield environments of jobs that differ from the ledger, each before the job's first run."""
     for one in _of(entries, "job"):
         job_id, sha256 = one.data.get("job_id"), one.data.get("environment")
         if not (isinstance(job_id, str) and JOB_ID.fullmatch(job_id) and sha256):

@@ -69,7 +69,7 @@ def refuse(reason: str) -> PydanticCustomError:
 
 
 def matching(pattern: re.Pattern[str], meaning: str) -> AfterValidator:
-    """Accept texts that are matched by the whole pattern; the others are no `meaning`."""
+    """Accept texts that match the whole pattern; the others are no `meaning`."""
 
     def checked(text: str) -> str:
         if not pattern.fullmatch(text):

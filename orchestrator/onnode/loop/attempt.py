@@ -99,7 +99,7 @@ class Attempt:
 
     def _port(self) -> int:
         """Return MASTER_PORT: different for jobs, runs and attempts, and below the kernel's own
-        range. Another job may have drawn it: on this host the first free one is used."""
+        range. Another job may have drawn it: on this host the first free port is used."""
         job = self._job
         first = job.port_base + 37 * self._run + 7 * self._number
         ports = [10000 + (first + step) % 22000 for step in range(PORTS)]

@@ -365,7 +365,7 @@ class Senders:
             held.append((take, line[: MAX_WORD_BYTES + 1]))
 
     def _sole_claims(self) -> dict[str, str]:
-        """Return the claims of nodes that are unknown, and claimed by one task."""
+        """Return the claims of unknown nodes, each claimed by a single task."""
         claimed = Counter([*self._claims.values(), *self._confirmed.values()])
         return {place: node for place, node in self._claims.items() if claimed[node] == 1}
 
@@ -385,7 +385,7 @@ class Senders:
         return claims
 
     def _expected(self, names: str, tasks: str) -> dict[str, str]:
-        """Return the places of tasks that srun has ended, if their nodes are the expected ones."""
+        """Return the places of tasks that srun has ended, if their nodes are as expected."""
         places = list[str]()
         for part in tasks.split(","):
             first, _, last = part.partition("-")
