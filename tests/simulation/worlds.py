@@ -221,6 +221,7 @@ class Sets:
         spares: int = 0,
         nexp: int = 2,
         seed: int = 1,
+        world: type[World] = World,
         **site: Any,
     ) -> World:
         """Return a world whose set has `nexp` runs on `nodes` nodes each. `site`: keys of the site."""
@@ -231,7 +232,7 @@ class Sets:
             else nodes * site["side_by_side"] + spares
         )
         keys = json.dumps({"spares": spares, **site})
-        self._world = World(_bundle(self._folder, nodes, nexp, keys), self._folder, wide, seed)
+        self._world = world(_bundle(self._folder, nodes, nexp, keys), self._folder, wide, seed)
         self._world.plan = plan
         return self._world
 

@@ -1,0 +1,164 @@
+"""Failures of several nodes, made in the simulated world, and whether `explain` names the first rank: `python tests/simulation/first_ranks.py`.
+
+Each seed plays a set with the real loop and its real log files. A rank fails by itself; the others lose it, louder and in their own
+time, or hang until the loop stops them. The clocks of the nodes are seconds apart, some logs have stamps of these clocks, and in
+some sets a log is missing: another rank's, or that of the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+if __name__ == "__main__":
+    TOP = Path(__file__).resolve().parents[2]
+    sys.path[:0] = [str(TOP), str(TOP / "tests"), str(TOP / "tests/sets"), str(Path(__file__).parent)]
+
+from worlds import Sets, World
+
+from orchestrator.evidence.explain import explain
+from orchestrator.evidence.picture import picture
+from orchestrator.evidence.progress import Logs
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.simulation.engine import NEVER
+from orchestrator.simulation.nodes import Part, TrainingRun
+
+FAILURES = {
+    "exception": ("RuntimeError: page table {rank} is empty", 1),
+    "gpu memory": ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 9.25 GiB.", 1),
+    "disk": ("OSError: [Errno 28] No space left on device", 1),
+    "settings": ("ValueError: micro batch 3 does not fit 5 stages", 1),
+    "GPU": ("RuntimeError: HIP error: an illegal memory access was encountered", 134),
+    "crash": ("", 139),
+    "killed": ("", 137),
+    "kernel": ("amdgpu 0000:c1:00.0: amdgpu: device lost from bus!", 1),
+}
+"""How the first rank ends: its last line, and its exit code."""
+ECHOES = (
+    "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, remote process exited or there was a network error",
+    "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.7]:4411",
+    "[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, "
+    "OpType=ALLREDUCE) ran for 600012 milliseconds before timing out.",
+    "RuntimeError: the pipeline has no next stage any more",
+)
+LOUD = 40
+"""A loud rank prints its end so often."""
+
+
+@dataclass
+class Failure:
+    """What happens in the set of a seed. `skews` are in milliseconds; `lost` is the rank whose log is missing, or None."""
+
+    seed: int
+    nodes: int
+    first: int
+    kind: str
+    skews: list[int]
+    has_stamps: bool
+    late: dict[int, float]
+    """Seconds after the first rank, for each other rank that ends by itself; the rest hang."""
+    echo: dict[int, str]
+    loud: set[int]
+    lost: int | None
+    at_s: float = 70.0
+
+
+def failure(seed: int) -> Failure:
+    chance = random.Random(seed)
+    nodes = chance.randint(2, 8)
+    ranks = list(range(nodes))
+    first = chance.choice(ranks)
+    others = [rank for rank in ranks if rank != first]
+    late = {rank: chance.uniform(0.3, 9.0) for rank in others if chance.random() < 0.8}
+    lost = chance.choice(others) if seed % 3 == 0 and len(others) > 1 else None
+    return Failure(
+        seed,
+        nodes,
+        first,
+        kind=sorted(FAILURES)[seed % len(FAILURES)],
+        skews=[chance.randint(-15000, 15000) for _ in ranks],
+        has_stamps=chance.random() < 0.5,
+        late=late,
+        echo={rank: chance.choice(ECHOES) for rank in others},
+        loud={rank for rank in others if chance.random() < 0.4},
+        lost=first if seed % 7 == 6 else lost,
+    )
+
+
+class FailingWorld(World):
+    """A world in which one attempt ends as a failure says."""
+
+    failure: Failure
+
+    def _part(self, run: TrainingRun) -> Part:
+        usual, plan, rank = super()._part(run), self.failure, run.rank
+        # The clocks drift once the run has started: before it, the loop refuses such a node.
+        self.machines[run.agent.name].clock_ms += plan.skews[rank]
+        if rank != plan.first and rank not in plan.late:
+            return Part(_before(usual, plan.at_s), NEVER)
+        after = plan.at_s + plan.late.get(rank, 0.0)
+        text, code = FAILURES[plan.kind] if rank == plan.first else (plan.echo[rank], 1)
+        wall_ms = self.engine.wall_ms + int(1000 * after) + self.machines[run.agent.name].clock_ms
+        stamp = f"{datetime.fromtimestamp(wall_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S.%f} "
+        line = f"{stamp if plan.has_stamps else ''}[rank{rank}]: {text.format(rank=rank)}\n"
+        count = LOUD if rank in plan.loud else 1
+        last = line.encode() * count if text else b""
+        return Part((*_before(usual, after), (after, last)), after, code)
+
+
+def _before(part: Part, seconds: float) -> tuple[tuple[float, bytes], ...]:
+    return tuple(line for line in part.lines if line[0] <= seconds)
+
+
+def named_first(sets: Sets, plan: Failure) -> tuple[str, str]:
+    """Play the set of a failure; return the first node, and the node that `explain` names ("" for none)."""
+    limits = {"attempts": 1}
+    world = sets.make(nodes=plan.nodes, nexp=1, seed=plan.seed, limits=limits, world=FailingWorld)
+    assert isinstance(world, FailingWorld)
+    world.failure = plan
+    world.play()
+    root = world.set.root
+    state = world.set.attempt(1, 1)
+    if plan.lost is not None:
+        (root / f"runs/1/attempt_1/node_{plan.lost}.log").unlink()
+    files = SetEvidence(root)
+    said = explain(files, picture(files, {}, Logs()))
+    first = state["nodes"][plan.first]
+    sets.forget()
+    names = [node for node in state["nodes"] if f"{node}:" in said.sentence or f"{node} (" in said.sentence]
+    shown = said.evidence[0].file.rpartition("node_")[2].removesuffix(".log") if said.evidence else ""
+    if not names and shown.isdigit():
+        names = [state["nodes"][int(shown)]]
+    return first, names[0] if len(names) == 1 else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=60)
+    args = parser.parse_args()
+    right: Counter[str] = Counter()
+    number: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        sets = Sets(Path(folder))
+        for seed in range(args.seeds):
+            plan = failure(seed)
+            first, named = named_first(sets, plan)
+            number[plan.kind] += 1
+            right[plan.kind] += named == first
+            if named != first:
+                print(f"seed {seed}: {plan.kind} of {first}, named {named or 'none'}; {plan}")
+    for kind in sorted(number):
+        print(f"{kind:<12} {right[kind]:>3} of {number[kind]}")
+    total, found = number.total(), right.total()
+    print(f"first rank named: {found} of {total} ({100 * found / total:.1f} %)")
+    return 0 if found >= 0.95 * total else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
