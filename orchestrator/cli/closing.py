@@ -41,13 +41,8 @@ def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     found = explained(picture, site)
     if picture.state == "pending" and found.cause not in WAITS_IN_VAIN:
         return []
-    return [f"why: {found.sentence}", *fix_lines(found)]
-
-
-def fix_lines(found: Explanation) -> list[str]:
-    """Return the fix in words, and the command in a line of its own."""
-    words = [f"fix: {found.remedy}"] if found.remedy else []
-    return [*words, *([f"  {found.next}"] if found.next else [])]
+    fix = [f"fix: {found.remedy}"] if found.remedy else []
+    return [f"why: {found.sentence}", *fix, *([f"  {found.next}"] if found.next else [])]
 
 
 # ---- commands that need facts besides the set ----

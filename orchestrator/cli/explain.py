@@ -1,5 +1,5 @@
-"""Why a set is pending, slow, paused, hung or failed: one sentence, its evidence, and the next
-command to type.
+"""Why a set is pending, slow, paused, hung or failed: one sentence and its fix, the evidence, and
+the next command to type.
 
 The output of programs, RCCL, ROCm, Docker and Slurm is compared with a table of causes
 (docs/explain.md). Of several nodes the first cause counts, not its consequences on the others.
@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.cli.closing import explained, fix_lines
+    from orchestrator.cli.closing import explained
     from orchestrator.evidence.picture import look
     from orchestrator.words import wrapped
 
@@ -38,11 +38,12 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json("explain", {"set": str(root), **explanation.to_json()})
         return ExitCode.OK
-    print_prose([f"{picture.set_id} is {picture.state}: {explanation.sentence}"])
+    fix = [f"fix: {explanation.remedy}"] if explanation.remedy else []
+    print_prose([f"{picture.set_id} is {picture.state}: {explanation.sentence}", *fix])
     for proof in explanation.evidence:
         for part in wrapped(f"  {proof}", screen().width):
             print(part)
-    print_prose(fix_lines(explanation))
+    print_prose([f"  {explanation.next}"] if explanation.next else [])
     return ExitCode.OK
 
 

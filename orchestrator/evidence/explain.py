@@ -376,7 +376,8 @@ class _Set:
         logs: dict[str, LogEnds],
         by_node: dict[str, list[Symptom]],
     ) -> list[Proof]:
-        """Return the line of the first cause, and the first equivalent line of other nodes."""
+        """Return the line of the first cause, and equivalent lines: of the log itself the first by
+        another speaker (a library and then the exception, or the reverse), and of other nodes."""
         node, symptom = first
         if node not in logs:
             return [Proof("", 0, f"{node}: {symptom.text}")]
@@ -384,6 +385,13 @@ class _Set:
         if symptom.offset < 0 and symptom.raised and node in self.errors:
             return [Proof(self.named(self.errors[node]), 0, symptom.text)]
         proofs = [self._proof(log, symptom), *self._episode(log, symptom)]
+        places = {symptom.offset, *(offset for _, offset in symptom.episode)}
+        again = (
+            there
+            for there in by_node.get(node, ())
+            if symptom.cause and there.cause == symptom.cause and there.raised != symptom.raised
+        )
+        proofs += [self._proof(log, there) for there in again if there.offset not in places][:1]
         for other, symptoms_there in by_node.items():
             same = (there for there in symptoms_there if there.cause == symptom.cause)
             if other != node and (equivalent := next(same, None)):

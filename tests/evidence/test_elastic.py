@@ -16,7 +16,10 @@ LOST = "[rank1]: RuntimeError: Connection closed by peer [10.0.0.7]:4411\n"
 def error(folder: Path, name: str, message: str, stamp: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     extra = {"py_callstack": "Traceback (most recent call last):\n", "timestamp": stamp}
-    value = {"message": {"message": message, "extraInfo": extra}}
+    value = {
+        "message": {"message": message, "extraInfo": extra},
+        "errorCode": 1,
+    }  # as of torch 2.13
     (folder / name).write_text(json.dumps(value))
 
 

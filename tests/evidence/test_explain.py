@@ -16,6 +16,7 @@ from orchestrator.causes.cause import END, PROGRAM
 from orchestrator.causes.first import Ended, cause_of, first_cause
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import CAUSES
+from orchestrator.cli import main
 from orchestrator.evidence.explain import UNKNOWN, explain
 from orchestrator.evidence.own_causes import LOOP_CAUSES
 from orchestrator.evidence.picture import picture
@@ -221,3 +222,24 @@ def test_a_line_is_quoted_of_nearly_every_log() -> None:
     failed = [log for log in logs if any(one.grade <= END for one in symptoms(log))]
     quoted = [log for log in failed if telling_line(log)]
     assert len(quoted) >= 0.95 * len(failed) > 400
+
+
+def test_the_answer_has_two_lines_then_the_evidence_then_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = "\n".join(
+        [
+            "HIP Error: out of memory (2) /src/paged.cuh: line 71 at function hipMallocAsync(&buffer)",
+            "Traceback (most recent call last):",
+            '  File "/app/train.py", line 7, in main',
+            "    paged.forward(batch)",
+            "RuntimeError: PagedDecode failed with error out of memory",
+        ]
+    )
+    failures.make_set(tmp_path, failures.Case("x", "", {0: ({"exit": 1}, f"{log}\n")}))
+    assert main(["explain", str(tmp_path)]) == 0
+    first, fix, *evidence, command = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert first.startswith("s is paused: ") and fix.startswith("fix: ")
+    assert command.startswith("  orchestrator ") and len(evidence) >= 2
+    # What the library said, and the exception that it became.
+    assert "node_0.log:1: " in evidence[0] and "node_0.log:5: " in evidence[1]

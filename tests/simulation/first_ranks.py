@@ -18,7 +18,12 @@ from pathlib import Path
 
 if __name__ == "__main__":
     TOP = Path(__file__).resolve().parents[2]
-    sys.path[:0] = [str(TOP), str(TOP / "tests"), str(TOP / "tests/sets"), str(Path(__file__).parent)]
+    sys.path[:0] = [
+        str(TOP),
+        str(TOP / "tests"),
+        str(TOP / "tests/sets"),
+        str(Path(__file__).parent),
+    ]
 
 from worlds import Sets, World
 
@@ -131,8 +136,14 @@ def named_first(sets: Sets, plan: Failure) -> tuple[str, str]:
     said = explain(files, picture(files, {}, Logs()))
     first = state["nodes"][plan.first]
     sets.forget()
-    names = [node for node in state["nodes"] if f"{node}:" in said.sentence or f"{node} (" in said.sentence]
-    shown = said.evidence[0].file.rpartition("node_")[2].removesuffix(".log") if said.evidence else ""
+    names = [
+        node
+        for node in state["nodes"]
+        if f"{node}:" in said.sentence or f"{node} (" in said.sentence
+    ]
+    shown = (
+        said.evidence[0].file.rpartition("node_")[2].removesuffix(".log") if said.evidence else ""
+    )
     if not names and shown.isdigit():
         names = [state["nodes"][int(shown)]]
     return first, names[0] if len(names) == 1 else ""

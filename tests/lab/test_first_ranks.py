@@ -1,0 +1,59 @@
+"""Nodes of a real job fail one after the other: the reason of each attempt, and `explain`'s rules, name the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from run_sets import Set
+from test_set import SYSTEM, WORKLOAD, Bench, bench_at
+
+from orchestrator.causes.first import Ended, first_cause
+from orchestrator.causes.reading import symptoms
+from orchestrator.evidence.sets import SetEvidence
+
+if TYPE_CHECKING:
+    from labs import Lab
+
+pytestmark = pytest.mark.lab
+
+FIRST = {1: ("die", 5), 2: ("kill", 0), 3: ("kill", 7), 4: ("die", 2), 5: ("die", 0)}
+"""run -> how the node ends in its first attempt, and its rank; the others lose it, each in its own time."""
+
+
+@pytest.fixture
+def bench(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    yield from bench_at(lab, request.node.name)
+
+
+def test_the_node_that_failed_first_is_named_in_every_attempt(bench: Bench) -> None:
+    faults = ",".join(
+        f"{kind}:run={run}:attempt=1:node={rank}" for run, (kind, rank) in FIRST.items()
+    )
+    given = ("--nexp", str(len(FIRST)), "--env", f"BUILTIN_FAULT={faults}")
+    answer = bench.orchestrator("submit", SYSTEM, WORKLOAD, *given)
+    assert answer.returncode == 0, answer.stderr
+    watched = bench.orchestrator("watch", bench.only_set(), timeout=900)
+    assert watched.returncode == 0, watched.stderr
+    one = Set(bench.only_set())
+    files = SetEvidence(one.root)
+    for run, (_, rank) in FIRST.items():
+        assert one.outcomes(run) == ["infrastructure", "success"], run
+        state = one.attempt(run, 1)
+        nodes = state["nodes"]
+        assert state["reason"].startswith(f"node {nodes[rank]} (rank {rank}) "), state["reason"]
+        records = files.ends(run, 1)
+        ends = {
+            node: Ended(
+                state["exit_codes"].get(node),
+                records[k].end_ms - records[k].start_ms if k in records else None,
+            )
+            for k, node in enumerate(nodes)
+        }
+        logs = {
+            node: symptoms((one.root / f"runs/{run}/attempt_1/node_{k}.log").read_bytes())
+            for k, node in enumerate(nodes)
+        }
+        found = first_cause(logs, ends)
+        assert found is not None and found[0] == nodes[rank], (run, found, ends)
