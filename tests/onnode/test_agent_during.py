@@ -279,6 +279,44 @@ def test_evidence_without_tools_names_the_rank_by_the_kernel(
     agent.hear("exit")
 
 
+SPINNING = """
+import os, sys
+for rank in range(4):
+    if os.fork() == 0:
+        code = f"import os; print('rank', {rank}, os.getpid(), flush=True)\\nwhile True: pass"
+        os.execve(sys.executable, ["python3", "-c", code], {"RANK": str(rank)})
+os.wait()
+"""
+
+
+def test_of_ranks_that_all_spin_the_one_with_an_idle_gpu_is_named(
+    one: Bench, tmp_path: Path
+) -> None:
+    """The others wait on their processors while their GPUs are in a collective."""
+    program = tmp_path / "ranks.py"
+    program.write_text(SPINNING)
+    one.plan(f"python3 {program}")
+    path = os.environ["PATH"].split(os.pathsep)
+    without = os.pathsep.join(it for it in path if not Path(it, "py-spy").exists())
+    agent = one.agent(PATH=without, ORCH_SYS_ROOT=str(tmp_path / "sys"))
+    agent.hear("ready")
+    name = agent.begin(1)
+    until(lambda: agent.log(1).count(b"rank ") == 4)
+    for rank, pid in re.findall(rb"rank (\d) (\d+)", agent.log(1)):
+        for gpu, units in (("stats_51", "0"), ("stats_88", "0" if rank == b"2" else "16")):
+            stats = tmp_path / f"sys/class/kfd/kfd/proc/{pid.decode()}/{gpu}"
+            stats.mkdir(parents=True)
+            (stats / "cu_occupancy").write_text(f"{units}\n")
+    agent.say("evidence", id=name)
+    _, activity = agent.hear("evidence")
+    assert activity == (
+        "rank 2 in user code (on a processor, GPU idle); "
+        "3 ranks in user code (on a processor, GPU busy)"
+    )
+    agent.say("stop", id=name)
+    agent.hear("exit")
+
+
 def test_the_end_of_the_job_does_not_wait_for_evidence(one: Bench, tmp_path: Path) -> None:
     one.change("agent/evidence.py", "MOST_S, _PART_S = 45.0, 10.0", "MOST_S = _PART_S = 1e6")
     slow = tmp_path / "bin/py-spy"

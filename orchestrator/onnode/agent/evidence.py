@@ -219,10 +219,22 @@ class _Evidence:
             wchan = first_line(f"{self._node.proc}/{pid}/wchan")
             # On a busy machine a loop gets little of a processor, but it hardly gives one up.
             if pid in now and pid in before and now[pid] - before[pid] < _FEW_SWITCHES:
-                places[pid] = "user code (on a processor)"
+                places[pid] = f"user code (on a processor{self._gpu_activity(pid)})"
             elif wchan not in ("", "0"):
                 places[pid] = f"{shortened(wchan, 60)} (kernel)"
         return places
+
+    def _gpu_activity(self, pid: int) -> str:
+        """Return whether a process occupies compute units of a GPU, as amdgpu's KFD reports it; ""
+        without it. A rank whose peers spin in a collective leaves its GPU idle if it loops."""
+        stats = f"{self._node.sys}/class/kfd/kfd/proc/{pid}"
+        units = [
+            first_line(f"{stats}/{gpu}/cu_occupancy")
+            for gpu in entries(stats)
+            if gpu.startswith("stats_")
+        ]
+        used = [int(text) for text in units if text.isdecimal()]
+        return f", GPU {'busy' if any(used) else 'idle'}" if used else ""
 
     # ---- collectives
 
