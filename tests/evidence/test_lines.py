@@ -231,6 +231,16 @@ def test_a_first_rank_without_a_log_is_not_blamed_on_another(seed: int) -> None:
     assert found is not None and (found[0], found[1].cause) == (first, "log_missing")
 
 
+def test_the_node_without_a_last_word_is_first_if_all_others_only_lost_a_node() -> None:
+    """All exit with 0, as images do that hide how their program ended."""
+    lost = symptoms(b"RuntimeError: Connection closed by peer [10.0.0.7]:4411\n")
+    logs = {"n0": lost, "n1": symptoms(b"step 4\n"), "n2": lost}
+    ends = {node: Ended(0, 1000) for node in logs}
+    found = first_cause(logs, ends)
+    assert found is not None
+    assert (found[0], found[1].text) == ("n1", "exit code 0, without a last word")
+
+
 def test_a_missing_log_is_reported_with_its_node(tmp_path: Path) -> None:
     lost = "[rank8]: RuntimeError: Connection closed by peer [10.0.0.7]:4411\n"
     case = failures.Case("x", "", {0: ({"exit": 1, "s": 60}, ""), 1: ({"exit": 1, "s": 70}, lost)})

@@ -321,6 +321,17 @@ def test_what_all_say_in_the_end_is_the_programs_fault_and_said_once(codes: dict
     )
 
 
+def test_the_only_node_without_a_last_word_is_named_if_the_others_lost_it() -> None:
+    """All exit with 0, as images do that hide how their program ended."""
+    lost = "RuntimeError: Connection closed by peer [10.0.0.7]:4411"
+    errors = dict.fromkeys("abd", lost)
+    reason = decide(AttemptFacts(2, FOUR, dict.fromkeys(FOUR, 0), errors=errors)).reason
+    assert reason == f"node c (rank 2) ended without a last word; a, b, d: {lost}"
+    errors["a"] = "KeyError: 1"
+    reason = decide(AttemptFacts(2, FOUR, dict.fromkeys(FOUR, 0), errors=errors)).reason
+    assert "last word" not in reason
+
+
 def test_the_last_words_stand_behind_the_reason() -> None:
     assert outcome({**HUNG, "b": 9}, errors={"b": "KeyError: 1"}).blamed == (
         ("b", "exit", "run 2 died there (its exit code was not 0): KeyError: 1"),

@@ -152,11 +152,20 @@ def _died(
     blamed = _own_faults(attempt, blamed)
     if len(codes) > 1 and errors.startswith("all "):  # the codes add nothing
         bad = ""
-    if not bad and not errors:
-        bad = "no run_stop"
+    if not bad:
+        bad = _mute(attempt) if errors else "no run_stop"
     reason = _joined(attempt.cause, odd_text, bad, errors)
     way = _way(attempt, codes)
     return Outcome("infrastructure", reason, codes, blamed=blamed, silent=silent, way=way)
+
+
+def _mute(attempt: AttemptFacts) -> str:
+    """Return a text about the only node without a last word, if all others just lost a node; or
+    "". Some images end with 0 however the program ends."""
+    mute = [node for node in attempt.ranks if not attempt.errors.get(node)]
+    if len(mute) != 1 or not all(map(is_echo, attempt.errors.values())):
+        return ""
+    return f"node {mute[0]} (rank {attempt.ranks.index(mute[0])}) ended without a last word"
 
 
 def _own_faults(attempt: AttemptFacts, blamed: Blamed) -> Blamed:
