@@ -86,6 +86,8 @@ _FIELDS = {"#": 20, "!": 8, "@": 8}
 FIRST, KIND, SPEAKER, MERE, LAST, UNKNOWN = -1, 3, 4, 5, 6, 7
 """Tiers of signs. From KIND on a sign names only the kind of the failure, or who speaks of it;
 MERE is a speaker alone, LAST are words for the kind of a failure that nothing else names."""
+_LOOSE, _LEAST = 2, 7
+"""The tier of loose words, and the letters that an exact sign covers at least."""
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -119,7 +121,7 @@ def _sign(cause: Cause, text: str) -> _Sign:
     elif "?" in marks or cause.name in OUTER:
         tier = SPEAKER
     elif "~" in marks:
-        tier = 2
+        tier = _LOOSE
     else:
         tier = int(cause.name in PARENTS)
     return _Sign(cause, tier, "^" in marks, groups)
@@ -212,11 +214,19 @@ def _sign_in(text: str) -> _Sign | None:
     start = bare.lower()
     low = with_fields(text, bare)
     weights = [
-        (sign.tier, -weight, sign.cause.name, sign)
+        (_tier_in(sign, weight, low), -weight, sign.cause.name, sign)
         for sign in _likely(_shape(low))
         if (weight := sign.weight_in(start if sign.at_start else low))
     ]
     return min(weights, key=lambda weighed: weighed[:3])[3] if weights else None
+
+
+def _tier_in(sign: _Sign, weight: int, text: str) -> int:
+    """Return the tier of a sign in a line. A few letters are weak evidence, and loose words count
+    for less than a speaker who is known; an address of the web is none."""
+    if sign.tier == _LOOSE and " @" in text and " @http" not in text:
+        return MERE
+    return max(sign.tier, _LOOSE) if weight < _LEAST else sign.tier
 
 
 def cause_in(text: str, causes: tuple[Cause, ...] = CAUSES) -> Cause | None:

@@ -42,7 +42,8 @@ def test_the_node_that_failed_first_is_named_in_every_attempt(bench: Bench) -> N
         assert one.outcomes(run) == ["infrastructure", "success"], run
         state = one.attempt(run, 1)
         nodes = state["nodes"]
-        assert state["reason"].startswith(f"node {nodes[rank]} (rank {rank}) "), state["reason"]
+        named = (f"node {nodes[rank]} (rank {rank}) ", f"{nodes[rank]}: ")
+        assert state["reason"].startswith(named), state["reason"]
         records = files.ends(run, 1)
         ends = {
             node: Ended(

@@ -327,9 +327,9 @@ def test_the_only_node_without_a_last_word_is_named_if_the_others_lost_it() -> N
     errors = dict.fromkeys("abd", lost)
     reason = decide(AttemptFacts(2, FOUR, dict.fromkeys(FOUR, 0), errors=errors)).reason
     assert reason == f"node c (rank 2) ended without a last word; a, b, d: {lost}"
-    errors["a"] = "KeyError: 1"
+    errors["d"] = "run.sh: line 8: 41 Killed python3"
     reason = decide(AttemptFacts(2, FOUR, dict.fromkeys(FOUR, 0), errors=errors)).reason
-    assert "last word" not in reason
+    assert reason == f"d: {errors['d']}; a, b: {lost}"
 
 
 def test_the_last_words_stand_behind_the_reason() -> None:

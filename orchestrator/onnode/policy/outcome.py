@@ -132,7 +132,8 @@ def _died(
     attempt: AttemptFacts, codes: Mapping[str, int], ends: Mapping[str, str], bad: str
 ) -> Outcome:
     """Return the outcome without a result. Its reason begins with the culprits."""
-    errors = in_one(list(dict.fromkeys((*ends, *attempt.ranks))), attempt.errors)
+    own = [node for node in attempt.ranks if not is_echo(attempt.errors.get(node, ""))]
+    errors = in_one(list(dict.fromkeys((*ends, *own, *attempt.ranks))), attempt.errors)
     odd, odd_text = _odd_node(attempt) if attempt.doing else ("", "")
     if attempt.timed_out:
         limit = f"no run_stop within {attempt.timed_out} s (run time-out)"
