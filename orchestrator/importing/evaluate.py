@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator.errors import InputError, UsageError
 from orchestrator.importing.execution import executed
-from orchestrator.importing.shell import RANDOM, STAMP, NoParser, NotPlain, PlainShell
+from orchestrator.importing.shell import MARK, RANDOM, STAMP, NoParser, NotPlain, read_config
 from orchestrator.model.values import EnvValue, Minutes, Text, Unique
 from orchestrator.onnode.kernel.regular import read_bytes
 
@@ -41,7 +41,9 @@ def evaluate(path: Path, *, execute: bool = False) -> ConfigEnvironment:
     """
     files = _files(path)
     try:
-        return _evaluation(path, lambda nexp: _read(path.name, files, nexp), run=False)
+        return _evaluation(
+            path, lambda nexp: read_config(path.name, files, OF_A_RUN, nexp), run=False
+        )
     except (NotPlain, NoParser) as error:
         why = (
             f"{error}: not a plain assignment"
@@ -75,12 +77,6 @@ def _files(path: Path) -> dict[str, bytes]:
     return {**files, path.name: content}
 
 
-def _read(name: str, files: dict[str, bytes], nexp: str) -> dict[str, str]:
-    shell = PlainShell(files.get, nexp, dict(OF_A_RUN))
-    shell.read(name)
-    return shell.environment
-
-
 def _evaluation(
     path: Path, run_of: Callable[[str], dict[str, str]], *, run: bool
 ) -> ConfigEnvironment:
@@ -95,7 +91,7 @@ def _evaluation(
         value = _value(text, again.get(name, ""), two.get(name, ""), three.get(name, ""))
         if value is None:
             chance.append(name)
-        elif "\0" in str(value):
+        elif MARK in str(value):
             raise InputError(f"{path.name}: {name} has a time stamp in the middle of its value")
         else:
             env[name] = value

@@ -159,7 +159,7 @@ def _compared(sign: str, left: str, right: str) -> Answer:
 def _number(text: str) -> int | None:
     if not text.strip():
         return 0
-    return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else None
+    return int(text) if re.fullmatch(r"\s*[-+]?(0|[1-9]\d{0,17})\s*", text) else None
 
 
 def _search(pattern: str, text: str) -> Answer:
@@ -216,7 +216,7 @@ def _calculated(walk: Walk, shell: ShellState, node: Node) -> int | None:
     left = arithmetic(walk, shell, left_node)
     value: int | None = None
     if left is not None and right is not None:
-        value = _result(left, sign.removesuffix("=") if sign in _UPDATES else sign, right)
+        value = calculated(left, sign.removesuffix("=") if sign in _UPDATES else sign, right)
     if sign == "=":
         value = right
     if sign == "=" or sign in _UPDATES:
@@ -243,13 +243,13 @@ _CALCULATE: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def _result(left: int, sign: str, right: int) -> int | None:
+def calculated(left: int, sign: str, right: int) -> int | None:
     if sign in ("/", "%") and right == 0:
         return None
     if sign == "**" and not 0 <= right < 64:
         return None
     if sign in ("/", "%"):
-        quotient = int(left / right)
+        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
         return quotient if sign == "/" else left - right * quotient
     calculate = _CALCULATE.get(sign)
     return None if calculate is None else int(calculate(left, right))
@@ -258,6 +258,8 @@ def _result(left: int, sign: str, right: int) -> int | None:
 def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
     body = text_of(node)
     operand = next((one for one in node.named_children if one.type != "test_operator"), None)
+    if operand is not None and operand.type == "binary_expression":
+        return None  # the grammar takes -1 + 2 for -(1 + 2)
     value = arithmetic(walk, shell, operand) if operand else None
     for sign, step in (("++", 1), ("--", -1)):
         if sign in body and operand:

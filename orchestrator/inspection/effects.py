@@ -7,6 +7,7 @@ import posixpath
 import re
 
 from orchestrator.inspection import choices
+from orchestrator.inspection.conditions import calculated
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.trace import UNKNOWN, Download, Place, Undecided, is_known
@@ -153,6 +154,12 @@ def output(walk: Walk, shell: ShellState, name: str, words: list[str]) -> str:
     arguments = [one for one in words[1:] if not one.startswith("-")]
     if name in ("dirname", "basename", "realpath", "readlink") and arguments:
         return _path_part(walk, shell, name, arguments) + "\n"
+    if name == "expr" and all(map(is_known, words)):
+        total = _sum(words[1:])
+        return UNKNOWN if total is None else f"{total}\n"
+    if name == "sed" and len(words) == 2 and shell.stdin is not None:
+        edited = [_edited(words[1], line) for line in shell.stdin]
+        return UNKNOWN if None in edited else "".join(f"{line}\n" for line in edited)
     if name == "find":
         return _listing(walk, shell, words[1:])
     if name in ("sort", "tee", "cat") and not (name == "cat" and arguments):
@@ -192,6 +199,35 @@ def _path_part(walk: Walk, shell: ShellState, name: str, arguments: list[str]) -
         return posixpath.dirname(path.rstrip("/")) or "."
     full = walk.absolute(shell, path)
     return walk.tree.resolve(full) if is_known(full) else full
+
+
+def _edited(program: str, line: str) -> str | None:
+    """Return a line after `s/TEXT//`, perhaps with ^ and $; None for other programs."""
+    match = re.fullmatch(r"s/(\^?)((?:\\\.|\w)+)(\$?)//", program, re.ASCII)
+    if match is None:
+        return None
+    start, text, end = match[1], match[2].replace("\\.", "."), match[3]
+    if start and end:
+        return "" if line == text else line
+    if start:
+        return line.removeprefix(text)
+    return line.removesuffix(text) if end else line.replace(text, "", 1)
+
+
+def _sum(words: list[str]) -> int | None:
+    """Return the value of `expr`; None for other operators than + - * / %."""
+    if len(words) % 2 == 0 or not all(re.fullmatch(r"-?\d{1,18}", one) for one in words[::2]):
+        return None
+    total, term, sign = 0, int(words[0]), 1
+    for operator, number in zip(words[1::2], map(int, words[2::2]), strict=True):
+        if operator in ("+", "-"):
+            total, term, sign = total + sign * term, number, 1 if operator == "+" else -1
+            continue
+        value = calculated(term, operator, number) if operator in ("*", "/", "%") else None
+        if value is None:
+            return None
+        term = value
+    return total + sign * term
 
 
 def _listing(walk: Walk, shell: ShellState, arguments: list[str]) -> str:

@@ -88,7 +88,8 @@ def text(walk: Walk, shell: ShellState, node: Node) -> str:
 
 def _literal(node: Node) -> str:
     parts = node.children if node.type == "concatenation" else [node]
-    return "".join(text_of(part) for part in parts if part.type == "word")
+    text = "".join(text_of(part) for part in parts if part.type == "word")
+    return re.sub(r"\\.", "", text)
 
 
 def _matches(walk: Walk, shell: ShellState, word: str) -> list[str]:

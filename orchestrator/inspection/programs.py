@@ -134,7 +134,7 @@ def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | 
         return _started(walk, shell, words, place)
     if name in ("mkdir", "touch"):
         return effects.status_of_making(walk, shell, words)
-    if name in ("rm", "rmdir", "sleep", "sync", "chmod"):
+    if name in ("rm", "rmdir", "sleep", "sync", "chmod", "basename", "dirname"):
         return 0
     return 0 if name in FILTERS and name not in ("grep", "egrep") else None
 

@@ -11,6 +11,7 @@ from until import until
 from orchestrator.errors import InputError, UsageError
 from orchestrator.importing.evaluate import ConfigEnvironment, evaluate
 from orchestrator.importing.execution import executed
+from orchestrator.inspection import syntax
 from orchestrator.model.values import Minutes, Text, Unique
 
 READ = r"""
@@ -88,6 +89,9 @@ def test_what_is_read_is_what_bash_gives(tmp_path: Path) -> None:
         "source /etc/profile",
         "export X=1 || true",
         "export X='",
+        "export X=$HOME",
+        "export X=$(readlink -f ${BASH_SOURCE[0]})",
+        "X[0]=1",
         "cat <<EOF\nx\nEOF",
     ],
 )  # fmt: skip
@@ -177,6 +181,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def test_the_parser_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    syntax._parser.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "tree_sitter_bash", None)
     path = config(tmp_path, "export A=1\n")
     with pytest.raises(UsageError, match="the shell parser is not installed"):
