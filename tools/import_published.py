@@ -4,8 +4,8 @@
 
 FOLDER holds v5.0, v5.1 and v6.0, each as the tree of the round's results repository. Prints one
 line per configuration of the catalogue: the text, how many variables differ between the imported
-documents and the catalogue's entry, and each difference with its reason. Exit code 1 if one has no
-reason.
+documents and the catalogue's entry, and each difference with its reason. A configuration without
+a text says why. Exit code 1 if a difference has no reason.
 """
 
 from __future__ import annotations
@@ -36,6 +36,21 @@ RULES: list[dict[str, Any]] = yaml.safe_load(
 FACTS: list[dict[str, Any]] = json.loads(
     (ROOT / "tests/data/facts_env.json").read_text(encoding="utf-8")
 )["entries"]
+
+
+WITHOUT = {
+    "config": "FOLDER lacks the file that its source names",
+    "logs": "no config is published; its variables are those that its logs name",
+    "assumed": "no config is published; its variables are those of the submitter it shares code with",
+}
+"""The origin of a configuration's variables (`env_from`) -> why there is no text to import."""
+
+
+def without(system: System, workload: str, name: str, part: SystemRound) -> str:
+    """Return why a configuration has no text."""
+    if not load_entry(system.name, workload, round=name, site=as_published()).whole_env:
+        return "no config is published; its program takes no variables"
+    return WITHOUT[part.env_from]
 
 
 def find_text(folder: Path, round_name: str, system: System, part: SystemRound) -> Path | None:
@@ -124,7 +139,7 @@ def table(
                     "workload": workload,
                     "round": name,
                     "text": None if text is None else str(text),
-                    "state": f"no text stored (variables from: {part.env_from})",
+                    "state": f"no text: {without(system, workload, name, part)}",
                     "differences": {},
                 }
                 if text is not None:

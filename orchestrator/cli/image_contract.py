@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -62,18 +63,35 @@ def inspect(
     words = tuple(command) or given.command or _own_command(tree)
     contract = contract_of(tree, words, _around(given, tree), given.second)
     found = findings(contract, given) if entry is not None else []
+    published = _published(contract, entry.published_scripts if entry is not None else {})
     changed = _keep(folder, contract, found, entry) if folder and entry is not None else []
     if as_json:
         print_json(
-            "images-inspect", {**_to_json(contract, found, image, source), "changes": changed}
+            "images-inspect",
+            {
+                **_to_json(contract, found, image, source),
+                "published": published,
+                "changes": changed,
+            },
         )
     else:
-        _print(contract, found, image or source)
+        _print(contract, found, image or source, published)
         if changed:
             print("\nchanged since the last image of this entry that was inspected:")
             print(*(cell(line) for line in changed), sep="\n")
     has_errors = any(one.severity == "error" for one in found)
     return ExitCode.NO_SCORE if has_errors else ExitCode.OK
+
+
+def _published(contract: Contract, known: Mapping[str, str]) -> dict[str, str]:
+    """Return path -> `equal`, `differs` or `missing` of the files whose published hash is known."""
+    states = {}
+    for path, digits in known.items():
+        file = contract.tree.get(path)
+        content = file.content if file is not None else None
+        equal = content is not None and hashlib.sha256(content).hexdigest() == digits
+        states[path] = "missing" if content is None else "equal" if equal else "differs"
+    return states
 
 
 def _keep(
@@ -160,8 +178,13 @@ def _launch(contract: Contract) -> dict[str, str]:
     }
 
 
-def _print(contract: Contract, found: list[ContractFinding], name: str) -> None:
+def _print(
+    contract: Contract, found: list[ContractFinding], name: str, published: Mapping[str, str]
+) -> None:
     facts = {**_facts(contract), **_launch(contract)}
+    facts["as published"] = ", ".join(
+        f"{path}: {'yes' if state == 'equal' else state}" for path, state in published.items()
+    )
     facts["image"] = facts["image"] or name
     print(*fact_lines([(label, value) for label, value in facts.items() if value]), sep="\n")
     for undecided in contract.trace.undecided:

@@ -325,6 +325,8 @@ class WorkloadRound(DocumentPart):
     image_gb: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Its compressed size in GB, at least; 0: unknown. A node that pulls it needs four times as
     much room. The registry's answer wins."""
+    scripts: dict[RelativePath, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = {}
+    """SHA-256 of published files of the code: `images inspect` says which of them an image has."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
     """Expected minutes of a run, for the time limit of the job."""
     env: Env = {}

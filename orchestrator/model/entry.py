@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -290,6 +291,12 @@ class Entry(Facts):
     def image_gb(self) -> int:
         """Return the least compressed size of the image in GB; 0 if unknown."""
         return 0 if self.documents.mine.image else self.documents.stack.image_gb
+
+    @property
+    def published_scripts(self) -> dict[str, str]:
+        """Return path -> SHA-256 of the published code's files; {} for another image."""
+        known = {} if self.documents.mine.image else self.documents.stack.scripts
+        return {posixpath.join(self.code_dir, path): digits for path, digits in known.items()}
 
     @property
     def reaches(self) -> tuple[ReachPart, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,10 @@ from orchestrator.importing.writing import as_published, composed, write
 from orchestrator.mllog.rounds import ruleset_problem
 from orchestrator.model import Catalogue, load_entry
 from orchestrator.render import render_bundle
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+import import_published
 
 CONFIGURATIONS = [
     (system.name, workload, name)
@@ -24,6 +30,17 @@ CONFIGURATIONS = [
 
 def test_the_catalogue_has_as_many_as_ever() -> None:
     assert len(CONFIGURATIONS) >= 79
+
+
+def test_a_configuration_without_a_text_says_why() -> None:
+    """As `tools/import_published.py FOLDER` prints it; here for an empty folder."""
+    why = Counter(row["state"] for row in import_published.table(lambda *_: None, False))
+    assert sum(why.values()) == len(CONFIGURATIONS) + 1
+    assert why["no text: no config is published; its program takes no variables"] == 1  # bert
+    assert why["no text: FOLDER lacks the file that its source names"] >= 66
+    assert {text for text in why if "logs" in text or "shares code" in text} == {
+        f"no text: {import_published.WITHOUT[origin]}" for origin in ("logs", "assumed")
+    }
 
 
 @pytest.mark.parametrize("key", CONFIGURATIONS, ids=lambda key: "-".join(key))

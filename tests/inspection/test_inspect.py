@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -19,6 +20,7 @@ from tars import tar_of
 
 from orchestrator.model import load_entry
 
+TOP = Path(__file__).resolve().parents[2]
 ENTRY = ("MI355X_1x8x1", "llama31_8b", "--round", "5.1")
 
 
@@ -95,6 +97,24 @@ def test_a_new_image_is_compared_with_the_last_one(root: Path, tmp_path: Path) -
     assert "-set -e" in answer["changes"]
     assert any(one["kind"] == "exit code" for one in answer["findings"])
     assert _json(*asked, second)["changes"] == answer["changes"]
+
+
+def test_files_are_compared_with_the_published_ones(root: Path, tmp_path: Path) -> None:
+    """The hashes are those of the catalogue; here a copy of it has that of the stand-in's script."""
+    run, train = "/workspace/code/run_and_time.sh", "/workspace/code/src/train.py"
+    assert _json(*ENTRY, "--from", root)["published"] == {run: "differs", train: "differs"}
+    own = tmp_path / "own"
+    documents = shutil.copytree(TOP / "workloads", own / "workloads", symlinks=True)
+    known = load_entry(*ENTRY[:2], round="5.1").published_scripts
+    digits = hashlib.sha256((root / run[1:]).read_bytes()).hexdigest()
+    path = documents / "llama31_8b.yaml"
+    path.write_text(path.read_text().replace(known[run], digits))
+    (shutil.copytree(root, tmp_path / "root") / train[1:]).unlink()
+    answer = _json(*ENTRY, "--systems-dir", own, "--from", tmp_path / "root", "--partial")
+    assert answer["published"] == {run: "equal", train: "missing"}
+    text = _inspect(*ENTRY, "--systems-dir", own, "--from", root)
+    assert f"{run}: yes, {train}: differs" in text
+    assert load_entry("MI300X_1x8x1_MangoBoost", "llama2_70b_lora").published_scripts == {}
 
 
 def test_another_command_of_the_image(root: Path, tmp_path: Path) -> None:

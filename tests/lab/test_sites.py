@@ -154,7 +154,7 @@ def open_socket(lab: Lab) -> Iterator[None]:
 def test_a_private_tmp_is_found_before_anything_runs(place: Place) -> None:
     ended = place.make().run(*PRIVATE_TMP)
     assert ended.returncode == 1
-    assert "the engine does not see /tmp/orch-0-local-" in ended.stdout + ended.stderr
+    assert "the engine does not see /tmp" in ended.stdout + ended.stderr
     assert "give the site a local container.channel_dir" in ended.stdout + ended.stderr
     assert place.results() == []
     assert not list(place.log_dir.glob("*/runs/*/attempt_*/node_0.log")), "no attempt was begun"

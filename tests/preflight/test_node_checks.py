@@ -7,7 +7,9 @@ import os
 import resource
 import select
 import shlex
+import socket
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from until import LIMIT_S, make_older, until
 
 from orchestrator.onnode.agent import space
 from orchestrator.onnode.agent.checks import Checks
+from orchestrator.onnode.agent.host import engine
 from orchestrator.onnode.agent.leftovers import open_channel, remove_folder
 
 HARMLESS = {"pass", "skip", "warn"}
@@ -178,6 +181,27 @@ def test_whose_root_containers_have(
     node.tool(engine, f"[[ $1 == info ]] && echo {shlex.quote(told)}")
     row = node.check(**settings, ENGINE_COMMAND=[engine]).rows["engine"]
     assert row.line.startswith(line) and remedy in row.remedy
+
+
+def test_a_tmp_that_is_private_to_jobs_is_named(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mounts of this job and of the daemon, which is this process: it listens at the socket."""
+    with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(f"{short}/docker.sock")
+        daemon.listen()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{short}/docker.sock")
+        root = "22 1 8:1 / / rw - ext4 /dev/sda1 rw"
+        private = f"90 22 8:1 /scratch/7 {node.top} rw - ext4 /dev/sda1 rw"
+        node.write(f"proc/{os.getpid()}/mountinfo", f"{root}\n")
+        node.write("proc/self/mountinfo", f"{root}\n23 22 0:5 / /proc rw - proc proc rw\n")
+        with node.environment():
+            (before,) = engine(node.real(), node.engine)
+            node.write("proc/self/mountinfo", f"{root}\n{private}\n")
+            (_, verdict, text, remedy) = next(engine(node.real(), node.engine))
+    assert before[1:3] == ("pass", "docker answers")
+    assert text == f"the engine does not see {node.top}/tmp of the job: it is private to jobs"
+    assert verdict == "fail" and "container.channel_dir" in remedy
 
 
 def test_silent_engine(node: Node) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..kernel.events import number
 from ..kernel.settings_file import folders
 from ..kernel.system import Inventory, ask, entries, first_line, lines
-from . import users
+from . import mounts, users
 from .gpu import Verdict
 from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed
@@ -29,6 +29,10 @@ def engine(node: Node, state: EngineState) -> Rows:
         status, told = ask(users.question(node.settings), node.settings.preflight_check_s / 4)
         if kind := users.mapped(node.settings, told) if status == 0 else "":
             yield from users.verdict(node.settings, kind)
+        elif name == "docker" and mounts.is_hidden(node):
+            text = f"the engine does not see {node.channels} of the job: it is private to jobs"
+            remedy = "give the site a local container.channel_dir that is not, such as /var/tmp"
+            yield "engine", "fail", text, remedy
         else:
             yield "engine", "pass", f"{name} answers", ""
     else:

@@ -1,0 +1,52 @@
+"""Whether the engine's daemon sees the folder of the job's pipes: /tmp may be private to jobs
+(job_container/tmpfs, PrivateTmp)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+from ..kernel.system import lines
+from .node import Node
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+def is_hidden(node: Node) -> bool:
+    """Return whether the folder is another one for the daemon; False if that cannot be known."""
+    pid = _daemon()
+    own = _origin(lines(f"{node.proc}/self/mountinfo"), node.channels)
+    its = _origin(lines(f"{node.proc}/{pid}/mountinfo"), node.channels) if pid else None
+    return own is not None and its is not None and own != its
+
+
+def _daemon() -> int:
+    """Return the process that listens at docker's socket; 0 if it cannot be asked."""
+    address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if not address.startswith("unix://"):
+        return 0
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.settimeout(1)
+            one.connect(address[len("unix://") :])
+            told = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        return 0
+    return int(_CREDENTIALS.unpack(told)[0])
+
+
+def _origin(mountinfo: list[str], folder: str) -> tuple[str, str] | None:
+    """Return the device and the path on it of a folder, by the mount that has it."""
+    found, length = None, -1
+    path = os.path.realpath(folder)
+    for line in mountinfo:
+        fields = line.split()
+        if len(fields) < 5:
+            continue
+        device, root, point = fields[2:5]
+        inside = os.path.relpath(path, point)
+        # Of two mounts at one place the later one counts.
+        if not inside.startswith("..") and len(point) >= length:
+            found, length = (device, os.path.normpath(os.path.join(root, inside))), len(point)
+    return found
