@@ -16,6 +16,7 @@ EXCEPTIONS = {
     "preflight/preflight_parts.py": "drives checks up to their own deadline, as the agent does",
     "deep/stand_in/": "programs that stand for torch",
     "simulation/seeded_sets.py": "a program: how many sets it plays in a second",
+    "hostile/fuzz_readers.py": "a program: it gives each reader so many minutes",
     "simulation/mutations.py": "a program: how long it looks for each defect",
     "faults/": "the campaign: faults at random moments, and how long a set takes to recover",
     "tuning/": "to be rewritten with the host settings",

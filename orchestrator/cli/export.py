@@ -100,10 +100,14 @@ def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
     """Return the reports, and the unusable sets with the reason. Raises SetError without a
     usable set."""
     from orchestrator.cli.finding import folders, own_rules
+    from orchestrator.mllog.own import OWN
+    from orchestrator.mllog.rounds import chosen_round
     from orchestrator.report.reading import read_report
     from orchestrator.report.working import working
 
     rules = own_rules(args.workload, args.ruleset, args.site)
+    if args.ruleset not in ("", OWN):
+        chosen_round(args.ruleset)
     chosen, left_out = (folders(args.sets, args.site), []) if args.sets else _complete(args)
     reports = []
     with working(f"reading {count(len(chosen), 'set')}"):

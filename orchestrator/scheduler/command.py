@@ -83,9 +83,10 @@ def ask(
     timeout_s: float,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
+    given: str = "",
 ) -> Answer:
     """Run `argv` in exactly `env` (default: the caller's, cleaned) and return its answer, whatever
-    its exit code.
+    its exit code. `given`: its standard input, with surrogates for bytes that are no text.
 
     Raises SchedulerError if the program does not exist, SchedulerUnknown without an answer within
     `timeout_s`.
@@ -96,13 +97,11 @@ def ask(
     try:
         done = subprocess.run(
             argv,
-            stdin=subprocess.DEVNULL,
+            input=given.encode("utf-8", "surrogateescape"),
             capture_output=True,
             timeout=timeout_s,
             env=env,
             cwd=cwd,
-            encoding="utf-8",
-            errors="replace",
             check=False,
         )
     except FileNotFoundError as error:
@@ -123,7 +122,8 @@ def ask(
             stdout=streams[1],
             hint="the state is unknown, which is no error of the set: ask again later",
         ) from error
-    return Answer(argv, done.returncode, done.stdout, done.stderr)
+    texts = (part.decode("utf-8", "replace") for part in (done.stdout, done.stderr))
+    return Answer(argv, done.returncode, *(text.replace("\r\n", "\n") for text in texts))
 
 
 def refused(answer: Answer, action: str, *, hint: str = "") -> SchedulerError:

@@ -68,7 +68,7 @@ class Slurm:
         self._ask = ask
 
     def command(self, request: JobRequest) -> list[str]:
-        """Return the sbatch call for `request`."""
+        """Return the sbatch call for `request`, as a person would type it."""
         return [
             "sbatch",
             "--parsable",
@@ -84,10 +84,15 @@ class Slurm:
         """Submit once and return the job id.
 
         The job gets exactly `request.env`: `--export=ALL` exports the environment of sbatch.
-        (`--export=NAME=VALUE,...` cannot carry a comma.) Raises SchedulerError if Slurm refuses,
-        SchedulerBusy for "not now", SchedulerUnknown for an unknown outcome.
+        (`--export=NAME=VALUE,...` cannot carry a comma.) Without a script's name sbatch reads it
+        from its input, so nobody can change it after it was verified. Raises SchedulerError if
+        Slurm refuses, SchedulerBusy for "not now", SchedulerUnknown for an unknown outcome.
         """
-        answer = self._ask(self.command(request), timeout_s=SUBMIT_S, env=_with_cluster(request))
+        argv, env = self.command(request), _with_cluster(request)
+        if request.text:
+            answer = self._ask(argv[:-1], timeout_s=SUBMIT_S, env=env, given=request.text)
+        else:
+            answer = self._ask(argv, timeout_s=SUBMIT_S, env=env)
         if answer.returncode == 0:
             return _job_id(answer)
         raise _not_taken(answer)

@@ -102,12 +102,13 @@ class Desk(Surroundings):
         timeout_s: float,
         env: Mapping[str, str] | None = None,
         cwd: object = None,
+        given: str = "",
     ) -> Answer:
         """Answer as scheduler.command.ask does. Raises SchedulerUnknown without an answer in
         time."""
         self.process.step()
         reply = self._cluster.command(
-            argv, env or self._environment, str(cwd or "/"), host=self.host
+            argv, env or self._environment, str(cwd or "/"), host=self.host, given=given
         )
         self.engine.pause(self.process, min(reply.delay_s, timeout_s))
         if reply.delay_s > timeout_s:

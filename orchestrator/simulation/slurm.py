@@ -94,10 +94,17 @@ class Cluster(Controller):
         return due
 
     def command(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, *, host: str, uid: int = 1000
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        *,
+        host: str,
+        uid: int = 1000,
+        given: str = "",
     ) -> Reply:
         """Run a command at once; the reply contains how long the caller waits for it."""
-        call = Call(tuple(argv), env, cwd, host, uid, self.read)
+        call = Call(tuple(argv), env, cwd, host, uid, self.read, given)
         program = PROGRAMS.get(call.program)
         if program is None:
             return Reply(127, "", f"{call.program}: command not found\n")

@@ -28,6 +28,8 @@ class Call:
     host: str
     uid: int
     read: Read
+    given: str = ""
+    """Its standard input."""
 
     @property
     def program(self) -> str:

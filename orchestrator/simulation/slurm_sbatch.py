@@ -36,19 +36,20 @@ SBATCH = {**dict.fromkeys(_VALUED.split(), 1), **dict.fromkeys(_FLAGS.split(), 0
 
 def sbatch(cluster: Controller, call: Call) -> Reply:
     options, operands = parsed("sbatch", call.argv[1:], SBATCH, mixed=False)
-    if not operands:
-        raise Unsupported("sbatch reads no script from its standard input here")
-    script = Path(call.cwd, operands[0])
+    script = Path(call.cwd, *(operands[:1] or ["sbatch"]))
     try:
-        text = call.read(call.host, script)
+        text = call.read(call.host, script) if operands else call.given
     except OSError:
         raise Rejected(1, f"sbatch: error: Unable to open file {operands[0]}\n") from None
+    if not text.startswith("#!"):
+        raise Rejected(1, "sbatch: error: This does not look like a batch script.\n")
     given, _ = parsed("sbatch", script_options(text), SBATCH)
     for name in ("requeue", "no-requeue"):
         if name in options:
             given = {key: value for key, value in given.items() if not key.endswith("requeue")}
     job = wanted_job(cluster, call, given | options, script)
-    job.script, job.text, job.argv = script, text, (str(script), *operands[1:])
+    job.text, job.argv = text, (str(script), *operands[1:]) if operands else ()
+    job.script = script if operands else Path(job.workdir, "(null)")
     if not set(job.nodelist) | set(job.exclude) <= set(cluster.nodes):
         raise Rejected(
             1, "sbatch: error: Batch job submission failed: Invalid node name specified\n"

@@ -149,7 +149,7 @@ Socks/Node=* NtasksPerN:B:S:C=1:0:*:* CoreSpec=*
 MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
 Features=(null) DelayBoot=00:00:00
 OverSubscribe=NO Contiguous=0 Licenses=(null) Network=(null)
-Command={job.script}
+Command={command}
 WorkDir={job.workdir}
 StdErr={job.output}
 StdIn=/dev/null
@@ -193,6 +193,7 @@ def _job_values(
         "ended": moment(limit_end_ms(job, cluster), env, "Unknown"),
         "preempted": moment(job.preempt_ms, env, "None"),
         "suspended": moment(job.suspend_ms, env, "None"),
+        "command": job.script if job.argv else "(null)",
         "wanted": fold(job.nodelist) or "(null)",
         "excluded": fold(job.exclude) or "(null)",
         "nodes": fold(job.completing or job.nodes),

@@ -7,18 +7,20 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from controller_parts import Commands, write_set
 from until import until
 
 from orchestrator.errors import ExitCode, SchedulerError, SchedulerUnknown
+from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.onnode.kernel.records import RunRecord, read, write
+from orchestrator.onnode.set import ledger
 from orchestrator.runset.submit import settle, submissions
 from orchestrator.scheduler import JobRequest
-from orchestrator.scheduler.command import ask
+from orchestrator.scheduler.command import Answer, ask
 from orchestrator.scheduler.slurm import Slurm, parse_show
 
 if TYPE_CHECKING:
@@ -143,6 +145,57 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
     job = json.loads((root / f"jobs/{last['job_id']}.json").read_text())
     assert job["nodes"] == others[1:3] and job["spares"] == []
     assert cli("resume", root).code == ExitCode.SET_STATE
+
+
+def test_what_slurm_keeps_of_a_job(cli: Commands, lab: Lab, lab_site: Path) -> None:
+    """The verified script, as its standard input, and the ledger's head, which shows that all files were made anew."""
+    asked = ("--nexp", "1", "--sbatch=--comment=for:alice")
+    submitted = cli.json("submit", *SYSTEM, "--site", lab_site, *asked)
+    root, job_id = Path(submitted["set"]), submitted["job_id"]
+    kept = lab.run("scontrol", "write", "batch_script", job_id, "-").stdout
+    assert kept.strip() == (root / "bundle/job.sh").read_text().strip()
+    assert cli("watch", root).code == ExitCode.OK, cli.err
+    until(lambda: not Slurm().jobs(ids=[job_id])[job_id].alive)
+    name = f"orch-{root.name}"
+    head = verify(root).head
+    assert Slurm().comments(name, [job_id])[job_id].split() == ["for:alice", ledger.mark(head)]
+    if (lab.state / "pids/slurmdbd").exists():
+
+        def of_accounting() -> str:
+            return Slurm(ask=without_scontrol).comments(name, [job_id]).get(job_id, "")
+
+        until(lambda: ledger.mark(head) in of_accounting().split(), of_accounting)
+    sound = cli.json("audit", root, "--only", "ledger")
+    assert {one["source"] for one in sound["compared"]} == {"job comment", "job output"}
+
+    made_anew = rewrite(root, job_id)
+    assert cli("audit", root, "--only", "ledger", "--json").code == ExitCode.NO_SCORE
+    told = json.loads(cli.out)
+    assert told["head"] == made_anew != head
+    assert [one["text"] for one in told["problems"]] == [
+        f"is not the one that the comment of job {job_id} in Slurm knows: it, or one before it, was changed"
+    ]
+
+
+def without_scontrol(argv: list[str], **more: Any) -> Answer:
+    """As after the controller has forgotten the job."""
+    return ask(["false"] if argv[0] == "scontrol" else argv, **more)
+
+
+def rewrite(root: Path, job_id: str) -> str:
+    """Change the last record, and everything in the set that knows it; return the new head."""
+    path, output = root / ledger.NAME, root / f"job_{job_id}.out"
+    before = verify(root).head
+    *lines, last = path.read_bytes().splitlines()
+    record = json.loads(last)
+    record["time_ms"] += 1
+    path.write_bytes(b"\n".join([*lines, json.dumps(record, separators=(",", ":")).encode(), b""]))
+    head = ledger.head(ledger.read(root)[0])
+    job = root / f"jobs/{job_id}.json"
+    assert before in job.read_text() and ledger.mark(before) in output.read_text()
+    job.write_text(job.read_text().replace(before, head))
+    output.write_text(output.read_text().replace(ledger.mark(before), ledger.mark(head)))
+    return head
 
 
 def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(

@@ -1,22 +1,33 @@
 """Every reader of bytes that somebody else wrote, under bytes that nobody would write.
 
-python tests/hostile/fuzz_readers.py [--examples N] [--seed N] [READER...]
+python tests/hostile/fuzz_readers.py --keep DIR [--minutes 10] [--processes N] [--seed N] [READER...]
 
-A case that brings out an exception nobody expects is kept below tests/data/fuzz/READER/, and stays a test.
+Each reader gets so many minutes of processor time, in parts of EXAMPLES inputs. DIR keeps what is done: the same command
+continues after an end, and prints the table again. `lines`: lines of the package that a sample of the inputs ran, and how
+many of them the last quarter of the parts added. A case that brings out an exception nobody expects is kept in
+DIR/READER/; copied below tests/data/fuzz/READER/, it stays a test.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import gzip
 import hashlib
+import io
 import json
 import os
+import signal
 import sys
+import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from http.client import parse_headers
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
@@ -29,11 +40,14 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from recorded_set import recorded_set
 
+from orchestrator.container import registry
 from orchestrator.errors import OrchestratorError
 from orchestrator.evidence.events import read_events, read_told
 from orchestrator.evidence.ledger import verify
+from orchestrator.evidence.picture import as_json, look
 from orchestrator.evidence.replay import replay
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.inspection import archives
 from orchestrator.mllog.reader import read_log
 from orchestrator.mllog.score import score_dir
 from orchestrator.model.catalogue import Catalogue
@@ -42,13 +56,23 @@ from orchestrator.onnode.agent import space
 from orchestrator.onnode.kernel.events import UNIT, Event, parse_pong, parse_word
 from orchestrator.onnode.kernel.mllog_tail import StopFinder, last_status, lines
 from orchestrator.onnode.kernel.records import Holder
+from orchestrator.onnode.kernel.settings_file import declared, shown
+from orchestrator.onnode.kernel.system import comment
 from orchestrator.onnode.loop.attempt_reports import AttemptReports
+from orchestrator.onnode.loop.slurm import Senders, job_end, step_message
 from orchestrator.onnode.policy.reports import NodeReport
 from orchestrator.onnode.set import lease, ledger
 from orchestrator.scheduler import slurm, slurm_nodes
 from orchestrator.scheduler.command import Answer
 
 KEPT = TOP / "tests/data/fuzz"
+EXAMPLES, TRACED = 500, 20
+"""Inputs of a part, and the first of them whose lines are collected."""
+EVENTS, ENVIRONMENT = "events-7.tsv", "jobs/7.env.gz"
+RECORDS = (
+    "set.json", "jobs/7.json", "submissions/1.json", "runs/1/state.json", "runs/1/attempt_1/state.json",
+)  # fmt: skip
+SMALL = (ledger.NAME, EVENTS, ENVIRONMENT, *RECORDS)
 MARK = "abcdef"
 Reader = Callable[[bytes, Path], object]
 
@@ -91,26 +115,37 @@ def read_mllog(content: bytes, folder: Path) -> None:
 
 def read_event_file(content: bytes, folder: Path) -> None:
     """The events of a job: those that are shown, and all of them replayed."""
-    whole(folder)
-    (folder / "set/events-7.tsv").write_bytes(content)
-    evidence = SetEvidence(folder / "set")
-    read_told(evidence)
-    found = replay(read_events(folder / "set/events-7.tsv"))
+    root = put(folder, EVENTS, content)
+    read_told(SetEvidence(root))
+    found = replay(read_events(root / EVENTS))
     list(map(str, found.differences))
 
 
 def read_ledger(content: bytes, folder: Path) -> None:
-    whole(folder)
-    (folder / "set" / ledger.NAME).write_bytes(content)
-    verdict = verify(folder / "set")
+    root = put(folder, ledger.NAME, content)
+    verdict = verify(root)
     json.dumps(verdict.to_json())
-    entries, _ = ledger.read(folder / "set")
+    entries, _ = ledger.read(root)
     ledger.declared(entries)
-    ledger.original(folder / "set", entries)
+    ledger.original(root, entries)
     try:
-        score_dir(str(folder / "set"))
+        score_dir(str(root))
     except OrchestratorError:
         pass
+
+
+def read_environment(content: bytes, folder: Path) -> None:
+    """The environment of runs, of the set and of a job."""
+    verify(put(folder, ENVIRONMENT, content))
+    list(map(shown, declared(content.decode("utf-8", "surrogateescape")).values()))
+
+
+def read_records(content: bytes, folder: Path) -> None:
+    """The small files of a set, each in turn, as `status` shows them."""
+    for name in RECORDS:
+        root = put(folder, name, content)
+        [picture] = look([root], [SimpleNamespace(name="slurm", jobs=lambda **_: {})])  # type: ignore[list-item]
+        json.dumps(as_json(picture)).encode()
 
 
 def read_lease(content: bytes, folder: Path) -> None:
@@ -133,6 +168,9 @@ def read_slurm(content: bytes, folder: Path) -> None:
         lambda: slurm_nodes._states(answer, only_default=False),
         lambda: slurm_nodes.allocation_reply(text),
         lambda: answer.complaint,
+        lambda: ledger.marked(comment(text)),
+        lambda: job_end(text),
+        lambda: slurm.Slurm(ask=lambda *_, **__: answer).comments("orch-x", ["7", "8"]),
         lambda: slurm.Slurm(ask=lambda *_, **__: answer).cluster(),
     ):
         try:
@@ -140,6 +178,7 @@ def read_slurm(content: bytes, folder: Path) -> None:
         except OrchestratorError:
             pass
     for line in text.splitlines():
+        step_message("", line, str.split)
         try:
             slurm_nodes.minutes_of(line)
         except ValueError:
@@ -155,6 +194,11 @@ def read_words(content: bytes, folder: Path) -> None:
             report.apply(word[0], word[2])
             attempt.take(Event(1, "node", word[0], word[1], word[2]))
         parse_pong(line)
+    senders = Senders(["n1", "n2"], lambda *_: None, lambda *_: None)
+    for line in content.split(b"\n"):
+        senders.receive_output(line)
+        senders.receive_error(line)
+    senders.end()
     attempt.gate.refusals()
     attempt.gate.not_ready()
     [check.sentence.encode() for check in report.checks.values()]
@@ -171,24 +215,92 @@ def read_registry(content: bytes, folder: Path) -> None:
     assert size >= 0
 
 
+class _Response:
+    """What a registry answers: a status, headers, and a body."""
+
+    def __init__(self, body: bytes, status: int = 200, headers: bytes = b"") -> None:
+        self.status, self.reason, self._body = status, "", io.BytesIO(body)
+        self.headers = parse_headers(io.BytesIO(headers + b"\r\n\r\n"))
+        self.read, self.close = self._body.read, self._body.close
+
+
+def read_image(content: bytes, folder: Path) -> None:
+    """An image's manifest, configuration and layer, errors and the way to a login, as a registry sends them."""
+    layer, config = _layer(), b"{}"
+    one_line = content[:2000].replace(b"\n", b" ").replace(b"\r", b" ")
+    challenge = _Response(b"", 401, b"WWW-Authenticate: " + one_line)
+    answers: list[list[Callable[[], _Response]]] = [
+        [lambda: _Response(content)] * 4,
+        [lambda: _Response(_manifest(content, layer)), lambda: _Response(content), lambda: _Response(layer)],
+        [lambda: _Response(_manifest(config, content)), lambda: _Response(config), lambda: _Response(content)],
+        [lambda: _Response(content, 500)],
+        [lambda: challenge, lambda: _Response(content), lambda: _Response(content)],
+    ]  # fmt: skip
+    before, registry.PAUSES_S = registry.PAUSES_S, ()
+    try:
+        for several in answers:
+            source = _source()
+            source._authorization = ""
+            left = iter(several)
+            source._follow = lambda *_, left=left: next(left, _gone)()  # type: ignore[method-assign]
+            try:
+                archives.read_registry(source, ["a.sh"])
+            except OrchestratorError as error:
+                str(error).encode("utf-8", "backslashreplace")
+    finally:
+        registry.PAUSES_S = before
+
+
+def _manifest(config: bytes, layer: bytes) -> bytes:
+    described = [
+        {"digest": f"sha256:{hashlib.sha256(part).hexdigest()}", "size": len(part)}
+        for part in (config, layer)
+    ]
+    return json.dumps({"config": described[0], "layers": described[1:]}).encode()
+
+
+@functools.cache
+def _source() -> registry.Registry:
+    """Reading the certificates of this machine takes longer than what it reads here."""
+    return registry.Registry("127.0.0.1:1/own/image:1")
+
+
+def _gone() -> _Response:
+    return _Response(b"", 404)
+
+
+@functools.cache
+def _layer() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name in ("a.sh", ".wh.b.sh"):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            tar.addfile(member, io.BytesIO(b"new\n"))
+    return out.getvalue()
+
+
 @functools.cache
 def recorded() -> Path:
     return recorded_set(Path(tempfile.mkdtemp()), sets.logs(sets.MI355X)[:2])
 
 
-def whole(folder: Path) -> None:
-    """Have a link farm of a sound set, whose small files may be replaced."""
+def put(folder: Path, name: str, content: bytes) -> Path:
+    """Have a link farm of a sound set, but for one file."""
     root = folder / "set"
     if not root.exists():
-        for path in sorted(recorded().rglob("*")):
-            place = root / path.relative_to(recorded())
+        for path in recorded().rglob("*"):
             if path.is_dir():
-                place.mkdir(parents=True)
-            else:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                os.link(path, place)
-    for name in (ledger.NAME, "events-7.tsv"):
-        (root / name).unlink(missing_ok=True)
+                (root / path.relative_to(recorded())).mkdir(parents=True, exist_ok=True)
+        for path in recorded().rglob("*"):
+            if not path.is_dir():
+                os.link(path, root / path.relative_to(recorded()))
+    for small in SMALL:
+        (root / small).unlink(missing_ok=True)
+        if small != name and (recorded() / small).exists():
+            os.link(recorded() / small, root / small)
+    (root / name).write_bytes(content)
+    return root
 
 
 # ---- what they are given ----
@@ -268,15 +380,44 @@ def _registry() -> list[bytes]:
     return [json.dumps(one).encode() for one in (layers, index, {**layers, **index}, [layers])]
 
 
+def _environment() -> list[bytes]:
+    text = b'declare -x A="b \\\\"c"\ndeclare -x D=$\'a\\n\\001\'\ndeclare -ax E=([0]="x")\n'
+    return [gzip.compress(text, mtime=0), (recorded() / ENVIRONMENT).read_bytes(), text]
+
+
+def _records() -> list[bytes]:
+    return [(recorded() / name).read_bytes() for name in RECORDS]
+
+
+def _image() -> list[bytes]:
+    sha, kind = f"sha256:{'a' * 64}", "application/vnd.oci.image.layer.v1.tar+gzip"
+    part = {"mediaType": kind, "digest": sha, "size": 100}
+    platform = {"architecture": "amd64", "os": "linux"}
+    settings = {"Env": ["A=b"], "Entrypoint": ["/x"], "Cmd": None, "WorkingDir": "/w", "Labels": {}}
+    described = (
+        {"schemaVersion": 2, "config": part, "layers": [part, {**part, "urls": ["https://x/"]}]},
+        {"manifests": [{**part, "platform": platform, "annotations": {"a": "b"}}]},
+        {**platform, "config": settings, "rootfs": {"diff_ids": [sha]}, "history": [{}]},
+        {"errors": [{"code": "DENIED", "message": "no"}]},
+        {"token": "abc", "access_token": "abc"},
+    )
+    challenge = b'Bearer realm="http://127.0.0.1:2/token",service="x",scope="repository:x:pull"'
+    packed = gzip.compress(_layer(), mtime=0)
+    return [*(json.dumps(one).encode() for one in described), challenge, _layer(), packed]
+
+
 READERS: dict[str, tuple[Reader, Callable[[], list[bytes]]]] = {
     "yaml": (read_yaml, _yaml),
     "mllog": (read_mllog, _mllog),
     "events": (read_event_file, _events),
     "ledger": (read_ledger, _ledger),
+    "environment": (read_environment, _environment),
+    "records": (read_records, _records),
     "lease": (read_lease, _lease),
     "slurm": (read_slurm, _slurm),
     "words": (read_words, _words),
     "registry": (read_registry, _registry),
+    "image": (read_image, _image),
 }
 TOKENS = (
     *(b"", b"\0", b"\n", b"\r", b"\t", b"\x1f", b"\x1b[2J", b"\xff\xfe", b"\xed\xa0\x80", b"\xc2\x85"),
@@ -365,30 +506,146 @@ def fuzz(name: str, examples: int, seed: int, folder: Path) -> bytes | None:
     return None
 
 
-def keep(name: str, content: bytes) -> Path:
-    path = KEPT / name / hashlib.sha256(content).hexdigest()[:12]
+def keep(name: str, content: bytes, folder: Path = KEPT) -> Path:
+    path = folder / name / hashlib.sha256(content).hexdigest()[:12]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 
 
+# ---- many minutes of it ----
+
+
+@dataclass
+class Progress:
+    """What is done of one reader. `lines`: after each part, those that a sample of inputs has run."""
+
+    processor_s: float = 0.0
+    parts: int = 0
+    inputs: int = 0
+    lines: list[int] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Part:
+    processor_s: float
+    inputs: int
+    lines: frozenset[str]
+    case: bytes | None
+
+
+def part(name: str, seed: int) -> Part:
+    """Give a reader EXAMPLES inputs; the same seed gives the same."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gives no further part
+    before, run, seen = sum(os.times()[:2]), set[str](), 0
+    read, begin = READERS[name]
+
+    def counted(content: bytes, folder: Path) -> object:
+        nonlocal seen
+        seen += 1
+        with lines_of_package(run) if seen <= TRACED else nullcontext():
+            return read(content, folder)
+
+    READERS[name] = counted, begin
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            case = fuzz(name, EXAMPLES, seed, Path(folder))
+    finally:
+        READERS[name] = read, begin
+    return Part(sum(os.times()[:2]) - before, seen, frozenset(run), case)
+
+
+@contextmanager
+def lines_of_package(run: set[str]) -> Iterator[None]:
+    package = f"{TOP / 'orchestrator'}/"
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        name = frame.f_code.co_filename
+        if not name.startswith(package):
+            return None
+        run.add(f"{name[len(package) :]}:{frame.f_lineno}")
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+class Kept:
+    """The progress of all readers, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "progress.json"
+        kept = json.loads(self._path.read_text()) if self._path.exists() else {}
+        self.readers = {name: Progress(**kept.get("readers", {}).get(name, {})) for name in READERS}
+        self._lines = {name: set(kept.get("lines", {}).get(name, ())) for name in READERS}
+
+    def take(self, name: str, done: Part) -> None:
+        one = self.readers[name]
+        one.processor_s += done.processor_s
+        one.parts, one.inputs = one.parts + 1, one.inputs + done.inputs
+        self._lines[name] |= done.lines
+        one.lines.append(len(self._lines[name]))
+        if done.case is not None:
+            one.found.append(str(keep(name, done.case, self.folder)))
+        whole = {
+            "readers": {name: asdict(one) for name, one in self.readers.items()},
+            "lines": {name: sorted(lines) for name, lines in self._lines.items()},
+        }
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(whole))
+        new.replace(self._path)
+
+    def print_table(self) -> None:
+        print(f"{'reader':<12}{'minutes':>8}{'inputs':>10}{'lines':>7}{'of late':>9}  found")
+        for name, one in self.readers.items():
+            lines = one.lines[-1] if one.lines else 0
+            late = lines - one.lines[-1 - len(one.lines) // 4] if one.lines else 0
+            found = ", ".join(dict.fromkeys(one.found)) or "nothing"
+            print(
+                f"{name:<12}{one.processor_s / 60:>8.1f}{one.inputs:>10}{lines:>7}{late:>9}  {found}"
+            )
+
+
+def fuzz_all(kept: Kept, names: list[str], minutes: float, processes: int, seed: int) -> None:
+    """Give each reader its minutes of processor time, the one with the fewest first."""
+    given = {name: kept.readers[name].parts for name in names}
+    with ProcessPoolExecutor(processes) as pool:
+        running: dict[Future[Part], str] = {}
+        while True:
+            short = [name for name in names if kept.readers[name].processor_s < 60 * minutes]
+            busy = list(running.values())
+            short.sort(key=lambda name: (busy.count(name), kept.readers[name].processor_s))
+            for name in short[: processes - len(running)]:
+                running[pool.submit(part, name, seed * 1_000_000 + given[name])] = name
+                given[name] += 1
+            if not running:
+                return
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                kept.take(running.pop(done), done.result())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("readers", nargs="*", metavar="READER", help=f"of {', '.join(READERS)}")
-    parser.add_argument("--examples", type=int, default=10_000)
+    parser.add_argument("--keep", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--minutes", type=float, default=10, help="of processor time, each")
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    found: list[Any] = []
-    for name in args.readers or READERS:
-        with tempfile.TemporaryDirectory() as folder:
-            case = fuzz(name, args.examples, args.seed, Path(folder))
-        if case is not None:
-            found.append(keep(name, case))
-        print(
-            f"{name:10}{args.examples:10} examples, seed {args.seed}: {found[-1] if case is not None else 'nothing found'}",
-            flush=True,
-        )
-    return 1 if found else 0
+    kept = Kept(args.keep)
+    try:
+        fuzz_all(kept, args.readers or list(READERS), args.minutes, args.processes, args.seed)
+    except KeyboardInterrupt:
+        print("the same command continues", file=sys.stderr)
+    kept.print_table()
+    return 1 if any(one.found for one in kept.readers.values()) else 0
 
 
 if __name__ == "__main__":

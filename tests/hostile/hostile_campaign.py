@@ -1,6 +1,6 @@
 """Bad command lines and damaged sets before every command, many of them, as a table.
 
-python tests/hostile/campaign.py [--lines 500] [--sets 100] [--first 0] [--processes N]
+python tests/hostile/hostile_campaign.py [--lines 500] [--sets 100] [--first 0] [--processes N]
 
 Nothing may end with a traceback or a signal, compute for more than ten seconds, or write outside of its place. The same
 seeds give the same lines and damage (bad_lines.py, random_damage.py); `make long` goes through many more.
