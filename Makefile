@@ -8,7 +8,7 @@
 # make mutations defects that the project once had, put back one at a time: which of them make sim finds; SEEDS=N of each
 # make check     format, lint, types, shell scripts, layers, trust (tools/check); nothing is run
 # make docs      the documentation site, as plain files in build/docs
-# make pictures  docs/pictures: the demo recorded in a terminal, and its report; needs Chromium
+# make pictures  docs/pictures: the demo recorded in a terminal, and its report; screens and pages that tests compare; needs Chromium
 # make reference the generated pages, completions and man page, from the parsers and the models (tools/reference.py)
 # make zipapp    dist/orchestrator.pyz: the command and all it needs in one file, for machines without network
 # make lock      write requirements-*.txt anew: the versions that these install, for the zipapp with hashes
@@ -73,6 +73,7 @@ docs: build/docs-venv/installed
 
 pictures: $(VENV)/tested
 	$(BIN)/python tools/pictures.py
+	GOLDEN=write $(PYTEST) tests/controller/test_tables.py tests/report/test_report_pictures.py
 
 reference: $(VENV)/installed
 	$(BIN)/python tools/reference.py

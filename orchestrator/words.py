@@ -99,7 +99,7 @@ _STATES = {
     "bad": "failed fail refused lost damaged infrastructure missing differs",
     "doubtful": "paused warn cancelled time_limit not_converged unknown untested boot",
     "going": "running starting ending change",
-    "idle": "pending queued new unsupported",
+    "idle": "pending queued new skip unsupported",
 }
 _KIND_OF = {state: kind for kind, states in _STATES.items() for state in states.split()}
 

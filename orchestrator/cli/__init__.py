@@ -240,16 +240,18 @@ def _fail(args: list[str], message: str, hint: str, code: int, fix: str = "") ->
 
     name = " ".join(["orchestrator", *args[:1]])
     # A command, in the hint or alone, is never broken: pasted, it would be two.
-    told = _wrapped(f"{name}: {message}")
-    shown = _wrapped(f"  hint: {hint}") if "orchestrator " not in hint else f"  hint: {hint}"
+    told = wrapped_on_stderr(f"{name}: {message}")
+    shown = (
+        wrapped_on_stderr(f"  hint: {hint}") if "orchestrator " not in hint else f"  hint: {hint}"
+    )
     lines = [told, shown if hint else "", f"  {fix}" if fix else ""]
     _say(clean("\n".join(filter(None, lines)), lines=True))
     _print_error(args, message, hint, code, fix)
     return code
 
 
-def _wrapped(text: str) -> str:
-    """Return lines wrapped at blanks for the terminal of standard error; unchanged elsewhere."""
+def wrapped_on_stderr(text: str) -> str:
+    """Return text wrapped at blanks for the terminal of standard error; unchanged elsewhere."""
     if not (sys.stderr and sys.stderr.isatty()):
         return text
     import os

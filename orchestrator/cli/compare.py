@@ -44,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.cli.output import draw, screen
+    from orchestrator.cli.output import draw_text, screen
     from orchestrator.cli.report import write_file
     from orchestrator.compare.comparison import compare
     from orchestrator.compare.table import verdict_lines
@@ -64,7 +64,7 @@ def run(args: Namespace) -> int:
     output = args.output or ("compare.html" if chosen == "html" else "-")
     if output == "-":
         text = _text(comparisons, chosen, screen())
-        draw([text]) if chosen == "text" else print(text)
+        draw_text(text) if chosen == "text" else print(text)
     else:
         size = write_file(output, _text(comparisons, chosen, PIPE) + "\n")
         print(f"{verdict_lines(comparisons[0])[0]}\nwritten: {output} ({size / 1000:.0f} kB)")

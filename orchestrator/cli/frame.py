@@ -18,7 +18,7 @@ from orchestrator.cli.pictures import (
     run_row,
     sets_table,
 )
-from orchestrator.words import Screen, cell, duration, facts, train_time, width_of
+from orchestrator.words import NARROWEST, Screen, cell, duration, facts, train_time, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +76,8 @@ def one_set(
     head = [cropped(screen.paint(cell(picture.set_id), "1"), width)]
     head += facts(_facts(picture, screen), screen)
     if below is None:
-        below = RUNS.lines(
-            [run_row(run) for run in _shown(picture, height - len(head) - 2)], screen
-        )
+        shown = _shown(picture, height - len(head) - 2)
+        below = RUNS.lines([run_row(run) for run in shown], screen) if shown else []
     lines = [*head, "", *below]
     return [cropped(line, width) for line in lines[:height]]
 
@@ -87,12 +86,14 @@ def _shown(picture: SetPicture, most: int) -> Sequence[RunPicture]:
     """Return the runs that fit: up to the one after the active runs."""
     if len(picture.runs) <= most:
         return picture.runs
+    if most < 1:
+        return ()
     last = next(
         (k for k, run in enumerate(picture.runs) if not run.done and run.state != "running"),
         len(picture.runs) - 1,
     )
-    begin = max(0, min(last + 1, len(picture.runs)) - max(most, 1))
-    return picture.runs[begin : begin + max(most, 1)]
+    begin = max(0, min(last + 1, len(picture.runs)) - most)
+    return picture.runs[begin : begin + most]
 
 
 def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
@@ -138,7 +139,10 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
     warnings = [*picture.warnings, *map(str, picture.findings)]
     if warnings:
         more = f" (and {len(warnings) - 1} more: w)" if len(warnings) > 1 else ""
-        pairs.append(("warning", cropped(cell(warnings[0]), 60) + more))
+        # One line, with room for the number of the others.
+        room = max(NARROWEST, (screen.width or 80) - 10 - len(more))
+        text = cell(warnings[0])
+        pairs.append(("warning", (text if len(text) <= room else f"{text[: room - 1]}…") + more))
     return pairs
 
 

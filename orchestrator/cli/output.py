@@ -66,8 +66,15 @@ def note(text: str) -> None:
     """Print a remark to standard error, so that pipes get results only; with --quiet nothing."""
     if _LEVEL < 0:
         return
+    from orchestrator.cli import wrapped_on_stderr
+
+    # A command is never broken: pasted, it would be two.
+    lines = (
+        line if "orchestrator " in line or line.startswith("  ") else wrapped_on_stderr(line)
+        for line in text.split("\n")
+    )
     with suppress(OSError):  # an unreadable remark must not end a command that has submitted a job
-        print(text, file=sys.stderr)
+        print("\n".join(lines), file=sys.stderr)
 
 
 class Shown:
@@ -113,6 +120,15 @@ def draw(lines: Iterable[str]) -> None:
             else line.encode(out.encoding, "backslashreplace").decode(out.encoding)
         )
         print(text, file=out)
+
+
+def draw_text(text: str) -> None:
+    """Draw a text of tables and sentences; on a terminal long sentences are wrapped."""
+    from orchestrator.words import wrapped
+
+    width = screen().width
+    for line in text.split("\n"):  # columns have two spaces between them
+        draw([line] if "  " in line.strip() else wrapped(line, width))
 
 
 def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:

@@ -86,8 +86,11 @@ def run(args: Namespace) -> int:
         sys.stdout.buffer.write(content.encode("utf-8", "replace"))
         sys.stdout.flush()
     else:
+        from orchestrator.cli.output import print_prose
+
         size = write_file(output, content)
-        print(f"{report.score.verdict}\nwritten: {output} ({size / 1000:.0f} kB)", flush=True)
+        print_prose([report.score.verdict])
+        print(f"written: {output} ({size / 1000:.0f} kB)", flush=True)
         if args.open:
             _open(Path(output))
     return ExitCode.OK

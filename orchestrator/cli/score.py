@@ -115,12 +115,12 @@ def show(
         if as_json:
             documents.append(score.to_json())
         else:
-            from orchestrator.cli.output import draw, screen
+            from orchestrator.cli.output import draw_text, screen
             from orchestrator.mllog.table import score_text
 
             compared = None if score.own or score.no_result else score.minutes
             beside = against_published(folder, compared)
-            draw([score_text(score, screen(), beside)])
+            draw_text(score_text(score, screen(), beside))
     if as_json:
         from orchestrator.cli.output import one_or_more, print_json
 

@@ -29,7 +29,7 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import catalogue_of, find_site, print_warnings, systems_folders
-from orchestrator.cli.output import note, print_facts, print_json, print_table
+from orchestrator.cli.output import note, print_facts, print_json, print_prose, print_table
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import data_dir, generated_file
 from orchestrator.words import TextTable, quoted
@@ -262,7 +262,7 @@ def _show_system(args: Namespace) -> ExitCode:
     print_table(ROUNDS, rows)
     for workload, name, part in rounds:
         if part.note:
-            print(f"{workload} {name}: {part.note}")
+            print_prose([f"{workload} {name}: {part.note}"])
     return ExitCode.OK
 
 

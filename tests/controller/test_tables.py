@@ -12,6 +12,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,11 @@ import set_of_logs
 from controller_parts import Commands, mllog, write_set
 from sites import write_site
 
+from orchestrator.cli.doctor import summary
+from orchestrator.cli.frame import many_sets, one_set
+from orchestrator.cli.nodes import table as nodes_view
+from orchestrator.evidence.picture import look
+from orchestrator.evidence.sets import SubmissionRecord
 from orchestrator.nodes.names import expand, fold
 from orchestrator.onnode.kernel.records import (
     JobRecord,
@@ -30,6 +36,8 @@ from orchestrator.onnode.kernel.records import (
     read,
     write,
 )
+from orchestrator.onnode.policy.verdict import Row
+from orchestrator.scheduler.local import Local
 from orchestrator.words import PIPE, Screen, TextTable, duration, facts, train_time, width_of
 
 GOLDEN = set_of_logs.DATA.parent / "tables"
@@ -37,6 +45,38 @@ WIDTHS = (80, 100, 160)
 GOOD = "MI325X_08x08x32-flux1-20261121-101500-9f3c"
 FAILED = "MI355X_1x8x1_Supermicro_MangoBoost-llama2_70b_lora-20261121-120000-77aa"
 PAUSED = "MI325X_08x08x32-flux1-20261122-080000-1b2d"
+RUNNING = "MI325X_08x08x32-flux1-20261123-060000-5c1e"
+MI325X = {
+    "system": "MI325X_08x08x32", "workload": "flux1", "benchmark": "flux1", "round": "6.0.0",
+    "target": 0.586, "metric": "eval_error", "target_is_upper_bound": True, "nodes": 8,
+    "engine": "docker",
+}  # fmt: skip
+PROBLEMS = (
+    ("version", "pass", 0, "orchestrator 1.0, Python 3.11.7"),
+    ("site", "pass", 0, "/home/you/site.yaml (site)"),
+    (
+        "contract", "skip", 0, "rocm/amd-mlperf:flux1_training_6.0 was not inspected",
+        "orchestrator images inspect MI325X_08x08x32 flux1",
+    ),
+    (
+        "log_dir_mode", "warn", 0, "others may enter /shared/results and replace your sets while they run",
+        "chmod +t /shared/results",
+    ),
+    (
+        "image", "warn", 0,
+        "image rocm/amd-mlperf:flux1_training_6.0 is not on this node yet; it will be pulled when the job starts",
+        "orchestrator images pull MI325X_08x08x32 flux1 && orchestrator images distribute MI325X_08x08x32 flux1",
+    ),
+    ("data", "fail", 0, "DATADIR: /shared/flux1 is missing", "orchestrator prepare flux1"),
+)  # fmt: skip
+COMMAND_LINES = (
+    "$ orchestrator ",
+    "  orchestrator ",
+    "fix: orchestrator ",
+    "ORCH_SET_DIR=",
+    "hint: orch",
+)
+"""To be pasted: never broken."""
 NODES = [f"node{number:02}" for number in range(1, 9)]
 LOGS = set_of_logs.MI355X.relative_to(set_of_logs.DATA)
 COMMANDS = (
@@ -48,6 +88,11 @@ COMMANDS = (
     "status",
     f"status {GOOD}",
     "status 1b2d",
+    "ls",
+    "explain 1b2d",
+    f"explain {FAILED}",
+    "submit MI325X_08x08x32 flux1 --dry-run",
+    f"report {GOOD} -o page.html",
     f"nodes {GOOD}",
     f"tune facts {GOOD}",
     "tune plan --nodes n1 --via local",
@@ -57,16 +102,21 @@ COMMANDS = (
     "published --round 6.0 --benchmark flux1",
     "published --others --benchmark llama2_70b_lora",
 )
+NOW_S = 1_795_000_000
+"""The time of these screens."""
 RUN = """
-import fcntl, json, os, shlex, struct, sys, termios
+import fcntl, json, os, shlex, struct, sys, termios, time
 from orchestrator.cli import main
+from orchestrator.onnode.kernel.world import World
+time.time, time.time_ns = (lambda: NOW_S), (lambda: NOW_S * 10**9)
+World.token = lambda self, size=8: "ab" * size
 for width in json.loads(sys.argv[1]):
     fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     for line in json.loads(sys.argv[2]):
         print(f"$ orchestrator {line}   # {width} columns", flush=True)
         main(shlex.split(line))
         print(flush=True)
-"""
+""".replace("NOW_S", str(NOW_S))
 
 
 def record(root: Path, **members: object) -> None:
@@ -77,24 +127,11 @@ def record(root: Path, **members: object) -> None:
 
 def make_sets(log_dir: Path) -> None:
     """A complete set of ten runs on eight nodes, one that failed, and one that paused."""
-    mi325x = {
-        "system": "MI325X_08x08x32",
-        "workload": "flux1",
-        "benchmark": "flux1",
-        "round": "6.0.0",
-        "target": 0.586,
-    }
-    mi325x |= {
-        "metric": "eval_error",
-        "target_is_upper_bound": True,
-        "nodes": 8,
-        "engine": "docker",
-    }
     first = JobRecord(
         job_id="4711", state="complete", started_ms=1_000, ended_ms=61_000_000, nodes=NODES
     )
     good = write_set(log_dir, GOOD, nexp=10, done=10, scheduler="local", job=first)
-    record(good, **mi325x)
+    record(good, **MI325X)
     for run in range(1, 11):
         attempt, minutes = good / f"runs/{run}/attempt_1", 92 + run / 7
         start = run * 6_000_000
@@ -164,7 +201,7 @@ def make_sets(log_dir: Path) -> None:
         job_id="4713", state="paused", reason=reason, started_ms=1_000, ended_ms=20_000_000, nodes=NODES, set_aside=aside,
         warnings=["the nodes' kernels differ: 5.15.0-91 on node08, 5.15.0-94 on the others"],
     )  # fmt: skip
-    record(write_set(log_dir, PAUSED, nexp=10, done=3, scheduler="local", job=held), **mi325x)
+    record(write_set(log_dir, PAUSED, nexp=10, done=3, scheduler="local", job=held), **MI325X)
 
 
 @pytest.fixture(scope="module")
@@ -193,13 +230,15 @@ def on_terminal(place: Path, widths: tuple[int, ...], commands: tuple[str, ...],
     }  # fmt: skip
     argv = [sys.executable, "-c", RUN, json.dumps(widths), json.dumps(commands)]
     with subprocess.Popen(
-        argv, cwd=place, env=kept | env, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL
+        argv, cwd=place, env=kept | env, stdin=theirs, stdout=theirs, stderr=theirs
     ) as child:
         os.close(theirs)
         text = b"".join(iter(lambda: _read(ours), b""))
     os.close(ours)
     assert child.returncode == 0
-    return text.decode().replace("\r\n", "\n").replace(str(place), "PLACE")
+    shown = text.decode().replace("\r\n", "\n").replace(str(place), "PLACE")
+    # What `reading the logs` drew and erased again depends on the time that it takes.
+    return re.sub(r"\x1b\[\?25l.*?\x1b\[\?25h\r?\x1b\[1A\x1b\[2K", "", shown, flags=re.DOTALL)
 
 
 def _read(descriptor: int) -> bytes:
@@ -209,13 +248,86 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
+def make_running(log_dir: Path) -> Path:
+    """A set in the middle of its fourth run, with a spare that took a place."""
+    nodes = [*NODES[:2], "node09", *NODES[3:]]
+    aside = {"node": "node03", "reason": "it went silent in run 2", "run": 2, "attempt": 1}
+    job = JobRecord(
+        job_id="local-9", state="running", host="far", started_ms=1000 * (NOW_S - 26_000),
+        run=4, attempt=1, nodes=nodes, spares=["node10"], set_aside=[{**aside, "time_ms": 9}],
+        warnings=["the nodes' kernels differ: 5.15.0-91 on node08, 5.15.0-94 on the others"],
+    )  # fmt: skip
+    sent = SubmissionRecord(number=1, state="submitted", job_id="local-9", requested_ms=1)
+    root = write_set(log_dir, RUNNING, nexp=10, done=3, scheduler="local", job=job, submission=sent)
+    record(root, **MI325X)
+    for run in (1, 2, 3):
+        start_ms = 1000 * (NOW_S - 26_000 + 6_500 * (run - 1))
+        ended = RunRecord(
+            run=run, attempt=1, state="success", outcome="success", seed=41 + run, nodes=nodes,
+            start_ms=start_ms, end_ms=start_ms + 6_000_000 + 60_000 * run,
+        )  # fmt: skip
+        for folder in (root / f"runs/{run}/attempt_1", root / f"runs/{run}"):
+            write(ended, folder / "state.json")
+        log = mllog("run_start", start_ms, None)
+        log += mllog("run_stop", start_ms + 5_550_000 + 30_000 * run, None, status="success")
+        (root / f"runs/{run}/result_{run}.txt").write_text(log)
+    attempt = root / "runs/4/attempt_1"
+    attempt.mkdir()
+    going = RunRecord(
+        run=4, attempt=1, state="running", start_ms=1000 * (NOW_S - 3_000), seed=45, nodes=nodes
+    )
+    write(going, attempt / "state.json")
+    write(going, attempt.parent / "state.json")
+    text = mllog("submission_benchmark", 1, "flux1")
+    for k in range(1, 13):
+        text += mllog("eval_error", k, 0.58 + 0.4 / k, samples_count=262_144 * k)
+        text += mllog("tracked_stats", k, {"throughput": 1960.0 + 5 * (k % 4)})
+    log = attempt / "node_0.log"
+    log.write_text(text)
+    os.utime(log, (NOW_S - 20, NOW_S - 20))
+    return root
+
+
 @pytest.fixture(scope="module")
-def screens(place: Path) -> dict[int, str]:
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """The views that no command prints here: `watch` of one set and of several, and `doctor`."""
+    folder = tmp_path_factory.mktemp("running")
+    make_sets(folder)
+    running = make_running(folder)
+    rows = [Row(node, "gpu_count", "pass", 1, "8 GPUs") for node in NODES[:4]]
+    rows += [Row("here", *row) for row in PROBLEMS]
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: NOW_S)
+        patch.setattr(time, "time_ns", lambda: NOW_S * 10**9)
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        [picture] = look([running], [Local()])
+        pictures = look([running, folder / PAUSED, folder / GOOD], [Local()])
+        for width in WIDTHS:
+            screen = Screen(width, signs="unicode")
+            views = {
+                "watch": one_set(picture, screen, 24),
+                "watch, 12 lines high": one_set(picture, screen, 12),
+                "watch, key n": one_set(picture, screen, 24, nodes_view(running, screen)),
+                "watch --all": many_sets(pictures, screen, 24),
+                "doctor": list(summary(rows, screen)),
+            }
+            found[width] = "".join(
+                "\n".join([f"$ orchestrator {name}   # {width} columns", *lines, "", ""])
+                for name, lines in views.items()
+            ).replace(str(folder), "PLACE")
+    time.tzset()
+    return found
+
+
+@pytest.fixture(scope="module")
+def screens(place: Path, drawn: dict[int, str]) -> dict[int, str]:
     text = on_terminal(place, WIDTHS, COMMANDS, NO_COLOR="1")
     found: dict[int, str] = dict.fromkeys(WIDTHS, "")
     for part in re.split(r"(?=^\$ orchestrator )", text, flags=re.MULTILINE)[1:]:
         found[int(part.partition("\n")[0].split()[-2])] += part
-    return found
+    return {width: text + drawn[width] for width, text in found.items()}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -230,17 +342,10 @@ def test_every_table_is_as_it_was(screens: dict[int, str], width: int) -> None:
 def test_no_line_is_longer_than_the_terminal_but_a_word_that_is_copied(
     screens: dict[int, str], width: int
 ) -> None:
-    message = (
-        "Welch t",
-        "note: ",
-        "$ orch",
-        "samples to converge",
-        "more runs of",
-    )  # sentences, which the terminal folds
     long = [
         line
         for line in screens[width].splitlines()
-        if width_of(line) > width and not any(one in line for one in message)
+        if width_of(line) > width and not any(one in line for one in COMMAND_LINES)
     ]
     rest = [
         line for line in long if len(line.split()) > 2 and " · " not in line and "; " not in line

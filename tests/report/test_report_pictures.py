@@ -24,7 +24,7 @@ from orchestrator.cli import main
 
 WRITE = os.environ.get("GOLDEN") == "write"
 PICTURES = Path(__file__).resolve().parent / "pictures"
-SCALE = {"telephone": 0.35, "desk": 0.2, "dark": 0.2, "paper": 0.25}
+SCALE = {"telephone": 0.35, "telephone-dark": 0.35, "desk": 0.2, "dark": 0.2, "paper": 0.25}
 STRONG, MOST = 40, 0.004
 """Of 255 steps of a colour: from there a pixel is another one. And how large a share of the pixels may be others."""
 
