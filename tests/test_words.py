@@ -6,6 +6,7 @@ In help, messages and documents the words of PLAIN are not used at all.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -71,15 +72,12 @@ WRONG = {
     better: re.compile(rf"(?<![-\w])(?:{words})(?![-\w])", re.I) for better, words in PLAIN.items()
 }
 LEFT = {
-    "orchestrator/causes/",  # sentences that other people's logs are matched with, and their causes
-    "orchestrator/evidence/own_causes.py",
-    "orchestrator/scheduler/slurm_reasons.py",
-    "orchestrator/scheduler/slurm_states.py",
-    "orchestrator/onnode/policy/trouble.py",  # patterns of logs
+    "orchestrator/causes/forms.py",  # patterns of other people's logs
+    "orchestrator/onnode/policy/trouble.py",
     "orchestrator/simulation/slurm_sbatch.py",  # Slurm's own words
     "orchestrator/generated/",
 }
-"""Files whose texts are not ours to word, or are matched with recorded ones."""
+"""Files with texts of other programs."""
 
 
 def wrong_words(text: str) -> list[str]:
@@ -137,6 +135,25 @@ def test_help_and_messages_use_the_plain_words() -> None:
             found += [f"{name}:{line}: {one}" for one in wrong_words(text)]
     assert seen > 3000
     assert found == []
+
+
+def test_pages_and_causes_use_the_plain_words() -> None:
+    """The templates of reports and of a bundle's README, and the causes that `explain` names."""
+    found = []
+    pages = [TOP / "templates/README.j2", *sorted((TOP / "templates/report").glob("*.j2"))]
+    texts = {path: path.read_text() for path in pages}
+    for path, text in texts.items():
+        prose_ = re.sub(r"\{%.*?%\}|\{\{.*?\}\}|<[^>]*>", " ", text, flags=re.DOTALL)
+        found += [f"{path.relative_to(TOP)}: {one}" for one in wrong_words(prose_)]
+    causes = json.loads((PACKAGE / "causes/causes.json").read_text())
+    shown = [
+        text
+        for cause in causes["causes"]
+        for key in ("sentence", "remedy")
+        if (text := cause.get(key))
+    ]
+    assert len(texts) >= 5 and len(shown) > 100
+    assert [*found, *(one for text in shown for one in wrong_words(text))] == []
 
 
 @pytest.mark.parametrize(

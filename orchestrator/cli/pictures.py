@@ -111,8 +111,8 @@ def sets_table(pictures: Sequence[SetPicture]) -> tuple[TextTable, list[list[str
 
 
 def published(picture: SetPicture) -> list[PublishedResult]:
-    """Return the published results of the set's system, benchmark and round; none for a set that
-    lacks a part of the published configuration, or that runs a stand-in."""
+    """Return the published results of the set's system, benchmark and round; [] for a set that
+    lacks a part of the published configuration, or runs a stand-in."""
     record = picture.record
     if (
         record is None
@@ -128,11 +128,11 @@ def published(picture: SetPicture) -> list[PublishedResult]:
 
 
 _STAND_INS: dict[Path, bool] = {}
-"""What the first log of a set said, by the set's folder."""
+"""By the set's folder, once a log names its benchmark."""
 
 
 def _is_stand_in(picture: SetPicture) -> bool:
-    """Return whether a small stand-in runs in place of the benchmark, as its first log says."""
+    """Return whether the set's first log is of a small stand-in for the benchmark."""
     from orchestrator.evidence.progress import stand_in
     from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.onnode.kernel.mllog_tail import telling_log

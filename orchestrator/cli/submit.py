@@ -117,10 +117,13 @@ def _warn(text: str) -> None:
     note(f"warning: {text}")
 
 
-def _warn_of_contract(entry: Entry) -> None:
-    """Print the errors that the image's inspection found."""
+def _warn_of_image(entry: Entry) -> None:
+    """Print the errors that the image's inspection found, and whether nodes may lack the image."""
     from orchestrator.inspection.kept import command_for, kept_for
+    from orchestrator.runset.image import missing_image
 
+    if missing := missing_image(entry):
+        note("warning: {}\n  {}".format(*missing))
     kept = kept_for(entry)
     if kept is not None and kept.errors:
         note(f"warning: the image does not fit: {cell(kept.problem)}; {command_for(entry)}")
@@ -143,7 +146,7 @@ def submit_entry(
     for need in needs(entry, os.environ):
         if not need.stops:
             note(f"warning: {need.text}; {need.remedy} --check")
-    _warn_of_contract(entry)
+    _warn_of_image(entry)
 
     if (folder := Path(entry.site.log_dir or "")).is_dir() and (why := replaceable(folder)):
         note(
@@ -180,7 +183,7 @@ def _request(args: Namespace) -> SetRequest:
     from orchestrator.runset.submit import request_for
 
     entry = load_asked(args)
-    _warn_of_contract(entry)
+    _warn_of_image(entry)
     options = job_options(args, entry.site.scheduler)
     new = compose(entry, args.nexp, label=args.label or "", insist=_insist(args), warn=_warn)
     run_set = RunSet(Layout(new.log_dir / new.record.set_id), new.record)

@@ -17,7 +17,7 @@ from orchestrator.scheduler.slurm_step import without_step_messages
 
 INSPECT_S = 60.0
 LOAD_S = 3600.0
-_ABSENT = ("no such image", "image not known", "unable to find image", "no such object")
+ABSENT = ("no such image", "image not known", "unable to find image", "no such object")
 
 # One round trip: load a missing image, tag it, and inspect the result. All values are arguments.
 INSTALL = r"""
@@ -80,7 +80,7 @@ class NodeEngine:
                 return EngineReply(name, problem=error.message)
             return EngineReply(name, images[0] if images else None)
         complaint = "\n".join(answer.complaints).lower()
-        if answer.answered and any(text in complaint for text in _ABSENT):
+        if answer.answered and any(text in complaint for text in ABSENT):
             return EngineReply(name)
         return EngineReply(name, problem=self._problem(answer))
 

@@ -162,7 +162,7 @@ class SetEvidence:
 
     @property
     def added_runs(self) -> int:
-        """Return the number of runs that were added to a complete set and have not started."""
+        """Return the number of runs added to a complete set that have not started."""
         if not (self.settled and self.record and self.job and self.job.state == "complete"):
             return 0
         runs = map(self.run, range(1, self.record.nexp + 1))

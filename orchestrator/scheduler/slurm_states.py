@@ -23,7 +23,7 @@ class Account(NamedTuple):
 
 _HOLD_REASONS = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held")
 _RELEASE = f"it starts after: {advice.release('{0}')} (or `orchestrator cancel`, then `resume`)"
-_AGAIN = "goes on at the first missing run"
+_AGAIN = "continues at the first missing run"
 
 _INTERRUPTED: dict[str, tuple[Phase, str]] = {
     "REQUEUED": ("pending", f"Slurm has put job {{0}} back into the queue; it {_AGAIN}"),

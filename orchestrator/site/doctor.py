@@ -55,7 +55,7 @@ def examine(
         yield _row("site", "fail", error.message, f"orchestrator validate {quoted(path)}")
         return
     yield _row("site", "pass", f"{path.absolute()} ({entry.site.name})")
-    slurm = _scheduler(entry.site)
+    slurm = _scheduler(entry.site, path)
     yield slurm
     if hosts_only:
         yield _row(
@@ -67,15 +67,20 @@ def examine(
     else:
         yield from _code(entry)
         yield from _contract(entry)
+        typed = ["submit", entry.system, entry.workload]
         for need in needs(entry, os.environ):
-            yield _row(need.check, "fail", need.text, need.remedy)
+            if need.fix:
+                text = f"{need.text}; {need.remedy}"
+                yield _row(need.check, "fail", text, need.fix.line(typed))
+            else:
+                yield _row(need.check, "fail", need.text, need.remedy)
     log_dir = Path(entry.site.log_dir or "")
     if not log_dir.is_dir():
         yield _row(
             "log_dir",
             "fail",
-            f"{log_dir} is not here",
-            f"mkdir -p {quote(str(log_dir))}, or correct log_dir in {quoted(path)}",
+            f"{log_dir} (log_dir of {path}) is not here",
+            f"mkdir -p {quote(str(log_dir))}",
         )
         return
     if why := replaceable(log_dir):
@@ -93,20 +98,52 @@ def examine(
         )
 
 
+ON_NODE = {
+    "clock": "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd",
+    "free_space": "df -h; docker system df",
+    "gpu_count": "sudo dmesg | grep -i amdgpu | tail -n 20",
+    "gpu_processes": "sudo fuser -v /dev/kfd",
+    "rdma": "rdma link; ibv_devinfo -l",
+}
+"""Check -> the command that fixes or shows the problem on its node."""
+FROM_HERE = {
+    "gpu_errors": "scontrol update nodename={node} state=drain reason='GPU errors'",
+    "gpu_links": "scontrol update nodename={node} state=drain reason='GPU links'",
+    "data": "orchestrator prepare {workload} --check",
+    "image": (
+        "orchestrator images pull {system} {workload} && "
+        "orchestrator images distribute {system} {workload}"
+    ),
+}
+"""Check -> the same for this host."""
+
+
 def _with_command(row: Row, entry: Entry) -> Row:
-    """Return a row with the command that fixes it, if the node cannot know it."""
-    if row.check != "image" or row.verdict not in ("warn", "fail") or entry.build is not None:
+    """Return a row of a node with a command as its fix, if there is one; what the node advises
+    then is part of the text."""
+    if row.verdict not in ("warn", "fail") or (row.check == "image" and entry.build is not None):
         return row
-    what = f"{quoted(entry.system)} {quoted(entry.workload)}"
-    fix = f"orchestrator images pull {what} && orchestrator images distribute {what}"
-    return replace(row, remedy=fix)
+    local = entry.site.scheduler == "local"
+    if row.check in FROM_HERE and not (local and "scontrol" in FROM_HERE[row.check]):
+        names = {"node": row.node, "system": entry.system, "workload": entry.workload}
+        fix = FROM_HERE[row.check].format(**{name: quoted(text) for name, text in names.items()})
+    elif row.check in ON_NODE:
+        fix = ON_NODE[row.check].replace("docker ", f"{entry.container.engine} ")
+        partition = f" --partition={quoted(entry.site.partition)}" if entry.site.partition else ""
+        fix = (
+            fix if local else f"srun{partition} --nodelist={quoted(row.node)} bash -c {quote(fix)}"
+        )
+    else:
+        return row
+    told = "" if row.check == "image" and entry.container.pull == "never" else row.remedy
+    return replace(row, text="; ".join(filter(None, (row.text, told))), remedy=fix)
 
 
 def _row(check: str, verdict: str, text: str, remedy: str = "", node: str = HERE) -> Row:
     return Row(node, check, verdict, 0, " ".join(text.split()), remedy)
 
 
-def _scheduler(site: Site) -> Row:
+def _scheduler(site: Site, path: Path) -> Row:
     if site.scheduler == "local":
         return _row("slurm", "skip", "scheduler: local; this host is the node")
     try:
@@ -116,11 +153,13 @@ def _scheduler(site: Site) -> Row:
     for name in (site.partition or "").split(",") if site.partition else ():
         if name not in known:
             meant = did_you_mean(name, known)
+            near = next((each for each in known if f'"{each}"' in meant), next(iter(known), ""))
+            line = quote(f"s/^partition:.*/partition: {near}/")
             return _row(
                 "slurm",
                 "fail",
-                f"there is no partition {name}{meant}",
-                f"`partition`: {', '.join(known)}",
+                f"there is no partition {name}{meant}; the cluster has {', '.join(known)}",
+                f"sed -i {line} {quoted(path)}" if near else advice.PARTITIONS,
             )
         if not known[name].is_up:
             return _row("slurm", "fail", f"partition {name} is down", advice.show_partition(name))
@@ -128,8 +167,10 @@ def _scheduler(site: Site) -> Row:
         return _row(
             "slurm",
             "fail",
-            "Slurm has no default partition",
-            f"give the site one of {', '.join(known)}",
+            f"Slurm has no default partition, and the site names none of {', '.join(known)}",
+            f"echo partition: {quote(next(iter(known)))} >>{quoted(path)}"
+            if known
+            else advice.PING,
         )
     text = "; ".join(
         f"{partition.name}: {partition.description}"
@@ -149,12 +190,9 @@ def _code(entry: Entry) -> Iterator[Row]:
         if Path(path).is_dir():
             yield _row("code", "pass", f"{path} is here")
         else:
-            remedy = (
-                f"orchestrator images code {quoted(entry.system)} {quoted(entry.workload)}, or "
-                "correct `code` in the "
-                "site file"
-            )
-            yield _row("code", "fail", f"{path} is not here", remedy)
+            names = f"{quoted(entry.system)} {quoted(entry.workload)}"
+            remedy = f"orchestrator images code {names} -o {quoted(path)}"
+            yield _row("code", "fail", f"{path} (`code` of the site file) is not here", remedy)
     else:
         yield _row("code", "skip", "using the code in the image")
 
@@ -194,14 +232,15 @@ def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Itera
                     yield _row(
                         "node",
                         "warn",
-                        "no node is idle, so none was checked",
-                        "orchestrator doctor, later",
+                        "no node is idle, so none was checked: try again when one is",
+                        advice.PARTITIONS,
                     )
                     return
                 verdicts = places.allocate(request, entry, [idle], progress)
     except SetError as error:
-        fix = f" {error.fix.command}" if error.fix else ""
-        yield _row("log_dir", "fail", error.message, f"{error.hint}{fix}")
+        fix = error.fix.command if error.fix else ""
+        text = f"{error.message}; {error.hint}" if fix and error.hint else error.message
+        yield _row("log_dir", "fail", text, fix or error.hint)
     except SchedulerError as error:
         yield _row("node", "fail", error.message, error.hint)
     else:

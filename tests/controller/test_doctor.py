@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from controller_parts import Commands, one_node
 
 from orchestrator.errors import ExitCode
 from orchestrator.model import Site, load_entry
+from orchestrator.onnode.policy.verdict import Row
 from orchestrator.published import of_set
 from orchestrator.render import render_bundle
 from orchestrator.runset.create import describe
+from orchestrator.site.doctor import _with_command
 
 Fake = Callable[[str, str], Path]
 
@@ -83,7 +85,10 @@ def test_a_log_directory_that_is_missing(cli: Commands, site: Path) -> None:
 def test_code_that_is_missing(cli: Commands, site: Path) -> None:
     site.write_text(f"{site.read_text()}code: {{builtin: /no/code}}\n")
     answer = rows(cli, "local_2x2x8", "builtin", "--site", site)
-    assert (answer["code"]["verdict"], answer["code"]["text"]) == ("fail", "/no/code is not here")
+    assert (answer["code"]["verdict"], answer["code"]["text"]) == (
+        "fail",
+        "/no/code (`code` of the site file) is not here",
+    )
 
 
 @pytest.mark.parametrize(
@@ -287,3 +292,24 @@ def test_a_log_directory_in_which_others_replace_sets(
     assert cli.code == ExitCode.OK and f"chmod +t {log_dir}" in cli.err
     log_dir.chmod(0o1777)
     assert "log_dir_mode" not in rows(cli, "--site", site)
+
+
+@pytest.mark.parametrize(
+    ("check", "scheduler", "fix"),
+    [
+        ("clock", "local", "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd"),
+        ("gpu_processes", "slurm", "srun --partition=batch --nodelist=n1 bash -c 'sudo fuser -v /dev/kfd'"),
+        ("gpu_errors", "slurm", "scontrol update nodename=n1 state=drain reason='GPU errors'"),
+        ("gpu_errors", "local", "advice"),
+        ("data", "slurm", "orchestrator prepare flux1 --check"),
+        ("limits", "slurm", "advice"),
+    ],
+)  # fmt: skip
+def test_problems_of_nodes_end_in_a_command(check: str, scheduler: str, fix: str) -> None:
+    """What the node advises is part of the text then."""
+    entry = load_entry("MI325X_08x08x32", "flux1", round=None, site=Site(log_dir="/shared/sets"))
+    changed = {"scheduler": scheduler, "partition": "batch"}
+    entry = replace(entry, site=entry.site.model_copy(update=changed))
+    row = _with_command(Row("n1", check, "fail", 1, "it is wrong", "advice"), entry)
+    assert row.remedy == fix and row.text == "it is wrong" + "; advice" * (fix != "advice")
+    assert _with_command(Row("n1", check, "pass", 1), entry) == Row("n1", check, "pass", 1)

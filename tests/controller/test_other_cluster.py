@@ -119,7 +119,7 @@ def test_a_submission_to_another_cluster_is_not_gone(
         ("CANCELLED", "None", "cancelled", "was cancelled"),
         ("SUSPENDED", "None", "suspended", "scontrol resume 7"),
         ("REQUEUE_HOLD", "job_requeued_in_held_state", "held", "scontrol release 7"),
-        ("REQUEUED", "None", "pending", "goes on at the first missing run"),
+        ("REQUEUED", "None", "pending", "continues at the first missing run"),
     ],
 )
 @pytest.mark.parametrize("begun", [True, False])

@@ -47,7 +47,7 @@ HELD = (
     "Slurm has put job 7 back into the queue and holds it; it starts after: scontrol release 7 "
     "(or `orchestrator cancel`, then `resume`) (JobHeldUser)"
 )
-REQUEUED = "Slurm has put job 7 back into the queue; it goes on at the first missing run"
+REQUEUED = "Slurm has put job 7 back into the queue; it continues at the first missing run"
 NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
 
 

@@ -7,14 +7,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands
+from controller_parts import Commands, write_set
 from sites import write_site
 from until import now_ms
 
+from orchestrator.container.image import Image
+from orchestrator.container.store import StoredImage, tar_name
 from orchestrator.errors import ExitCode, SchedulerUnknown
+from orchestrator.onnode.kernel.records import JobRecord, SetRecord, read, write
 from orchestrator.scheduler.command import ask, last_lines
 
 Fake = Callable[[str, str], Path]
@@ -331,3 +335,98 @@ def test_only_a_test(slurm: Fake, cli: Commands, sets: Path) -> None:
     )
     slurm("sbatch", NO_ANSWER)
     assert cli("submit", *WHAT, "--test-only").code == ExitCode.UNKNOWN
+
+
+# ---- the image ----
+
+FLUX1 = ("submit", "MI325X_08x08x32", "flux1", "--dry-run")
+NAME = "rocm/amd-mlperf:flux1_training_6.0"
+PULL = "orchestrator images pull MI325X_08x08x32 flux1 --round 6.0"
+DISTRIBUTE = "orchestrator images distribute MI325X_08x08x32 flux1 --round 6.0"
+
+
+def image_lines(cli: Commands, *argv: str) -> list[str]:
+    """The warning about the image, and the line behind it."""
+    lines = cli(*argv).err.splitlines()
+    return next((lines[k : k + 2] for k, line in enumerate(lines) if "the image" in line), [])
+
+
+@pytest.fixture
+def site_of_images(
+    slurm: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
+    """Write a site with Slurm and Docker; return its log directory."""
+
+    def make(**container: str) -> Path:
+        (tmp_path / "data").mkdir(exist_ok=True)
+        folder = tmp_path / "shared/sets"
+        data = {"flux1": {"DATADIR": str(tmp_path / "data")}}
+        keys = {"scheduler": "slurm", "container": {"engine": "docker", **container}, "data": data}
+        path = write_site(tmp_path / "images.yaml", folder, **keys)
+        monkeypatch.setenv("ORCHESTRATOR_SITE", str(path))
+        return folder
+
+    return make
+
+
+def test_nodes_that_may_pull_need_no_image(
+    site_of_images: Callable[..., Path], cli: Commands
+) -> None:
+    site_of_images()
+    assert image_lines(cli, *FLUX1) == [] and cli.code == 0
+
+
+def test_nodes_that_may_not_pull_need_the_image(
+    site_of_images: Callable[..., Path], cli: Commands
+) -> None:
+    log_dir = site_of_images(pull="never")
+    warning, fix = image_lines(cli, *FLUX1)
+    assert "`container.pull` is `never`, and no set ran with it" in warning
+    assert fix == f"  {PULL} && {DISTRIBUTE}" and cli.code == 0, "a warning, no refusal"
+    # A tar on shared storage needs no pull.
+    image = Image(f"sha256:{'ab' * 32}", (), (), 3)
+    tar = log_dir.parent / "images" / tar_name(NAME, image)
+    tar.parent.mkdir()
+    tar.write_bytes(b"tar")
+    kept = StoredImage(tar, NAME, image, 3, 1).to_json()
+    tar.with_name(f"{tar.name}.json").write_text(json.dumps(kept))
+    assert image_lines(cli, *FLUX1)[1] == f"  {DISTRIBUTE}"
+    # Nodes on which a set ran have it, as many as are needed.
+    for count, silent in ((7, False), (8, True)):
+        job = JobRecord(
+            job_id=str(count), state="complete", started_ms=1, ended_ms=2, image_digest=image.id,
+            nodes=[f"n{number}" for number in range(1, count + 1)],
+        )  # fmt: skip
+        root = write_set(log_dir, f"s{count}", job=job)
+        record = read(SetRecord, root / "set.json")
+        assert isinstance(record, SetRecord)
+        write(replace(record, image=NAME), root / "set.json")
+        lines = image_lines(cli, *FLUX1)
+        assert bool(lines) is not silent, lines
+        assert silent or "only 7 nodes of earlier sets had it" in lines[0]
+
+
+def test_an_image_that_no_registry_has_is_built(
+    site_of_images: Callable[..., Path], cli: Commands
+) -> None:
+    site_of_images()
+    warning, fix = image_lines(
+        cli, "submit", "MI355X_1x8x1_Oracle", "gpt_oss_20b", "--dry-run", "--force"
+    )
+    assert "no registry has it" in warning and "orchestrator images build" in fix
+
+
+def test_the_engine_of_this_host_is_asked(
+    site_of_images: Callable[..., Path], fake: Fake, cli: Commands, tmp_path: Path
+) -> None:
+    site_of_images(pull="never")
+    path = tmp_path / "images.yaml"
+    path.write_text(path.read_text().replace("scheduler: slurm", "scheduler: local"))
+    for body, known in (
+        ("echo sha256:1", True),
+        ("echo 'Error response from daemon: No such image: x' >&2; exit 1", False),
+        ("echo 'permission denied' >&2; exit 1", True),
+    ):
+        fake("docker", body)
+        lines = image_lines(cli, *FLUX1)
+        assert lines == [] if known else lines[1] == f"  {PULL}"
