@@ -293,7 +293,7 @@ def _filters(out: str) -> list[tuple[str, str]]:
 
 
 def _lets_through(pattern: str, options: str, line: str) -> bool | None:
-    """Return whether grep lets a line through; None if that is not known."""
+    """Return whether grep lets a line through; None if unknown."""
     if not is_known(pattern) or "$" in pattern or not pattern:
         return None
     fixed = re.search(r"\s-\w*F", options) is not None

@@ -18,7 +18,7 @@ _OS = re.compile(r'^PRETTY_NAME="?([^"\n]*)', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Software:
-    """Versions; "" for missing or unknown ones."""
+    """Versions; "" if missing or unknown."""
 
     os: str = ""
     python: str = ""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 MOST_BYTES = 1 << 20
-"""Longer scripts are not read: generated ones, with data in them."""
+"""Longer scripts are not read: they are generated, with data in them."""
 
 SEMICOLON = "\ue001"
 _DEFAULT = re.compile(r'"\$\{\w+:?[-=+][^"{}\n]*\}')

@@ -149,6 +149,6 @@ class Trace:
     python: list[PythonText] = field(default_factory=list)
     commands: list[PythonCommand] = field(default_factory=list)
     scripts: dict[str, str] = field(default_factory=dict)
-    """Path of every script that was read -> how it is started."""
+    """Path of every script read -> how it is started."""
     missing: list[Missing] = field(default_factory=list)
     """Programs that the image does not have."""

@@ -1,4 +1,4 @@
-"""Rules of rounds that are not built in, from the installed mlperf-logging.
+"""Rules of rounds without built-in rules, from the installed mlperf-logging.
 
 Before any is used, the built-in rounds are made from the same package and compared with the data
 shipped here: a package that this translation does not understand is refused.

@@ -1,4 +1,4 @@
-"""Reports of a set: everything that is known about it, read once, and written as a page,
+"""Reports of a set: all known facts, read once, and written as a page,
 as Markdown, as CSV or as JSON.
 
 from orchestrator.report.reading import read_report   # a folder -> Report

@@ -56,7 +56,7 @@ def render(template: str, **values: object) -> str:
 
 
 def _pieces(line: str) -> list[str]:
-    """Cut a line longer than a value may be into pieces that are cleaned separately."""
+    """Cut a line longer than a value may be into separately cleaned pieces."""
     return [
         line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)
     ]

@@ -39,7 +39,7 @@ def section(found: Section) -> str:
 
 
 def rendered(parts: Iterable[Part]) -> str:
-    """Return the parts without charts, folded tables and dense ones."""
+    """Return the parts without charts, folded and dense tables."""
     return "\n\n".join(block for part in parts if (block := _block(part)))
 
 

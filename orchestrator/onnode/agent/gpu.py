@@ -295,7 +295,7 @@ def _judge_memory(node: Node, told: Metrics) -> Verdict:
         who, first = (f" by {holding[0]}", "end that process; ") if holding else ("", "")
         return "fail", f"{listed(busy)} in use{who}", f"{first}without one: {_RESET}"
     if silent := _silent(node, used):
-        # A silent GPU among answering ones is not idle.
+        # A silent GPU among answering GPUs is not idle.
         return (
             "fail",
             f"GPU {silent} does not report its memory in use, the others do",

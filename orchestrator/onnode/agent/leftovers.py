@@ -118,7 +118,7 @@ def _remove_tree(path: str, fd: int) -> None:
 
 
 def _abandoned(node: Node) -> tuple[list[str], list[str]]:
-    """Return the folders of killed holders, and the names of live ones.
+    """Return the folders of killed holders, and the names of live holders.
 
     This job's folders for other nodes of this host are left out: they can be recreated at any time.
     """

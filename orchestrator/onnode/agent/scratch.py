@@ -172,7 +172,7 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
 
 
 def _mounted(settings: Settings) -> set[str]:
-    """Return names in /results that are mounts of the container."""
+    """Return the names in /results on which the container has mounts."""
     places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
     return {
         one.split("/")[2]

@@ -132,7 +132,7 @@ class Tuning:
         return shortened("; ".join(notes), 800)
 
     def revert(self) -> str:
-        """Revert the settings; return the failed ones."""
+        """Revert the settings; return the failures."""
         problem = ""
         for _ in range(_REVERT_TRIES if self.on else 0):
             reply = self._call("revert")

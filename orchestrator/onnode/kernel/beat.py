@@ -10,7 +10,7 @@ from .waiting import Waiting
 BEAT_S = 60.0
 """How often the loop writes a line to every node, whatever it waits for."""
 LOOK_S = 300.0
-"""How often a node checks: every five beats, so that a few late ones do not count."""
+"""How often a node checks: every five beats, so that a few late beats do not count."""
 SILENCE_S = 1800.0
 """A node leaves after this silence, or `storage_wait_minutes` if longer. The loop is silent only
 while stopped, or in a call to a file system, and a file server may need half an hour to return."""

@@ -1,4 +1,4 @@
-"""Read files of anybody: regular ones, opened without waiting, up to a limit."""
+"""Read regular files of anybody, opened without waiting, up to a limit."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def runs_text(runs: Sequence[int]) -> str:
 
 
 def parse_facts(text: str) -> dict[str, dict[str, str]]:
-    """Return the facts in a start.tsv that are compared between runs."""
+    """Return the facts of a start.tsv to compare between runs."""
     facts: dict[str, dict[str, str]] = {}
     for row in text.splitlines()[1:]:
         node, field, value = (row.split("\t", 2) + ["", ""])[:3]

@@ -204,7 +204,7 @@ def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
         blamed = tuple((node, "network", reason) for node in attempt.sockets) if few else ()
         return Outcome("infrastructure", attempt.ended, codes, blamed=blamed)
     node, odd = _odd_node(attempt)
-    # Its processes were stopped: that is no error of theirs.
+    # Its processes were stopped, which is no error.
     own = {node: text for node, text in attempt.errors.items() if not is_echo(text)}
     errors = in_one(ranks, own)
     if not node or len(ranks) == 1:
