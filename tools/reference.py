@@ -22,7 +22,7 @@ from shell_files import shell_files
 
 from orchestrator.causes.cause import Cause
 from orchestrator.causes.tables import CAUSES
-from orchestrator.cli import COMMANDS, command_parser
+from orchestrator.cli import COMMANDS, EVERYWHERE, command_parser
 from orchestrator.evidence.own_causes import LOOP_CAUSES, UNFIT
 from orchestrator.model.listing import INDEX, index_text
 from orchestrator.model.schema import DOCUMENTS, json_schema
@@ -51,6 +51,7 @@ def common_rows() -> list[str]:
     """Return the rows of arguments that several commands have with the same text."""
     rows = Counter(row(one) for name in COMMANDS for one in arguments(command_parser(name)[1]))
     common = [line for line, commands in rows.items() if commands >= COMMON]
+    common += [f"| `{option}` | {text} |" for option, text in EVERYWHERE.items()]
     return sorted(common, key=lambda line: (line.startswith("| `-"), line))
 
 

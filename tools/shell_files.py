@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from arguments import TOP, arguments, help_text, parsers, subcommands, value, written
 
-from orchestrator.cli import COMMANDS, command_parser
+from orchestrator.cli import COMMANDS, EVERYWHERE, command_parser
 from orchestrator.model import Catalogue
 
 KINDS = {
@@ -98,6 +98,7 @@ def functions() -> str:
                 positional.append(
                     (f"'{name} '*" if one.nargs == "+" else f"'{name} {n}'", kind(one))
                 )
+    takes.append(("*' --debug-log'", "files"))
     known = "\n".join(
         f"    {name}) printf '%s\\n' {' '.join(_quoted(one) for one in found)} ;;"
         for name, found in words().items()
@@ -107,7 +108,9 @@ def functions() -> str:
             _function("__orchestrator_options", options, "$1"),
             _function("__orchestrator_takes", takes, "$1 $2"),
             _function("__orchestrator_positional", positional, "$1 $2"),
-            _BASH.replace("@KINDS@", known).replace("@COMMANDS@", " ".join(COMMANDS)),
+            _BASH.replace("@KINDS@", known)
+            .replace("@COMMANDS@", " ".join(COMMANDS))
+            .replace("@EVERYWHERE@", " ".join(option.split()[0] for option in EVERYWHERE)),
         )
     )
 
@@ -159,6 +162,10 @@ def fish() -> str:
         "complete -c orchestrator -f",
         "complete -c orchestrator -n __fish_use_subcommand -a help -d 'tell more of a command'",
     ]
+    for option, text in EVERYWHERE.items():
+        name, _, file = option.partition(" ")
+        need = " -r -F" if file else ""
+        lines.append(f"complete -c orchestrator -l {name[2:]}{need} -d {_quoted(text)}")
     lines += [
         f"complete -c orchestrator -n __fish_use_subcommand -a {name} -d {_quoted(text)}"
         for name, text in COMMANDS.items()
@@ -227,8 +234,11 @@ def man() -> str:
         ".B orchestrator",
         ".I COMMAND",
         ".RI [ ARGUMENT \\ ...]",
-        ".SH COMMANDS",
+        ".SH OPTIONS OF EVERY COMMAND",
     ]
+    for option, text in EVERYWHERE.items():
+        lines += [".TP", f"\\fB{_roff(option)}\\fR", _roff(text)]
+    lines.append(".SH COMMANDS")
     for name in COMMANDS:
         command, parser = command_parser(name)
         lines += [f'.SS "{name}"', ".nf", _roff(command.help.strip()), ".fi"]

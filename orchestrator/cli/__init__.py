@@ -122,6 +122,10 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
             finally:
                 vars(self)["_in_turn"] = False
 
+        def _get_formatter(self) -> argparse.HelpFormatter:
+            # For every argument; argparse's own imports shutil to know the terminal's width.
+            return self.formatter_class(self.prog, width=_help_width())  # type: ignore[call-arg]
+
         def print_help(self, file: Any = None) -> None:
             # argparse's own hides errors of the output (PYTHONUNBUFFERED=1, disk full).
             (file or sys.stdout).write(self.format_help())
@@ -136,6 +140,18 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
     )
     command.arguments(parser)
     return command, parser
+
+
+def _help_width() -> int:
+    """Return the columns for help, as argparse has it: those of COLUMNS or the terminal, less 2."""
+    import os
+
+    columns = os.environ.get("COLUMNS", "")
+    try:
+        found = int(columns) if columns.isdecimal() else 0
+        return (found or os.get_terminal_size(sys.__stdout__.fileno()).columns or 80) - 2  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):
+        return 78
 
 
 def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
@@ -179,6 +195,14 @@ def _call(name: str, rest: list[str]) -> int:
         except OrchestratorError as error:
             fix = error.fix.line(wanted.typed) if error.fix else ""
             return _fail([name, *rest], error.message, error.hint, int(error.exit_code), fix)
+
+
+EVERYWHERE = {
+    "--quiet": "no remarks on standard error",
+    "--verbose": "the programs started and files changed, on standard error",
+    "--debug-log FILE": "the same and every file read, appended to FILE",
+}
+"""Options of every command, for the reference, the completions and the man page."""
 
 
 def _common(parser: ArgumentParser, rest: list[str]) -> tuple[list[str], int, str]:

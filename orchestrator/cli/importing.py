@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,10 +69,12 @@ def run_import(args: Namespace, dirs: list[Path]) -> ExitCode:
         return _import(args, path, dirs, args.image)
     if "/" not in args.config.split(":")[0] and args.config.endswith(".sh"):
         raise UsageError(f"there is no file {path}")
+    from tempfile import TemporaryDirectory
+
     from orchestrator.container.code import copy_code
     from orchestrator.container.local import reachable
 
-    with tempfile.TemporaryDirectory(prefix="orchestrator-import-") as place:
+    with TemporaryDirectory(prefix="orchestrator-import-") as place:
         with reachable(args.engine, "docker", ()) as address:
             target = Path(place) / "code"
             copy_code(args.config, args.code_dir, target, address=address)

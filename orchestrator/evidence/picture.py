@@ -17,7 +17,6 @@ from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far, time_left
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.silence import RunSilence, most_urgent, read_silences
 from orchestrator.evidence.state import LIVE, QUEUED, judge
 from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, SetRecord
@@ -25,6 +24,7 @@ from orchestrator.onnode.kernel.world import now_ms
 from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
+    from orchestrator.evidence.silence import RunSilence
     from orchestrator.scheduler import Job, Scheduler
 
 
@@ -207,7 +207,7 @@ def picture(
         [_evaluated(files, run, logs) for run in runs if run.state == "running"] if working else []
     )
     running = _with_silences(files, running) if state == "running" else running
-    urgent = most_urgent(run.silence for run in running)
+    urgent = _urgent(running)
     runs = tuple({run.run: run for run in (*runs, *running)}.values())
     ended = (files.job.ended_ms or files.job.updated_ms) if files.job and state not in LIVE else 0
     times_known = [run.minutes for run in runs if run.minutes is not None]
@@ -302,8 +302,21 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
     )
 
 
+def _urgent(running: list[RunPicture]) -> RunSilence | None:
+    """Return the silence to report first."""
+    if not running:
+        return None
+    from orchestrator.evidence.silence import most_urgent
+
+    return most_urgent(run.silence for run in running)
+
+
 def _with_silences(files: SetEvidence, running: list[RunPicture]) -> list[RunPicture]:
-    silences = read_silences(files) if running else {}
+    if not running:
+        return running
+    from orchestrator.evidence.silence import read_silences
+
+    silences = read_silences(files)
     return [replace(run, silence=silences.get((run.run, run.attempt))) for run in running]
 
 

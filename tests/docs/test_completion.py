@@ -11,7 +11,7 @@ import pytest
 from pages import TOP, pages
 from processes import captured
 
-from orchestrator.cli import COMMANDS, main
+from orchestrator.cli import COMMANDS, EVERYWHERE, main
 
 SHELL = TOP / "orchestrator/generated/shell"
 SET = "MI325X_08x08x32-flux1-20261122-090000-0a1b"
@@ -98,6 +98,9 @@ def test_options(ask) -> None:  # type: ignore[no-untyped-def]
         "orchestrator submit --s"
     )
     assert {"closed", "open"} == ask("orchestrator package --division ")
+    for option in EVERYWHERE:
+        name = option.split()[0]
+        assert name in ask(f"orchestrator audit {name[:4]}")
 
 
 def test_names(ask) -> None:  # type: ignore[no-untyped-def]
@@ -127,6 +130,7 @@ def test_the_command_prints_it(shell: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_the_man_page_has_every_command() -> None:
     text = (SHELL / "orchestrator.1").read_text()
+    assert all(f"\\fB{option}\\fR".replace("-", "\\-") in text for option in EVERYWHERE)
     assert [name for name in COMMANDS if f'.SS "{name}"' not in text] == []
     assert pages()
     if shutil.which("man"):

@@ -266,6 +266,7 @@ __orchestrator_takes() {
     'published --round') echo 'any' ;;
     'published --minutes') echo 'any' ;;
     'docs -s'|'docs --search') echo 'any' ;;
+    *' --debug-log') echo 'files' ;;
   esac
 }
 
@@ -380,7 +381,7 @@ _orchestrator() {
   if [ -z "$kind" ]; then
     case "$current" in
       -*)
-        COMPREPLY=($(compgen -W "$(__orchestrator_options "$command") --help" -- "$current"))
+        COMPREPLY=($(compgen -W "$(__orchestrator_options "$command") --quiet --verbose --debug-log --help" -- "$current"))
         return ;;
     esac
     kind=$(__orchestrator_positional "$command" "$count")
