@@ -170,7 +170,10 @@ def test_doctor_counts_passes_and_shows_problems(cli: Commands, site: Path) -> N
         assert cli.out.startswith("CHECK ") and "\nclock " in cli.out
     site.write_text(f"{site.read_text()}code: {{builtin: /no/code}}\n")
     assert cli("doctor", "local_2x2x8", "builtin", "--site", site).code == ExitCode.NO_SCORE
-    assert "fail  code: /no/code (`code` of the site file) is not here\n        fix: orchestrator images code" in cli.out
+    assert (
+        "fail  code: /no/code (`code` of the site file) is not here\n        fix: orchestrator images code"
+        in cli.out
+    )
     assert cli.out.splitlines()[-1].startswith("not ready: 1 problem (code)")
     assert cli("doctor", "--all", "--all-nodes", "--site", site).code == ExitCode.BAD_INPUT
 

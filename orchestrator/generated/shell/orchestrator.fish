@@ -36,6 +36,9 @@ set -g __orchestrator_pages api architecture commands deep descriptors events ex
 
 complete -c orchestrator -f
 complete -c orchestrator -n __fish_use_subcommand -a help -d 'tell more of a command'
+complete -c orchestrator -l quiet -d 'no remarks on standard error'
+complete -c orchestrator -l verbose -d 'the programs started and files changed, on standard error'
+complete -c orchestrator -l debug-log -r -F -d 'the same and every file read, appended to FILE'
 complete -c orchestrator -n __fish_use_subcommand -a init -d 'create a site file by inspecting the cluster'
 complete -c orchestrator -n __fish_use_subcommand -a doctor -d 'check that everything a set needs is in place, and how to fix what is not'
 complete -c orchestrator -n __fish_use_subcommand -a demo -d 'the whole path on this machine, without Slurm, Docker, GPU or root'
