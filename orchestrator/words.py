@@ -171,6 +171,20 @@ def wrapped(line: str, width: int | None) -> list[str]:
     return [f"{indent}{first}", *(f"{indent}  {part}" for part in later)]
 
 
+def wrapped_on_stderr(text: str) -> str:
+    """Return text wrapped at blanks for the terminal of standard error; unchanged elsewhere."""
+    import os
+    import sys
+
+    if not (sys.stderr and sys.stderr.isatty()):
+        return text
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or None
+    except (OSError, ValueError):
+        return text
+    return "\n".join(part for line in text.split("\n") for part in wrapped(line, width))
+
+
 class TextTable:
     """Rows under one header, for any width.
 

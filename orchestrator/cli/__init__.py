@@ -260,7 +260,7 @@ def _open_closed() -> None:
 def _fail(args: list[str], message: str, hint: str, code: int, fix: str = "") -> int:
     """Print an error, with --json also on standard output, and return the exit code. `fix` is the
     last line, to be pasted."""
-    from orchestrator.words import clean
+    from orchestrator.words import clean, wrapped_on_stderr
 
     name = " ".join(["orchestrator", *args[:1]])
     # A command, in the hint or alone, is never broken: pasted, it would be two.
@@ -272,21 +272,6 @@ def _fail(args: list[str], message: str, hint: str, code: int, fix: str = "") ->
     _say(clean("\n".join(filter(None, lines)), lines=True))
     _print_error(args, message, hint, code, fix)
     return code
-
-
-def wrapped_on_stderr(text: str) -> str:
-    """Return text wrapped at blanks for the terminal of standard error; unchanged elsewhere."""
-    if not (sys.stderr and sys.stderr.isatty()):
-        return text
-    import os
-
-    from orchestrator.words import wrapped
-
-    try:
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or None
-    except (OSError, ValueError):
-        return text
-    return "\n".join(part for line in text.split("\n") for part in wrapped(line, width))
 
 
 def _print_error(args: Sequence[str], message: str, hint: str, code: int, fix: str = "") -> None:

@@ -66,7 +66,7 @@ def note(text: str) -> None:
     """Print a remark to standard error, so that pipes get results only; with --quiet nothing."""
     if _LEVEL < 0:
         return
-    from orchestrator.cli import wrapped_on_stderr
+    from orchestrator.words import wrapped_on_stderr
 
     # A command is never broken: pasted, it would be two.
     lines = (

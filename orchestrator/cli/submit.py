@@ -119,8 +119,8 @@ def _warn(text: str) -> None:
 
 def _warn_of_image(entry: Entry) -> None:
     """Print the errors that the image's inspection found, and whether nodes may lack the image."""
+    from orchestrator.cli.missing_image import missing_image
     from orchestrator.inspection.kept import command_for, kept_for
-    from orchestrator.runset.image import missing_image
 
     if missing := missing_image(entry):
         note("warning: {}\n  {}".format(*missing))

@@ -47,6 +47,17 @@ def return_nodes(nodes: str) -> str:
     return f"scontrol update nodename={quote(nodes)} state=resume"
 
 
+def drain_node(node: str, reason: str) -> str:
+    """Return the operator's command that keeps jobs away from a node."""
+    return f"scontrol update nodename={quote(node)} state=drain reason={quote(reason)}"
+
+
+def run_on(node: str, command: str, partition: str | None) -> str:
+    """Return the command that runs a shell's command on a node."""
+    where = f" --partition={quote(partition)}" if partition else ""
+    return f"srun{where} --nodelist={quote(node)} bash -c {quote(command)}"
+
+
 def release(job: str) -> str:
     """Return the command that lets a held job start."""
     return f"{RELEASE} {job}"

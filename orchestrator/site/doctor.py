@@ -107,8 +107,6 @@ ON_NODE = {
 }
 """Check -> the command that fixes or shows the problem on its node."""
 FROM_HERE = {
-    "gpu_errors": "scontrol update nodename={node} state=drain reason='GPU errors'",
-    "gpu_links": "scontrol update nodename={node} state=drain reason='GPU links'",
     "data": "orchestrator prepare {workload} --check",
     "image": (
         "orchestrator images pull {system} {workload} && "
@@ -116,6 +114,8 @@ FROM_HERE = {
     ),
 }
 """Check -> the same for this host."""
+DRAINED = {"gpu_errors": "GPU errors", "gpu_links": "GPU links"}
+"""Check -> the reason for which its node takes no jobs until it is repaired."""
 
 
 def _with_command(row: Row, entry: Entry) -> Row:
@@ -124,15 +124,14 @@ def _with_command(row: Row, entry: Entry) -> Row:
     if row.verdict not in ("warn", "fail") or (row.check == "image" and entry.build is not None):
         return row
     local = entry.site.scheduler == "local"
-    if row.check in FROM_HERE and not (local and "scontrol" in FROM_HERE[row.check]):
-        names = {"node": row.node, "system": entry.system, "workload": entry.workload}
+    if row.check in FROM_HERE:
+        names = {"system": entry.system, "workload": entry.workload}
         fix = FROM_HERE[row.check].format(**{name: quoted(text) for name, text in names.items()})
+    elif row.check in DRAINED and not local:
+        fix = advice.drain_node(row.node, DRAINED[row.check])
     elif row.check in ON_NODE:
         fix = ON_NODE[row.check].replace("docker ", f"{entry.container.engine} ")
-        partition = f" --partition={quoted(entry.site.partition)}" if entry.site.partition else ""
-        fix = (
-            fix if local else f"srun{partition} --nodelist={quoted(row.node)} bash -c {quote(fix)}"
-        )
+        fix = fix if local else advice.run_on(row.node, fix, entry.site.partition)
     else:
         return row
     told = "" if row.check == "image" and entry.container.pull == "never" else row.remedy
