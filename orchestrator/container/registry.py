@@ -125,7 +125,7 @@ class Registry:
         return named, content
 
     def blob(self, blob: Blob) -> io.BufferedReader:
-        """Return a blob as a stream. It raises EngineError if the content is another one, at its
+        """Return a blob as a stream. It raises EngineError if the content differs, at its
         end at the latest."""
         return Pieces.buffered(self._pieces(blob))
 

@@ -38,7 +38,7 @@ MOST_NESTED = 8
 MOST_HEADER = 4 * MOST_TEXT
 """Bytes that a tar may have read at once: long names and attributes are in memory."""
 MOST_GROWTH = 200
-"""Of a layer while it is unpacked, as a multiple; real ones stay below 20."""
+"""Of a layer while it is unpacked, as a multiple; real layers stay below 20."""
 LEAST_LIMIT = 4 << 30
 """Smaller layers may grow more: zeros do."""
 DAMAGE = (

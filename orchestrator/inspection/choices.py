@@ -48,7 +48,7 @@ def undecided_scripts(walk: Walk, how: str, path: str, fitting: list[str], place
 
 
 def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | None:
-    """Return the folder that a partly known path means, if a document of the run names one."""
+    """Return the folder that a partly known path means, if a document of the run names it."""
     fitting = {
         posixpath.dirname(one.path)
         for one in walk.tree

@@ -392,7 +392,7 @@ def named(
 ) -> None:
     """Read the documents and modules that the values of a document name: presets and recipes.
 
-    A document by its file name has to be the only one of that name.
+    A document by its file name has to be unique.
     """
     pending, seen = list(values), set[str]()
     while pending and len(seen) < MOST_MODULES:
