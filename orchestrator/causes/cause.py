@@ -28,7 +28,7 @@ class Cause:
     `told_by` has the signs in small letters, separated by ` | `. `{a,b}` is a choice, `*` some words
     of the same line, ` & ` joins parts that come in any order; `$` in a choice ends a word. `#`,
     `!` and `@` begin fields of a line (fields.py). Marks before a sign: `^` the start of the
-    line; `~` words that are used for other things, too; `?` a sign that names only the kind of the
+    line; `~` words used for other things, too; `?` a sign that names only the kind of the
     failure; `+` a sign that counts before all others.
     """
 

@@ -2,7 +2,7 @@
 
 They are put behind the line, in this order: errors and signals by number, whether a program writes
 the number, the name or the text (`#enospc`, `#sigsegv`); the type of an exception
-(`!outofmemoryerror`); who speaks (`@kernel`, `@slurm`). A word of a log cannot be taken for one, as
+(`!outofmemoryerror`); who speaks (`@kernel`, `@slurm`). A word of a log cannot be taken for a field, as
 the marks are taken out of the line first.
 """
 

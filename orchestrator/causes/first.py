@@ -1,7 +1,7 @@
 """The first cause in the logs of several nodes: the line of the node that explains all ends.
 
 The deepest grade (cause.py) counts, wherever its line is. Of several lines of one grade, the first
-in its log counts; of several nodes, the first by the stamps of the lines if all have one and they
+in its log counts; of several nodes, the first by the stamps of the lines if all have a stamp and they
 are further apart than clocks may be, otherwise the node that ended by itself, and first. If that
 node's log has nothing, its exit code counts.
 """
@@ -94,7 +94,7 @@ def _first(symptoms: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | No
 
 
 def _named(first: Symptom, symptoms: Sequence[Symptom]) -> Symptom:
-    """Return a symptom with the cause that the lines around it name, if it names none itself."""
+    """Return a symptom with the cause that the lines around it name, if it names no cause itself."""
     if first.is_exact or (first.cause and first.raised and first.cause not in _VAGUE):
         return first
     near = [

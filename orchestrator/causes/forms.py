@@ -250,7 +250,7 @@ def grade_of(text: str, bare: str) -> int | None:
 
 
 def _of_peers(start: str) -> int | None:
-    """Return the grade of a line about other processes; None if it is about none."""
+    """Return the grade of a line about other processes; None if it is about no process."""
     terminated = _TERMINATED.match(start)
     if terminated is not None:
         inner = start[terminated.end() :]

@@ -1,7 +1,7 @@
 """The cause of a line of a log. No other module compares lines with signs.
 
-First come the signs with a single meaning, then the loose ones (cause.py), in the order of
-causes.json; then the generic causes, the signs of a mere echo, and at last any exception.
+Of several signs the lowest tier counts, then the sign that covers most of the line: exact signs,
+loose words, and then those of generic causes. The order of causes.json has no effect.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _grams(text: str) -> set[bytes]:
 
 @lru_cache(maxsize=1)
 def _index() -> tuple[dict[bytes, list[int]], list[int]]:
-    """Return the signs by the rarest four letters of each, and the signs that are shorter.
+    """Return the signs by the rarest four letters of each, and all shorter signs.
 
     So the time for a line grows with its length, not with the number of signs. Of a sign the piece
     with the longest shortest alternative counts, with four letters of each alternative.
@@ -223,13 +223,13 @@ def _sign_in(text: str) -> _Sign | None:
 
 def _tier_in(sign: _Sign, weight: int, text: str) -> int:
     """Return the tier of a sign in a line. A few letters are weak evidence, and loose words count
-    for less than a speaker who is known; an address of the web is none."""
+    for less than a speaker who is known; an address of the web is no speaker."""
     if sign.tier == _LOOSE and " @" in text and " @http" not in text:
         return MERE
     return max(sign.tier, _LOOSE) if weight < _LEAST else sign.tier
 
 
 def cause_in(text: str, causes: tuple[Cause, ...] = CAUSES) -> Cause | None:
-    """Return the first cause with a sign in a text that is known to give a reason."""
+    """Return the first cause with a sign in a text known to give a reason."""
     low = with_fields(text, without_prefixes(text))
     return next((sign.cause for sign in _signs(causes) if sign.weight_in(low)), None)

@@ -58,7 +58,7 @@ def stream_of(text: str, bare: str) -> str:
 
 
 def seconds_of(text: str) -> float | None:
-    """Return a line's own stamp in seconds since the start of a year; None without one."""
+    """Return a line's own stamp in seconds since the start of a year; None without a stamp."""
     stamp = _STAMP.search(text[:200])
     if stamp is None:
         return None

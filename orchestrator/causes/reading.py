@@ -1,7 +1,7 @@
 """The symptoms in the log of a node: lines that may explain the end of the program.
 
 Their form alone decides (forms.py), no cause. A traceback with its chain is one episode and has a
-single symptom: its first exception, unless that is a mere look-up or wrapper. The lines that
+single symptom: its first exception, unless it is a mere look-up or wrapper. The lines that
 continue an error belong to its episode: the stack of an MPI error, the last error of RCCL. Whatever
 the program outlived is no symptom, nor are the frames of a stack.
 """
@@ -21,7 +21,7 @@ from orchestrator.onnode.policy.reports import MOST_QUOTED, line
 
 MOST_LINE = 4096
 MOST_COMPARED = 1024
-"""The characters of a line that are compared with signs."""
+"""The characters of a line compared with signs."""
 MOST_SYMPTOMS = 20_000
 OUTLIVED, OUTLIVED_STEPS, OUTLIVED_LINES = 5, 3, 40
 """After so many MLLOG records, lines about a step, or other lines, the program has gone on. When a
@@ -44,7 +44,7 @@ _LOOK_UP = re.compile(
     r"(?:KeyError|AttributeError|StopIteration|TypeError|IndexError|TimeoutError"
     r"|(?:asyncio\.(?:exceptions\.)?)?CancelledError|queue\.Empty)\b"
 )
-"""Types that a program catches to raise a better one."""
+"""Types that a program catches to raise a better exception."""
 _ANNOUNCES = re.compile(r"[^\d\s]:\s*$")
 _TIMED_OUT = re.compile(r"[Ww]atchdog caught|collective operation timeout")
 _DETAIL = "Last error:"
@@ -75,7 +75,7 @@ class Symptom:
     offset: int
     """Its place in bytes; -1 for an exit code."""
     time: float | None = None
-    """Seconds since the start of a year, by the line's own stamp; None without one."""
+    """Seconds since the start of a year, by the line's own stamp; None without it."""
     raised: bool = False
     """Whether it is an exception of the program."""
     before: int = 0
@@ -83,7 +83,7 @@ class Symptom:
     episode: tuple[tuple[str, int], ...] = ()
     """The other lines of its episode that speak of the failure, with their places."""
     rest: str = ""
-    """The line after the part that is quoted."""
+    """The line after its quoted part."""
     named: str = ""
     """The name of its cause, if the lines around it give it."""
 
@@ -190,7 +190,7 @@ class _LogReader:
         self._ordinary = 0
         self._previous = 0
         self._this = 0
-        """The places of the line before, and of this one."""
+        """The places of the line before, and of this line."""
 
     def take(self, raw: bytes, offset: int) -> None:
         self._previous, self._this = self._this, offset
@@ -399,7 +399,7 @@ def _without_late_warnings(candidates: list[Symptom]) -> list[Symptom]:
 
 
 def _without_announcements(candidates: list[Symptom]) -> list[Symptom]:
-    """Return the symptoms with exceptions that announce a later one as mere wrappers."""
+    """Return the symptoms with exceptions that announce a later exception as mere wrappers."""
     last = max((symptom.offset for symptom in candidates if symptom.raised), default=-1)
     return [
         replace(symptom, grade=WRAPPER)

@@ -1,8 +1,8 @@
 """The causes of failures, read from causes.json.
 
 `causes`: names, grades, texts and signs (cause.py); a sign too long for a line is a list of
-its parts. `not_by` matches lines of other speakers with the same words. `generic`: names of causes
-that are the answer if no other is known. `exacter`: causes that describe the same failure more
+its parts. `not_by` matches lines of other speakers with the same words. `generic`: names of causes that answer
+if no other is known. `exacter`: causes that describe the same failure more
 exactly than another.
 """
 

@@ -32,7 +32,7 @@ class ElasticError:
 
 
 def first_error(folder: Path) -> ElasticError | None:
-    """Return the first exception in the error files of a node's run; None without one."""
+    """Return the first exception in the error files of a node's run; None without any."""
     try:
         paths = sorted(folder.glob(NAMES))[:_MOST_FILES]
     except OSError:

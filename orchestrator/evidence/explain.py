@@ -116,7 +116,7 @@ class Explanation:
 
 
 def _who(first: tuple[str, Symptom]) -> str:
-    """Return the node of a line, and its rank if the line has one."""
+    """Return the node of a line, and its rank if the line has a rank."""
     node, symptom = first
     rank = stream_of(symptom.text, without_prefixes(symptom.text)).strip(" []:")
     return f"{node} ({rank})" if rank else node
@@ -409,7 +409,7 @@ class _Set:
         return Proof(self.named(log.path), number, symptom.text)
 
     def context(self, log: LogEnds, offset: int) -> list[Proof]:
-        """Return the lines around a line of a log: up to two before it and one after it."""
+        """Return the lines around a line of a log: up to two before it and the next."""
         previous = log.text.rfind(b"\n", 0, max(0, offset - 1))
         start = log.text.rfind(b"\n", 0, max(0, previous)) + 1
         end = log.text.find(b"\n", offset)
@@ -444,7 +444,7 @@ class _Set:
     def by_other_sources(
         self, attempt: RunRecord | None, deeper_than: int | None
     ) -> Explanation | None:
-        """Explain the end by Slurm, the job's output, the loop and its checks, if that is deeper
+        """Explain the end by Slurm, the job's output, the loop and its checks, if it is deeper
         than the logs."""
         for cause, text, proofs, node in self.other_sources(attempt):
             if deeper_than is not None and deeper_than <= SYMPTOM and cause.name in SLURM_ENDS:

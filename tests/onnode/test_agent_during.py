@@ -289,9 +289,7 @@ os.wait()
 """
 
 
-def test_of_ranks_that_all_spin_the_one_with_an_idle_gpu_is_named(
-    one: Bench, tmp_path: Path
-) -> None:
+def test_of_ranks_that_all_spin_that_with_an_idle_gpu_is_named(one: Bench, tmp_path: Path) -> None:
     """The others wait on their processors while their GPUs are in a collective."""
     program = tmp_path / "ranks.py"
     program.write_text(SPINNING)

@@ -121,7 +121,7 @@ def _before(part: Part, seconds: float) -> tuple[tuple[float, bytes], ...]:
 
 
 def named_first(sets: Sets, plan: Failure) -> tuple[str, str]:
-    """Play the set of a failure; return the first node, and the node that `explain` names ("" for none)."""
+    """Play the set of a failure; return the first node, and the node that `explain` names ("" if it names no node)."""
     limits = {"attempts": 1}
     world = sets.make(nodes=plan.nodes, nexp=1, seed=plan.seed, limits=limits, world=FailingWorld)
     assert isinstance(world, FailingWorld)
