@@ -32,6 +32,11 @@ _VALUED = """
 _FLAGS = "exclusive hold no-kill no-requeue parsable requeue test-only"
 SBATCH = {**dict.fromkeys(_VALUED.split(), 1), **dict.fromkeys(_FLAGS.split(), 0)}
 """Options and whether they have a value."""
+NO_SCRIPT = (
+    "sbatch: error: This does not look like a batch script.  The first\n"
+    "sbatch: error: line must start with #! followed by the path to an interpreter.\n"
+    "sbatch: error: For instance: #!/bin/sh\n"
+)
 
 
 def sbatch(cluster: Controller, call: Call) -> Reply:
@@ -42,7 +47,7 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
     except OSError:
         raise Rejected(1, f"sbatch: error: Unable to open file {operands[0]}\n") from None
     if not text.startswith("#!"):
-        raise Rejected(1, "sbatch: error: This does not look like a batch script.\n")
+        raise Rejected(1, NO_SCRIPT if text else "sbatch: error: Batch script is empty!\n")
     given, _ = parsed("sbatch", script_options(text), SBATCH)
     for name in ("requeue", "no-requeue"):
         if name in options:
