@@ -18,6 +18,10 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
 
+from arguments import arguments, parsers  # noqa: E402
+
+from orchestrator.cli import EVERYWHERE  # noqa: E402
+from orchestrator.cli.index import COMMANDS, GROUPS, HIDDEN  # noqa: E402
 from orchestrator.model import Site, load_entry  # noqa: E402  (the checkout's own)
 from orchestrator.render import render_bundle  # noqa: E402
 
@@ -166,6 +170,31 @@ def code_tokens(source: str) -> int:
     return sum(token.type not in empty and token.start not in prose for token in found)
 
 
+def surface() -> dict[str, int]:
+    """Return what a user meets: commands, options, keys of a site, words to learn and to read."""
+    every = [(name, action) for name, parser in parsers() for action in arguments(parser)]
+    options = [
+        word for _, action in every for word in action.option_strings if word.startswith("--")
+    ]
+    site = (
+        (TOP / "docs/reference/keys.md").read_text().partition("## site")[2].partition("\n## ")[0]
+    )
+    keys = re.findall(r"^\| `([\w.]+)", site, re.MULTILINE)
+    glossary = (TOP / "docs/glossary.md").read_text()
+    documents = sorted((TOP / "docs").rglob("*.md"))
+    return {
+        "commands in --help": len(COMMANDS) - len(GROUPS[HIDDEN]),
+        "commands in all": len(COMMANDS),
+        "options": len({*options, *(option.split()[0] for option in EVERYWHERE)}),
+        "places of options": len(options),
+        "keys of a site": len({key.partition(".")[0] for key in keys}),
+        "terms of the glossary": len(re.findall(r"^\| (?!here|-)", glossary, re.MULTILINE)),
+        "words of the README": len((TOP / "README.md").read_text().split()),
+        "pages of docs": len(documents),
+        "words of docs": sum(len(page.read_text().split()) for page in documents),
+    }
+
+
 def main() -> None:
     system, workload = (
         (sys.argv[1:] + ["MI325X_08x08x32", "flux1"])[:2]
@@ -181,6 +210,9 @@ def main() -> None:
     print("the package:")
     for name, value in density().items():
         print(f"  {name:20}{value:>10}")
+    print("the surface:")
+    for name, number in surface().items():
+        print(f"  {name:24}{number:>7}")
     print("one run, in reading order:")
     path = reading_path()
     for file, lines in path:

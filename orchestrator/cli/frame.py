@@ -18,7 +18,16 @@ from orchestrator.cli.pictures import (
     run_row,
     sets_table,
 )
-from orchestrator.words import NARROWEST, Screen, cell, duration, facts, train_time, width_of
+from orchestrator.words import (
+    NARROWEST,
+    Screen,
+    cell,
+    duration,
+    facts,
+    train_time,
+    width_of,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,12 +78,19 @@ def curve(values: Sequence[float], screen: Screen, width: int, also: float | Non
 
 
 def one_set(
-    picture: SetPicture, screen: Screen, height: int, below: Sequence[str] | None = None
+    picture: SetPicture,
+    screen: Screen,
+    height: int,
+    below: Sequence[str] | None = None,
+    why: Sequence[str] = (),
 ) -> list[str]:
-    """Return at most `height` lines: the facts of a set, and `below` under them, or its runs."""
+    """Return at most `height` lines: the facts of a set, `why` it waits with the fix, and `below`
+    under them, or its runs."""
     width = screen.width or 80
     head = [cropped(screen.paint(cell(picture.set_id), "1"), width)]
     head += facts(_facts(picture, screen), screen)
+    for line in why:
+        head += [line] if line.startswith("  ") else wrapped(cell(line), width)
     if below is None:
         shown = _shown(picture, height - len(head) - 2)
         below = RUNS.lines([run_row(run) for run in shown], screen) if shown else []

@@ -241,9 +241,11 @@ def _live(
     from orchestrator.cli.fullscreen import full_screen
 
     last: list[SetPicture] = []
+    waiting = Waiting(site)
 
     def draw(view: View) -> list[str]:
-        return one_set(last[-1], screen(), view.full.size[1] - 1, _below(run_set, last[-1], view))
+        below = _below(run_set, last[-1], view)
+        return one_set(last[-1], screen(), view.full.size[1] - 1, below, waiting.why(last[-1]))
 
     try:
         with full_screen() as full:
@@ -255,6 +257,23 @@ def _live(
         if last:
             _sum_up(last[-1], summary, site)
     return last[-1]
+
+
+class Waiting:
+    """Why a set waits, with the fix. The scheduler is asked again only for another reason."""
+
+    def __init__(self, site: str | None) -> None:
+        self._site = site
+        self._known: tuple[tuple[str, str], list[str]] = (("", ""), [])
+
+    def why(self, picture: SetPicture) -> list[str]:
+        from orchestrator.cli.closing import closing_lines
+        from orchestrator.evidence.state import QUEUED
+
+        key = (picture.state, picture.reason)
+        if picture.state in QUEUED and key != self._known[0]:
+            self._known = (key, closing_lines(picture, self._site))
+        return self._known[1] if picture.state in QUEUED else []
 
 
 def _below(run_set: RunSet, picture: SetPicture, view: View) -> list[str] | None:

@@ -204,9 +204,16 @@ def make_sets(log_dir: Path) -> None:
     record(write_set(log_dir, PAUSED, nexp=10, done=3, scheduler="local", job=held), **MI325X)
 
 
+def of_length(folder: Path) -> Path:
+    """Make a folder in `folder` whose path is as long on every machine: lines are wrapped there."""
+    made = folder / ("x" * max(1, 90 - len(str(folder)) - 1))
+    made.mkdir()
+    return made
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tables")
+    folder = of_length(tmp_path_factory.mktemp("tables"))
     make_sets(folder / "sets")
     write_site(folder / "site.yaml", folder / "sets", data={"flux1": {"DATADIR": "/nowhere/flux1"}})
     (folder / "v5.1").symlink_to(set_of_logs.DATA / "v5.1")
@@ -291,7 +298,7 @@ def make_running(log_dir: Path) -> Path:
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     """The views that no command prints here: `watch` of one set and of several, and `doctor`."""
-    folder = tmp_path_factory.mktemp("running")
+    folder = of_length(tmp_path_factory.mktemp("running"))
     make_sets(folder)
     running = make_running(folder)
     rows = [Row(node, "gpu_count", "pass", 1, "8 GPUs") for node in NODES[:4]]

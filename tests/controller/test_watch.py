@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from until import now_ms, until
 
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
 from orchestrator.cli.pictures import describe, left_text
+from orchestrator.cli.watch import Waiting
 from orchestrator.evidence.picture import RunPicture, SetPicture, look, picture
 from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
@@ -33,6 +34,7 @@ from orchestrator.onnode.kernel.events import Pulse
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.onnode.policy.hang import Silence
 from orchestrator.scheduler.local import Local
+from orchestrator.scheduler.slurm import Slurm
 from orchestrator.words import PIPE, Screen, width_of
 
 WIDE, HIGH = 80, 24
@@ -352,6 +354,27 @@ def test_the_published_time_stands_in_before_the_first_run_has_ended() -> None:
     text = "\n".join(one_set(drawn, SCREEN, 24))
     assert "1m of about 1h32m" in text and "to beat 92.36 min (AMD, round 6.0)" in text
     assert "last line 6m40s ago !" in text
+
+
+def test_the_screen_says_why_a_set_waits(tmp_path: Path, fake: Callable[[str, str], Path]) -> None:
+    """Drained nodes: the fix is a line to paste, and Slurm is asked once for one reason."""
+    asked = SubmissionRecord(
+        number=1, job_name="orch-s", requested_ms=5, state="submitted", job_id="7"
+    )
+    root = write_set(tmp_path, "s", submission=asked)
+    reason = "ReqNodeNotAvail, UnavailableNodes:node3"
+    row = "\\x1f".join(("7", "PENDING", "0", "0", "", reason, "orch-s"))
+    fake("squeue", f"printf '\\x1fMARK\\x1f{row}\\n'")
+    fake("scontrol", 'echo "ClusterName             = beta"')
+    calls = fake("sinfo", "printf 'node3\\x1fdrained\\x1fbad fan\\n'")
+    [drawn] = look([root], [Slurm()])
+    waiting = Waiting(None)
+    lines = one_set(drawn, SCREEN, 24, None, waiting.why(drawn))
+    assert any(line.startswith("why: ") for line in lines), lines
+    assert all(width_of(line) <= WIDE for line in lines)
+    before = calls.read_text() if calls.exists() else ""
+    assert waiting.why(drawn) and (calls.read_text() if calls.exists() else "") == before
+    assert waiting.why(replace(drawn, state="running")) == []
 
 
 @pytest.mark.parametrize(("stand_in", "named"), [(True, False), (False, True)])

@@ -144,8 +144,10 @@ def shell(lab: Lab) -> Iterator[Shell]:
     made.write("site.yaml", lambda site: None)
     os.environ.pop("ORCHESTRATOR_SITE", None)
     yield made
+    print("\n| typed | lines seen | fix pasted | result |\n|---|---|---|---|")
     for typed, lines, fix, result in made.table:
-        print("\n" + "\n".join([f"$ {typed}", *lines, f"pasted: {fix}", f"result: {result}"]))
+        cells = (f"`{typed}`", "<br>".join(map(str.strip, lines)), f"`{fix}`", result)
+        print("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     shutil.rmtree(folder)
 
 
