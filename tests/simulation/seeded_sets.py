@@ -25,6 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from orchestrator.evidence.sets import SetEvidence
@@ -581,7 +582,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     done = Tally.read(args.record) if args.record else Tally()
     last = args.first + args.seeds
     first = max(args.first, done.last + 1)
-    with ProcessPoolExecutor(args.jobs) as pool:
+    with ProcessPoolExecutor(args.jobs, initializer=_clean_at_its_end) as pool:
         for block in range(first, last, BLOCK):
             played, began = Tally(), time.perf_counter()
             seeds = range(block, min(block + BLOCK, last))
@@ -593,10 +594,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             done.add(played)
             if args.record:
                 played.write(args.record)
-        for _ in pool.map(_clean, range(4 * args.jobs)):
-            pass
     print(done.text)
-    _clean(0)
+    remove(own_place())
     return 1 if done.failed else 0
 
 
@@ -607,8 +606,9 @@ def faults_kind(text: str) -> str:
     )
 
 
-def _clean(_: int) -> None:
-    remove(own_place())
+def _clean_at_its_end() -> None:
+    """Have this worker remove its sets when it ends."""
+    Finalize(None, remove, (own_place(),), exitpriority=0)
 
 
 def remove(place: Path) -> None:
