@@ -18,8 +18,8 @@ sys.path[:0] = [str(TOP), str(TOP / "tests"), str(TOP / "tests/onnode")]
 
 from effort import unlike_lines  # noqa: E402
 from policy_parts import settings  # noqa: E402
+from test_policy_bandwidth import nodes, search  # noqa: E402
 from test_policy_judge import many_reports  # noqa: E402
-from test_policy_search import nodes, search  # noqa: E402
 
 from orchestrator.causes.reading import symptoms  # noqa: E402
 from orchestrator.onnode.agent.observers import RunOutput  # noqa: E402

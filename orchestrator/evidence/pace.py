@@ -1,7 +1,7 @@
 """Which node is slow: the one rule of `orchestrator nodes` and of the report.
 
 Bandwidth: the verdict of the bandwidth test on a node is final; without one its rule applies
-(onnode/policy/search.py). Time: notably later or longer, which is a second and 2 %.
+(onnode/policy/bandwidth.py). Time: notably later or longer, which is a second and 2 %.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.onnode.policy.search import too_slow, upper_quartile
+from orchestrator.onnode.policy.bandwidth import too_slow, upper_quartile
 
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
 """Starts of the bandwidth test's verdicts on a node that slows the others; other texts concern

@@ -133,9 +133,15 @@ def _ordered(state: _State, event: Event) -> tuple[Any, Any]:
     return event.data()["ranks"], place.in_order(state.group)
 
 
+_RENAMED = {"ended": "cut_short", "broken": "protocol_errors"}
+"""Facts of an attempt under their names in older sets."""
+
+
 def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    facts = dict(about["facts"], ranks=tuple(about["facts"]["ranks"]))
+    recorded = about["facts"]
+    facts = {_RENAMED.get(name, name): value for name, value in recorded.items()}
+    facts["ranks"] = tuple(facts["ranks"])
     now = vars(decide(AttemptFacts(**facts)))
     return about["outcome"], {
         **now,
@@ -167,7 +173,7 @@ def _free(state: _State, event: Event) -> tuple[Any, Any]:
 
 
 def _repeated(state: _State, event: Event) -> tuple[Any, Any]:
-    return True, state.settings is not None and place.is_repeated(
+    return True, state.settings is not None and place.repeats_itself(
         state.group, state.settings.max_attempts
     )
 

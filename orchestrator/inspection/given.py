@@ -77,7 +77,8 @@ def _start_on(entry: Entry, rank: int) -> NodeStart:
     from orchestrator.onnode.agent import launch
 
     nodes = [f"node{number}" for number in range(1, entry.nodes + 1)]
-    order = launch.Order("1", nodes, 1, 1, 1, 29500, "127.0.0.1" if entry.nodes == 1 else "node1")
+    master = "127.0.0.1" if entry.nodes == 1 else "node1"
+    request = launch.RunRequest("1", nodes, 1, 1, 1, 29500, master)
     settings = cast(
         "Settings",
         SimpleNamespace(
@@ -89,7 +90,7 @@ def _start_on(entry: Entry, rank: int) -> NodeStart:
         ),
     )
     environment = {name: str(value) for name, value in entry.whole_env.items()}
-    for name, value in launch.environment(order, rank, settings, "1").items():
+    for name, value in launch.environment(request, rank, settings, "1").items():
         if value is None:
             environment.pop(name, None)
         else:
@@ -99,7 +100,7 @@ def _start_on(entry: Entry, rank: int) -> NodeStart:
         environment.update(LOCAL_RANK="0", SLURM_LOCALID="0", RANK=task, SLURM_PROCID=task)
     environment.update((name, UNKNOWN) for name in entry.pass_env)
     return NodeStart(
-        tuple(launch.filled(word, order, rank, entry.gpus_per_node) for word in entry.command),
+        tuple(launch.filled(word, request, rank, entry.gpus_per_node) for word in entry.command),
         RunContainer(environment, tuple(_mounts(entry)), entry.code_dir),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.onnode.policy.search import Search
+from orchestrator.onnode.policy.bandwidth import Search
 from orchestrator.simulation.nodes import Agent, Machine
 
 BYTES = 512 << 20

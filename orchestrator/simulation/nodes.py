@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.onnode.agent.checks import NAMES
-from orchestrator.onnode.agent.launch import Order
+from orchestrator.onnode.agent.launch import RunRequest
 from orchestrator.onnode.agent.observers import TRANSPORT_S, RunOutput
 from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER
 from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
@@ -366,9 +366,9 @@ class Agent:
         if word == "use" and not named:
             self.leave()
         elif word == "prepare" and named:
-            order = Order.of(message)
-            if order is not None:
-                self._prepare(order)
+            request = RunRequest.of(message)
+            if request is not None:
+                self._prepare(request)
         elif run is not None and message.get("id") == run.id:
             if word == "go":
                 run.go()
@@ -378,31 +378,31 @@ class Agent:
                 self._busy = self._looks = True
                 self._next(self.pace.evidence, lambda: self._tell_evidence(run))
 
-    def _prepare(self, order: Order) -> None:
+    def _prepare(self, request: RunRequest) -> None:
         if self.run is not None:
             self.run.stop()
         self._busy = True
-        self._next(self.pace.prepare, lambda: self._prepared(order))
+        self._next(self.pace.prepare, lambda: self._prepared(request))
 
-    def _prepared(self, order: Order) -> None:
+    def _prepared(self, request: RunRequest) -> None:
         if self.run is not None and not self.run.over:
-            self._next((0.1, 0.1), lambda: self._prepared(order))
+            self._next((0.1, 0.1), lambda: self._prepared(request))
             return
         self._busy = False
-        self.run = TrainingRun(self, order)
+        self.run = TrainingRun(self, request)
         if not self.run.offer():
             return
         if self.machine.refuses:
             self.run = None
-            self.say("refused", order.id, self.machine.refuses)
+            self.say("refused", request.id, self.machine.refuses)
         else:
             self._tell_facts()
-            if order.clear and self.machine.keeps_caches:
+            if request.clear and self.machine.keeps_caches:
                 self.run = None
-                self.say("kept", order.id, f"cannot drop caches: {self.machine.keeps_caches}")
+                self.say("kept", request.id, f"cannot drop caches: {self.machine.keeps_caches}")
             else:
-                kib = (4_000_000, 200_000) if order.clear else ("-", "-")
-                self.say("prepared", order.id, self.wall_ms(), *kib)
+                kib = (4_000_000, 200_000) if request.clear else ("-", "-")
+                self.say("prepared", request.id, self.wall_ms(), *kib)
         self._serve()
 
     def _tell_evidence(self, run: TrainingRun) -> None:
@@ -495,10 +495,10 @@ class Agent:
 class TrainingRun:
     """One run on one node, from `prepare` to its record."""
 
-    def __init__(self, agent: Agent, order: Order) -> None:
-        self.agent, self.id = agent, order.id
-        self.number, self.attempt, self.seed = order.run, order.attempt, order.seed
-        self.nodes, self.rank = order.nodes, order.nodes.index(agent.name)
+    def __init__(self, agent: Agent, request: RunRequest) -> None:
+        self.agent, self.id = agent, request.id
+        self.number, self.attempt, self.seed = request.run, request.attempt, request.seed
+        self.nodes, self.rank = request.nodes, request.nodes.index(agent.name)
         self.output = RunOutput(lambda: agent.engine.now)
         self.log = agent.layout.node_log(self.number, self.attempt, self.rank)
         self.begun = self.stopped = self.over = False

@@ -26,7 +26,7 @@ def test_a_node_that_does_not_answer_is_replaced(bundles: Bundles) -> None:
 
 def test_the_bandwidth_is_measured_and_a_slow_node_gets_a_rank_last(bundles: Bundles) -> None:
     bundles.make(system="two_nodes", spares=1, nexp=1, preflight={"deep": True})
-    search = bundles.bundle / "lib/policy/search.py"
+    search = bundles.bundle / "lib/policy/bandwidth.py"
     # Real results depend on this machine's load, and are tested in tests/deep; this test is about the ranks.
     search.write_text(
         search.read_text()

@@ -23,7 +23,7 @@ from orchestrator.onnode.kernel import settings_file as bundle_settings
 from orchestrator.onnode.kernel.events import parse_word
 from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.loop.deep import deep_step
-from orchestrator.onnode.policy.search import DeepVerdict, Search
+from orchestrator.onnode.policy.bandwidth import DeepVerdict, Search
 
 PACKAGE = Path(orchestrator.onnode.__file__).parent
 TABLE = "preflight/deep-test.tsv"

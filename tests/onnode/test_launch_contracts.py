@@ -20,7 +20,7 @@ from sites import local_site
 from until import until
 
 from orchestrator.model import Site, load_entry
-from orchestrator.onnode.agent.launch import Order, filled
+from orchestrator.onnode.agent.launch import RunRequest, filled
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.kernel.settings_file import declared, evaluate_config, load
@@ -253,10 +253,10 @@ def test_what_would_change_the_way_of_starting_is_unset(contract: Any, name: str
 def test_a_run_fills_in_all_that_a_document_may_name() -> None:
     from orchestrator.model.values import RUN_REFS
 
-    order = Order("1.1", ["a", "b"], 1, 1, 5, 12345, "10.0.0.1")
+    request = RunRequest("1.1", ["a", "b"], 1, 1, 5, 12345, "10.0.0.1")
     text = " ".join("{" + name + "}" for name in RUN_REFS)
     assert (
-        filled(f"{text} {{other}} ${{HOME}}", order, 1, 8)
+        filled(f"{text} {{other}} ${{HOME}}", request, 1, 8)
         == "1 2 8 16 10.0.0.1 12345 {other} ${HOME}"
     )
 

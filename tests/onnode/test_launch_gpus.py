@@ -13,7 +13,7 @@ from processes import processes_of
 from until import until
 
 from orchestrator.causes.lines import cause_in
-from orchestrator.onnode.agent.launch import Order, host_entries, look_up_master
+from orchestrator.onnode.agent.launch import RunRequest, host_entries, look_up_master
 from orchestrator.onnode.policy.trouble import telling_line
 
 
@@ -101,8 +101,8 @@ def test_a_master_that_the_container_does_not_know_is_said(tmp_path: Path) -> No
     def look(
         master: str, nodes: int = 2, path: str = os.environ["PATH"]
     ) -> subprocess.CompletedProcess[str]:
-        order = Order("1", ["n"] * nodes, run=1, attempt=1, seed=1, port=1, master=master)
-        text = look_up_master(order) + "\necho on"
+        request = RunRequest("1", ["n"] * nodes, run=1, attempt=1, seed=1, port=1, master=master)
+        text = look_up_master(request) + "\necho on"
         return subprocess.run(
             ["/bin/bash", "-c", text], env={"PATH": path}, text=True, capture_output=True
         )

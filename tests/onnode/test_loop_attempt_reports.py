@@ -46,7 +46,7 @@ def test_the_gate_names_who_is_not_ready_and_why() -> None:
     [
         ("failed", unit("storage", "disk full"), "disk full"),
         ("gone", "ended", "ended"),
-        ("left", "", "it let go"),
+        ("left", "", "its agent ended"),
     ],
 )
 def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reason: str) -> None:

@@ -16,7 +16,7 @@ from policy_parts import settings, unit
 
 from orchestrator.onnode.kernel.world import World
 from orchestrator.onnode.loop.deep import deep_step
-from orchestrator.onnode.policy.search import DeepVerdict, Search
+from orchestrator.onnode.policy.bandwidth import DeepVerdict, Search
 
 FOUR = ["n1", "n2", "n3", "n4"]
 READY = unit(1, 0, "10.0.0.1", 4000, "")

@@ -104,7 +104,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def successor(folder: Folder) -> Folder:
     """The next job of the set, after this one has let go."""
-    folder.let_go()
+    folder.release()
     following = job(folder.layout.root)
     settle(following)
     return following
@@ -281,7 +281,7 @@ def test_what_killed_writers_left_unfinished_is_removed(folder: Folder, ended: s
     """By the job that they were of, which may be the set's last; else by the next one."""
     left = unfinished(folder)
     if ended == "by itself":
-        folder.let_go()
+        folder.release()
     else:
         folder.layout.loop_lock.unlink()
         settle(job(folder.layout.root))
@@ -300,7 +300,7 @@ def test_what_killed_takers_of_a_lease_left_is_removed_once_nobody_can_be_taking
     assert all((folder.layout.root / name).exists() for name in names)
     for name in (*names, ".hidden"):
         os.utime(folder.layout.root / name, (time_s, time_s))
-    folder.let_go()
+    folder.release()
     assert [path.name for path in folder.layout.root.glob(".*")] == [".hidden"]
 
 
@@ -310,14 +310,14 @@ def test_a_lease_that_could_not_be_removed_is_removed_with_the_set_s_own(folder:
     for path, token in ((left, mine.token), (another, "another")):
         path.write_text(json.dumps(asdict(replace(mine, token=token))))
         folder.world.abandoned[path] = mine.token
-    folder.let_go()
+    folder.release()
     assert (left.exists(), another.exists()) == (False, True)
 
 
 def test_a_job_that_lost_the_set_removes_nothing(folder: Folder) -> None:
     left = unfinished(folder)
     folder.layout.loop_lock.write_text("another job's")
-    folder.let_go()
+    folder.release()
     assert all(path.exists() for path in left)
 
 
@@ -326,7 +326,7 @@ def test_a_job_that_lost_the_set_removes_nothing(folder: Folder) -> None:
 
 def locked(folder: Folder, **changes: object) -> str:
     """Make the set another job's, which lives elsewhere; the content of its lock."""
-    folder.let_go()
+    folder.release()
     elsewhere: dict[str, Any] = {"boot": "another boot", "host": "elsewhere", **changes}
     other = replace(THIS.holder("77", "other"), **elsewhere)
     folder.layout.loop_lock.write_text(json.dumps(asdict(other)))
@@ -335,7 +335,7 @@ def locked(folder: Folder, **changes: object) -> str:
 
 @pytest.mark.parametrize("content", ["", "local-1-1\n", "[1]", '{"pid": 1}', "\0" * 50, "é"])
 def test_a_lock_that_says_nothing_is_nobodys_when_it_is_old(folder: Folder, content: str) -> None:
-    folder.let_go()
+    folder.release()
     folder.layout.loop_lock.write_text(content)
     os.utime(folder.layout.loop_lock, (1, 1))
     after = job(folder.layout.root)
@@ -405,7 +405,7 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
     ):
         with pytest.raises(FolderError, match="is not this job's any more"):
             write()
-    folder.let_go()
+    folder.release()
     assert folder.layout.loop_lock.read_text() == other
     assert all(
         path.read_bytes() == content
@@ -421,7 +421,7 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
     "damage", ["empty", "half", "zeros", "no object", '{"nexp": 3}', '{"root_seed": 5}']
 )
 def test_a_damaged_set_is_refused(folder: Folder, damage: str) -> None:
-    folder.let_go()
+    folder.release()
     DAMAGE.get(damage, lambda path: path.write_text(damage))(folder.layout.set_file)
     (folder.layout.root / "ledger.jsonl").unlink()
     with pytest.raises(FolderError, match="set.json.*it is damaged"):
@@ -442,7 +442,7 @@ def test_a_damaged_set_is_restored_from_its_declaration(folder: Folder, damage: 
 def test_a_set_that_was_changed_since_it_was_declared_is_refused(
     folder: Folder, changes: dict[str, int]
 ) -> None:
-    folder.let_go()
+    folder.release()
     records.write(replace(folder.record, **changes), folder.layout.set_file)  # type: ignore[arg-type]
     with pytest.raises(FolderError, match="were declared"):
         job(folder.layout.root)
@@ -450,7 +450,7 @@ def test_a_set_that_was_changed_since_it_was_declared_is_refused(
 
 @pytest.mark.parametrize(("member", "value"), [("nexp", 0), ("nexp", 10_000), ("root_seed", 0)])
 def test_a_set_with_impossible_numbers_is_refused(folder: Folder, member: str, value: int) -> None:
-    folder.let_go()
+    folder.release()
     (folder.layout.root / "ledger.jsonl").unlink()
     records.write(replace(folder.record, **{member: value}), folder.layout.set_file)  # type: ignore[arg-type]
     with pytest.raises(FolderError, match="it is damaged"):
@@ -459,7 +459,7 @@ def test_a_set_with_impossible_numbers_is_refused(folder: Folder, member: str, v
 
 def with_seed(folder: Folder, nexp: int, root_seed: int) -> Folder:
     """A set as a controller declared it, opened by its next job."""
-    folder.let_go()
+    folder.release()
     (folder.layout.root / "ledger.jsonl").unlink()
     records.write(replace(folder.record, nexp=nexp, root_seed=root_seed), folder.layout.set_file)
     return job(folder.layout.root)

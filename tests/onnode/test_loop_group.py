@@ -181,13 +181,16 @@ def test_a_node_that_floods_replies_is_given_up(group: Group, host: Host) -> Non
     for _ in range(pongs):
         group.step.send({"do": "ping", "n": 1})
         group.step.take("n0", b"pong\tn0\t1")
-    assert "n0" not in group.step.broken, "a reply to each ping, for however long"
+    assert "n0" not in group.step.protocol_errors, "a reply to each ping, for however long"
     for _ in range(pongs):
         group.step.take("n1", b"pong\tn1\t1")
-    assert group.step.broken == {}
+    assert group.step.protocol_errors == {}
     for _ in range(pongs):
         group.step.take("n1", b"pong\tn1\t1")
-    assert list(group.step.broken) == ["n1"] and "sends too much" in group.step.broken["n1"]
+    assert (
+        list(group.step.protocol_errors) == ["n1"]
+        and "sends too much" in group.step.protocol_errors["n1"]
+    )
 
 
 def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(

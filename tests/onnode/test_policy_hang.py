@@ -168,7 +168,7 @@ def test_what_became_of_a_run_that_hung() -> None:
             2,
             FOUR,
             killed,
-            ended="hung: so",
+            cut_short="hung: so",
             doing={**dict.fromkeys(FOUR, WAITS), "c": "in read (x.py)"},
         )
     )
@@ -176,10 +176,10 @@ def test_what_became_of_a_run_that_hung() -> None:
     assert found.reason == "node c (rank 2) stands out: in read (x.py); hung: so"
     assert found.blamed == (("c", "hung", "run 2 hung there: in read (x.py)"),)
     alike = decide(
-        AttemptFacts(2, FOUR, killed, ended="hung: so", doing=dict.fromkeys(FOUR, WAITS))
+        AttemptFacts(2, FOUR, killed, cut_short="hung: so", doing=dict.fromkeys(FOUR, WAITS))
     )
     assert (alike.reason, alike.blamed) == (f"hung: so; all 4 nodes: {WAITS}", ())
-    ended_well = decide(AttemptFacts(2, FOUR, killed, {"a": "success"}, ended="hung: so"))
+    ended_well = decide(AttemptFacts(2, FOUR, killed, {"a": "success"}, cut_short="hung: so"))
     assert (ended_well.outcome, ended_well.rank) == ("success", 0)
     assert ended_well.reason.endswith("; hung: so")
 
@@ -187,7 +187,7 @@ def test_what_became_of_a_run_that_hung() -> None:
 @pytest.mark.parametrize(("nodes", "blamed"), [(["c"], ["c"]), (["a", "b", "c"], [])])
 def test_a_few_nodes_without_rdma_are_to_blame(nodes: list[str], blamed: list[str]) -> None:
     found = decide(
-        AttemptFacts(1, FOUR, dict.fromkeys(FOUR, 143), ended="over sockets", sockets=nodes)
+        AttemptFacts(1, FOUR, dict.fromkeys(FOUR, 143), cut_short="over sockets", sockets=nodes)
     )
     assert (found.outcome, found.reason) == ("infrastructure", "over sockets")
     assert [(node, kind) for node, kind, _ in found.blamed] == [
@@ -249,13 +249,13 @@ def test_ranks_have_other_numbers_on_every_node() -> None:
 
 def test_a_run_that_was_stopped_has_no_errors_of_being_stopped() -> None:
     errors = {"a": "SignalException: Process 526 got signal: 15", "b": "KeyError: 'x'"}
-    cut = AttemptFacts(2, ("a", "b"), {"a": 143, "b": 143}, ended="hung: so", errors=errors)
+    cut = AttemptFacts(2, ("a", "b"), {"a": 143, "b": 143}, cut_short="hung: so", errors=errors)
     assert decide(cut).reason == "hung: so; b: KeyError: 'x'"
 
 
 def test_a_single_node_is_named_and_not_blamed() -> None:
     one = AttemptFacts(2, ("a",), {"a": 1}, doing={"a": STOPPED})
     assert decide(one).reason == f"node a (rank 0): {STOPPED}; node a (rank 0) exited 1"
-    cut = AttemptFacts(2, ("a",), {"a": 143}, ended="hung: so", doing={"a": STOPPED})
+    cut = AttemptFacts(2, ("a",), {"a": 143}, cut_short="hung: so", doing={"a": STOPPED})
     assert decide(cut).reason == f"node a (rank 0): {STOPPED}; hung: so"
     assert decide(one).blamed == decide(cut).blamed == ()

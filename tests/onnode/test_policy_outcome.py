@@ -154,7 +154,7 @@ def test_a_node_with_a_fault_of_its_own_is_blamed_without_the_scheduler(
 
 
 def test_a_node_that_breaks_the_protocol_is_blamed_for_that() -> None:
-    found = outcome({"a": 143, "b": 143, "d": 143}, broken={"c": "it sends too much"})
+    found = outcome({"a": 143, "b": 143, "d": 143}, protocol_errors={"c": "it sends too much"})
     assert found.blamed == (("c", "protocol", "in run 2 it sends too much"),)
     assert found.reason == (
         "node c (rank 2) was given up: it sends too much, the other 3 were stopped"
@@ -245,7 +245,7 @@ MANY = tuple(f"n{number}" for number in range(64))
             ),
         ),
         (
-            {"exits": dict.fromkeys(MANY, 143), "broken": {"n3": "it sends too much"}},
+            {"exits": dict.fromkeys(MANY, 143), "protocol_errors": {"n3": "it sends too much"}},
             "node n3 (rank 3) was given up: it sends too much, the other 63 were stopped",
         ),
     ],

@@ -23,7 +23,7 @@ from orchestrator.onnode.policy.place import (
     healthy,
     in_order,
     is_free,
-    is_repeated,
+    repeats_itself,
     revert_problems,
     waiting_now,
 )
@@ -86,7 +86,7 @@ def test_a_container_that_ended_is_a_failure() -> None:
 
 def test_a_node_that_lets_go_by_itself_has_failed() -> None:
     one = cluster(ABC, said("left", "a"))
-    assert one.failed == {"a": ("container", "it let go before it was ready")}
+    assert one.failed == {"a": ("container", "its agent ended before it was ready")}
 
 
 def test_a_node_that_lets_go_when_it_was_told_has_not_failed() -> None:
@@ -306,7 +306,7 @@ def outcome(way: object) -> Event:
     ],
 )
 def test_attempts_that_all_died_alike(ways: list[object], attempts: int, repeated: bool) -> None:
-    assert is_repeated(cluster(*map(outcome, ways)), attempts) is repeated
+    assert repeats_itself(cluster(*map(outcome, ways)), attempts) is repeated
 
 
 # ---- properties ----

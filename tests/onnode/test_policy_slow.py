@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.evidence.pace import Pace, notable, signs
-from orchestrator.onnode.policy.search import too_slow, upper_quartile
+from orchestrator.onnode.policy.bandwidth import too_slow, upper_quartile
 
 
 @pytest.mark.parametrize(

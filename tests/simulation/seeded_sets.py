@@ -321,7 +321,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     if all(OF_A_NODE.search(text) or OF_NO_NODE.match(text) for text in happened):
         for node, reason in invariants.blamed_nodes(root):
             # Slurm tells the nodes of a job's end before its loop, and a loop that stood still is missed.
-            if node not in named and not re.search("it let go|no word from the loop", reason):
+            if node not in named and not re.search("its agent ended|no word from the loop", reason):
                 yield f"{node} is blamed for what others did: {reason}"
     yield from _unexplained_reasons(root, happened)
     # While Slurm shows no job and the storage none of its beats, nothing is left to see it by.

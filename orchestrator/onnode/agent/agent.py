@@ -17,11 +17,11 @@ from ..kernel.beat import listen
 from ..kernel.program import Program
 from ..kernel.records import write_bytes
 from ..kernel.settings_file import SettingsError, load, rehearsed
-from ..kernel.waiting import ENDS, Failed, LetGo, Waiting, failing
+from ..kernel.waiting import ENDS, Failed, ReleaseRequested, Waiting, failing
 from ..kernel.world import now_ms
 from .executor import Executor
 from .hidden import close_hidden, make_hidden
-from .launch import Order
+from .launch import RunRequest
 from .leftovers import close_channel, open_channel
 from .node import (
     HOST_NAME,
@@ -83,8 +83,8 @@ def main(program: Program, action: str) -> int:
         from .deep import main as measure
 
         return measure(node)
-    except LetGo as order:
-        return order.status
+    except ReleaseRequested as request:
+        return request.status
     except Exception as error:
         tell_failure(node, error)
         return 1
@@ -177,12 +177,12 @@ class NodeAgent:
             listen(self.waiting, self.node.settings.storage_wait_s, self._hear, self._end_of_input)
             self._get_ready(self._begin())
             self._serve()
-        except LetGo as order:
-            status = order.status
+        except ReleaseRequested as request:
+            status = request.status
         except Exception as error:
             tell_failure(self.node, error)
         finally:
-            self.waiting.leave()
+            self.waiting.start_release()
             self._release()
         return status
 
@@ -196,9 +196,9 @@ class NodeAgent:
         if isinstance(request, dict):
             if request.get("do") == "ping":
                 run = self.run
-                pulse = (run.order.id, *run.pulse()) if run is not None else ()
+                pulse = (run.request.id, *run.pulse()) if run is not None else ()
                 self.node.say("pong", str(request.get("n"))[:20], *pulse)
-            elif request.get("do") == "end":
+            elif request.get("do") == "job_ends":
                 self.job_ends = True
             elif self._stops_now(request):
                 self._stop_run()
@@ -210,16 +210,16 @@ class NodeAgent:
         wait."""
         run = self.run
         is_stop = self.gathers and request.get("do") == "stop"
-        return is_stop and run is not None and request.get("id") == run.order.id
+        return is_stop and run is not None and request.get("id") == run.request.id
 
     def _end_of_input(self, reason: str) -> None:
-        if self.waiting.order is not None:
+        if self.waiting.exit_status is not None:
             return
-        self.waiting.let_go(1 if reason else 0)
+        self.waiting.request_release(1 if reason else 0)
         if reason:
             self.loop_gone = reason
             with self.node.open_log() as log:  # nobody may read this node's messages
-                log.write(f"{reason}: letting go of this node\n".encode())
+                log.write(f"{reason}: releasing this node\n".encode())
 
     def _is_named(self, request: dict[str, Any]) -> bool:
         nodes = request.get("nodes")
@@ -259,11 +259,12 @@ class NodeAgent:
             os.makedirs(node.results, exist_ok=True)
             os.chmod(node.results, 0o1777)
             return
-        _own(node.scratch)
+        _own(node.shared_results)
         if node.settings.engine == "none":
-            os.chmod(node.scratch, stat.S_IMODE(os.stat(node.scratch).st_mode) & ~0o1022)
+            mode = stat.S_IMODE(os.stat(node.shared_results).st_mode)
+            os.chmod(node.shared_results, mode & ~0o1022)
         else:
-            make_hidden(node.scratch)
+            make_hidden(node.shared_results)
 
     def _await_word(self, word: str) -> None:
         request: dict[str, Any] = {}
@@ -410,7 +411,7 @@ class NodeAgent:
         self.node.say(
             "gone", container if self.has_engine else "the process that starts its runs was ended"
         )
-        raise LetGo(1)
+        raise ReleaseRequested(1)
 
     def _await_run(self, run: NodeRun) -> None:
         """Await its records and messages after the container's end; by force after a while."""
@@ -425,32 +426,32 @@ class NodeAgent:
     def _do(self, request: dict[str, Any]) -> None:
         word, run = request.get("do"), self.run
         if word == "use" and not self._is_named(request):
-            raise LetGo(0)
+            raise ReleaseRequested(0)
         if word == "prepare" and self._is_named(request):
-            order = Order.of(request)
-            if order is None:
+            wanted = RunRequest.of(request)
+            if wanted is None:
                 self.node.log("a request to prepare a run that cannot be read")
             else:
-                self._prepare(order)
-        elif run is not None and request.get("id") == run.order.id:
+                self._prepare(wanted)
+        elif run is not None and request.get("id") == run.request.id:
             if word == "go":
                 run.go()
             elif word == "stop":
                 run.stop()
             elif word == "evidence":
-                self._gather(run.order)
+                self._gather(run.request)
 
-    def _gather(self, order: Order) -> None:
+    def _gather(self, request: RunRequest) -> None:
         from .evidence import gather  # seldom needed
 
         self.gathers = True
         try:
-            activity = gather(self.node, self.waiting, self.executor, order)
+            activity = gather(self.node, self.waiting, self.executor, request)
         finally:
             self.gathers = False
-        self.node.say("evidence", order.id, activity)
+        self.node.say("evidence", request.id, activity)
 
-    def _prepare(self, order: Order) -> None:
+    def _prepare(self, request: RunRequest) -> None:
         """Get ready for a run. Caches come last: nothing fills them again before it."""
         node, old = self.node, self.run
         if old is not None:
@@ -459,22 +460,22 @@ class NodeAgent:
             if self.executor.gone:
                 return
         cache = self.scratch.look() if self.scratch else {}
-        run = self.run = NodeRun(node, self.waiting, self.tuning, self.executor, order, cache)
+        run = self.run = NodeRun(node, self.waiting, self.tuning, self.executor, request, cache)
         run.offer(self.exports)
         if self.tuning.on and (problem := missing(self.tuning.look())):
             run.withdraw()
-            node.say("refused", order.id, problem)
+            node.say("refused", request.id, problem)
             return
         self.tuning.tell_facts(self.engine.image_id)
         before = after = "-"
-        if order.clear:
+        if request.clear:
             try:
                 before, after = map(str, self.tuning.drop_caches())
             except Failed as failure:
                 run.withdraw()
-                node.say("kept", order.id, failure.text)
+                node.say("kept", request.id, failure.text)
                 return
-        node.say("prepared", order.id, now_ms(), before, after)
+        node.say("prepared", request.id, now_ms(), before, after)
 
     # ---- and back
 
@@ -484,7 +485,7 @@ class NodeAgent:
         parts: tuple[Callable[[], object], ...] = (
             lambda: self.end_checks(tell=False),
             self._stop_run,
-            self.executor.let_go,
+            self.executor.release,
             self._put_back,
             self._end_run,
             self.executor.close,
@@ -512,12 +513,12 @@ class NodeAgent:
 
     def _end_scratch(self) -> None:
         """Remove the scratch folder at the end of the job; a new container of the job needs it."""
-        if self.scratch is not None and (self.job_ends or self.waiting.order):
+        if self.scratch is not None and (self.job_ends or self.waiting.exit_status):
             self.scratch.remove()
 
     def _close_results(self) -> None:
         if self.node.settings.results == "shared" and self.has_engine:
-            close_hidden(self.node.scratch)
+            close_hidden(self.node.shared_results)
 
     def _put_back(self) -> None:
         if problem := self.tuning.revert():

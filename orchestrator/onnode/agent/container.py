@@ -370,7 +370,7 @@ class ContainerExecutor(Executor):
     def signal(self, word: str, pid: str) -> None:
         self._client.tell(f"{word} {pid}")
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._end_s = time.monotonic() + _END_S
         self._client.input.close()
 

@@ -34,7 +34,8 @@ exit 127"""
 
 
 def main(node: Node) -> int:
-    """Measure as requested on standard input; return the exit status. Raises LetGo, Failed,
+    """Measure as requested on standard input; return the exit status. Raises
+    ReleaseRequested, Failed,
     OSError."""
     waiting = Waiting()
     # On this host: the engine may be unable to read shared storage.
@@ -147,7 +148,7 @@ def _say(node: Node, line: str) -> None:
 def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
     """End it, by force after some seconds; return its exit status. The client passes TERM on."""
     process = partner.process
-    waiting.leave()
+    waiting.start_release()
     partner.input.close()
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not waiting.wait(lambda: process.poll() is not None, 4):

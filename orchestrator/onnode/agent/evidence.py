@@ -21,7 +21,7 @@ from ..kernel.settings_file import declared
 from ..kernel.system import entries, first_line, lines
 from ..kernel.waiting import Waiting
 from .executor import Executor
-from .launch import Order
+from .launch import RunRequest
 from .node import Node, shortened
 from .tools import Smi
 
@@ -62,10 +62,10 @@ class Process(NamedTuple):
     name: str
 
 
-def gather(node: Node, waiting: Waiting, executor: Executor, order: Order) -> str:
+def gather(node: Node, waiting: Waiting, executor: Executor, request: RunRequest) -> str:
     """Write the evidence into the attempt's folder; return the activity of the processes in
     brief."""
-    return _Evidence(node, waiting, executor).gather(order)
+    return _Evidence(node, waiting, executor).gather(request)
 
 
 class _Evidence:
@@ -76,8 +76,9 @@ class _Evidence:
         self._root = executor.root()
         self._sampled = 0.0
 
-    def gather(self, order: Order) -> str:
-        node, path = self._node, self._node.layout.hang(order.run, order.attempt, self._node.name)
+    def gather(self, request: RunRequest) -> str:
+        node = self._node
+        path = node.layout.hang(request.run, request.attempt, node.name)
         family = self._processes()
         self._part("processes", "".join(f"{line}\n" for line in self._table(family)).encode())
         programs = sorted(

@@ -47,7 +47,7 @@ class Executor:
         """Send TERM or KILL to the run with this first process; KILL to its group, on
         the host to all its descendants."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Begin the end, if that takes time."""
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ exit "$code"
 LOOK_UP_S = 20
 
 
-class Order(NamedTuple):
+class RunRequest(NamedTuple):
     """A run as ordered by the loop. `nodes`: in rank order; `hosts`: lines for /etc/hosts."""
 
     id: str
@@ -67,7 +67,7 @@ class Order(NamedTuple):
     """Let the program show all its output."""
 
     @classmethod
-    def of(cls, request: Mapping[str, Any]) -> Order | None:
+    def of(cls, request: Mapping[str, Any]) -> RunRequest | None:
         """Return a request's order; None if a part is missing or of another type."""
         kinds = {
             "id": str,
@@ -90,26 +90,28 @@ class Order(NamedTuple):
         )
 
 
-def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dict[str, str | None]:
+def environment(
+    request: RunRequest, rank: int, settings: Settings, job_id: str
+) -> dict[str, str | None]:
     """Return the variables of this run and node; None: unset."""
-    nodes, gpus = len(order.nodes), settings.gpus_per_node
+    nodes, gpus = len(request.nodes), settings.gpus_per_node
     values: dict[str, str | None] = {
-        "SEED": str(order.seed),
-        "MASTER_ADDR": order.master,
-        "MASTER_PORT": str(order.port),
+        "SEED": str(request.seed),
+        "MASTER_ADDR": request.master,
+        "MASTER_PORT": str(request.port),
         "SLURM_NNODES": str(nodes),
         "SLURM_NODEID": str(rank),
         "SLURM_JOB_ID": job_id,
-        "ORCH_RUN": str(order.run),
-        "ORCH_ATTEMPT": str(order.attempt),
+        "ORCH_RUN": str(request.run),
+        "ORCH_ATTEMPT": str(request.attempt),
     }
     # Single-node configs export NODE_RANK=0, which would be every node's.
     if nodes > 1:
         values["NODE_RANK"] = str(rank)
     values.update(
-        (name, filled(text, order, rank, gpus)) for name, text in _pairs(settings.launch_env)
+        (name, filled(text, request, rank, gpus)) for name, text in _pairs(settings.launch_env)
     )
-    if order.verbose:
+    if request.verbose:
         values.update(_pairs(settings.launch_verbose))
     if settings.launch_ranks == "gpu":  # each process gets the others at its start
         tasks, each = str(nodes * gpus), str(gpus)
@@ -120,9 +122,9 @@ def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dic
     return values
 
 
-def start(order: Order, rank: int, settings: Settings) -> str:
+def start(request: RunRequest, rank: int, settings: Settings) -> str:
     gpus = settings.gpus_per_node
-    command = " ".join(quote(filled(word, order, rank, gpus)) for word in settings.command)
+    command = " ".join(quote(filled(word, request, rank, gpus)) for word in settings.command)
     if settings.launch_ranks != "gpu":
         return f"exec {command}\n"
     return _EACH_GPU % {"gpus": gpus, "first": rank * gpus, "command": command, "limit": END_S}
@@ -138,14 +140,14 @@ def host_entries(lines: tuple[str, ...]) -> str:
     )
 
 
-def look_up_master(order: Order) -> str:
+def look_up_master(request: RunRequest) -> str:
     """Return shell text that ends the script if the first node's name is unknown; "" if not needed.
 
     A container's resolver often lacks the host's sources (nsswitch plugins, mDNS); its launcher
     would wait for its rendezvous until a limit. Without getent the name is assumed to be known.
     """
-    master = order.master
-    if len(order.nodes) == 1 or not re.search("[A-Za-z]", master.partition(":")[0]):
+    master = request.master
+    if len(request.nodes) == 1 or not re.search("[A-Za-z]", master.partition(":")[0]):
         return ""
     text = (
         f"error: the container does not know MASTER_ADDR={master}; give the site file "
@@ -159,16 +161,16 @@ def _pairs(lines: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(name, text) for name, _, text in (one.partition("\t") for one in lines)]
 
 
-def filled(text: str, order: Order, rank: int, gpus: int) -> str:
+def filled(text: str, request: RunRequest, rank: int, gpus: int) -> str:
     """Return `text` with the values of {node_rank} and the like; other braces stay."""
-    nodes = len(order.nodes)
+    nodes = len(request.nodes)
     values = {
         "node_rank": rank,
         "nodes": nodes,
         "gpus_per_node": gpus,
         "world_size": nodes * gpus,
-        "master": order.master,
-        "port": order.port,
+        "master": request.master,
+        "port": request.port,
     }
     for name, value in values.items():
         text = text.replace("{" + name + "}", str(value))
@@ -176,7 +178,11 @@ def filled(text: str, order: Order, rank: int, gpus: int) -> str:
 
 
 def preamble(
-    node: Node, order: Order, rank: int, executor: Executor, exports: list[tuple[str, str | None]]
+    node: Node,
+    request: RunRequest,
+    rank: int,
+    executor: Executor,
+    exports: list[tuple[str, str | None]],
 ) -> str:
     """Return a run's script except its end: the environment of the config, the variables of this
     run and node, the code's folder. `exports`: the node's network; None: unset."""
@@ -184,14 +190,14 @@ def preamble(
     # torchrun gives its workers files of their own, and copies the first error to this one.
     results = "/results" if settings.engine != "none" else node.results
     error_file = {"TORCHELASTIC_ERROR_FILE": f"{results}/elastic_error.json"}
-    values = {**error_file, **dict(exports), **environment(order, rank, settings, node.job_id)}
+    values = {**error_file, **dict(exports), **environment(request, rank, settings, node.job_id)}
     values.update((name, os.environ[name]) for name in settings.pass_env if name in os.environ)
     lines = [
-        f"exec >{quote(f'{executor.inside}/out.{order.run}.{order.attempt}')} 2>&1 </dev/null",
+        f"exec >{quote(f'{executor.inside}/out.{request.run}.{request.attempt}')} 2>&1 </dev/null",
         f". {quote(f'{executor.inside}/environment.sh')}",
     ]
     for name, value in values.items():
         lines.append(f"unset {name}" if value is None else f"export {name}={quote(value)}")
     if executor.inside == "/orch":
-        lines += [host_entries(order.hosts), look_up_master(order)]
+        lines += [host_entries(request.hosts), look_up_master(request)]
     return "\n".join([*lines, f"cd {quote(executor.code)} || exit 1", ""])

@@ -86,10 +86,11 @@ class Node(NamedTuple):
         attempt."""
         if self.settings.results == "local":
             return f"{self.channel}/results"
-        return self.scratch if self.settings.engine == "none" else hidden(self.scratch)
+        is_open = self.settings.engine == "none"
+        return self.shared_results if is_open else hidden(self.shared_results)
 
     @property
-    def scratch(self) -> str:
+    def shared_results(self) -> str:
         """Return the folder of `results` in the set."""
         return str(self.folder / "scratch")
 

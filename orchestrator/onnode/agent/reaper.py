@@ -73,7 +73,7 @@ class _Reaper:
             self._begin()
             waiting = Waiting()
             # A signal to the whole job is for the agent.
-            waiting.leave()
+            waiting.start_release()
             waiting.watch_lines(self._requests, self._do, self._close)
             waiting.wait(self._is_left)
             self._killing = True

@@ -16,7 +16,7 @@ from ..kernel.waiting import Failed, Waiting
 from ..kernel.world import now_ms
 from .executor import Executor
 from .inside import ContentObserver, Contents, Inside
-from .launch import Order, preamble, start
+from .launch import RunRequest, preamble, start
 from .node import Node
 from .observers import (
     DriftObserver,
@@ -42,17 +42,17 @@ class NodeRun:
         waiting: Waiting,
         tuning: Tuning,
         executor: Executor,
-        order: Order,
+        request: RunRequest,
         cache: dict[str, Any] | None = None,
     ) -> None:
-        self.order, self.over = order, False
+        self.request, self.over = request, False
         self._node, self._waiting, self._executor = node, waiting, executor
-        log_file = node.layout.node_log(order.run, order.attempt, self._rank)
+        log_file = node.layout.node_log(request.run, request.attempt, self._rank)
         self._pipes = RunPipes(node.channel, self._name, log_file)
         self._output = OutputObserver()
         self._observers: tuple[Observer, ...] = (
             self._output,
-            TransportObserver(node, waiting, order.id, self._output),
+            TransportObserver(node, waiting, request.id, self._output),
             DriftObserver(waiting, tuning, self._settle),
             StartObserver(executor.expect(self._heard), cache or {}),
             ContentObserver(self._collect, self._tell_contents, self._settle),
@@ -68,11 +68,11 @@ class NodeRun:
 
     @property
     def _name(self) -> str:
-        return f"{self.order.run}.{self.order.attempt}"
+        return f"{self.request.run}.{self.request.attempt}"
 
     @property
     def _rank(self) -> int:
-        return self.order.nodes.index(self._node.name)
+        return self.request.nodes.index(self._node.name)
 
     def pulse(self) -> Pulse:
         return self._output.pulse()
@@ -87,7 +87,7 @@ class NodeRun:
             self.over = True
             raise
         self._waiting.watch(self._pipes.out, self._take)
-        head = preamble(self._node, self.order, self._rank, self._executor, exports)
+        head = preamble(self._node, self.request, self._rank, self._executor, exports)
         self._pipes.write(head)
         self._executor.start(self._name)
 
@@ -98,7 +98,7 @@ class NodeRun:
         self._span = now_ms(), self._span[1]
         for observer in self._observers:
             observer.begin()
-        self._pipes.write(start(self.order, self._rank, self._node.settings))
+        self._pipes.write(start(self.request, self._rank, self._node.settings))
 
     def withdraw(self) -> None:
         """Cancel the start; nothing is recorded."""
@@ -164,7 +164,7 @@ class NodeRun:
 
     def _tell_contents(self, found: Contents) -> None:
         parts = (f"{part}={sha}" for part, sha in found.items())
-        self._node.say("inside", self.order.id, *parts)
+        self._node.say("inside", self.request.id, *parts)
 
     def _end_output(self) -> None:
         self._is_late = True
@@ -221,18 +221,18 @@ class NodeRun:
                 self._tell()
 
     def _tell(self) -> None:
-        order, node = self.order, self._node
+        request, node = self.request, self._node
         about: dict[str, Any] = {}
         for observer in self._observers:
             about |= observer.end()
-        keep_files(node, node.layout.node_files(order.run, order.attempt, node.name))
+        keep_files(node, node.layout.node_files(request.run, request.attempt, node.name))
         code = ENDED_BY_US if self._is_stopped or self._code is None else self._code
         start_ms, end_ms = self._span
         record = NodeRunRecord(node.name, self._rank, code, start_ms, end_ms, **about)
-        path = node.layout.node_state(order.run, order.attempt, self._rank)
+        path = node.layout.node_state(request.run, request.attempt, self._rank)
         try:
             write(record, path, sync=False)
         except OSError as error:
             node.say("note", f"cannot write {path}: {error.strerror}")
         status = "" if self._pipes.is_broken else self._output.output.status
-        node.say("exit", order.id, code, start_ms, end_ms, status)
+        node.say("exit", request.id, code, start_ms, end_ms, status)

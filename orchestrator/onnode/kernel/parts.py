@@ -20,7 +20,7 @@ PARTS = (
     LibPart("agent/remover.py", "containers"),
     LibPart("agent/deep.py", "deep"),
     LibPart("loop/deep.py", "deep"),
-    LibPart("policy/search.py", "deep"),
+    LibPart("policy/bandwidth.py", "deep"),
     LibPart("measure/", "deep"),
     LibPart("loop/notice.py", "notifications"),
     LibPart("loop/notify.py", "notifications"),

@@ -23,8 +23,8 @@ MAX_LINE = 1 << 20
 """Bytes."""
 
 
-class LetGo(Exception):
-    """This node must leave. `status`: exit status of its process."""
+class ReleaseRequested(Exception):
+    """This node must release everything. `status`: exit status of its process."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -47,13 +47,13 @@ def failing(kind: str, what: str) -> Iterator[None]:
 
 
 class Waiting:
-    """Descriptors, timers and children of this process. `order`: the requested exit status, or
-    None; then `wait` raises LetGo until `leaving` is set."""
+    """Descriptors, timers and children of this process. `exit_status`: None until the release of
+    the node is requested; then `wait` raises ReleaseRequested until `releasing` is set."""
 
     def __init__(self) -> None:
-        self.order: int | None = None
+        self.exit_status: int | None = None
         self.signals: set[int] = set()
-        self.leaving = False
+        self.releasing = False
         # Not epoll: the input can be a file.
         self._selector = selectors.PollSelector()
         self._timers: dict[str, tuple[float, Callable[[], object]]] = {}
@@ -90,28 +90,29 @@ class Waiting:
     def wait(
         self, done: Callable[[], object], seconds: float | None = None, *, patient: bool = False
     ) -> bool:
-        """Serve events until `done`; False after `seconds`. Raises LetGo, unless `patient`."""
+        """Serve events until `done`; False after `seconds`. Raises ReleaseRequested,
+        unless `patient`."""
         limit = None if seconds is None else time.monotonic() + seconds
         while True:
-            if self.order is not None and not self.leaving and not patient:
-                raise LetGo(self.order)
+            if self.exit_status is not None and not self.releasing and not patient:
+                raise ReleaseRequested(self.exit_status)
             if done():
                 return True
             if limit is not None and time.monotonic() >= limit:
                 return False
             self.serve(limit)
 
-    def let_go(self, status: int) -> None:
-        """Order this process to leave, unless ordered before."""
-        self.order = status if self.order is None else self.order
+    def request_release(self, status: int) -> None:
+        """Request that this process releases everything and ends, unless requested before."""
+        self.exit_status = status if self.exit_status is None else self.exit_status
 
-    def leave(self) -> None:
-        """Stop raising LetGo."""
-        self.leaving = True
+    def start_release(self) -> None:
+        """Stop raising ReleaseRequested."""
+        self.releasing = True
 
     def let_signals_come(self) -> None:
         """Wait a moment before a child's end is reported: a signal to the whole job may have
-        ended it. Raises LetGo."""
+        ended it. Raises ReleaseRequested."""
         self.wait(lambda: False, 0.3)
 
     def serve(self, limit: float | None) -> None:
@@ -133,7 +134,7 @@ class Waiting:
     def notice(self) -> None:
         self.signals |= {*ENDS, signal.SIGUSR1}.intersection(read_piece(self._wake) or b"")
         if not self.signals.isdisjoint(ENDS):
-            self.order = 128 + signal.SIGTERM
+            self.exit_status = 128 + signal.SIGTERM
 
     def call(
         self,
@@ -149,7 +150,7 @@ class Waiting:
         megabyte.
 
         NOT_DONE: killed after `seconds`. CANNOT_START: with the reason as output. `patient`: not
-        ended when this node must leave. `shielded`: with its children, it ignores `ENDS` from its
+        ended on ReleaseRequested. `shielded`: with its children, it ignores `ENDS` from its
         first instruction. `given`: standard input.
         """
         try:

@@ -164,7 +164,7 @@ class Attempt:
         failed = group.state.failed
         gone = [node for node in unanswered if group.record.is_gone(node)]
         if gone:
-            reasons = {node: failed.get(node, ("", "it let go"))[1] for node in gone}
+            reasons = {node: failed.get(node, ("", "its agent ended"))[1] for node in gone}
             self._gate.take_gone(reasons)
         return bool(gone)
 
@@ -288,7 +288,7 @@ class Attempt:
         if not problem and not any(stops.values()):
             errors = self._errors()
         cut_off = self._cut_off()
-        cause = f"the nodes let go: {next(iter(cut_off.values()))}" if cut_off else ""
+        cause = f"the agents ended: {next(iter(cut_off.values()))}" if cut_off else ""
         refused = self._gate.not_ready() if problem else {}
         return AttemptFacts(
             run=self._run,
@@ -303,12 +303,14 @@ class Attempt:
             cause=cause,
             lasted=reports.lasted,
             remark=self._watch.remark(),
-            ended=self._watch.stop_reason,
+            cut_short=self._watch.stop_reason,
             quiet={node: pulse.quiet_ms for node, pulse in reports.pulses.items()},
             doing=dict(self._watch.evidence),
             sockets=self._watch.sockets,
-            broken={
-                node: group.step.broken[node] for node in self._ranks if node in group.step.broken
+            protocol_errors={
+                node: reason
+                for node, reason in group.step.protocol_errors.items()
+                if node in self._ranks
             },
             failed=self._gate.failed,
             silent_ms=self._silent_ms(),

@@ -35,7 +35,7 @@ class Gate:
     def take(self, event: Event) -> None:
         node, parts = event.node, event.parts
         if event.word in ("failed", "gone", "left"):
-            self._refused.setdefault(node, event.part(1) or event.part(0) or "it let go")
+            self._refused.setdefault(node, event.part(1) or event.part(0) or "its agent ended")
             if event.word == "failed":
                 self.failed[node] = self._refused[node]
         elif event.word == "prepared" and len(parts) == 4:

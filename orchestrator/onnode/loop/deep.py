@@ -11,7 +11,7 @@ from pathlib import Path
 from ..kernel.events import UNIT, clean, number, parse_word
 from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
-from ..policy.search import DeepVerdict, GroupResult, Round, Search
+from ..policy.bandwidth import DeepVerdict, GroupResult, Round, Search
 from .context import JobContext
 from .host import StepProcesses
 from .step import MAX_SAID, WORD_BYTES

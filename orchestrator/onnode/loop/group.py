@@ -401,10 +401,10 @@ class Group:
 
     def repeats(self) -> bool:
         """Return whether all attempts died alike, as the next would."""
-        is_repeated = place.is_repeated(self.state, self.settings.max_attempts)
-        if is_repeated:
+        repeats_itself = place.repeats_itself(self.state, self.settings.max_attempts)
+        if repeats_itself:
             self.record.note("repeated")
-        return is_repeated
+        return repeats_itself
 
     # ---- releasing nodes ----
 
@@ -414,7 +414,7 @@ class Group:
             return
         self.record.note("release")
         if self.job.end_state:
-            self.step.send({"do": "end"})
+            self.step.send({"do": "job_ends"})
         self.pulls.end()
         yield from self.step.closing()
         for warning in place.revert_problems(self.state):

@@ -235,7 +235,7 @@ class SetJob(SetContext):
             self._notify(state, reason)
             if self.folder.head:
                 self.allocation.keep_mark(mark(self.folder.head))
-            self.folder.let_go()
+            self.folder.release()
             if self.notices:
                 self.notices.finish()
             self.log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))

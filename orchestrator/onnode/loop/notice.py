@@ -50,12 +50,12 @@ class Notices:
             "mail": settings.notify_mail,
             "webhook": self._address,
         }
-        self._channels = [channel for channel, target in targets.items() if target]
+        self._methods = [method for method, target in targets.items() if target]
         if name and not self._address:
             consequence = "so nothing goes to the webhook"
             world.log(f"notify: {name} is not set in the job's environment, {consequence}")
         self._required, self._before = 0, (0, 0)
-        if self._channels:
+        if self._methods:
             self._required = _required(program, settings, folder.record.nexp)
             self._before = self._counts()
         self._sent: list[str] = []
@@ -64,7 +64,7 @@ class Notices:
 
     def check(self, state: str, reason: str = "") -> dict[str, Any] | None:
         """Send due notifications; return the decision and its facts, None without any."""
-        if not self._channels or not self._folder.is_mine:
+        if not self._methods or not self._folder.is_mine:
             return None
         converged, missed = self._counts()
         counts = SetCounts(
@@ -79,13 +79,13 @@ class Notices:
 
     def finish(self) -> None:
         """Wait for all notifications, within their limits."""
-        for channel in self._channels:
-            self._await(channel)
+        for method in self._methods:
+            self._await(method)
 
-    def _await(self, channel: str) -> None:
-        if channel not in self._running:
+    def _await(self, method: str) -> None:
+        if method not in self._running:
             return
-        program, deadline = self._running.pop(channel)
+        program, deadline = self._running.pop(method)
         program.finish(deadline - self._world.now())
 
     def _counts(self) -> tuple[int, int]:
@@ -96,15 +96,15 @@ class Notices:
 
     def _send(self, event: str, counts: SetCounts, reason: str) -> None:
         settings = self._settings
-        order = {
+        notification = {
             "message": self._message(event, counts, clean(reason, 600)),
             "command": settings.notify_command,
             "mail": settings.notify_mail,
             "address": self._address,
             "seconds": settings.notify_seconds,
         }
-        for channel in self._channels:
-            self._start(channel, json.dumps(order).encode())
+        for method in self._methods:
+            self._start(method, json.dumps(notification).encode())
 
     def _message(self, event: str, counts: SetCounts, reason: str) -> dict[str, Any]:
         record = self._folder.record
@@ -132,17 +132,17 @@ class Notices:
             "time_ms": self._world.wall_ms(),
         }
 
-    def _start(self, channel: str, order: bytes) -> None:
-        self._await(channel)  # only a job's end follows a score so soon
-        argv = [sys.executable, "-I", "-S", "-B", "-c", self._sender.decode(), channel]
+    def _start(self, method: str, notification: bytes) -> None:
+        self._await(method)  # only a job's end follows a score so soon
+        argv = [sys.executable, "-I", "-S", "-B", "-c", self._sender.decode(), method]
         env = {name: value for name, value in self._world.environment.items() if name in _KEPT}
         try:
-            sender = self._world.program(argv, order, env)
+            sender = self._world.program(argv, notification, env)
         except OSError as error:
-            self._world.log(f"notify: {channel}: {error.strerror}")
+            self._world.log(f"notify: {method}: {error.strerror}")
             return
         deadline = self._world.now() + self._settings.notify_seconds + GRACE_S
-        self._running[channel] = sender, deadline
+        self._running[method] = sender, deadline
 
 
 def _required(program: Program, settings: Settings, nexp: int) -> int:

@@ -20,15 +20,15 @@ class NotSent(Exception):
     """The message has the reason, without an address."""
 
 
-def main(channel: str) -> int:
+def main(method: str) -> int:
     """Send the notification within its time; return the exit status."""
-    order = json.loads(sys.stdin.buffer.read())
-    signal.signal(signal.SIGALRM, lambda *_: _late(channel, order["seconds"]))
-    signal.alarm(order["seconds"])
+    notification = json.loads(sys.stdin.buffer.read())
+    signal.signal(signal.SIGALRM, lambda *_: _late(method, notification["seconds"]))
+    signal.alarm(notification["seconds"])
     try:
-        {"command": _run, "mail": _mail, "webhook": _post}[channel](order)
+        {"command": _run, "mail": _mail, "webhook": _post}[method](notification)
     except NotSent as error:
-        _log(f"{channel}: {error}")
+        _log(f"{method}: {error}")
         return 1
     return 0
 
@@ -38,23 +38,23 @@ def _log(text: str) -> None:
     os.write(2, f"{stamp} orchestrator: notify: {text}\n".encode("utf-8", "backslashreplace"))
 
 
-def _late(channel: str, seconds: int) -> None:
-    _log(f"{channel}: not done within {seconds} s")
+def _late(method: str, seconds: int) -> None:
+    _log(f"{method}: not done within {seconds} s")
     os.killpg(0, signal.SIGKILL)  # children share this session
 
 
-def _run(order: dict[str, Any]) -> None:
-    _feed(order["command"], json.dumps(order["message"]).encode() + b"\n")
+def _run(notification: dict[str, Any]) -> None:
+    _feed(notification["command"], json.dumps(notification["message"]).encode() + b"\n")
 
 
-def _mail(order: dict[str, Any]) -> None:
+def _mail(notification: dict[str, Any]) -> None:
     from email.message import EmailMessage
 
-    message = order["message"]
+    message = notification["message"]
     mail = EmailMessage()
     # A line end, which a damaged set.json may have in a name, would end the header.
     mail["Subject"] = " ".join(f"{message['set_id']}: {message['event']}".split())
-    mail["To"] = ", ".join(order["mail"])
+    mail["To"] = ", ".join(notification["mail"])
     head = f"ledger: {message['ledger']}\n" if message.get("ledger") else ""
     mail.set_content(f"{message['text']}\n\n{message['set']}\n{head}")
     paths = map(shutil.which, ("sendmail", "/usr/sbin/sendmail", "/usr/lib/sendmail"))
@@ -73,7 +73,7 @@ def _feed(argv: list[str], text: bytes) -> None:
         raise NotSent(f"{argv[0]} ended with {status}")
 
 
-def _post(order: dict[str, Any]) -> None:
+def _post(notification: dict[str, Any]) -> None:
     from urllib.error import HTTPError, URLError
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -83,13 +83,13 @@ def _post(order: dict[str, Any]) -> None:
         def redirect_request(self, *_: object) -> None:
             return None
 
-    if not order["address"].startswith(("https://", "http://")):
+    if not notification["address"].startswith(("https://", "http://")):
         raise NotSent("the address is neither https:// nor http://")
     headers = {"Content-Type": "application/json", "User-Agent": "orchestrator"}
-    body = json.dumps(order["message"]).encode()
+    body = json.dumps(notification["message"]).encode()
     try:
-        request = Request(order["address"], body, headers, method="POST")
-        with build_opener(NoRedirect).open(request, timeout=order["seconds"]):
+        request = Request(notification["address"], body, headers, method="POST")
+        with build_opener(NoRedirect).open(request, timeout=notification["seconds"]):
             pass
     except HTTPError as error:
         raise NotSent(f"the server answered {error.code}") from None

@@ -92,7 +92,7 @@ class Complaints:
         return min([at_latest, *(when for when, _ in self._ended.values())])
 
 
-LET_GO_S = 20.0
+RELEASE_S = 20.0
 """Time for the nodes to end; their containers get 10 s (agent/container.py)."""
 MAX_GARBLED = 100
 MAX_SAID = 256 << 10
@@ -119,7 +119,7 @@ class GroupStep:
     def __init__(self, job: JobContext, record: GroupRecord, allocated: Iterable[str]) -> None:
         self.process: JobStep | None = None
         self.complaints = Complaints(job.world.now, job.node_names, self._keep_complaint)
-        self.broken: dict[str, str] = {}
+        self.protocol_errors: dict[str, str] = {}
         """Node -> how it breaks the protocol."""
         self.started_ms = 0
         """World.wall_ms."""
@@ -147,7 +147,7 @@ class GroupStep:
         job = self._job
         self.set_start(job.world.wall_ms())
         self.complaints.begin()
-        self._heard, self._sent, self.broken = {}, {}, {}
+        self._heard, self._sent, self.protocol_errors = {}, {}, {}
         self._pings, self._pongs = 0, {}
         tasks = job.allocation.in_step(nodes)
         commands = job.allocation.commands(tasks, argv)
@@ -178,7 +178,7 @@ class GroupStep:
         if process is None:
             return
         process.end_input()
-        deadline = world.now() + LET_GO_S
+        deadline = world.now() + RELEASE_S
         while process.alive and world.now() < deadline:
             if not self._record.still_there(process.nodes):  # the step itself needs a moment
                 deadline = min(deadline, world.now() + 2)
@@ -191,7 +191,7 @@ class GroupStep:
     def _end_by_force(self, process: JobStep) -> Flow:
         now = self._job.world.now
         if self._record.still_there(process.nodes):
-            problem = f"the nodes did not let go within {LET_GO_S:.0f} s"
+            problem = f"the nodes did not release everything within {RELEASE_S:.0f} s"
             self._job.log(f"{problem}; ending their step by force")
         process.signal(signal.SIGTERM)
         deadline = now() + 2
@@ -213,7 +213,7 @@ class GroupStep:
 
     def take(self, sender: str, line: bytes) -> None:
         """Take in a line of `sender`; a line of unknown origin ("") is not believed."""
-        if sender in self.broken:
+        if sender in self.protocol_errors:
             return
         pong = parse_pong(line)
         if pong is not None and pong[0] == sender:  # not recorded: too many
@@ -289,7 +289,7 @@ class GroupStep:
     def _give_up(self, node: str, reason: str) -> None:
         """Ignore a node that breaks the protocol until the next step."""
         self._distrusted.add(node)
-        self.broken[node] = reason
+        self.protocol_errors[node] = reason
         self._record.lose(node, reason, "protocol")
 
     def _keep_complaint(self, text: str) -> None:

@@ -54,7 +54,7 @@ class AttemptFacts:
     """Why it died, if known without logs."""
     remark: str = ""
     """A flaw of a good run, such as sockets instead of RDMA."""
-    ended: str = ""
+    cut_short: str = ""
     """Why the loop ended it early: a hang, or missing RDMA."""
     quiet: Mapping[str, int] = field(default_factory=dict)
     """node -> milliseconds since its output at its last reply."""
@@ -62,7 +62,7 @@ class AttemptFacts:
     """node -> activity in the silence before the end."""
     sockets: Sequence[str] = ()
     """The nodes without RDMA, if ended for that."""
-    broken: Mapping[str, str] = field(default_factory=dict)
+    protocol_errors: Mapping[str, str] = field(default_factory=dict)
     """node -> how it broke the protocol."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """node -> its own reason to give up, such as its storage."""
@@ -118,12 +118,12 @@ def decide(attempt: AttemptFacts) -> Outcome:
     status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
     if status == "success":
         after = f"after run_stop: {bad}" if bad else ""
-        reason = _joined(after, attempt.ended, attempt.remark)
+        reason = _joined(after, attempt.cut_short, attempt.remark)
         return Outcome("success", reason, codes, rank, clean=not bad)
     if attempt.ending:
         return Outcome("interrupted", attempt.ending, codes)
     if status:
-        reason = _joined(f"run_stop says {status}", bad, attempt.ended, attempt.remark)
+        reason = _joined(f"run_stop says {status}", bad, attempt.cut_short, attempt.remark)
         return Outcome("not_converged", reason, codes, rank, clean=not bad)
     return _died(attempt, codes, ends, bad)
 
@@ -139,15 +139,15 @@ def _died(
         limit = f"no run_stop within {attempt.timed_out} s (run time-out)"
         reason = _joined(attempt.cause, odd_text, limit, bad, errors)
         return Outcome("infrastructure", reason, codes)
-    if attempt.ended:
+    if attempt.cut_short:
         return _cut_short(attempt, codes)
     run = attempt.run
     blamed, silent = blame(
         run, attempt.ranks, codes, attempt.errors, attempt.lasted, attempt.failed
     )
-    if attempt.broken:  # other ends are consequences
-        broken = attempt.broken.items()
-        blamed = tuple((node, "protocol", f"in run {run} {why}") for node, why in broken)
+    if attempt.protocol_errors:  # other ends are consequences
+        breaches = attempt.protocol_errors.items()
+        blamed = tuple((node, "protocol", f"in run {run} {why}") for node, why in breaches)
     elif odd and not (blamed or attempt.failed) and len(attempt.ranks) > 1:
         blamed = _hung(run, odd, odd_text)
     blamed = _own_faults(attempt, blamed)
@@ -202,15 +202,17 @@ def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
         few = len(attempt.sockets) <= len(ranks) // 2
         reason = f"run {run} did not use RDMA there"
         blamed = tuple((node, "network", reason) for node in attempt.sockets) if few else ()
-        return Outcome("infrastructure", attempt.ended, codes, blamed=blamed)
+        return Outcome("infrastructure", attempt.cut_short, codes, blamed=blamed)
     node, odd = _odd_node(attempt)
     # Its processes were stopped, which is no error.
     own = {node: text for node, text in attempt.errors.items() if not is_echo(text)}
     errors = in_one(ranks, own)
     if not node or len(ranks) == 1:
-        reason = _joined(odd, attempt.ended, "" if odd else in_one(ranks, attempt.doing), errors)
+        reason = _joined(
+            odd, attempt.cut_short, "" if odd else in_one(ranks, attempt.doing), errors
+        )
         return Outcome("infrastructure", reason, codes)
-    reason = _joined(odd, attempt.ended, errors)
+    reason = _joined(odd, attempt.cut_short, errors)
     return Outcome("infrastructure", reason, codes, blamed=_hung(run, node, odd))
 
 
@@ -239,8 +241,8 @@ def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
     ends: list[tuple[int, float, str, str]] = []
     for node in attempt.ranks:
         code, end_ms = codes[node], float(attempt.lasted.get(node, math.inf))
-        if node in attempt.broken:
-            ends.append((0, end_ms, node, f"was given up: {attempt.broken[node]}"))
+        if node in attempt.protocol_errors:
+            ends.append((0, end_ms, node, f"was given up: {attempt.protocol_errors[node]}"))
         elif node in attempt.failed:
             ends.append((0, end_ms, node, f"failed: {attempt.failed[node]}"))
         elif code == NOT_ENDED:
@@ -299,12 +301,12 @@ def blame(
     attempt.
     """
     few = max(1, len(ranks) // 2)
-    broken = [node for node in ranks if codes[node] == CONTAINER_ENDED]
+    stopped = [node for node in ranks if codes[node] == CONTAINER_ENDED]
     silent = [node for node in ranks if codes[node] == NOT_ENDED]
     exited = [node for node in ranks if codes[node] not in (0, ENDED_BY_US, NOT_ENDED)]
-    if 0 < len(broken) <= few:
+    if 0 < len(stopped) <= few:
         reason = f"its container ended in run {run}"
-        return tuple((node, "container", reason) for node in broken), ()
+        return tuple((node, "container", reason) for node in stopped), ()
     if 0 < len(silent) <= few and len(silent) < len(ranks):
         reason = f"it went silent in run {run}"
         return tuple((node, "silent", reason) for node in silent), tuple(silent)

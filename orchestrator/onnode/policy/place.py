@@ -96,7 +96,7 @@ def _failure(group: GroupState, event: Event) -> tuple[str, str] | None:
         return None
     if event.detail:  # the loop's absence ends the set, or passes
         return "loop", event.detail
-    return "container", "it let go before it was ready"
+    return "container", "its agent ended before it was ready"
 
 
 def _apply_own(group: GroupState, event: Event) -> None:
@@ -262,7 +262,7 @@ def is_free(group: GroupState, node: str) -> bool:
     return has_fresh and node not in group.freed and len(group.freed) < spares
 
 
-def is_repeated(group: GroupState, attempts: int) -> bool:
+def repeats_itself(group: GroupState, attempts: int) -> bool:
     """Return whether all attempts of this job (`attempts`, those of one run, at least two) died
     alike soon after their start."""
     ways = group.ways

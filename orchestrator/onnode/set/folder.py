@@ -315,7 +315,7 @@ class Folder:
             words = "is not this job's any more: another job has the set, or had it"
             raise FolderError(f"{self.layout.loop_lock} {words}")
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Leave the set to the next job."""
         if self.lease is None:
             return

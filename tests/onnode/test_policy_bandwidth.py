@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policy_parts import settings
 
 from orchestrator.onnode.kernel.settings import Settings
-from orchestrator.onnode.policy.search import DeepVerdict, GroupResult, Round, Search, matching
+from orchestrator.onnode.policy.bandwidth import DeepVerdict, GroupResult, Round, Search, matching
 
 PLAIN = settings(fabric_gbps=0, fabric_devices=0)
 Measure = Callable[[Round, "tuple[str, ...]"], GroupResult]
