@@ -49,7 +49,7 @@ def add_number(
 def add_choice(
     parser: Arguments, names: str, choices: Iterable[str], help: str, default: str | None = ""
 ) -> None:
-    """Add an option with one of the `choices`."""
+    """Add an option with a value of `choices`."""
     parser.add_argument(*names.split(), choices=choices, help=help, default=default)
 
 

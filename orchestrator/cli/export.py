@@ -152,7 +152,7 @@ def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def _write(chosen: str, output: str, reports: list[Report]) -> int:
-    """Write the runs; return how many (for MLflow: how many new ones)."""
+    """Write the runs; return their number (for MLflow: of new runs)."""
     if chosen == "mlflow":
         from orchestrator.report.export import Tracking
 

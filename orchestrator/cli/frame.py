@@ -99,7 +99,7 @@ def one_set(
 
 
 def _shown(picture: SetPicture, most: int) -> Sequence[RunPicture]:
-    """Return the runs that fit: up to the one after the active runs."""
+    """Return the runs that fit: up to the run after the active runs."""
     if len(picture.runs) <= most:
         return picture.runs
     if most < 1:

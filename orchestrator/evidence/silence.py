@@ -48,7 +48,7 @@ class RunSilence:
 
     @property
     def cause(self) -> str:
-        """Return the first of CAUSES that applies, "" for a run that is well."""
+        """Return the first of CAUSES that applies, "" for a healthy run."""
         if self.loop_s > LOOP_SILENT_S:
             return "loop_silent"
         if self.hung:

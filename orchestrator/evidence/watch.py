@@ -122,7 +122,7 @@ class Watch:
 
 
 class WatchAll:
-    """Repeated reads of every set of a log directory that is or was active."""
+    """Repeated reads of every set of a log directory that was active."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The environment that a config gives, with values that are computed at each start as such."""
+"""The environment that a config gives, with values computed at each start as such."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A script is walked line by line, as bash would run it, with the values known before a run.
 
-Conditions that are known decide; of the others both branches are walked, and differences after
+Known conditions decide; of the others both branches are walked, and differences after
 them are unknown. Nothing is executed.
 """
 

@@ -315,7 +315,7 @@ class WorkloadRound(DocumentPart):
     """A workload in one round of MLPerf Training, or in a version of its own."""
 
     extends: Round | None = None
-    """Another round of the workload: everything that is not given here is as there, but `source`
+    """Another round of the workload: everything missing here is as there, but `source`
     and `note`."""
     ruleset: Ruleset
     """The round of the applicable rules, or `own`: no MLPerf benchmark."""
@@ -369,7 +369,7 @@ class Workload(DocumentPart):
     name: Name
     """Name of its file."""
     extends: Line | None = None
-    """A workload by name or file: everything that is not given here is as there, and null removes
+    """A workload by name or file: everything missing here is as there, and null removes
     a key. Its own name is the next one of that name, such as the shipped one."""
     title: str = ""
     """For people."""

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import Program
-from orchestrator.onnode.set.carried import keep
+from orchestrator.onnode.set.bundle import keep
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
@@ -76,12 +76,13 @@ def hosts_only(site: Site | Path) -> Entry:
 
 
 @contextmanager
-def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
-    """Render `entry` into `log_dir`. Raises SetError if unwritable."""
+def temporary_bundle(entry: Entry, log_dir: Path, parts: Sequence[str] = ()) -> Iterator[Bundle]:
+    """Render `entry` into `log_dir`, with further `parts` of lib/. Raises SetError if unwritable."""
     from orchestrator.render import render_bundle, write_bundle
+    from orchestrator.render.bundle import lib_file
     from orchestrator.runset.create import unwritable
 
-    files = render_bundle(entry, nexp=1)
+    files = render_bundle(entry, nexp=1) | {f"lib/{name}": lib_file(name) for name in parts}
     folder = log_dir / f"{PREFIX}{os.uname().nodename}-{os.getpid()}-{os.urandom(2).hex()}"
     _sweep(log_dir)
     umask = os.umask(0o022)  # whoever can change the bundle can execute as this user

@@ -111,7 +111,7 @@ class PreparationRound(DocumentPart):
     """The steps of a round, and the tree that they leave."""
 
     extends: Round | None = None
-    """Another round of the preparation: everything that is not given here is as there."""
+    """Another round of the preparation: everything missing here is as there."""
     source: Line = "your own"
     space: list[SpacePart] = []
     engine_bytes: Annotated[int, Field(ge=0)] = 0

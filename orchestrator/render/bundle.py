@@ -158,7 +158,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "container_options": list(_container_options(entry)),
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],
         "mount_values": sorted(site.data.get(entry.workload, {}).items()),
-        "loader": Shell(_loader().strip("\n")),
+        "loader": Shell(lib_file("loader.py").decode().strip("\n")),
         "job_time": job_time(entry),
         "build_advice": build_advice(entry),
         "unmet": [part.what for part in unmet(entry)],
@@ -218,15 +218,19 @@ def _package(entry: Entry) -> Files:
     """Return lib/: the programs of nodes and batch host, the package `orchestrator.onnode` as it
     is.
 
-    Files that this entry cannot use are left out: runs use either a container or the host, and few
-    sites measure bandwidth or send notifications.
+    Files that this entry cannot use are left out (kernel/parts.py).
     """
     from orchestrator import onnode
     from orchestrator.onnode.kernel.parts import is_carried, needs
 
     site = entry.site
     notifies = bool(site.notify.command or site.notify.mail or site.notify.webhook)
-    wanted = needs(entry.container.engine, deep=site.preflight.deep, notifies=notifies)
+    wanted = needs(
+        entry.container.engine,
+        deep=site.preflight.deep,
+        notifies=notifies,
+        scratch=site.container.scratch is not None,
+    )
     folder = Path(onnode.__path__[0])
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.py"))]
     return {
@@ -234,11 +238,11 @@ def _package(entry: Entry) -> Files:
     }
 
 
-def _loader() -> str:
-    """Return the text that starts a submitted program by value."""
+def lib_file(name: str) -> bytes:
+    """Return a file of lib/, also of those that only some bundles carry."""
     from orchestrator import onnode
 
-    return (Path(onnode.__path__[0]) / "loader.py").read_text(encoding="utf-8")
+    return (Path(onnode.__path__[0]) / name).read_bytes()
 
 
 def _code(workload: str) -> Files:

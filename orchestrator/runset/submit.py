@@ -26,7 +26,7 @@ from orchestrator.onnode.kernel.records import Holder, JobRecord, numbered, writ
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger
-from orchestrator.onnode.set.carried import keep
+from orchestrator.onnode.set.bundle import keep
 from orchestrator.onnode.set.lease import HeldError, Lease
 from orchestrator.onnode.set.sharing import rights
 from orchestrator.onnode.set.submissions import record as write_submission

@@ -44,7 +44,7 @@ def look(log_dir: Path, *, options: Sequence[str] | None, peer: str = "") -> Nod
     """
     container = {"engine": "none"}
     site = Site(name="init", log_dir=str(log_dir), container=container, scheduler="local")  # type: ignore[arg-type]
-    with temporary_bundle(hosts_only(site), log_dir) as bundle:
+    with temporary_bundle(hosts_only(site), log_dir, ["agent/look.py"]) as bundle:
         argv = bundle.on_node("look")
         if options is not None:
             argv = job_command([*options, f"--chdir={os.sep}"], wait_s=WAIT_S, argv=argv)

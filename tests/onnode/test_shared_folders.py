@@ -12,7 +12,7 @@ import pytest
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.container import _shared, _volumes
 from orchestrator.onnode.agent.node import Node
-from orchestrator.onnode.agent.scratch import keep_files
+from orchestrator.onnode.agent.run import keep_files
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import Program, read
 from orchestrator.onnode.kernel.settings_file import load

@@ -368,11 +368,13 @@ def test_lib_is_without_what_its_bundle_cannot_use() -> None:
 
     plain, deep, on_host = lib(), lib(preflight={"deep": True}), lib(container={"engine": "none"})
     assert deep - plain >= {"loop/deep.py", "measure/__main__.py"} and plain < deep
-    wanted = needs("docker", deep=True, notifies=False)
+    wanted = needs("docker", deep=True, notifies=False, scratch=False)
     assert all(is_carried(name, wanted) for name in deep - plain)
     notifying = lib(notify={"mail": ["ops@example.org"]})
     assert notifying - plain == {"loop/notice.py", "loop/notify.py"} and plain < notifying
-    in_containers = {"agent/container.py", "agent/pull.py", "agent/remover.py"}
+    assert lib(container={"scratch": "/mnt/local"}) - plain == {"agent/scratch.py"}
+    assert "agent/look.py" not in deep
+    in_containers = {"agent/container.py", "agent/pull.py", "agent/remover.py", "agent/users.py"}
     assert (plain - on_host, on_host - plain) == (in_containers, {"agent/reaper.py"})
 
 

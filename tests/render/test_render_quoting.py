@@ -28,7 +28,7 @@ from render_parts import (
 from orchestrator.errors import RenderError
 from orchestrator.model import Minutes, Mount, Origin, Text, Unique, quoting
 from orchestrator.onnode.agent.executor import Executor
-from orchestrator.onnode.agent.launch import Order, preamble, start
+from orchestrator.onnode.agent.launch import RunRequest, preamble, start
 from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import read
@@ -244,8 +244,8 @@ def run(bundle: Path, folder: Path) -> bytes:
     inside.mkdir()
     (inside / "environment.sh").write_bytes(evaluate_config(program.files, answer, 7))
     executor = Executor(str(inside), str(inside))
-    order = Order("1.1", ["n"], 1, 1, 5, 1, "h")
-    script = preamble(node, order, 0, executor, []) + start(order, 0, answer)
+    request = RunRequest("1.1", ["n"], 1, 1, 5, 1, "h")
+    script = preamble(node, request, 0, executor, []) + start(request, 0, answer)
     (inside / "script").write_bytes(script.encode("utf-8", "surrogateescape"))
     subprocess.run(["bash", inside / "script"], env=path, check=True, stdin=subprocess.DEVNULL)
     return (inside / "out.1.1").read_bytes()

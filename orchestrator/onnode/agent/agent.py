@@ -34,8 +34,7 @@ from .node import (
     say,
     this_node,
 )
-from .run import NO_CONTAINER, NodeRun
-from .scratch import keep_files
+from .run import NO_CONTAINER, NodeRun, keep_files
 from .tuning import Tuning, missing
 
 if TYPE_CHECKING:

@@ -1,8 +1,20 @@
-"""The seam between a run and its container, or its host."""
+"""The seam between a run and its container, or its host, and the pipes between them."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import os
 from collections.abc import Callable
+from pathlib import Path
+
+from ..kernel.mllog_tail import MAX_LINE
+from ..kernel.waiting import Failed, read_piece
+
+_PIECE = 1 << 18
+_SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, missing before Python 3.10
+_KINDS = ("script", "out")
 
 
 class Executor:
@@ -52,3 +64,78 @@ class Executor:
 
     def close(self) -> None:
         """End it, with all its processes."""
+
+
+class RunPipes:
+    """The pipes `script.NAME` and `out.NAME` in the node's channel, and the log. No value of the
+    script is ever on a disk."""
+
+    def __init__(self, channel: str, name: str, log_file: Path) -> None:
+        self._channel, self._name, self._log_file = channel, name, log_file
+        self._script = self._log = -1
+        self.out = -1
+        """The run's output; -1 after its end."""
+        self.is_broken = False
+        """A write to the log failed."""
+
+    def open(self) -> None:
+        """Create and open all, or raise Failed."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        wait_for_nobody = os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            self._log = os.open(self._log_file, flags, 0o666)
+            for kind in _KINDS:
+                os.mkfifo(self._path(kind), 0o600)
+            self._script = os.open(self._path("script"), os.O_RDWR | wait_for_nobody)
+            self.out = os.open(self._path("out"), os.O_RDONLY | wait_for_nobody)
+        except OSError as error:
+            self.close()
+            raise Failed("storage", f"{os.fsdecode(error.filename)}: {error.strerror}") from error
+        for fd in (self._script, self.out):
+            with contextlib.suppress(OSError):  # not allowed
+                fcntl.fcntl(fd, _SET_PIPE_SIZE, MAX_LINE)
+
+    def _path(self, kind: str) -> str:
+        return f"{self._channel}/{kind}.{self._name}"
+
+    @property
+    def has_script(self) -> bool:
+        return self._script >= 0
+
+    def write(self, text: str) -> None:
+        """Write more of the script. Raises Failed for a full pipe."""
+        words = text.encode("utf-8", "surrogateescape")
+        try:
+            whole = os.write(self._script, words) == len(words)
+        except BlockingIOError:
+            whole = False
+        if not whole:
+            raise Failed("data", "the values of PASS_ENV are more than a pipe takes at once")
+
+    def read(self) -> bytes | None:
+        """Return output; b"" at its end, None without any."""
+        return read_piece(self.out, _PIECE)
+
+    def end_output(self) -> None:
+        os.close(self.out)
+        self.out = -1
+
+    def keep(self, piece: bytes) -> None:
+        """Write to the log. Raises Failed once: the log stays incomplete."""
+        rest = memoryview(piece)
+        try:
+            while rest and not self.is_broken:
+                rest = rest[os.write(self._log, rest) :]
+        except OSError as error:
+            self.is_broken = True
+            why = os.strerror(error.errno or errno.EIO)
+            raise Failed("storage", f"cannot write to {self._log_file}: {why}") from error
+
+    def close(self) -> None:
+        for fd in (self._script, self.out, self._log):
+            if fd >= 0:
+                os.close(fd)
+        self._script = self.out = self._log = -1
+        for kind in _KINDS:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path(kind))

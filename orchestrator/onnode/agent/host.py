@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..kernel.events import number
 from ..kernel.settings_file import folders
 from ..kernel.system import Inventory, ask, entries, first_line, lines
-from . import mounts, users
+from . import mounts
 from .gpu import Verdict
 from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed
@@ -26,6 +26,8 @@ def engine(node: Node, state: EngineState) -> Rows:
     if name == "none":
         yield "engine", "skip", "runs start on the host, without a container", ""
     elif state.state == "up":
+        from . import users
+
         status, told = ask(users.question(node.settings), node.settings.preflight_check_s / 4)
         if kind := users.mapped(node.settings, told) if status == 0 else "":
             yield from users.verdict(node.settings, kind)

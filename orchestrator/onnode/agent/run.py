@@ -7,14 +7,18 @@ runs.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from typing import Any
 
 from ..kernel.events import Pulse
 from ..kernel.records import NodeRunRecord, write
+from ..kernel.settings import Settings
 from ..kernel.waiting import Failed, Waiting
 from ..kernel.world import now_ms
-from .executor import Executor
+from .executor import Executor, RunPipes
+from .hidden import keep_from_others
 from .inside import ContentObserver, Contents, Inside
 from .launch import RunRequest, preamble, start
 from .node import Node
@@ -25,8 +29,6 @@ from .observers import (
     StartObserver,
     TransportObserver,
 )
-from .pipes import RunPipes
-from .scratch import keep_files
 from .tuning import Tuning
 
 ENDED_BY_US, NO_CONTAINER = 143, 125
@@ -156,7 +158,7 @@ class NodeRun:
         self._settle()
 
     def _collect(self, then: Callable[[Contents], object]) -> Inside | None:
-        """Start collecting the content of the container; None for a run that was ended."""
+        """Start collecting the content of the container; None for an ended run."""
         was_ended = self._is_stopped or self._word != "begun" or self._code == NO_CONTAINER
         if was_ended or self._executor.gone:
             return None
@@ -236,3 +238,47 @@ class NodeRun:
             node.say("note", f"cannot write {path}: {error.strerror}")
         status = "" if self._pipes.is_broken else self._output.output.status
         node.say("exit", request.id, code, start_ms, end_ms, status)
+
+
+# ---- its files in /results ----
+
+
+def keep_files(node: Node, folder: os.PathLike[str]) -> None:
+    """Move a run's files in /results to `folder`, before the next run overwrites them."""
+    try:
+        found = set(os.listdir(node.results)) - _mounted(node.settings)
+        if found:
+            os.makedirs(folder, exist_ok=True)
+            if node.settings.engine != "none":
+                keep_from_others(os.fspath(folder))
+        for name in found:
+            _move(os.path.join(node.results, name), os.path.join(folder, name))
+    except FileNotFoundError:
+        return  # nothing ran here yet
+    except OSError as error:
+        node.log(f"could not keep {error.filename or 'the files of /results'}: {error.strerror}")
+
+
+def _mounted(settings: Settings) -> set[str]:
+    """Return names of mounts in /results."""
+    places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
+    return {
+        one.split("/")[2]
+        for one in places
+        if one.startswith("/results/") and settings.engine != "none"
+    }
+
+
+def _move(source: str, target: str) -> None:
+    """Move a file or folder, also between file systems. Raises OSError."""
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM):
+            raise
+        import shutil
+
+        try:
+            shutil.move(source, target)
+        except shutil.Error as failure:
+            raise OSError(errno.EACCES, f"{failure}"[:200], source) from failure

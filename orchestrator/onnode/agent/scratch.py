@@ -1,13 +1,11 @@
 """A node's scratch folder: temporary files and compile caches that outlive a job's containers.
 
 There is a cache per image, GPU architecture and user, since a cache of another tool chain is worse
-than an empty cache. It ends with the job, unless the site keeps it. A run's files in /results are
-kept for its attempt.
+than an empty cache. It ends with the job, unless the site keeps it.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import time
@@ -15,10 +13,8 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import Any
 
-from ..kernel.settings import Settings
 from ..kernel.system import entries, first_line
 from ..kernel.waiting import Failed, Waiting, failing
-from .hidden import keep_from_others
 from .leftovers import has_ended
 from .node import Node
 
@@ -153,44 +149,3 @@ class Scratch:
 def _is_own(folder: str) -> bool:
     about = os.lstat(folder)
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
-
-
-def keep_files(node: Node, folder: os.PathLike[str]) -> None:
-    """Move a run's files in /results to `folder`, before the next run overwrites them."""
-    try:
-        found = set(os.listdir(node.results)) - _mounted(node.settings)
-        if found:
-            os.makedirs(folder, exist_ok=True)
-            if node.settings.engine != "none":
-                keep_from_others(os.fspath(folder))
-        for name in found:
-            _move(os.path.join(node.results, name), os.path.join(folder, name))
-    except FileNotFoundError:
-        return  # nothing ran here yet
-    except OSError as error:
-        node.log(f"could not keep {error.filename or 'the files of /results'}: {error.strerror}")
-
-
-def _mounted(settings: Settings) -> set[str]:
-    """Return the names in /results on which the container has mounts."""
-    places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
-    return {
-        one.split("/")[2]
-        for one in places
-        if one.startswith("/results/") and settings.engine != "none"
-    }
-
-
-def _move(source: str, target: str) -> None:
-    """Move a file or folder, also between file systems. Raises OSError."""
-    try:
-        os.rename(source, target)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM):
-            raise
-        import shutil
-
-        try:
-            shutil.move(source, target)
-        except shutil.Error as failure:
-            raise OSError(errno.EACCES, f"{failure}"[:200], source) from failure

@@ -16,8 +16,11 @@ class LibPart(NamedTuple):
 PARTS = (
     LibPart("agent/reaper.py", "engine none"),
     LibPart("agent/container.py", "containers"),
+    LibPart("agent/look.py", "look"),
     LibPart("agent/pull.py", "containers"),
     LibPart("agent/remover.py", "containers"),
+    LibPart("agent/scratch.py", "scratch"),
+    LibPart("agent/users.py", "containers"),
     LibPart("agent/deep.py", "deep"),
     LibPart("loop/deep.py", "deep"),
     LibPart("policy/bandwidth.py", "deep"),
@@ -32,16 +35,19 @@ SITE = {
     "containers": "an engine (`container: {engine: docker}`)",
     "deep": "`preflight: {deep: true}`",
     "notifications": "`notify:`",
+    "scratch": "`container: {scratch: /a/local/folder}`",
 }
 """Need -> its reason in the site file."""
 
 
-def needs(engine: str, *, deep: bool, notifies: bool) -> dict[str, bool]:
+def needs(engine: str, *, deep: bool, notifies: bool, scratch: bool) -> dict[str, bool]:
     return {
         "engine none": engine == "none",
         "containers": engine != "none",
         "deep": deep,
         "notifications": notifies,
+        "scratch": scratch,
+        "look": False,  # `orchestrator init` adds it
     }
 
 

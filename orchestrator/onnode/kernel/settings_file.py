@@ -65,7 +65,8 @@ def load(files: Mapping[str, bytes], environment: Mapping[str, str] | None = Non
 
 def check_parts(files: Collection[str], settings: Settings, *, deep: bool) -> None:
     """Raise SettingsError for a bundle without a needed part of lib/."""
-    wanted = needs(settings.engine, deep=deep, notifies=settings.notifies)
+    scratch = bool(settings.scratch_dir)
+    wanted = needs(settings.engine, deep=deep, notifies=settings.notifies, scratch=scratch)
     for part in PARTS:
         if wanted[part.need] and not any(name.startswith(f"lib/{part.path}") for name in files):
             raise SettingsError(

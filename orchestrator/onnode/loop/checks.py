@@ -14,8 +14,7 @@ from ..policy.place import lacking, next_to_pull
 from ..policy.reports import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from .context import JobContext
-from .record import GroupRecord
-from .step import GroupStep
+from .step import GroupRecord, GroupStep
 
 
 class GroupChecks:

@@ -16,8 +16,7 @@ from ..policy.place import GroupState
 from ..policy.reports import NodeReport
 from .checks import GroupChecks, Pulls
 from .context import JobContext
-from .record import GroupRecord
-from .step import GroupStep, stalled_s
+from .step import GroupRecord, GroupStep, stalled_s
 
 
 class Group:

@@ -18,7 +18,7 @@ from ..kernel.waiting import Flow, Lines
 from ..policy.place import lost_reason
 from ..policy.reports import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
-from ..set.carried import keep
+from ..set.bundle import keep
 from .context import JobContext
 from .group import Group
 from .host import BatchHost

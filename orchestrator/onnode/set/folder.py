@@ -23,7 +23,7 @@ from ..kernel.world import THIS, World
 from ..policy.experiment import Facts, of_run, parse_facts
 from . import bundle as bundle_files
 from . import ledger
-from .carried import keep
+from .bundle import keep
 from .lease import HeldError, Lease, remove_abandoned, remove_unfinished
 from .submissions import settle_own
 
