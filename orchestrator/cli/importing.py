@@ -82,7 +82,8 @@ def run_import(args: Namespace, dirs: list[Path]) -> ExitCode:
 
 
 def _config_in(folder: Path, args: Namespace) -> Path:
-    """Return the config among the files of an image. Raises UsageError unless a single config is meant."""
+    """Return the config among the files of an image. Raises UsageError unless a single config is
+    meant."""
     configs = sorted(path for path in folder.glob("config_*.sh") if "common" not in path.name)
     chosen = [path for path in configs if not args.file or path.name == args.file]
     if len(chosen) == 1:

@@ -77,7 +77,8 @@ def hosts_only(site: Site | Path) -> Entry:
 
 @contextmanager
 def temporary_bundle(entry: Entry, log_dir: Path, parts: Sequence[str] = ()) -> Iterator[Bundle]:
-    """Render `entry` into `log_dir`, with further `parts` of lib/. Raises SetError if unwritable."""
+    """Render `entry` into `log_dir`, with further `parts` of lib/. Raises SetError if
+    unwritable."""
     from orchestrator.render import render_bundle, write_bundle
     from orchestrator.render.bundle import lib_file
     from orchestrator.runset.create import unwritable

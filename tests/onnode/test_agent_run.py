@@ -7,7 +7,7 @@ from agent_parts import STOP, Agent, Bench, bench
 from processes import processes_of
 from until import until
 
-from orchestrator.onnode.agent.launch import Order
+from orchestrator.onnode.agent.launch import RunRequest
 from orchestrator.onnode.kernel.mllog_tail import MAX_LINE, StopFinder
 
 
@@ -184,8 +184,10 @@ def test_order_is_checked() -> None:
         "port": 1,
         "master": "a",
     }
-    assert Order.of(good) == Order("1.1", ["a"], 1, 1, 1, 1, "a", True)
-    assert Order.of({**good, "clear": False}) == Order("1.1", ["a"], 1, 1, 1, 1, "a", False)
+    assert RunRequest.of(good) == RunRequest("1.1", ["a"], 1, 1, 1, 1, "a", True)
+    assert RunRequest.of({**good, "clear": False}) == RunRequest(
+        "1.1", ["a"], 1, 1, 1, 1, "a", False
+    )
     for name in good:
-        assert Order.of({key: value for key, value in good.items() if key != name}) is None
-        assert Order.of({**good, name: {"x": 1}}) is None
+        assert RunRequest.of({key: value for key, value in good.items() if key != name}) is None
+        assert RunRequest.of({**good, name: {"x": 1}}) is None

@@ -31,7 +31,7 @@ def cache_of(one: Bench, run: int, last: str) -> tuple[dict[str, object], int]:
     agent.begin(run)
     assert agent.hear("exit")[1] == "0", agent.log(run)
     if last == "end":
-        agent.say("end")
+        agent.say("job_ends")
     if last == "term":
         agent.process.send_signal(signal.SIGTERM)
     else:

@@ -143,7 +143,7 @@ def test_the_scheduler_alone_knows_whose_fault_its_own_ends_are(
     [
         {"exits": {"a": 143, "b": 1, "c": 143, "d": 143}, "errors": {"b": "HIP error: out of memory"}},
         {"exits": {}, "gate": {"b": "a knob"}, "failed": {"b": "a knob"}, "gate_problem": "a knob"},
-        {"exits": {"a": 143, "c": 143, "d": 143}, "broken": {"b": "it sends too much"}},
+        {"exits": {"a": 143, "c": 143, "d": 143}, "protocol_errors": {"b": "it sends too much"}},
     ],
 )  # fmt: skip
 def test_a_node_with_a_fault_of_its_own_is_blamed_without_the_scheduler(
