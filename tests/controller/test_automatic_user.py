@@ -81,7 +81,7 @@ class Reader:
     def member(self, printed_by: str, *words: str) -> Member:
         """Find a member in the page about `--json`: below what a command prints."""
         page = self.cli.json("docs", "reference/json")["text"]
-        printers = re.findall(r"^\| \[([\w-]+)\]\(#[\w-]+\) \| (.+) \|$", page, re.M)
+        printers = re.findall(r"^## ([\w-]+)\n\n`(.+?)`:", page, re.M)
         [kind] = [kind for kind, by in printers if printed_by in re.split("[,;] ", by)]
         found = dict(self._members(page, f"## {kind}", ()))
         return Member(tuple(only(found, *words).split(".")))
@@ -89,15 +89,17 @@ class Reader:
     def _members(
         self, page: str, heading: str, above: tuple[str, ...]
     ) -> Iterator[tuple[str, str]]:
-        [section] = re.findall(rf"^{heading}\n(.*?)(?=^##|\Z)", page, re.M | re.S)
-        for name, value, text in re.findall(
-            r"^\| `(\w+)`[^|]* \| (.+?) \| (.*) \|$", section, re.M
-        ):
-            path = (*above, name)
-            yield ".".join(path), f"{name}: {text}"
-            part = re.search(r"\(#part-(\w+)\)", value)
-            if part and part[1] not in heading:
-                yield from self._members(page, f"### part {part[1]}", path)
+        [block] = re.findall(rf"^{heading}\n[^#]*?^```text\n(.*?)^```", page, re.M | re.S)
+        for line in block.splitlines():
+            if line.startswith("..."):
+                yield from self._members(page, f"### part {line[3:].strip()}", above)
+                continue
+            name, kind, *text = re.split(" {2,}", line)
+            path = (*above, name.rstrip("?"))
+            yield ".".join(path), f"{name}: {' '.join(text)}"
+            part = kind.rstrip("[]{}?")
+            if f"\n### part {part}\n" in page and not heading.endswith(f" {part}"):
+                yield from self._members(page, f"### part {part}", path)
 
     def ask(self, *argv: str | Path) -> Any:
         """Give a command for programs."""
@@ -187,7 +189,7 @@ def test_5_find_the_failed_attempt_and_its_deciding_line(user: Reader, site: Pat
     until(lambda: user.cli.json("status", root)["state"] not in ("pending", "starting", "running"))
     status, explain = user.command("state of all sets"), user.command("why", "failed")
     picture, answer = user.ask(status, root), user.ask(explain, root)
-    run = user.member(f"{status} SET", "became of the newest attempt")
+    run = user.member(f"{status} SET", "outcome:", "outcome of the newest attempt")
     assert run.value(picture) not in ("", "success")
     line = user.member(explain, "text:", "the line").values(answer)
     assert line and user.member(explain, "file:").values(answer), answer
@@ -196,7 +198,7 @@ def test_5_find_the_failed_attempt_and_its_deciding_line(user: Reader, site: Pat
 def test_6_score_and_whether_it_converges(user: Reader, whole_set: Path) -> None:
     score = user.command("time-to-train", "score")
     answer = user.ask(score, whole_set)
-    minutes = user.member(score, "score_minutes:", "null when there is no valid one").value(answer)
+    minutes = user.member(score, "score_minutes:", "null without a valid score").value(answer)
     assert 9 < minutes < 11
     assert user.member(score, "no faster than the reference").value(answer) is True
     converged = user.member(score, "target was reached").values(answer)
@@ -247,6 +249,6 @@ def test_10_make_and_check_a_package(user: Reader, whole_set: Path, tmp_path: Pa
     words = [word for pair in options.items() for word in pair]
     answer = user.ask(package, whole_set, *words, check)
     directory = Path(user.member(package, "directory:").value(answer))
-    files = user.member(package, "files:", "its files").values(answer)
+    files = user.member(package, "files:", "below the directory").values(answer)
     assert files and all((directory / file).is_file() for file in files)
     assert user.member(package, "checker:", "official").value(answer) is not None
