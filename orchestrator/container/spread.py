@@ -72,7 +72,9 @@ class SpreadReport:
         if self.wanted is not None:
             wanted = short(self.wanted.image.id)
             if self.equal:
-                return f"all {len(self.nodes)} nodes have {wanted}"
+                number = len(self.nodes)
+                have = f"all {number} nodes have" if number > 1 else "the node has"
+                return f"{have} {wanted}"
             parts = [f"not on {odd}" if odd else "", no_answer]
             return f"{wanted} is wanted ({self.wanted.why}): {'; '.join(filter(None, parts))}"
         reason = ""

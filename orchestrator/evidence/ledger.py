@@ -274,7 +274,8 @@ def _extensions(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
                 yield Mismatch(one.number, "", text)
             runs = max(runs, more)
         elif one.kind == "attempt" and _number(one, "run") > runs:
-            text = f"run {_number(one, 'run')} started when {runs} runs were declared"
+            declared = "1 run was" if runs == 1 else f"{runs} runs were"
+            text = f"run {_number(one, 'run')} started when {declared} declared"
             yield Mismatch(one.number, "", text)
 
 

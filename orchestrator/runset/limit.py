@@ -115,7 +115,8 @@ def too_long(entry: Entry, nexp: int, limits: Mapping[str, int | None]) -> Usage
         need = f"the site's time_limit asks for {time}"
     else:
         each = f"{time_asked.rounds(nexp) + 1} x {time_asked.each} min"
-        need = f"{count(nexp, 'run')} of {entry.workload} need {time} ({each})"
+        verb = "needs" if nexp == 1 else "need"
+        need = f"{count(nexp, 'run')} of {entry.workload} {verb} {time} ({each})"
     longer = _larger_partition(asked_nodes(entry), asked)
     value = f"partition={longer}" if longer else f"time_limit={longest}"
     return UsageError(

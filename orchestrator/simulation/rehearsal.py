@@ -22,7 +22,7 @@ from orchestrator.runset.allocation import without
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault, plant, refuse_unknown, span
 from orchestrator.simulation.play import Rendered, Simulation
-from orchestrator.words import duration
+from orchestrator.words import count, duration
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
@@ -93,7 +93,7 @@ class Rehearsal:
         if self.complete:
             return f"complete after {duration(self.ended_s)}, {resumed}"
         why = f" ({self.stuck})" if self.stuck else ""
-        left = f"{len(self.missing)} of {self.plan.nexp} runs have no result{why}"
+        left = f"{len(self.missing)} of {count(self.plan.nexp, 'run')} without result{why}"
         return f"not complete after {duration(self.ended_s)}, {resumed}: {left}"
 
 

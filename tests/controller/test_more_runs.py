@@ -102,7 +102,7 @@ def test_extensions_that_were_changed_are_found(cli: Commands, site: Path) -> No
     ledger.append(root, ledger.extension(1))
     assert "it was inserted, or changed" in str(verify(root).problems)
     ledger.append(root, ("attempt", {"run": 2, "attempt": 1, "seed": 1, "nodes": []}))
-    assert "run 2 started when 1 runs were declared" in str(verify(root).problems)
+    assert "run 2 started when 1 run was declared" in str(verify(root).problems)
 
 
 @pytest.mark.parametrize(

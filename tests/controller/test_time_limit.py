@@ -92,6 +92,7 @@ def test_too_long_a_job_is_refused_with_the_way_out(
 
 def test_where_not_one_run_fits(submit: Callable[..., Commands]) -> None:
     assert "even one run may need more; name a partition" in submit(r"gpu\x1f2:00:00\n").err
+    assert "1 run of flux1 needs 4h14m" in submit(r"gpu\x1f2:00:00\n", "--nexp", "1").err
 
 
 def test_runs_side_by_side_need_less(submit: Callable[..., Commands]) -> None:

@@ -218,7 +218,7 @@ def test_a_set_that_is_never_complete_says_so(run: Run) -> None:
     )
     assert result.code == 1
     last = result.row("rehearsal: not complete after")
-    assert "2 of 3 runs have no result (job 2 is pending: Nodes required for job are DOWN" in last
+    assert "2 of 3 runs without result (job 2 is pending: Nodes required for job are DOWN" in last
     assert "lost: the rehearsal ended, and its job had not closed the set" in result.out
 
 
@@ -234,7 +234,7 @@ def test_a_user_gives_up(run: Run) -> None:
         "node 2 fails a check for 1000 days at 0s",
     )
     assert result.code == 1
-    assert "after 20 resumes: 1 of 1 runs have no result" in result.row("rehearsal: not complete")
+    assert "after 20 resumes: 1 of 1 run without result" in result.row("rehearsal: not complete")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
