@@ -241,7 +241,7 @@ def _live(
     from orchestrator.cli.fullscreen import full_screen
 
     last: list[SetPicture] = []
-    waiting = Waiting(site)
+    waiting = WaitReason(site)
 
     def draw(view: View) -> list[str]:
         below = _below(run_set, last[-1], view)
@@ -259,7 +259,7 @@ def _live(
     return last[-1]
 
 
-class Waiting:
+class WaitReason:
     """Why a set waits, with the fix. The scheduler is asked again only for another reason."""
 
     def __init__(self, site: str | None) -> None:

@@ -24,7 +24,7 @@ from until import now_ms, until
 
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
 from orchestrator.cli.pictures import describe, left_text
-from orchestrator.cli.watch import Waiting
+from orchestrator.cli.watch import WaitReason
 from orchestrator.evidence.picture import RunPicture, SetPicture, look, picture
 from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
@@ -368,7 +368,7 @@ def test_the_screen_says_why_a_set_waits(tmp_path: Path, fake: Callable[[str, st
     fake("scontrol", 'echo "ClusterName             = beta"')
     calls = fake("sinfo", "printf 'node3\\x1fdrained\\x1fbad fan\\n'")
     [drawn] = look([root], [Slurm()])
-    waiting = Waiting(None)
+    waiting = WaitReason(None)
     lines = one_set(drawn, SCREEN, 24, None, waiting.why(drawn))
     assert any(line.startswith("why: ") for line in lines), lines
     assert all(width_of(line) <= WIDE for line in lines)
