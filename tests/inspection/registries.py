@@ -6,8 +6,6 @@ import base64
 import datetime
 import hashlib
 import json
-import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -19,11 +17,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import Request, urlopen
 
-import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from ports import free_port
+from programs import need
 from until import until
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -87,10 +85,7 @@ def send(to: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: 
 @contextmanager
 def real_registry(folder: Path, auth: dict[str, str] | None = None) -> Iterator[str]:
     """Run docker-registry on the storage `folder`; gives host:port."""
-    program = shutil.which("docker-registry")
-    if program is None:
-        message = "there is no docker-registry: apt-get install docker-registry"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
+    program = need("docker-registry")
     address = f"127.0.0.1:{free_port()}"
     config: dict[str, Any] = {
         "version": 0.1,

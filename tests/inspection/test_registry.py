@@ -6,7 +6,6 @@ import base64
 import gzip
 import io
 import json
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -16,6 +15,7 @@ import outputs
 import pytest
 import registries
 from command_line import call
+from programs import zstd
 from registries import INDEX, MANIFEST, answering, descriptor, digest_of, manifest_of, send
 from standin_images import STAND_INS, make_root
 
@@ -55,9 +55,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The storage of a registry: own/image:1 with an index of two platforms, own/standin:1."""
     folder = tmp_path_factory.mktemp("registry") / "data"
     with registries.real_registry(folder) as address:
-        zstd = subprocess.run(["zstd", "-q"], input=TOP, capture_output=True, check=True).stdout
         platforms = []
-        for architecture, layers in (("arm64", [TOP]), ("amd64", [PACKED, zstd])):
+        for architecture, layers in (("arm64", [TOP]), ("amd64", [PACKED, zstd(TOP)])):
             manifest = manifest_of(CONFIG, layers)
             registries.push(address, "own/image", [CONFIG, *layers])
             registries.push_manifest(address, "own/image", digest_of(manifest), manifest, MANIFEST)
@@ -342,7 +341,7 @@ def test_a_name_of_a_gigabyte_is_not_kept() -> None:
 
 
 def test_a_wrong_digest_behind_zstd() -> None:
-    packed = subprocess.run(["zstd", "-q"], input=BASE, capture_output=True, check=True).stdout
+    packed = zstd(BASE)
     it = Hostile([packed])
     it.blobs[digest_of(packed)] = packed[:-1] + bytes([packed[-1] ^ 1])
     with answering(it) as address:

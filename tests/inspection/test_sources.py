@@ -7,13 +7,12 @@ import hashlib
 import io
 import json
 import os
-import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import zstd
 from tars import tar_of
 
 from orchestrator.errors import InputError
@@ -170,18 +169,9 @@ def _saved(layers: list[bytes]) -> dict[str, bytes]:
     return {**dict(zip(names, layers, strict=True)), **described}
 
 
-def _zstd(content: bytes) -> bytes:
-    if shutil.which("zstd") is None:
-        message = "there is no zstd: apt-get install zstd"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
-    return subprocess.run(
-        ["zstd", "--quiet", "--stdout"], input=content, capture_output=True, check=True
-    ).stdout
-
-
 def test_layers_compressed_with_zstd(tmp_path: Path) -> None:
     """As BuildKit makes them on request."""
-    _check_files(read_saved(_tar(tmp_path / "x.tar", _saved([_zstd(one) for one in LAYERS]))))
+    _check_files(read_saved(_tar(tmp_path / "x.tar", _saved([zstd(one) for one in LAYERS]))))
 
 
 @pytest.mark.parametrize("damage", ["not zstd", "cut off"])
@@ -194,7 +184,7 @@ def test_a_damaged_layer_is_refused(damage: str, tmp_path: Path) -> None:
 
 
 def test_without_zstd_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tar = _tar(tmp_path / "x.tar", _saved([_zstd(LAYERS[0])]))
+    tar = _tar(tmp_path / "x.tar", _saved([zstd(LAYERS[0])]))
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(InputError, match="there is no zstd on this host") as refused:
         read_saved(tar)
