@@ -226,12 +226,7 @@ def on_terminal(place: Path, widths: tuple[int, ...], commands: tuple[str, ...],
     """What the commands print, one after the other, on a terminal of each width."""
     ours, theirs = pty.openpty()
     kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("COLUMNS", "LINES", "NO_COLOR")
-    }
-    kept |= {
-        "TERM": "xterm-256color", "TZ": "UTC", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PATH": os.environ["PATH"], "SHELL": "/bin/bash", "LANG": "C.UTF-8", "TERM": "xterm-256color", "TZ": "UTC", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[2]),
         "HOME": str(place), "XDG_CONFIG_HOME": str(place), "ORCH_TUNABLES_ROOT": str(place / "root"),
         "ORCH_TUNABLES_STATE": str(place / "state"),
     }  # fmt: skip

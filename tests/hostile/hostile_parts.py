@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -110,16 +111,21 @@ CHANGES = {
 
 
 class Writes:
-    """Paths that this process makes, changes or removes outside of a folder."""
+    """Paths that this process makes, changes or removes outside of a folder.
+
+    Threads that other tests left are not asked: the lease of a killed loop goes on beating.
+    """
 
     def __init__(self) -> None:
-        self._place, self._found = "", list[str]()
+        self._place, self._found, self._others = "", list[str](), frozenset[int | None]()
         sys.addaudithook(self._take)
 
     @contextlib.contextmanager
     def outside_of(self, place: Path | None) -> Iterator[list[str]]:
         """Collect the paths; without a place none."""
         self._found = []
+        threads = {thread.ident for thread in threading.enumerate()}
+        self._others = frozenset(threads - {threading.get_ident()})
         self._place = os.path.realpath(place) if place else ""
         try:
             yield self._found
@@ -127,7 +133,7 @@ class Writes:
             self._place = ""
 
     def _take(self, event: str, args: tuple[object, ...]) -> None:
-        if not self._place or event not in CHANGES:
+        if not self._place or event not in CHANGES or threading.get_ident() in self._others:
             return
         paths = args[: CHANGES[event]]
         if event == "open" and not (isinstance(args[2], int) and args[2] & WRITING):

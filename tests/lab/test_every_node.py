@@ -27,12 +27,19 @@ pytestmark = pytest.mark.lab
 
 TOP = Path(__file__).resolve().parents[2]
 NODES = 3
-# Slurm's own sbatch, with a script that starts the given one on each node at once.
+# Slurm's own sbatch, with a script that starts the given one, a file or the input, on each node
+# at once.
 SBATCH = """#!/bin/bash
-script=${!#}
 every=$(dirname "$0")/every_node.$$
+if [ -f "${!#}" ]; then
+    script=${!#}
+    set -- "${@:1:$#-1}"
+else
+    script=$every.given
+    cat >"$script"
+fi
 { grep -E '^#(!|SBATCH)' "$script"; echo "srun --overlap --ntasks-per-node=1 --kill-on-bad-exit=0 %s bash '$script'"; } >"$every"
-exec %s "${@:1:$#-1}" "$every"
+exec %s "$@" "$every"
 """
 LEAVES = re.compile(
     r"job (\d+) started on several nodes; the copy on (\S+) works on the set, and this one has nothing to do"

@@ -198,9 +198,10 @@ DEFECTS = [
             ),
             Edit(
                 JUDGE_LEASE,
-                '    """Return the verdict on a holder."""\n',
-                '    """Return the verdict on a holder."""\n    if holder.token == "?":\n'
-                '        return HolderVerdict(ALIVE, "process 0 on an unknown host")\n',
+                "    if same_kernel(holder, viewer) and seen.process is not None:\n",
+                '    if holder.token == "?":\n'
+                '        return HolderVerdict(ALIVE, "process 0 on an unknown host")\n'
+                "    if same_kernel(holder, viewer) and seen.process is not None:\n",
             ),
         ),
         likely=("storage is (full|over)", "limit='0:15"),
