@@ -102,6 +102,8 @@ def _value(document: Document, key: Key, value: Any) -> Value:
             return one.model_dump(mode="json", exclude_defaults=True)
         if isinstance(one, list | tuple):
             return [plain(inner) for inner in one]
+        if one is not None and not isinstance(one, str | int | float | dict):
+            return str(one)  # a value of `env`
         # Documents take no secrets; options of other programs can hold some.
         return without_values(one) if isinstance(one, str) and one.startswith("-") else one
 

@@ -121,7 +121,7 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
 
 
 def verdict(rows: list[Row]) -> str:
-    """Return the last line: `ready, with 2 warnings`."""
+    """Return the last line: `ready, with 2 warnings`; not `ready` if something was not checked."""
     failed = [row.check for row in rows if row.verdict == "fail"]
     warnings = len({(row.text, row.remedy) for row in rows if row.verdict == "warn"})
     if failed:
@@ -129,7 +129,12 @@ def verdict(rows: list[Row]) -> str:
             f"not ready: {count(len(failed), 'problem')} ({', '.join(dict.fromkeys(failed))})"
             + f", {count(warnings, 'warning')}" * bool(warnings)
         )
-    return "ready" + f", with {count(warnings, 'warning')}" * bool(warnings)
+    unchecked = dict.fromkeys(row.check for row in rows if row.verdict == "warn" and row.unchecked)
+    return (
+        ("no problem found" if unchecked else "ready")
+        + f", with {count(warnings, 'warning')}" * bool(warnings)
+        + f"; not checked: {', '.join(unchecked)}" * bool(unchecked)
+    )
 
 
 COMMAND = Command(

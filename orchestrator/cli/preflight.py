@@ -90,7 +90,7 @@ def check_nodes(args: Namespace) -> int:
     if args.json:
         print_json("preflight", verdicts.to_json())
     else:
-        _print(verdicts)
+        _print(verdicts, deep=args.deep)
     if any(node.silent for node in verdicts.nodes):
         return ExitCode.UNKNOWN
     return ExitCode.OK if verdicts.fit else ExitCode.NO_SCORE
@@ -204,7 +204,7 @@ def _of_allocation(names: list[str], nodelist: str) -> list[str]:
 # ---- output ----
 
 
-def _print(verdicts: Verdicts) -> None:
+def _print(verdicts: Verdicts, *, deep: bool) -> None:
     from orchestrator.evidence.checks import coverage
     from orchestrator.nodes.names import fold
 
@@ -219,11 +219,15 @@ def _print(verdicts: Verdicts) -> None:
     for row in verdicts.together:
         remedy = f"; {row.remedy}" if row.remedy else ""
         print(clean(f"{row.verdict}: {row.reason}{remedy}"))
-    # A measurement is printed even if nothing is wrong.
+    # The bandwidth test is reported even if nothing is wrong.
     checks = [row for node in verdicts.nodes for row in node.rows]
-    measured = [row.text for row in checks if (row.check, row.verdict) == ("deep", "pass")]
-    for text in dict.fromkeys(measured):
-        print(clean(f"deep: {text}"))
+    labels = {"pass": "deep", "skip": "bandwidth not measured"}
+    measured = [(row.verdict, row.text) for row in checks if row.check == "deep"]
+    for outcome, text in dict.fromkeys(measured):
+        if outcome in labels:
+            print(clean(f"{labels[outcome]}: {text}"))
+    if deep and not measured:
+        print("bandwidth not measured: no node passed its checks")
     print(coverage(verdicts))
     if verdicts.exclude:
         print(f"exclude: {fold(verdicts.exclude)}")

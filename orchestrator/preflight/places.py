@@ -91,16 +91,21 @@ class Selection:
 
 
 def allocate(
-    request: Request, entry: Entry, names: Sequence[str], progress: Callable[[str], None]
+    request: Request,
+    entry: Entry,
+    names: Sequence[str],
+    progress: Callable[[str], None],
+    *,
+    of: int = 0,
 ) -> Verdicts:
     """Check the idle nodes of `names`, or of the partition, in a short allocation.
 
-    The others are not tested. Raises SchedulerError if Slurm does not allocate.
+    The others are not tested. `of`: the partition's number of nodes, if known to the caller. Raises SchedulerError if Slurm does not allocate.
     """
     from orchestrator.scheduler.slurm_nodes import allocation_reply
 
     site = entry.site
-    partition = site.partition or "the default partition"
+    partition = f"partition {site.partition}" if site.partition else "the default partition"
     for last in (False, True):
         chosen = select(site, names)
         for _ in range(COMPLETING_S):
@@ -111,8 +116,10 @@ def allocate(
         idle = chosen.idle
         if not idle:
             return judge(chosen.nodes, [], {}, chosen.untested)
-        count = f"{len(idle)} of {len(chosen.nodes)} nodes"
-        progress(f"checking {count} of partition {partition}")
+        count = f"{len(idle)} of {of or len(chosen.nodes)}"
+        progress(
+            f"checking {count} {'named nodes' if names and not of else 'nodes'} of {partition}"
+        )
         done = _run(
             _allocation_command(request, entry, idle),
             request.bundle.env,

@@ -121,13 +121,15 @@ DRAINED = {"gpu_errors": "GPU errors", "gpu_links": "GPU links"}
 def _with_command(row: Row, entry: Entry) -> Row:
     """Return a row of a node with a command as its fix, if there is one; what the node advises
     then is part of the text."""
-    if row.verdict not in ("warn", "fail") or (row.check == "image" and entry.build is not None):
+    if row.verdict not in ("warn", "fail") or row.unchecked:
+        return row
+    if row.check == "image" and entry.build is not None:
         return row
     local = entry.site.scheduler == "local"
     if row.check in FROM_HERE:
         names = {"system": entry.system, "workload": entry.workload}
         fix = FROM_HERE[row.check].format(**{name: quoted(text) for name, text in names.items()})
-    elif row.check in DRAINED and not local:
+    elif row.check in DRAINED and row.verdict == "fail" and not local:
         fix = advice.drain_node(row.node, DRAINED[row.check])
     elif row.check in ON_NODE:
         fix = ON_NODE[row.check].replace("docker ", f"{entry.container.engine} ")
@@ -219,14 +221,8 @@ def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Itera
             if entry.site.scheduler == "local":
                 verdicts = places.on_this_host(request)
             else:
-                idle = next(
-                    (
-                        name
-                        for name, state in node_states(entry.site.partition).items()
-                        if state.idle
-                    ),
-                    "",
-                )
+                states = node_states(entry.site.partition)
+                idle = next((name for name, state in states.items() if state.idle), "")
                 if not idle:
                     yield _row(
                         "node",
@@ -235,7 +231,7 @@ def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Itera
                         advice.PARTITIONS,
                     )
                     return
-                verdicts = places.allocate(request, entry, [idle], progress)
+                verdicts = places.allocate(request, entry, [idle], progress, of=len(states))
     except SetError as error:
         fix = error.fix.command if error.fix else ""
         text = f"{error.message}; {error.hint}" if fix and error.hint else error.message

@@ -137,6 +137,7 @@ def test_a_node_is_checked_through_slurm(fake: Fake, cli: Commands, tmp_path: Pa
     path = tmp_path / "slurm.yaml"
     path.write_text(f"kind: site\npartition: gpu\nlog_dir: {tmp_path}\n")
     answer = rows(cli, "--site", path)
+    assert "checking 1 of 2 nodes of partition gpu\n" in cli.err
     assert answer["slurm"]["text"] == "answers; gpu: 2 nodes, 8 GPUs each by GRES, jobs up to 30"
     assert "--nodelist=n2 " in calls.read_text()
     assert (
@@ -312,4 +313,9 @@ def test_problems_of_nodes_end_in_a_command(check: str, scheduler: str, fix: str
     entry = replace(entry, site=entry.site.model_copy(update=changed))
     row = _with_command(Row("n1", check, "fail", 1, "it is wrong", "advice"), entry)
     assert row.remedy == fix and row.text == "it is wrong" + "; advice" * (fix != "advice")
-    assert _with_command(Row("n1", check, "pass", 1), entry) == Row("n1", check, "pass", 1)
+    unchecked = Row("n1", check, "warn", 1, "cannot be checked: no amd-smi", "install it")
+    for kept in (Row("n1", check, "pass", 1), unchecked):
+        assert _with_command(kept, entry) == kept
+    if fix.startswith("scontrol"):
+        watched = Row("n1", check, "warn", 1, "corrected errors: GPU 1: 2", "watch these GPUs")
+        assert _with_command(watched, entry) == watched

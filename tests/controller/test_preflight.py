@@ -51,7 +51,13 @@ done
       [[ $node != bad* ]] || printf '%s\tgpu_count\tfail\t9\t7 of 8 GPUs\tcheck dmesg\n' "$node"
       [[ $node != warm* ]] || printf '%s\tclock\twarn\t9\t3 s off\tsynchronise it\n' "$node"
     done
-    [[ -z ${deep:-} ]] || printf 'together\tdeep\tpass\t900\tbus bandwidth 312.4 GB/s\t\n'
+    [[ -z ${deep:-} ]] || for node in ${nodes//,/ }; do
+      case $node in
+        bad*) ;;
+        lean*) printf '%s\tdeep\tskip\t9\tno torch in the image\t\n' "$node" ;;
+        *) printf '%s\tdeep\tpass\t900\tbus bandwidth 312.4 GB/s\t\n' "$node" ;;
+      esac
+    done
   fi
 } >"$table"
 """
@@ -73,6 +79,7 @@ def main(program, part, *words):
     say("checked", str(time.time_ns() // 10**6))
     return 0
 """
+BANDWIDTH = "bus bandwidth 312.4 GB/s"
 FILES = {
     "lib/loader.py": Path(loader.__file__).read_bytes(),
     "lib/__main__.py": NODE.encode(),
@@ -158,6 +165,25 @@ def test_idle_nodes_are_checked_in_a_short_allocation(
     assert "--nodes n1,bad2,warm5,silent6" in calls(place)[0] and left(place) == []
 
 
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        ("n1,n2", f"deep: {BANDWIDTH}"),
+        ("lean1,lean2", "bandwidth not measured: no torch in the image"),
+        ("bad1", "bandwidth not measured: no node passed its checks"),
+    ],
+)
+def test_a_requested_bandwidth_test_is_reported_whatever_its_outcome(
+    cli: Commands, place: Path, fake: Callable[[str, str], Path], nodes: str, line: str
+) -> None:
+    sinfo(fake, *(f"{node} idle" for node in nodes.split(",")))
+    fake("salloc", SALLOC)
+    preflight(cli, place, "--deep", "--nodes", nodes)
+    assert cli.out.splitlines().count(line) == 1
+    preflight(cli, place, "--nodes", nodes)
+    assert "bandwidth" not in cli.out
+
+
 def test_what_all_nodes_say_is_said_once(
     cli: Commands, place: Path, fake: Callable[[str, str], Path]
 ) -> None:
@@ -204,10 +230,11 @@ def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -
         "reason": "",
         "remedy": "",
         "checks": [
-            {"check": "engine", "verdict": "pass", "ms": 3, "text": "docker 27", "remedy": ""}
+            {"check": "engine", "verdict": "pass", "ms": 3, "text": "docker 27", "remedy": ""},
+            {"check": "deep", "verdict": "pass", "ms": 900, "text": BANDWIDTH, "remedy": ""},
         ],
     }
-    assert document["together"][0]["text"] == "bus bandwidth 312.4 GB/s"
+    assert "checking 2 of 2 named nodes of partition gpu" in cli.err
     assert "--nodes=n1,warm2" in log.read_text() and "--deep" in calls(place)[0]
     preflight(cli, place, "--nodes", "n1,n9")
     assert cli.code == 1 and "n9    untested  not tested: not in partition gpu" in cli.out

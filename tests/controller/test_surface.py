@@ -118,6 +118,8 @@ def test_config_names_the_file_and_every_line(
         assert value["key"].rpartition(".")[2] in lines[value["line"] - 1]
         assert value["origin"] == "site file"
     assert "hush-42" not in cli.out and "--export=..." in cli.out
+    assert cli("config", "--site", site).code == ExitCode.OK
+    assert "hush-42" not in cli.out and "--export=..." in cli.out
     every = cli.json("config", "--all", "--site", site)["values"]
     assert {"origin": "default", "line": 0, "key": "exclusive", "value": True} in every
     monkeypatch.setenv("ORCHESTRATOR_SITE", str(site))
@@ -157,6 +159,36 @@ def test_the_records_of_a_set_without_results_are_verified(cli: Commands, tmp_pa
     assert "ledger" in cli.out and "compliance: " in cli.out
 
 
+def test_config_shows_every_key_of_a_site(cli: Commands, site: Path) -> None:
+    """The examples of the model are a value for each key that has no default."""
+    from orchestrator.model import Site
+    from orchestrator.model.part import DocumentPart
+
+    def document(part: type[DocumentPart]) -> dict[str, object]:
+        values = {}
+        for name, field in part.model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            if isinstance(default, DocumentPart):
+                values[name] = document(type(default))
+            else:
+                values[name] = field.examples[0] if field.examples else default
+            if name == "env":
+                values[name] = {"NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "8"}
+        return values
+
+    given = {**document(Site), "log_dir": str(site.parent)}
+    given["container"]["proxy"]["no_proxy"] = [".cluster"]
+    site.write_text(json.dumps(given))
+    assert cli("config", "--all", "--site", site).code == ExitCode.OK, cli.err
+    shown = dict(line.split(maxsplit=1) for line in cli.out.splitlines() if line)
+    assert shown["env.NCCL_DEBUG"].split() == ["WARN", "local.yaml:1"]
+    assert shown["network.env.OMP_NUM_THREADS"].split()[0] == "8"
+    as_json = {
+        value["key"]: value["value"] for value in cli.json("config", "--site", site)["values"]
+    }
+    assert as_json["env.NCCL_DEBUG"] == "WARN" and set(as_json) <= set(shown)
+
+
 # ---- doctor ----
 
 
@@ -186,7 +218,7 @@ def test_checks_with_the_same_problem_are_named_together() -> None:
         "pass  1 check passed",
         "warn  gpu_a, gpu_b (n[1-2]): cannot be checked: no amd-smi",
         "        fix: install it",
-        "ready, with 1 warning",
+        "no problem found, with 1 warning; not checked: gpu_a, gpu_b",
     ]
 
 

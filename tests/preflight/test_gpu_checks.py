@@ -15,6 +15,7 @@ from preflight_parts import FIXTURES, Node, recorded, repeated
 from orchestrator.onnode.agent import gpu
 from orchestrator.onnode.agent.tools import by_gpu, read_json
 from orchestrator.onnode.kernel.system import amd_gpus, ask
+from orchestrator.onnode.policy.verdict import Row
 
 GPU_ROWS = ("gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links")
 STATIC = recorded("amd-smi-rocm6.4/static.json")[0]
@@ -307,6 +308,7 @@ def test_neither_tool_nor_driver(node: Node) -> None:
     assert {rows[name].line for name in GPU_ROWS} == {
         "warn: cannot be checked: no amd-smi, rocm-smi or amdgpu driver"
     }
+    assert all(Row("n1", name, "warn", 1, rows[name].text).unchecked for name in GPU_ROWS)
 
 
 def test_a_system_without_gpus(node: Node) -> None:

@@ -34,6 +34,11 @@ class Row:
     def reason(self) -> str:
         return f"{self.check}: {self.text}" if self.text else self.check
 
+    @property
+    def unchecked(self) -> bool:
+        """Return whether the node had no source for this check, such as a driver or tool."""
+        return self.text.startswith("cannot be checked")
+
     def to_json(self) -> dict[str, object]:
         """Return the row without its node."""
         return {name: getattr(self, name) for name in COLUMNS[1:]}
