@@ -84,12 +84,10 @@ def run(args: Namespace) -> int:
     from orchestrator.cli.finding import folders
     from orchestrator.report.working import working
     from orchestrator.submission.package import check_place, make_package, write_package
-    from orchestrator.submission.verify import installed_version, verify
+    from orchestrator.submission.verify import verify
 
     output = Path(args.output)
     check_place(output)
-    if args.verify:
-        installed_version()
     package = make_package(folders(args.sets, args.site), _options(args))
     verdict = None
     if args.verify:
@@ -131,6 +129,8 @@ def _systems_dirs(site: str | None) -> list[Path]:
 
 
 def _print_outcome(args: Namespace, package: Package, verdict: Word | None) -> None:
+    from orchestrator.submission.verify import check_command
+
     written = verdict is None or verdict.passed
     if args.json:
         checker = (
@@ -163,6 +163,8 @@ def _print_outcome(args: Namespace, package: Package, verdict: Word | None) -> N
     if written:
         total = sum(map(len, package.files.values()))
         print(f"written: {args.output} ({count(len(package.files), 'file')}, {total / 1e6:.1f} MB)")
+        print("to check it again after edits:")
+        print(f"  {check_command(Path(args.output), package.ruleset)}")
     else:
         print("nothing was written", file=sys.stderr)
 

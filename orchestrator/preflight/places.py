@@ -100,7 +100,8 @@ def allocate(
 ) -> Verdicts:
     """Check the idle nodes of `names`, or of the partition, in a short allocation.
 
-    The others are not tested. `of`: the partition's number of nodes, if known to the caller. Raises SchedulerError if Slurm does not allocate.
+    The others are not tested. `of`: the partition's number of nodes, if known to the caller.
+    Raises SchedulerError if Slurm does not allocate.
     """
     from orchestrator.scheduler.slurm_nodes import allocation_reply
 

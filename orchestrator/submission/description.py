@@ -73,14 +73,16 @@ def describe(
     options: Mapping[str, str],
     given: Mapping[str, Any],
     systems_dirs: Sequence[Path] = (),
+    named: str = "",
 ) -> dict[str, Any]:
     """Return all 33 members; "" for unknown ones.
 
-    `described` is set.json ({} for a plain folder at `root`), `options` the members from the
-    command line, `given` the user's file, `systems_dirs` folders with further descriptors.
+    `described` is set.json ({} for a plain folder at `root`, whose system is `named` by the user),
+    `options` the members from the command line, `given` the user's file, `systems_dirs` folders
+    with further descriptors.
     """
     members: dict[str, Any] = dict.fromkeys(MEMBERS, "")
-    members.update(from_catalogue(str(described.get("system") or ""), systems_dirs))
+    members.update(from_catalogue(str(described.get("system") or named), systems_dirs))
     members.update(_from_set(described))
     members.update(captured(SetEvidence(root), MEMBERS))
     members.update(given)

@@ -222,6 +222,7 @@ def _add_description(package: Package, one: Chosen, system: str, options: Option
         {name: text for name, text in said.items() if text},
         options.given,
         options.systems_dirs,
+        options.system,
     )
     path = f"systems/{system}.json"
     text = (json.dumps(members, indent=4, ensure_ascii=False) + "\n").encode("utf-8", "replace")

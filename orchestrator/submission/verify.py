@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -84,19 +85,20 @@ def verify(
         tree, stand = Path(place) / "package", Path(place) / "stand"
         stand.mkdir()
         write_tree(files, tree)
-        output = _run(
-            [
-                sys.executable,
-                "-m",
-                "mlperf_logging.package_checker",
-                str(tree),
-                "training",
-                ruleset,
-            ],
-            stand,
-            limit_s,
-        )
+        output = _run(_argv(str(tree), ruleset), stand, limit_s)
     return _read(output.replace(f"{place}/package/", ""), benchmarks, version)
+
+
+def _argv(tree: str, ruleset: str) -> list[str]:
+    return [sys.executable, "-m", "mlperf_logging.package_checker", tree, "training", ruleset]
+
+
+def check_command(directory: Path, ruleset: str) -> str:
+    """Return the command that checks a written package, also on a copy."""
+    source = shlex.quote(os.path.abspath(directory))
+    return (
+        f'(cd "$(mktemp -d)" && cp -r {source} package && {shlex.join(_argv("package", ruleset))})'
+    )
 
 
 def _run(argv: list[str], stand: Path, limit_s: float) -> str:

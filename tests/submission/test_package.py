@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import outputs
@@ -276,6 +277,12 @@ def test_folders_of_logs_need_a_system(tmp_path: Path) -> None:
     )
     assert made.files["results/X/llama2_70b_lora/result_0.txt"] == sets.logs(sets.MI355X)[0]
     assert json.loads(made.files["systems/X.json"])["status"] == "Preview"
+    options = Options(submitter="AMD", system="MI355X_1x8x1", framework="f")
+    made = make_package([str(sets.MI355X)], options)
+    description = json.loads(made.files["systems/MI355X_1x8x1.json"])
+    assert description["accelerator_model_name"].startswith("AMD Instinct MI355X")
+    assert (description["number_of_nodes"], description["accelerators_per_node"]) == ("1", "8")
+    assert "systems/MI355X_9.json" in refused(sets.MI355X, system="MI355X_9"), "not catalogued"
 
 
 def test_what_is_known_about_a_system(
@@ -354,6 +361,27 @@ def test_the_checker_is_missing_or_hangs(
     assert package(whole_set, tmp_path / "out", "--verify") == 2
     text = capsys.readouterr().err
     assert "pip install mlperf-logging==" in text and not (tmp_path / "out").exists()
+    assert package(sets.MI355X, tmp_path / "out", "--verify") == ExitCode.NO_SCORE
+    text = capsys.readouterr().err
+    assert "give --system NAME" in text and "pip install" not in text, "refusals come first"
+
+
+def test_a_written_package_is_checked_again_with_the_printed_command(
+    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "our name"
+    assert package(whole_set, out) == 0
+    command = capsys.readouterr().out.splitlines()[-1]
+
+    def checked() -> str:
+        return subprocess.run(
+            ["bash", "-c", f"{command} 2>&1"], capture_output=True, text=True, check=True
+        ).stdout
+
+    before = sorted(out.rglob("*"))
+    assert "PACKAGE CHECKER FOUND NO ERRORS" in checked() and sorted(out.rglob("*")) == before
+    (out / RESULTS / "result_9.txt").unlink()
+    assert "PACKAGE CHECKER FOUND ERRORS" in checked()
 
 
 def test_the_head_of_the_ledger_goes_with_the_package(whole_set: Path) -> None:
