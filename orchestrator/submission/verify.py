@@ -95,10 +95,8 @@ def _argv(tree: str, ruleset: str) -> list[str]:
 
 def check_command(directory: Path, ruleset: str) -> str:
     """Return the command that checks a written package, also on a copy."""
-    source = shlex.quote(os.path.abspath(directory))
-    return (
-        f'(cd "$(mktemp -d)" && cp -r {source} package && {shlex.join(_argv("package", ruleset))})'
-    )
+    copy = f'cd "$(mktemp -d)" && cp -r {quoted(os.path.abspath(directory))} package'
+    return f"({copy} && {shlex.join(_argv('package', ruleset))})"
 
 
 def _run(argv: list[str], stand: Path, limit_s: float) -> str:
