@@ -78,6 +78,7 @@ _ECHO = re.compile(
 _PEER_LOST = re.compile(
     r"broken ?pipe|connection ?(?:was )?(?:reset|refused|closed|aborted)|remote (?:process|peer|rank)"
     r"|socket (?:closed|recv failed)|peer (?:closed|is gone)|failed to (?:recv|send)\b|eoferror"
+    r"|peer process\b.{0,60} (?:has|was|is) (?:\w{1,20} )?(?:lost|disconnected)"
 )
 _OWN_NUMBER = re.compile(
     r"eaddrinuse|address already in use|enospc|no space left|edquot|quota exceeded|enomem"
@@ -134,6 +135,10 @@ _SLURM_MACHINE = re.compile(
 _SLURM = re.compile(
     r"(?:^|\s)(?:slurmstepd|srun|slurmd|slurm|salloc|sbatch|spank|pyxis)\b[^:]{0,40}: "
 )
+_PREEMPTED = re.compile(
+    r"(?<!if )(?<!when )\b(?:(?:this|the|your) job|job \d{1,12}) (?:is|was|has been) (?:being )?preempted"
+)
+"""The job, not the requests of a server, nor a condition."""
 _PYXIS = re.compile(
     r"pyxis: (?:couldn't|container (?:start failed|exited)|child \d+ failed|failed to import|printing|\s*\[info)"
     r"|required plugin|spank plugin stack|spank_task_init|exited with exit"
@@ -145,7 +150,7 @@ _NATIVE = re.compile(
     r"|triton) (?:runtime )?(?:error|failure)|memory access fault|assertion .{0,300}fail"
     r"|[a-z]+_assert ?\(|check failed|guarantee\(|internal assert|enforce fail|nccl warn|rccl warn"
     r"|mpich error|mpi(?:di|r)?_\w+\(\d|mpi_abort|orte was unable|pmix error|not enough slots"
-    r"|memory_aperture|fatal error in |ompi_mpi_init|terminating due to uncaught|failed: cuda error"
+    r"|memory_aperture|\bibv_\w{1,40} failed|fatal error in |ompi_mpi_init|terminating due to uncaught|failed: cuda error"
 )
 _SIGNAL = re.compile(
     r"segmentation fault|segfault at|sigsegv|bus error|sigbus|illegal instruction|sigill\b"
@@ -229,6 +234,8 @@ def grade_of(text: str, bare: str) -> int | None:
     raised = EXCEPTION.match(bare.strip()) is not None
     if not raised and _ADVICE.match(start):
         return None
+    if _PREEMPTED.search(start):
+        return ECHO
     if not raised and _FINE.search(low, 0, _NEAR_START) and not _FINE_BUT.search(low):
         return None
     if _SLURM.search(low):

@@ -1,4 +1,4 @@
-"""The prefixes of loggers, launchers and Slurm: stamps, ranks, processes, levels."""
+"""The prefixes of loggers, launchers and Slurm: stamps, hosts, ranks, processes, levels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ _STAMP = re.compile(
 )
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|CRITICAL)"
 _DATE_TIME = r"(?:\d{4}[-/])?\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_HOST = r"(?=[\w.-]{0,80}\d)[A-Za-z\d][\w.-]{0,80}"
+_OF_HOST = (
+    rf"{_HOST}:(?= {{3,}}\S| Traceback \(| (?:The above|During handling) "
+    r"| (?:\w{1,40}\.){0,12}\w{0,60}(?:Error|Exception)\b| ?\[(?:rank|default)? {0,8}\d"
+    rf"| {_LEVEL}\b| {_DATE_TIME})"
+)
+"""A host before a line of a traceback, or before another prefix: before other lines, a name with
+a colon may be part of the message."""
 _PREFIXES = re.compile(
     r"\[?(?:rank ?|default)?\d{1,6}\]?:"  # torchrun, srun --label, DeepSpeed
+    r"|\[[a-z]\w{0,40}\d(?:\|\d{1,6})?\]:"  # torchrun with a role
     r"|\[\d{1,3},\d{1,6}\](?:<std\w+>)?:"  # mpirun
     rf"|\[{_DATE_TIME}(?: [A-Z]{{1,3}}\d{{1,4}}){{0,4}}\]"  # SGLang adds its ranks: TP0 PP1
     rf"|\[?{_DATE_TIME}\]?(?: -| \|)?"
@@ -27,12 +36,17 @@ _PREFIXES = re.compile(
     r"|\(raylet\)|\[PG ID [^\]\n]{1,60}\]"
     r"|\[MainThread\]"
     r"|\w{1,40}\.py:\d{1,6}\]"
-    r"|\([A-Z]\w{0,40} (?:pid|rank)=\d{1,9}[^)]{0,60}\)"
+    r"|\([A-Za-z]\w{0,40} (?:pid|rank)=\d{1,9}[^)]{0,60}\)"
     r"|[a-z][\w-]{0,40} {1,8}\|"  # docker compose
     r"|\[Rank \d{1,6}\]"
     r"|\[[EF]\d{3,4} \d\d:\d\d:\d\d[.\d]{0,10} [\w.]{1,60}:\d{1,6}\]"  # glog
     rf"|{_LEVEL}: {{3,10}}"
     r"|>>>"
+    rf"|{_OF_HOST}"  # pdsh, DeepSpeed
+)
+_PROCESS = re.compile(
+    rf"^\s*{_HOST}(?=: )|pid=\d+|rank ?\d+|default\d+|^\s*\[?\d+\]?:"
+    r"|\[[a-z]\w{0,40}\d[|\d]{0,7}\]:"
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 _MOST_PREFIXES = 8
@@ -53,8 +67,7 @@ def without_prefixes(text: str) -> str:
 def stream_of(text: str, bare: str) -> str:
     """Return a line's prefixes without numbers of times: lines of one process have the same."""
     prefix = text[: len(text) - len(bare)]
-    process = re.search(r"pid=\d+|rank ?\d+|default\d+|^\s*\[?\d+\]?:", prefix)
-    return process[0] if process else ""
+    return " ".join(name.strip(" []:") for name in _PROCESS.findall(prefix))
 
 
 def seconds_of(text: str) -> float | None:

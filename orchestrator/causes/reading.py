@@ -47,6 +47,8 @@ _LOOK_UP = re.compile(
 """Types that a program catches to raise a better exception."""
 _ANNOUNCES = re.compile(r"[^\d\s]:\s*$")
 _TIMED_OUT = re.compile(r"[Ww]atchdog caught|collective operation timeout")
+_OF_ENVIRONMENT = re.compile(r".*(?:/os\.py|<frozen os>)\", line \d+, in __getitem__")
+"""The last frame if a variable of the environment is not set."""
 _DETAIL = "Last error:"
 _STACK_OPENS = "error stack:"
 _STACK = re.compile(r"[\w/]{1,80}\(\d{1,6}\)\.{0,60}: ?")
@@ -128,6 +130,8 @@ class _Stream:
     in_traceback: bool = False
     in_chain: bool = False
     after_file: bool = False
+    frame: tuple[str, int] = ("", 0)
+    """The first line of the last frame, with its place."""
     source: str = ""
     """The line of code of the last frame. Some loggers cut its indentation off."""
     first: Symptom | None = None
@@ -140,7 +144,7 @@ class _Stream:
     indent: int = 0
     """The indentation of the whole traceback."""
 
-    def open(self, bare: str, is_file: bool) -> None:
+    def open(self, bare: str, is_file: bool, offset: int) -> None:
         """Take the first line of a traceback, or the first line of a frame."""
         self.wants = ""
         if is_file:
@@ -149,6 +153,7 @@ class _Stream:
             self.first = None
         self.in_traceback, self.after_file = True, is_file
         self.source = self.source if is_file else ""
+        self.frame = (bare.strip()[:MOST_QUOTED] if is_file else "", offset)
 
     def takes_source(self, bare: str) -> bool:
         """Return whether a line is the source of a frame, indented or not."""
@@ -207,7 +212,7 @@ class _LogReader:
         is_file = _FILE.match(bare) is not None
         if is_file or "Traceback (most recent" in bare:
             self._open_traceback(offset)
-            self._streams.setdefault(name, _Stream()).open(bare, is_file)
+            self._streams.setdefault(name, _Stream()).open(bare, is_file, offset)
             return
         stream = self._streams.get(name)
         if stream is not None and stream.takes_source(bare):
@@ -316,6 +321,8 @@ class _LogReader:
             # An exception without a message: its source is all that names the failure.
             quoted = f"{stream.source} ({bare})"[:MOST_QUOTED]
             symptom = replace(symptom, text=quoted, rest="")
+        if symptom is not None and _OF_ENVIRONMENT.match(stream.frame[0]):
+            symptom = replace(symptom, episode=(*symptom.episode, stream.frame))
         first = stream.first
         if chained and symptom is not None and first is not None and first in self._symptoms[-50:]:
             chosen, other = (first, symptom) if _is_deeper(first, symptom) else (symptom, first)
@@ -399,11 +406,14 @@ def _without_late_warnings(candidates: list[Symptom]) -> list[Symptom]:
 
 
 def _without_announcements(candidates: list[Symptom]) -> list[Symptom]:
-    """Return the symptoms with exceptions that announce a later exception as mere wrappers."""
+    """Return the symptoms with lines that announce others as mere wrappers, if an exception
+    follows."""
     last = max((symptom.offset for symptom in candidates if symptom.raised), default=-1)
     return [
         replace(symptom, grade=WRAPPER)
-        if symptom.raised and symptom.offset < last and _ANNOUNCES.search(symptom.text)
+        if symptom.offset < last
+        and _ANNOUNCES.search(symptom.text)
+        and (symptom.raised or not symptom.cause)
         else symptom
         for symptom in candidates
     ]

@@ -118,7 +118,7 @@ class Explanation:
 def _who(first: tuple[str, Symptom]) -> str:
     """Return the node of a line, and its rank if the line has a rank."""
     node, symptom = first
-    rank = stream_of(symptom.text, without_prefixes(symptom.text)).strip(" []:")
+    rank = stream_of(symptom.text, without_prefixes(symptom.text))
     return f"{node} ({rank})" if rank else node
 
 

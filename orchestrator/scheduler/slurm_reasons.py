@@ -61,9 +61,8 @@ REASONS: tuple[Cause, ...] = (
           "correct `time_limit`, nodes or `partition`",
           "partitionnodelimit | partitiontimelimit | requested time limit is invalid | exceeds "
           "partition | "
-          "node count specification invalid | more processors requested than permitted | "
-          "requested partition configuration not available | partitionconfig | requested nodes not "
-          "in this partition | "
+          "node count specification invalid | requested partition configuration not available | "
+          "partitionconfig | requested nodes not in this partition | "
           "invalid time-min specification"),
     Cause("partition_invalid", PROGRAM, advice.PARTITIONS,
           "there is no such partition",
@@ -88,8 +87,8 @@ REASONS: tuple[Cause, ...] = (
     Cause("never_fits", PROGRAM, SHOW,
           "no node has what it asks for",
           "correct nodes, `gpu_request` and `sbatch` of the site",
-          "badconstraints | ^constraints | node configuration is not available | feature "
-          "specification | "
+          "more processors requested than permitted | badconstraints | ^constraints | "
+          "node configuration is not available | feature specification | "
           "invalid generic resource | invalid gres | invalid trackable resource | insufficient "
           "gres | badnodelist | "
           "requested node configuration | maxmemperlimit | memory specification can not be "
@@ -161,8 +160,8 @@ REASONS: tuple[Cause, ...] = (
     Cause("scheduler_away", SYMPTOM, advice.PING,
           "the Slurm controller does not answer",
           "ask again later",
-          "establish a configuration source | unable to contact slurm controller | socket timed "
-          "out | rate limit exceeded | zero "
+          "configuration source | _config_source | fetch_config | resolve_ctls | "
+          "unable to contact slurm controller | socket timed out | rate limit exceeded | zero "
           "bytes were transmitted | "
           "standby mode | connection timed out | slurmctld"),
     Cause("wait_resources", SYMPTOM, START,
@@ -178,7 +177,8 @@ REASONS: tuple[Cause, ...] = (
 
 
 _STEP_REFUSED = re.compile(
-    r"\b(?:srun|salloc): error: (?:Unable to (?:create step|allocate)|Job submit)"
+    r"\b(?:srun|salloc): (?:error: (?:Unable to (?:create step|allocate)|Job submit)"
+    r"|(?:error|fatal): .{0,40}(?:config(?:uration)?[_ ]source|fetch_config|resolve_ctls))"
 )
 
 

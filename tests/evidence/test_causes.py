@@ -49,6 +49,10 @@ def causes_of(log: bytes) -> list[str]:
         "ERROR 11-24 02:03:04 engine.py:448] ",
         "[2026-11-24 02:03:04,120] [ERROR] [MainThread] [a.worker.base] >>> ",
         "trainer_0  | ",
+        "gpu-07: ",
+        "10.1.1.4: [rank3]: ",
+        "[learner5|1]:",
+        "(train_part pid=88, ip=10.1.1.4) ",
     ],
 )
 def test_the_prefix_of_a_logger_hides_no_traceback(prefix: str) -> None:
