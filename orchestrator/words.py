@@ -336,6 +336,11 @@ def train_time(value: float | None, digits: int = 3, missing: str = "-") -> str:
     return f"{value:.{digits}f} min" if abs(value) >= 1 else f"{60 * value:.{digits}f} s"
 
 
+def rate(value: float, digits: int = 4) -> str:
+    """Return a rate with so many digits, never as a power of ten: `6.486`, `43,910,000`."""
+    return f"{value:.{digits}g}" if value < 1000 else f"{float(f'{value:.{digits}g}'):,.0f}"
+
+
 def duration(total_s: float, parts: int = 2) -> str:
     """Return seconds in their largest unit and the next, `0.8s`, `12s`, `3m20s`, `5h07m`,
     `2d04h`; `40m` for even ones."""

@@ -24,6 +24,7 @@ from orchestrator.words import (
     cell,
     duration,
     facts,
+    rate,
     train_time,
     width_of,
     wrapped,
@@ -187,7 +188,7 @@ def _run_facts(picture: SetPicture, run: RunPicture, screen: Screen) -> list[tup
             f"{curve(run.evaluations, screen, room, target)} {run.evaluation.value:.4g}{aim}"
         )
     if run.rates:
-        texts.append(f"{curve(run.rates, screen, room)} {run.rates[-1]:.4g} samples/s")
+        texts.append(f"{curve(run.rates, screen, room)} {rate(run.rates[-1])} samples/s")
     return [*pairs, *([("", "   ".join(texts))] if texts else [])]
 
 

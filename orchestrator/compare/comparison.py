@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,12 +11,16 @@ from orchestrator.errors import UsageError
 from orchestrator.mllog.own import OWN
 from orchestrator.mllog.source import REHEARSED, STAND_IN
 from orchestrator.mllog.trimmed import METHOD, Interval, interval, runs_to_settle
+from orchestrator.words import quoted
 
 NEAR = 0.01
 VERDICTS = {
     "equal": ("reproduced", "sure: the whole 95 % interval lies within 1 %"),
     "near": ("reproduced", "not sure: the 95 % interval reaches beyond 1 %"),
-    "apart": ("not reproduced", "sure: the whole 95 % interval is more than 1 % away"),
+    "apart": (
+        "not reproduced",
+        "sure of the times, not of the cause: the whole 95 % interval is more than 1 % away",
+    ),
     "unsure": ("not reproduced", "not sure: the 95 % interval reaches into 1 %"),
     "near_unknown": ("reproduced", "no interval: one side has no runs"),
     "apart_unknown": ("not reproduced", "no interval: one side has no runs"),
@@ -58,6 +63,12 @@ class Comparison:
         return runs_to_settle(self.a.times, self.b.times, NEAR, both=self.a.kind != "published")
 
     @property
+    def same_runs(self) -> bool:
+        """Return whether the times are the same, run for run, in the digits of published ones."""
+        a, b = sorted(self.a.minutes), sorted(self.b.minutes)
+        return bool(a) and len(a) == len(b) and all(map(_alike, a, b))
+
+    @property
     def within_1_percent(self) -> bool | None:
         return None if self.score_ratio is None else abs(self.score_ratio - 1) <= NEAR
 
@@ -95,13 +106,22 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare `b` with `a`. Raises UsageError for different benchmarks."""
+    """Compare `b` with `a`. Raises UsageError for different benchmarks, and for a published entry
+    next to runs that are no result."""
     if len({a.benchmark, b.benchmark} - {"None"}) > 1:  # as read from a log without a benchmark
         raise UsageError(
             f"{a.name} is {a.benchmark} and {b.name} is {b.benchmark}: times of different "
             "benchmarks say nothing of each other",
             hint="orchestrator published --benchmark lists what a set can be compared with",
         )
+    if "published" in (a.kind, b.kind):
+        for side in (a, b):
+            if side.rehearsed or side.stand_in:
+                reason = REHEARSED if side.rehearsed else STAND_IN
+                raise UsageError(
+                    f"{side.name} is not compared with a published result: {reason}",
+                    hint=f"orchestrator score {quoted(side.name)} shows its own arithmetic",
+                )
     found = interval(a.times, b.times) if a.times and b.times else None
     both = a.score is not None and b.score is not None
     # One side without a valid score: compare plain means, or only one side would have a factor.
@@ -119,6 +139,10 @@ def compare(a: Side, b: Side) -> Comparison:
         tuple(differences(a, b)),
         tuple(_notes(a, b)),
     )
+
+
+def _alike(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-4)
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

@@ -24,6 +24,7 @@ from orchestrator.report.page import render
 from orchestrator.views.figures import Unit, plain, unit_of_runs
 from orchestrator.views.markup import Safe, join, void
 from orchestrator.views.parts import Cell, Figure, Heading, Part, Section, Table
+from orchestrator.words import rate
 
 HEADINGS = {"setting": "Settings", "environment": "Environment", "tunable": "Tunables"}
 ROW = 34
@@ -85,7 +86,7 @@ def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part
             name,
             unit.text(side.scored, 2)
             + ("" if side.score is not None or side.scored is None else " (mean)"),
-            "–" if side.rate is None else f"{side.rate:.5g}",
+            "–" if side.rate is None else rate(side.rate, 5),
             plain(None if side.samples is None else round(side.samples)),
             side.runs,
             f"{side.kind}, round {side.ruleset}" if side.ruleset[:1].isdigit() else side.kind,

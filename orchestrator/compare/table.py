@@ -6,7 +6,7 @@ from orchestrator.compare.comparison import VERDICTS, Comparison
 from orchestrator.compare.sides import Side
 from orchestrator.mllog.trimmed import METHOD
 from orchestrator.views.markup import clean
-from orchestrator.words import PIPE, Screen, TextTable, train_time
+from orchestrator.words import PIPE, Screen, TextTable, rate, train_time
 
 SIDES = TextTable(
     "SIDE", "SCORE", "SAMPLES/S", "SAMPLES", "RUNS", "NAME",
@@ -53,11 +53,13 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
 def verdict_lines(comparison: Comparison) -> list[str]:
     """Return the verdict, its certainty, and how many more runs would settle it."""
     what, sure = VERDICTS[comparison.verdict]
-    a, b, ratio = comparison.a.scored, comparison.b.scored, comparison.score_ratio
+    ratio = comparison.score_ratio
     if ratio is None:
         return [what]
     difference = f"{ratio - 1:+.2%}".replace("%", " %") if ratio < 10 else f"{ratio:.0f} times"
-    lines = [f"{what}: {train_time(b, 2)} against {train_time(a, 2)} ({difference})", sure]
+    if comparison.same_runs:
+        sure = "the times are the same, run for run: these seem to be the same logs"
+    lines = [f"{what}: {_time(comparison.b)} against {_time(comparison.a)} ({difference})", sure]
     if comparison.interval is not None and sure.startswith("not"):
         more, whose = (
             comparison.runs_to_settle,
@@ -90,16 +92,21 @@ def _verdict(comparison: Comparison, screen: Screen) -> list[str]:
 
 
 def _numbers(side: Side) -> list[str]:
-    value = side.scored
-    score = train_time(value, 2)
-    if side.score is None and value is not None:
+    score = _time(side)
+    if side.score is None and side.scored is not None:
         score += " (mean)"
     return [
         score,
-        "-" if side.rate is None else f"{side.rate:.5g}",
+        "-" if side.rate is None else rate(side.rate, 5),
         "-" if side.samples is None else f"{side.samples:.0f}",
         str(side.runs),
     ]
+
+
+def _time(side: Side) -> str:
+    """Return the score, or the mean without one, with the digits of `score`; MLCommons publishes
+    two."""
+    return train_time(side.scored, 2 if side.kind == "published" else 3)
 
 
 def _ratio(value: float | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from orchestrator.mllog.olympic import median
-from orchestrator.words import duration
+from orchestrator.words import duration, rate
 
 # importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
@@ -22,6 +22,8 @@ SLOW_RUN = 1.02
 """A run that needs this much more time per sample than the median run is named."""
 SLOW_INTERVAL = 1.10
 """The same for one stretch between two evaluations against the median stretch of its run."""
+SHORTEST_S = 1.0
+"""Shorter stretches are not named: they differ by the machine's other work alone."""
 LONG_GAP = 3.0
 LONG_GAP_MINUTES = 5.0
 """A pause between runs is named if it is longer than this, and this many times the median pause."""
@@ -95,18 +97,18 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
             "kind": "throughput",
             "samples_per_second": middle,
             "runs": rates,
-            "text": f"throughput: {middle:.4g} samples/s in the median run, evaluations included",
+            "text": f"throughput: {rate(middle)} samples/s in the median run, evaluations included",
         }
     ]
-    for name, rate in sorted(rates.items(), key=lambda item: item[1]):
-        if middle / rate >= SLOW_RUN:
+    for name, value in sorted(rates.items(), key=lambda item: item[1]):
+        if middle / value >= SLOW_RUN:
             found.append(
                 {
                     "kind": "slow_run",
                     "run": name,
-                    "ratio": middle / rate,
+                    "ratio": middle / value,
                     "text": (
-                        f"{name}: {middle / rate - 1:.1%} slower per sample than the median run"
+                        f"{name}: {middle / value - 1:.1%} slower per sample than the median run"
                     ),
                 }
             )
@@ -139,7 +141,7 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
             continue
         usual = median([stretch[0] for stretch in stretches])
         slow, samples, minutes = max(stretches)
-        if slow / usual >= SLOW_INTERVAL:
+        if slow / usual >= SLOW_INTERVAL and 60 * minutes >= SHORTEST_S:
             found.append(
                 {
                     "kind": "slow_interval",
@@ -156,8 +158,8 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 
 def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return the time from a run's end to the next one's start, in launch order. Overlapping
-    runs have no gaps."""
+    """Return the time from a run's end to the next one's start, in launch order. Runs side by
+    side have no gaps: the next run to start is one of another group."""
     ordered = sorted(
         (run for run in runs if run.start is not None and run.stop is not None),
         key=lambda run: run.start or 0.0,
@@ -167,7 +169,7 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
         for earlier, later in pairwise(ordered)
         if later.start is not None and earlier.stop is not None
     ]
-    if not gaps or all(gap < 0 for gap, _, _ in gaps):
+    if not gaps or any(gap < 0 for gap, _, _ in gaps):
         return []
     usual = median([gap for gap, _, _ in gaps])
     found: list[dict[str, Any]] = [
@@ -179,7 +181,7 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
         }
     ]
     for gap, earlier, later in gaps:
-        if gap > LONG_GAP_MINUTES and gap > LONG_GAP * max(usual, 0.0):
+        if gap > LONG_GAP_MINUTES and gap > LONG_GAP * usual:
             found.append(
                 {
                     "kind": "long_gap",

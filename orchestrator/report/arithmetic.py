@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.views.parts import Step
+from orchestrator.words import train_time
 
 if TYPE_CHECKING:
     from orchestrator.mllog.rcp import Point, RcpResult
@@ -41,7 +42,7 @@ def _whole(value: float | None) -> str:
 def _times(runs: list[RunScore], labels: dict[str, str]) -> Step:
     lines = [
         f"run {labels[run.file]}: ({_whole(run.stop)} − {_whole(run.start)}) / 60000 = "
-        f"{exact(run.minutes)}"
+        f"{exact(run.minutes)} min"
         for run in runs
         if run.minutes is not None
     ]
@@ -76,7 +77,8 @@ def _order(score: Score, runs: list[RunScore], labels: dict[str, str]) -> list[S
         )
     return [
         Step(
-            f"Sort; drop the {score.dropped} fastest and the {score.dropped} slowest", tuple(lines)
+            f"Sort the minutes; drop the {score.dropped} fastest and the {score.dropped} slowest",
+            tuple(lines),
         )
     ]
 
@@ -85,8 +87,8 @@ def _mean(score: Score, runs: list[RunScore]) -> Step:
     times = sorted(run.minutes for run in runs if run.use == "counted" and run.minutes is not None)
     total = sum(times)
     lines = (
-        f"{' + '.join(map(exact, times))} = {exact(total)}",
-        f"{exact(total)} / {len(times)} = {exact(score.olympic_mean or 0.0)}",
+        f"{' + '.join(map(exact, times))} = {exact(total)} min",
+        f"{exact(total)} / {len(times)} = {exact(score.olympic_mean or 0.0)} min",
     )
     return Step(
         "Olympic mean: add up the rest and divide by their number",
@@ -234,18 +236,10 @@ def _final(score: Score) -> list[Step]:
     if score.minutes is None or score.olympic_mean is None:
         return []
     factor = score.factor if score.factor is not None else 1.0
+    rounded = f"rounded at the very end: {train_time(score.minutes)}"
     if score.own:
-        line = f"rounded at the very end, to two decimals: {score.minutes:.2f}"
-        return [
-            Step(
-                "Score by the workload's own rules: the olympic mean",
-                (line,),
-                score.minutes,
-                "minutes",
-            )
-        ]
-    lines = (
-        f"{exact(score.olympic_mean)} × {exact(factor)} = {exact(score.minutes)}",
-        f"rounded at the very end, to two decimals: {score.minutes:.2f}",
-    )
-    return [Step("Score: olympic mean × normalisation factor", lines, score.minutes, "minutes")]
+        title = "Score by the workload's own rules: the olympic mean"
+        return [Step(title, (rounded,), score.minutes, "minutes")]
+    product = f"{exact(score.olympic_mean)} × {exact(factor)} = {exact(score.minutes)} min"
+    title = "Score: olympic mean × normalisation factor"
+    return [Step(title, (product, rounded), score.minutes, "minutes")]

@@ -106,8 +106,8 @@ def _overview(groups: Sequence[Sequence[IndexedSet]]) -> Table:
                 Cell(f"{group[0].workload} on {group[0].system}", href=f"#group-{index}"),
                 len(group),
                 len(valid),
-                unit.full(min(valid), 2) if valid else MISSING,
-                unit.full(newest.minutes, 2) if newest else MISSING,
+                unit.full(min(valid)) if valid else MISSING,
+                unit.full(newest.minutes) if newest else MISSING,
                 _against(newest) if newest else MISSING,
             )
         )

@@ -25,7 +25,7 @@ def page(report: Report) -> str:
         headline=_headline(report),
         subtitle=_subtitle(report),
         summary=summary(report),
-        figure="" if score.minutes is None else report.unit.text(score.minutes, 2),
+        figure="" if score.minutes is None else report.unit.text(score.minutes),
         unit=report.unit.name,
         published=report.against_published,
         can_become_valid=bool(score.forecast and score.forecast.get("can_become_valid")),

@@ -27,10 +27,10 @@ def _result(report: Report) -> str:
         for run in report.runs
         if run.use == "counted" and run.minutes is not None
     ]
-    where = f"{workload} on {report.system} took {unit.full(score.minutes, 2)}"
+    where = f"{workload} on {report.system} took {unit.full(score.minutes)}"
     mean = f"the mean of {count(len(times), 'run')}"
     if len(times) > 1:
-        mean += f" between {unit.text(min(times), 2)} and {unit.full(max(times), 2)}"
+        mean += f" between {unit.text(min(times))} and {unit.full(max(times))}"
     return f"{where}, {mean}."
 
 

@@ -38,7 +38,7 @@ from orchestrator.onnode.kernel.records import (
 )
 from orchestrator.onnode.policy.verdict import Row
 from orchestrator.scheduler.local import Local
-from orchestrator.words import PIPE, Screen, TextTable, duration, facts, train_time, width_of
+from orchestrator.words import PIPE, Screen, TextTable, duration, facts, rate, train_time, width_of
 
 GOLDEN = set_of_logs.DATA.parent / "tables"
 WIDTHS = (80, 100, 160)
@@ -516,6 +516,7 @@ def test_one_unit_per_size() -> None:
     texts = [duration(value) for value in (0.84, 12, 60, 200, 18_420, 86_400, 187_200)]
     assert texts == ["0.8s", "12s", "1m", "3m20s", "5h07m", "1d", "2d04h"]
     assert duration(1450 * 60, 3) == "1d00h10m"
+    assert [rate(value) for value in (6.4861, 2039.6, 4.391e7)] == ["6.486", "2,040", "43,910,000"]
     assert [train_time(value) for value in (0.014, 10.1847, None)] == ["0.840 s", "10.185 min", "-"]
 
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from orchestrator.errors import InputError
+from orchestrator.mllog import slowness
 from orchestrator.mllog.forecast import _fit, forecast
 from orchestrator.mllog.reader import read_log
 from orchestrator.mllog.rules import rules
@@ -256,6 +257,31 @@ def test_why_a_set_is_slow(published: dict[str, Path], tmp_path: Path) -> None:
     assert {"convergence", "throughput", "initialisation"} <= {item["kind"] for item in why}
     gaps = next(item for item in why if item["kind"] == "gaps")
     assert gaps["median_minutes"] > 0
+
+
+def test_runs_side_by_side_have_no_time_between_them(published: dict[str, Path]) -> None:
+    score = score_dir(str(published[MI355X]), ruleset="5.1.0")
+    assert "gaps" in {item["kind"] for item in slowness.explain(score)}
+    first, second, *rest = score.runs
+    beside = second.replace(start=first.start + 1000, stop=first.stop + 1000)
+    found = slowness.explain(score.replace(runs=[first, beside, *rest]))
+    assert "throughput" in {item["kind"] for item in found}
+    assert not [item for item in found if item["kind"] in ("gaps", "long_gap")]
+
+
+def test_a_stretch_below_a_second_is_not_named(published: dict[str, Path]) -> None:
+    score = score_dir(str(published[MI355X]), ruleset="5.1.0")
+
+    def slow_stretches(scale: float) -> list[str]:
+        points = [(0, 0), (60_000, 100), (120_000, 200), (300_000, 300), (360_000, 400)]
+        evaluations = [(time_ms * scale, samples, 0.9) for time_ms, samples in points]
+        run = score.runs[0].replace(evaluations=evaluations)
+        found = slowness.explain(score.replace(runs=[run]))
+        return [item["text"] for item in found if item["kind"] == "slow_interval"]
+
+    [text] = slow_stretches(1)
+    assert text.endswith("the stretch up to 300 samples took 3.00 x the usual time (3m)")
+    assert slow_stretches(1 / 200) == []
 
 
 def command(*argv: str) -> subprocess.CompletedProcess[str]:

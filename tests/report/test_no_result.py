@@ -57,6 +57,19 @@ def test_nothing_compares_a_stand_in_with_a_published_result(
     assert read_report(str(published)).published and not read_report(str(stand_in)).published
 
 
+@pytest.mark.parametrize("stand_in_first", [True, False])
+def test_a_stand_in_against_a_published_result_is_refused(
+    stand_in: Path, published: Path, stand_in_first: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = "5.1/llama2_70b_lora/MI355X_1x8x1"
+    sides = [str(stand_in), entry] if stand_in_first else [entry, str(stand_in)]
+    assert main(["compare", *sides]) == 2
+    written = capsys.readouterr()
+    assert "is not compared with a published result: stand-in: " in written.err
+    assert written.out == ""
+    assert main(["compare", str(stand_in), str(published)]) == 0
+
+
 def test_the_report_of_a_stand_in_has_a_headline_of_its_own(
     published: Path, stand_in: Path
 ) -> None:

@@ -27,6 +27,7 @@ from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
 from orchestrator.report.reading import extremes, read_report, thinned
 from orchestrator.report.spreadsheet import spreadsheet
+from orchestrator.words import train_time
 
 LIMIT = 1_500_000
 PUBLISHED = [sets.MI355X, sets.MI350X, sets.MI325X, sets.NVIDIA, sets.DELL]
@@ -84,7 +85,7 @@ def test_published_sets(folder: Path) -> None:
     report = read_report(str(folder))
     text = page(report)
     parsed = structure(text)
-    assert f"{report.score.minutes:.2f}" in parsed.text and "✓ Valid score" in parsed.text
+    assert f"{report.score.minutes:.3f}" in parsed.text and "✓ Valid score" in parsed.text
     charts = [one["id"] for one in parsed.named("svg") if str(one.get("class")).startswith("chart")]
     assert {
         f"chart-{name}" for name in ("times", "convergence", "samples", "throughput", "timeline")
@@ -100,7 +101,7 @@ def test_the_arithmetic_can_be_followed(folder: Path) -> None:
     for step in report.steps:
         for line in step.lines:
             match = re.fullmatch(
-                r"(?:run \S+: )?([-+−×/√()0-9.e ,max]+) = ([-0-9.e+]+)(?: \(t at.*)?", line
+                r"(?:run \S+: )?([-+−×/√()0-9.e ,max]+) = ([-0-9.e+]+)(?: min| \(t at.*)?", line
             )
             if match:
                 expression = match[1].replace("−", "-").replace("×", "*").replace("√", "root")
@@ -113,6 +114,7 @@ def test_the_arithmetic_can_be_followed(folder: Path) -> None:
                 checked += 1
     assert checked >= 12
     assert report.steps[-1].value == report.score.minutes
+    assert report.steps[-1].lines[-1].endswith(f": {train_time(report.score.minutes)}")
 
 
 def test_everything_of_a_set_is_shown(whole_set: Path) -> None:
@@ -429,6 +431,7 @@ def test_a_workload_with_rules_of_its_own_is_never_taken_for_mlperf(
         and "Score by the workload's own rules: the olympic mean" in text
     )
     assert "reference mean" not in text and report.steps[-1].value == report.score.minutes
+    assert report.steps[-1].lines == ("rounded at the very end: 31.200 s",)
     for kind, words in (
         ("md", "the workload's own rules, not MLPerf's"),
         ("csv", ",own,"),
@@ -501,7 +504,7 @@ def test_times_have_the_unit_of_their_size(tmp_path: Path) -> None:
     report = read_report(str(folder))
     text = structure(page(report)).text
     assert (
-        "31.20seconds" in text
+        "31.200seconds" in text
         and "olympic mean31.200 s" in text
         and "| seconds |" in markdown(report)
     )
