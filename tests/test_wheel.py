@@ -207,6 +207,18 @@ def test_the_demo(installed: Path, empty: Path) -> None:
     assert len(list(empty.glob("demo-results/*/results/result_1.txt"))) == 1
 
 
+def test_the_demo_of_uvx(wheel: Path, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvx keeps the command in its cache: the next steps name uvx, as nothing is on PATH."""
+    uvx = Path(sys.executable).with_name("uvx")
+    done = run(uvx, "--from", wheel, "orchestrator", "demo", "--nexp", "1", cwd=empty, check=False)
+    assert done.returncode == 1, done.stderr
+    steps = [line.strip() for line in done.stdout.partition("look around:\n")[2].splitlines()]
+    assert f"uvx --from file://{wheel} orchestrator status" in steps
+    monkeypatch.setenv("PATH", f"{uvx.parent}{os.pathsep}{os.defpath}")
+    told = run("bash", "-ec", "\n".join(steps), cwd=empty)
+    assert "local_2x2x8-builtin-" in told.stdout and (empty / "report.html").is_file()
+
+
 def test_the_command_on_python_310(wheel: Path, tmp_path: Path) -> None:
     """Ubuntu 22.04's version: the wheel installs there, scores, renders and runs a set."""
     python = oldest("3.10")

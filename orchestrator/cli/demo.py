@@ -69,11 +69,15 @@ def _next_steps(command: str, folder: Path, site: Path) -> list[str]:
 
 
 def own_command() -> str:
-    """Return how to call this command: `orchestrator` if the shell would find this one, else its
-    path."""
+    """Return how to call this command: `orchestrator` if the shell would find this one, as uvx
+    was called, or its path."""
     import shlex
     import shutil
 
+    from orchestrator.installation import is_of_uvx, source
+
+    if is_of_uvx():
+        return f"uvx --from {shlex.quote(source())} orchestrator"
     called = Path(sys.argv[0])
     beside = (
         called

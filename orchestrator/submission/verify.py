@@ -8,7 +8,6 @@ is not run.)
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -20,11 +19,11 @@ from importlib import metadata
 from pathlib import Path
 
 from orchestrator.errors import Fix, InputError
+from orchestrator.installation import PACKAGE, source
 from orchestrator.submission.package import write_tree
 from orchestrator.words import quoted
 
 PINNED = "4.1.68"
-PACKAGE = "mlperf-orchestrator"
 LIMIT_S = 600.0
 _GOOD = "PACKAGE CHECKER FOUND NO ERRORS"
 _BAD = "PACKAGE CHECKER FOUND ERRORS"
@@ -61,18 +60,8 @@ def install_command(requirement: str) -> str:
     if (prefix / "pipx_metadata.json").is_file():
         return f"pipx inject {PACKAGE} {quoted(requirement)}"
     if (prefix / "uv-receipt.toml").is_file():
-        return f"uv tool install --force --with {quoted(requirement)} {quoted(_source())}"
+        return f"uv tool install --force --with {quoted(requirement)} {quoted(source())}"
     return f"{quoted(sys.executable)} -m pip install {quoted(requirement)}"
-
-
-def _source() -> str:
-    """Return where this package was installed from: an address, or its name on an index."""
-    try:
-        origin = json.loads(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
-    except (metadata.PackageNotFoundError, ValueError):
-        return PACKAGE
-    url = str(origin.get("url") or PACKAGE)
-    return "git+" + url if "vcs_info" in origin else url
 
 
 def verify(

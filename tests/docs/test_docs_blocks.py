@@ -114,8 +114,12 @@ def test_the_readme_answers_what_and_how_on_its_first_screen() -> None:
     text = (DOCS / f"{README}.md").read_text()
     assert len(text.splitlines()) <= 70
     first = [command.words.split("#")[0].split() for command in blocks(README)[0].commands]
-    assert [words[:2] for words in first[1:]] == [["orchestrator", "init"], ["orchestrator", "run"]]
-    assert first[0][0] == "uvx" and first[0][-2:] == ["orchestrator", "demo"]
+    # What needs only Python and make comes first; commands of an installation come after it.
+    assert first[0] == ["make", "demo"]
+    assert first[1][0] == "uvx" and first[1][-2:] == ["orchestrator", "demo"]
+    install, *after = [command.words.split()[:2] for command in blocks(README)[1].commands]
+    assert install == ["uv", "tool"]
+    assert after == [["orchestrator", name] for name in ("init", "doctor", "run")]
     assert text.index("```sh") < 300 and text.index("demo.svg") < 900
 
 
