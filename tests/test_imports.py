@@ -238,6 +238,7 @@ def test_a_part_imports_only_what_it_may(part: str) -> None:
             "words",
             "onnode.kernel.regular",
             "resources",
+            "installation",
             "jinja",
             "lock",
             "lazy",
