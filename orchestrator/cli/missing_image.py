@@ -29,8 +29,8 @@ ENGINE_S = 10
 
 
 def missing_image(entry: Entry) -> tuple[str, str] | None:
-    """Return why the nodes may lack the image, and the command that brings it there; None for nodes
-    that may pull it, or had it for an earlier set."""
+    """Return why the nodes may lack the image, and the command that checks or fixes it; None for
+    nodes that may pull it, or had it for an earlier set."""
     container = entry.container
     if container.engine == "none" or (container.pull == "missing" and not entry.build):
         return None
@@ -38,8 +38,8 @@ def missing_image(entry: Entry) -> tuple[str, str] | None:
     log_dir = sets_folder(entry.site)
     names = f"{quoted(entry.system)} {quoted(entry.workload)} --round {quoted(entry.round)}"
     kept = stored(log_dir.parent / "images", entry.image)
-    get = build_advice(entry) if entry.build else f"orchestrator images pull {names}"
     if entry.site.scheduler == "local":
+        get = build_advice(entry) if entry.build else f"orchestrator images pull {names}"
         if _engine_has(container.command or (container.engine,), entry.image) is not False:
             return None
         return f"this host does not have the image {entry.image}, and {why}", get
@@ -52,10 +52,10 @@ def missing_image(entry: Entry) -> tuple[str, str] | None:
         else "no set ran with it"
     )
     text = f"the nodes may lack the image {entry.image}: {why}, and {has}"
-    distribute = f"orchestrator images distribute {names}"
     if kept:
-        return text, distribute
-    return text, get if entry.build else f"{get} && {distribute}"
+        return text, f"orchestrator images distribute {names}"
+    # The check first: where the image is, a pull or build would be vain, or fail.
+    return f"{text}; to check them, and for the fix:", f"orchestrator doctor {names} --all-nodes"
 
 
 def _nodes_with(image: str, log_dir: Path) -> Iterator[str]:

@@ -6,9 +6,9 @@ end; the first run in a new container compiles for the others. Times of the publ
 from its logs.
 
 VS OTHERS is a node's time over that of the other nodes in the same attempts; WITH and WITHOUT are
-minutes to train of the good runs with and without the node. Together with the bandwidth test they
-point at a slow node. If the runs used different nodes, a second table has the minutes to train per
-group of nodes.
+the mean times to train of the good runs with and without the node. Together with the bandwidth test
+they point at a slow node. If the runs used different nodes, a second table has the time to train
+per group of nodes. If they did not, the last line is the command that finds a slow node.
 
 example:
   orchestrator nodes                                 # of the newest set
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
-from orchestrator.cli.output import draw, print_json, screen
+from orchestrator.cli.output import draw, print_closing, print_json, screen
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def run(args: Namespace) -> int:
         *views.startup(starts, published),
     ]
     draw(lines(parts, screen()))
+    print_closing(views.incomparable(history, record))
     return ExitCode.OK
 
 

@@ -208,8 +208,9 @@ def job_text(picture: SetPicture) -> str:
 
 
 def startup_text(seconds: float | None, cold: bool | None) -> str:
-    """Return `7m15s cold`; - if unknown."""
-    return "-" if seconds is None else duration(seconds) + (" cold" if cold else "")
+    """Return `7m15s new` for the first run in a new container; - if unknown. Only compile caches
+    are cold or warm."""
+    return "-" if seconds is None else duration(seconds) + (" new" if cold else "")
 
 
 def run_row(run: RunPicture) -> list[str]:

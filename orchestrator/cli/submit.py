@@ -210,7 +210,9 @@ def _show(args: Namespace) -> int:
     ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
     print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
     passed = ", ".join(name for name in request.env if name not in ("ORCH_SET_DIR", "NEXP"))
-    note(f"passed on from this shell: {passed}")
+    note(f"`submit` passes on of this shell only: {passed}")
+    if any(option.startswith("--export=ALL") for option in argv):
+        note("pasted, the command passes on all variables of the shell that it is pasted into")
     return ExitCode.OK
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.onnode.policy.bandwidth import too_slow, upper_quartile
+from orchestrator.words import train_time
 
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
 """Starts of the bandwidth test's verdicts on a node that slows the others; other texts concern
@@ -85,6 +86,6 @@ def _with(one: Pace) -> str:
     if not notable(60 * (one.minutes_with - one.minutes_without), 60 * one.minutes_without):
         return ""
     return (
-        f"runs with {one.node} took {one.minutes_with:.2f} minutes, those without it "
-        f"{one.minutes_without:.2f}"
+        f"runs with {one.node} took {train_time(one.minutes_with)}, those without it "
+        f"{train_time(one.minutes_without)}"
     )

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from orchestrator.nodes.names import fold
 from orchestrator.views.figures import MISSING, Unit, seconds, unit_of_runs
 from orchestrator.views.parts import Bullets, Paragraph, Part, Table
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.evidence.nodes import NodeGroup, NodeHistory
     from orchestrator.evidence.startup import StartUp
+    from orchestrator.onnode.kernel.records import SetRecord
     from orchestrator.published.startup import PublishedStartup
 
 
@@ -78,6 +80,24 @@ def groups(found: Sequence[NodeGroup], unit: Unit) -> list[Part]:
     ]
     header = ("nodes", "runs", "mean", "fastest", "slowest", "vs all")
     return [Table("Time to train per group of nodes", header, rows, numeric=(2, 3, 4, 5))]
+
+
+def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> list[str]:
+    """Return why the table does not show a slow node, and the command that does, if all good runs
+    had the same nodes."""
+    ran = [one for one in history if one.minutes_with is not None]
+    measured = any(one.gbps is not None for one in history)
+    if len(ran) < 2 or measured or any(one.minutes_without is not None for one in ran):
+        return []
+    text = (
+        "All good runs had the same nodes, which wait for each other, so that their times do not "
+        "show a slow one."
+    )
+    if record is None or record.engine == "none":
+        return [text]
+    names = f"{quoted(record.system)} {quoted(record.workload)} --round {quoted(record.round)}"
+    command = f"  orchestrator doctor {names} --all-nodes --deep"
+    return [f"{text} The bandwidth test does:", command]
 
 
 def complaints(history: Iterable[NodeHistory]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from orchestrator.evidence.nodes import NodeHistory, read_history, suspicions
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.kernel.records import JobRecord, RunRecord, read, write
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.views.nodes import summary, unit_of
 from orchestrator.views.terminal import lines
 
@@ -174,7 +175,7 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     assert nodes["n5"]["waits"] and nodes["n5"]["preflight"] is None
     assert any("n4 reached 122.0 GB/s" in text for text in answer["suspicions"])
     assert any(
-        "runs with n4 took 2.00 minutes, those without it 1.00" in text
+        "runs with n4 took 2.000 min, those without it 1.000 min" in text
         for text in answer["suspicions"]
     )
     assert any("n4 took 5.0 % longer" in text for text in answer["suspicions"])
@@ -186,6 +187,33 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     assert cli.code == 0 and "VS OTHERS" in cli.out and "waits" in cli.out
     assert "excluded (run 2, attempt 1): its container ended in run 2 (n3)" in cli.out
     assert "warn: clock: its clock is off; synchronise it (n3)" in cli.out and "slow: n4" in cli.out
+
+
+def test_equal_nodes_in_every_run_end_in_the_test_that_tells_them_apart(
+    cli: Commands, a_set: Path, tmp_path: Path
+) -> None:
+    def closing(**changes: str) -> list[str]:
+        record = read(SetRecord, root / "set.json")
+        assert isinstance(record, SetRecord)
+        write(replace(record, **changes), root / "set.json")
+        cli("nodes", root)
+        return cli.out.splitlines()[-2:]
+
+    root = write_set(tmp_path / "same", "s", done=2)
+    for run in (1, 2):
+        folder = root / f"runs/{run}/attempt_1"
+        attempt = read(RunRecord, folder / "state.json")
+        assert isinstance(attempt, RunRecord)
+        names = ["n1", "n2"]
+        changed = replace(attempt, nodes=names, exit_codes=dict.fromkeys(names, 0))
+        write(changed, folder / "state.json")
+    sentence, command = closing(engine="docker", workload="a b")
+    assert sentence.endswith("do not show a slow one. The bandwidth test does:")
+    assert command.startswith("  orchestrator doctor ") and " 'a b' --round " in command
+    assert command.endswith(" --all-nodes --deep")
+    assert closing(engine="none")[-1].endswith("do not show a slow one.")
+    cli("nodes", a_set)
+    assert "slow one" not in cli.out, "its runs had different nodes"
 
 
 def test_a_set_without_nodes_or_with_damage(cli: Commands, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from until import until
 from orchestrator.cli.debug import without_values
 from orchestrator.cli.doctor import summary
 from orchestrator.cli.index import COMMANDS, GROUPS, HIDDEN, OLD_NAMES, present
+from orchestrator.cli.pictures import startup_text
 from orchestrator.errors import ExitCode
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.onnode.policy.verdict import Row
@@ -222,6 +223,14 @@ def test_checks_with_the_same_problem_are_named_together() -> None:
     ]
 
 
+# ---- status ----
+
+
+def test_a_first_run_in_a_container_is_new_and_only_caches_are_cold() -> None:
+    assert startup_text(435.0, True) == "7m15s new"
+    assert startup_text(435.0, False) == "7m15s" and startup_text(None, None) == "-"
+
+
 # ---- submit ----
 
 
@@ -254,6 +263,10 @@ def test_a_dry_run_begins_with_what_the_job_would_take(cli: Commands, tmp_path: 
     what = ("submit", "MI325X_08x08x32", "flux1", "--site", site, "--nexp", 4, "--dry-run")
     assert cli(*what, "--force").code == ExitCode.OK, cli.err
     assert cli.out.startswith("cd ") and cli.out.count("\n") == 2, "the command alone"
+    assert "--export=ALL" in cli.out
+    passed, pasted = cli.err.splitlines()[-2:]
+    assert passed.startswith("`submit` passes on of this shell only: ") and "PATH" in passed
+    assert pasted.endswith("all variables of the shell that it is pasted into")
     summary = dict(line.split(maxsplit=1) for line in cli.err.splitlines() if line)
     assert summary["nodes"] == "9 with 8 GPUs each, 1 spare included"
     assert (summary["time"], summary["partition"]) == ("1d02h", "gpu")

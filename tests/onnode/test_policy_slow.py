@@ -91,8 +91,10 @@ def test_times() -> None:
     slow = Pace("n4", seconds=63.0, relative=1.05, minutes_with=2.0, minutes_without=1.0)
     assert signs([slow]) == [
         "n4 took 5.0 % longer than the other nodes in its runs",
-        "runs with n4 took 2.00 minutes, those without it 1.00",
+        "runs with n4 took 2.000 min, those without it 1.000 min",
     ]
+    short = Pace("n4", seconds=3.6, relative=1.0, minutes_with=0.06, minutes_without=0.02)
+    assert signs([short]) == ["runs with n4 took 3.600 s, those without it 1.200 s"]
     assert (
         signs([Pace("n4", seconds=10.0, relative=1.05, minutes_with=1.01, minutes_without=1.0)])
         == []
