@@ -143,6 +143,13 @@ def _load_image(trouble: Trouble) -> str:
     return " && ".join(steps)
 
 
+def _without_sudo(trouble: Trouble) -> str:
+    """Return the command that submits the set without the part of it that calls sudo."""
+    if "container engine (sudo" in trouble.text:
+        return _again(trouble, "container.command=[docker]")
+    return _again(trouble, "tunables=off", "clear_caches=false")
+
+
 def _join_group(trouble: Trouble) -> str:
     """Return the administrator's command that lets the set's owner use the engine."""
     from orchestrator.trust import owner_name
@@ -173,6 +180,7 @@ _COMMANDS: dict[str, Callable[[Trouble], str]] = {
     "no_root": lambda trouble: _again(trouble, "tunables=off", "clear_caches=false"),
     "caches_kept": lambda trouble: _again(trouble, "clear_caches=false"),
     "engine_no_access": _join_group,
+    "sudo_missing": _without_sudo,
     "engine_no_sudo": lambda trouble: _again(trouble, "container.command=[docker]"),
     "nodes_unavailable": _return_nodes,
 }

@@ -19,15 +19,15 @@ from typing import Any
 from orchestrator.causes.cause import ECHO, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.causes.first import Ended, first_cause, known, sentence
 from orchestrator.causes.forms import is_outer_end
-from orchestrator.causes.lines import cause_in
+from orchestrator.causes.lines import cause_in, meaning
 from orchestrator.causes.prefixes import stream_of, without_prefixes
 from orchestrator.causes.reading import Symptom, symptoms
-from orchestrator.causes.tables import GENERIC
+from orchestrator.causes.tables import BY_NAME, GENERIC
 from orchestrator.evidence.elastic import first_error, with_error
 from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.nodes import read_history, suspicions
-from orchestrator.evidence.own_causes import ALL_UNFIT, LOOP_CAUSES, UNFIT
+from orchestrator.evidence.own_causes import ALL_UNFIT, LOOP_CAUSES, UNFIT, is_bookkeeping
 from orchestrator.evidence.picture import SetPicture
 from orchestrator.evidence.progress import TAIL_BYTES, read_end
 from orchestrator.evidence.sets import SetEvidence
@@ -45,6 +45,8 @@ from orchestrator.scheduler.slurm_reasons import REASONS, refused_step
 MOST_EVIDENCE, MOST_EPISODE, MOST_TEXT = 6, 2, 300
 _NODES = re.compile(r"(all \d+ nodes|nodes? \S+)")
 _CHECK = re.compile(r"check \w+: (.*)")
+_PULL = re.compile(r"cannot pull (.*)", re.DOTALL)
+"""The engine's error follows, in a program's words."""
 _LAST_BYTES = 4096
 UNKNOWN = "unknown"
 SLURM_ENDS = ("time_limit", "cancelled", "preempted")
@@ -423,7 +425,7 @@ class _Set:
         proofs = []
         for raw in text.split(b"\n"):
             shown = line(raw[:MOST_TEXT].decode("utf-8", "replace"), MOST_TEXT)
-            if shown.strip():
+            if shown.strip() and not is_bookkeeping(shown):
                 proofs.append(Proof(self.named(log.path), log.line(offset), shown))
             offset += len(raw) + 1
         return proofs
@@ -465,6 +467,7 @@ class _Set:
             item
             for item in symptoms(log.text)
             if b" orchestrator: " not in log.text[item.offset : item.offset + 80]
+            and not is_bookkeeping(item.text)
         ]
         first = first_cause({"job": foreign}, {})
         if first is None:
@@ -516,6 +519,8 @@ class _Set:
             if path is None or not reason:
                 continue
             cause = cause_in(reason, LOOP_CAUSES)
+            if cause is None and (pull := _PULL.search(reason)):
+                cause = BY_NAME.get(meaning(pull[1], ())[0])
             if cause is None and (check := _CHECK.search(reason)):
                 cause = replace(ALL_UNFIT, sentence=line(check[1], MOST_TEXT))
             if cause is not None:
@@ -556,7 +561,7 @@ class _Set:
             last_lines = [
                 text
                 for text in read_end(output, 2048).decode("utf-8", "replace").split("\n")
-                if text.strip()
+                if text.strip() and not is_bookkeeping(text)
             ]
             proofs = [self.in_file(output, last_lines[-1].strip())] if last_lines else []
         if not proofs and logs:

@@ -1,14 +1,30 @@
-"""Causes that the loop itself reports: why an attempt or a job ended, or a node is excluded."""
+"""Causes that the loop itself reports: why an attempt or a job ended, or a node is excluded; and
+the lines of a job's output that explain nothing."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
+from orchestrator.onnode.set.ledger import MARK
 
 SUBMIT = "orchestrator submit {system} {workload} --nexp {nexp}"
 _PREFLIGHT = "orchestrator doctor --nodes {nodes}"
 _ROOM = "df -h {log_dir}; du -sh {log_dir}/* | sort -h | tail -5"
+
+_BOOKKEEPING = re.compile(
+    rf" orchestrator: {MARK}\d"  # the head of the ledger closes every output
+    r"| orchestrator: (?:nodes? \S+|all \d+ nodes): tunables: \w+ wanted "
+    r"|^srun: cluster configuration lacks support for cpu binding$"  # in each step without task/*
+    r"|^cpu[-_]bind="  # the mask of a task, if the user's environment asks for it
+)
+
+
+def is_bookkeeping(text: str) -> bool:
+    """Return whether a line of a job's output is never evidence, wherever it stands."""
+    return _BOOKKEEPING.search(text.strip()) is not None
+
 
 LOOP_CAUSES: tuple[Cause, ...] = (
     Cause("data_unset", PROGRAM, SUBMIT,
@@ -28,6 +44,11 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "an administrator adds the user to the engine's group on the nodes (Slurm notices within "
           "10 minutes); or give the site `container.command: [sudo, -n, docker]`",
           "engine * does not answer on this node: *permission denied while"),
+    Cause("sudo_missing", PROGRAM, SUBMIT,
+          "the site calls sudo, which is not installed on the node",
+          "install sudo on the nodes, or leave it out of the site's `sudo` and "
+          "`container.command`",
+          "sudo: no such file | sudo: command not found | sudo: not found"),
     Cause("engine_no_sudo", PROGRAM, SUBMIT,
           "this user may not call the container engine with sudo",
           "an administrator allows it without a password (sudoers); in the engine's group, without "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from orchestrator.evidence.own_causes import is_bookkeeping
 from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
 from orchestrator.onnode.kernel.records import JobRecord
@@ -142,7 +143,7 @@ def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord) -> tuple[str, 
 def _last_words(files: SetEvidence, job_id: str) -> str:
     """Return the last line of the job's output, which explains its end before it had a state."""
     lines = read_end(files.layout.job_output(job_id), 2048).decode("utf-8", "replace").split("\n")
-    words = [line.strip() for line in lines if line.strip()]
+    words = [line.strip() for line in lines if line.strip() and not is_bookkeeping(line)]
     return f"; its last line: {words[-1]}" if words else ", without any output"
 
 

@@ -134,6 +134,32 @@ def test_status_says_the_same_as_explain(tmp_path: Path, reason: str) -> None:
     assert one.reason in found.sentence and reason in found.sentence
 
 
+BOOKKEEPING = [
+    f"2026-11-24T23:27:25+0000 orchestrator: orchestrator-ledger:9:{'d3874cce' * 8}",
+    "2026-11-24T23:26:20+0000 orchestrator: node lab1: tunables: iommu_on wanted x, found absent",
+    "srun: cluster configuration lacks support for cpu binding",
+    "cpu-bind=MASK - n0, task  0  0 [4242]: mask 0xff set",
+]
+
+
+@pytest.mark.parametrize("state", ["paused", "lost"])
+def test_bookkeeping_lines_of_the_job_are_never_evidence(tmp_path: Path, state: str) -> None:
+    """Such a line may be the last of the output, or stand beside the line that counts."""
+    ended = "2026-11-24T23:27:25+0000 orchestrator: set s: paused (all 2 nodes exited 9)"
+    error = "slurmstepd-n0: error: Unable to create TMPDIR [/x]: Permission denied"
+    before, after = BOOKKEEPING[1:], BOOKKEEPING
+    for text in (ended, error):
+        case = failures.Case("x", UNKNOWN, job="\n".join([*before, text, *after]))
+        if state == "paused":
+            case.nodes = {0: ({"exit": 9}, ""), 1: ({"exit": 9}, "")}
+        root = tmp_path / f"{len(text)}"
+        found = failures.explained(root, case)
+        quoted = [proof.text for proof in found.evidence] + [found.sentence]
+        assert not any(line in words for line in BOOKKEEPING for words in quoted), quoted
+        if state == "lost":
+            assert any(text in words for words in quoted), quoted
+
+
 OOM = b"[rank9]: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
 STEP = b" iteration       %d/    5000 | lm loss: 8.1 | grad norm: 2.3 | number of nan iterations:   0 |\n"
 WATCHDOG = b"[E1122 10:00:09 x] Watchdog caught collective operation timeout\n"

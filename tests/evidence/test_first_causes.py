@@ -66,6 +66,24 @@ def failed(folder: Path, reason: str) -> SetPicture:
             "engine_no_sudo",
             "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override",
         ),
+        (
+            SILENT.replace("docker", "sudo -n docker") + ": sudo: No such file or directory",
+            "sudo_missing",
+            "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override "
+            "'container.command=[docker]'",
+        ),
+        (
+            "tunables: sudo: No such file or directory",
+            "sudo_missing",
+            "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override tunables=off",
+        ),
+        (
+            "cannot pull rocm/x:1: Error: initializing source docker://rocm/x:1: pinging container "
+            'registry r.example: Get "https://r.example/v2/": dial tcp: lookup r.example on '
+            "10.255.255.53:53: no such host",
+            "registry_away",
+            "orchestrator resume ",
+        ),
         (SILENT, "engine_silent", "orchestrator doctor --nodes 'n[1-8]'"),
         (
             "tunables: runtime_tunables.sh: cannot make /run/x; root is needed",
