@@ -112,17 +112,19 @@ def _site_data(site: str | None) -> dict[str, dict[str, str]]:
 
 def _find_data(trouble: Trouble) -> str:
     """Return the command for a folder of data that nodes do not have: with the existing folder of
-    nearly its name, or its preparation."""
-    from orchestrator.model.prerequisites import near_folder
+    nearly its name, or a look at its parts. A preparation would download into a mistyped path."""
+    from orchestrator.model.prerequisites import check_data, near_folder
 
     record = trouble.picture.record
     match = re.search(r"(\w+): (/\S+) does not exist", trouble.text)
     if record is None or match is None:
         return ""
+    key = f"data.{record.workload}.{match[1]}"
     near = near_folder(match[2])
     if near:
-        return _again(trouble, f"data.{record.workload}.{match[1]}={near}")
-    return f"orchestrator prepare {quoted(record.workload)}{trouble.site_option}"
+        return _again(trouble, f"{key}={near}")
+    check = check_data(record.workload, key, match[2])
+    return f"{check}{trouble.site_option}"
 
 
 def _load_image(trouble: Trouble) -> str:
@@ -160,7 +162,7 @@ def _join_group(trouble: Trouble) -> str:
         return ""
 
 
-def _return_nodes(trouble: Trouble) -> str:
+def _look_at_nodes(trouble: Trouble) -> str:
     from orchestrator.errors import SchedulerError
     from orchestrator.nodes.names import fold
     from orchestrator.scheduler import advice
@@ -170,7 +172,7 @@ def _return_nodes(trouble: Trouble) -> str:
         nodes = unavailable_nodes()
     except SchedulerError:
         return ""
-    return advice.return_nodes(fold(nodes)) if nodes else ""
+    return advice.look_at_nodes(fold(nodes)) if nodes else ""
 
 
 _COMMANDS: dict[str, Callable[[Trouble], str]] = {
@@ -182,6 +184,6 @@ _COMMANDS: dict[str, Callable[[Trouble], str]] = {
     "engine_no_access": _join_group,
     "sudo_missing": _without_sudo,
     "engine_no_sudo": lambda trouble: _again(trouble, "container.command=[docker]"),
-    "nodes_unavailable": _return_nodes,
+    "nodes_unavailable": _look_at_nodes,
 }
 """Cause -> its command; that of its rule is for all others."""

@@ -568,6 +568,11 @@ class _Set:
             proofs = self.last_lines(next(iter(logs.values())))
         text = f"cause unknown: {reason}" if reason else "cause unknown"
         template = _LOG if attempt else "orchestrator logs {set} --job"
+        if self.picture.state == "lost" and self.files.job and first is None:
+            template = RESUME
+            remedy = remedy or (
+                "its loop was killed, or its host failed; resume closes the run and continues"
+            )
         return Explanation(
             self.picture.state,
             UNKNOWN,

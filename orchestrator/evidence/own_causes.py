@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.onnode.set.ledger import MARK
+from orchestrator.scheduler.slurm_step import STEP_REMARKS
 
 SUBMIT = "orchestrator submit {system} {workload} --nexp {nexp}"
 _PREFLIGHT = "orchestrator doctor --nodes {nodes}"
@@ -16,8 +17,7 @@ _ROOM = "df -h {log_dir}; du -sh {log_dir}/* | sort -h | tail -5"
 _BOOKKEEPING = re.compile(
     rf" orchestrator: {MARK}\d"  # the head of the ledger closes every output
     r"| orchestrator: (?:nodes? \S+|all \d+ nodes): tunables: \w+ wanted "
-    r"|^srun: cluster configuration lacks support for cpu binding$"  # in each step without task/*
-    r"|^cpu[-_]bind="  # the mask of a task, if the user's environment asks for it
+    rf"|^(?:{STEP_REMARKS})"
 )
 
 

@@ -92,7 +92,7 @@ def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[U
         elif name in given and _surely_missing(given[name]):
             path = Path(given[name])
             text = f"{path} ({key} of the site file) does not exist"
-            fix = Fix(f"orchestrator prepare {quoted(entry.workload)}")
+            fix = Fix(check_data(entry.workload, key, given[name]))
             if near := near_folder(str(path)):
                 text = f'{text}; did you mean "{near}"?'
                 fix = Fix(options=("--override", f"{key}={near}"))
@@ -115,13 +115,22 @@ def likely_folder(
 
 
 def near_folder(folder: str) -> str:
-    """Return the existing folder whose name is nearly that of a missing folder, or ""."""
-    path = Path(folder)
+    """Return the existing folder whose path is nearly that of a missing folder, or "": one name
+    of the path differs."""
+    missing = Path(folder)
     with suppress(OSError):
+        path = next(path for path in (missing, *missing.parents) if path.parent.is_dir())
         near = did_you_mean(path.name, os.listdir(path.parent), before="", after="")
         name = near.removeprefix("; did you mean ").removesuffix("?")
-        return str(path.parent / name) if name else ""
+        there = path.parent / name / missing.relative_to(path)
+        return str(there) if name and there.is_dir() else ""
     return ""
+
+
+def check_data(workload: str, key: str, folder: str) -> str:
+    """Return the command that shows which parts of the data are in `folder`."""
+    check = f"orchestrator prepare {quoted(workload)} --check"
+    return f"{check} --override {quote(f'{key}={folder}')}"
 
 
 def _prepare(entry: Entry, key: str, folder: str) -> Fix:

@@ -216,8 +216,8 @@ def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fi
 
 
 def _waits_for(entry: Entry, states: Mapping[str, NodeState]) -> str:
-    """Return why the job waits for nodes that cannot be used now, with the command that returns
-    them; "" if enough can."""
+    """Return why the job waits for nodes that cannot be used now, with the command that shows
+    their state; "" if enough can."""
     left, _ = _usable(entry.site, states)
     away = [name for name in left if states[name].unavailable]
     if len(left) - len(away) >= asked_nodes(entry) or not away:
@@ -226,6 +226,6 @@ def _waits_for(entry: Entry, states: Mapping[str, NodeState]) -> str:
     more = f"; and {len(away) - 3} more" if len(away) > 3 else ""
     return (
         f"the job will wait: it needs {count(asked_nodes(entry), 'node')}, and "
-        f"{len(left) - len(away)} can be used now ({shown}{more}); an operator returns them:\n"
-        f"  {advice.return_nodes(fold(away))}"
+        f"{len(left) - len(away)} can be used now ({shown}{more}); who drained or "
+        f"repairs them returns them:\n  {advice.look_at_nodes(fold(away))}"
     )

@@ -42,9 +42,10 @@ def show_partition(partition: str) -> str:
     return f"scontrol show partition {quoted(partition)}"
 
 
-def return_nodes(nodes: str) -> str:
-    """Return the operator's command that lets drained or down nodes take jobs again."""
-    return f"scontrol update nodename={quote(nodes)} state=resume"
+def look_at_nodes(nodes: str) -> str:
+    """Return the command that shows why nodes take no jobs, who drained them, and when. No advice
+    returns them to service: that would undo an administrator's drain."""
+    return f"sinfo --list-reasons --nodes={quote(nodes)}"
 
 
 def drain_node(node: str, reason: str) -> str:

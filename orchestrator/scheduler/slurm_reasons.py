@@ -80,7 +80,8 @@ REASONS: tuple[Cause, ...] = (
           "requested reservation"),
     Cause("nodes_unavailable", SYMPTOM, advice.BAD_NODES,
           "nodes that it needs are down, drained or reserved",
-          "leave them out, or wait until they are back",
+          "leave them out, or wait: who drained them returns them (scontrol update ... "
+          "state=resume)",
           "reqnodenotavail | nodes required for job are down | nodedown | unavailablenodes | "
           "required node not available | "
           "frontenddown"),

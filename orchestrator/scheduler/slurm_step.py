@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 
 STEP = "srun"
 """The way to a node inside an allocation, as --via names it."""
+STEP_REMARKS = r"srun: cluster configuration lacks support for cpu binding$|cpu[-_]bind="
+"""How lines of steps begin that report no error: of a cluster without task/affinity or
+task/cgroup; the mask of each task, if the user's environment asks for it."""
 _ERROR = "srun: error:"
 _TASK_ENDED = re.compile(rf"{_ERROR} \S+: task \d+: ")
 

@@ -21,6 +21,7 @@ from orchestrator.evidence.explain import UNKNOWN, explain
 from orchestrator.evidence.own_causes import LOOP_CAUSES
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
+from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.log_ends import COUNT_BYTES, HEAD_BYTES, TAIL_BYTES, read_log_ends
 from orchestrator.onnode.policy.trouble import telling_line
 from orchestrator.scheduler import Job
@@ -158,6 +159,19 @@ def test_bookkeeping_lines_of_the_job_are_never_evidence(tmp_path: Path, state: 
         assert not any(line in words for line in BOOKKEEPING for words in quoted), quoted
         if state == "lost":
             assert any(text in words for words in quoted), quoted
+
+
+def test_a_set_whose_loop_was_killed_is_resumed(tmp_path: Path) -> None:
+    """Slurm's word for the exit code 0:9 is JobLaunchFailure, after finished runs, too."""
+    case = failures.Case("x", UNKNOWN, slurm=("FAILED", "JobLaunchFailure"))
+    case.nodes = {0: ({"exit": 0}, "")}
+    found = failures.explained(tmp_path / "s", case)
+    assert (found.state, found.cause) == ("lost", UNKNOWN)
+    assert found.next == f"orchestrator resume {tmp_path}/s" and "loop was killed" in found.remedy
+    assert "could not start" not in f"{found.sentence} {found.evidence}"
+    jobs = {failures.JOB: Job(failures.JOB, "orch-s", *case.slurm)}
+    reason = picture(SetEvidence(tmp_path / "s"), jobs, Logs()).reason
+    assert reason == "job 4411 is FAILED without closing the set"
 
 
 OOM = b"[rank9]: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"

@@ -11,8 +11,10 @@ from orchestrator.cli.closing import closing_lines, explained
 from orchestrator.evidence.picture import SetPicture, look
 from orchestrator.evidence.sets import SubmissionRecord
 from orchestrator.onnode.kernel.records import JobRecord, SetRecord, write
+from orchestrator.scheduler import Job
 
 SET_ID = "MI325X_08x08x32-flux1-20261124-100000-abcd"
+LOOK_UP = "https://r.example/v2/: dial tcp: lookup r.example on 192.0.2.53:53: no such host"
 SILENT = "the container engine (docker) does not answer on this node"
 
 
@@ -50,7 +52,11 @@ def failed(folder: Path, reason: str) -> SetPicture:
             "data_unset",
             "orchestrator prepare flux1 --override data.flux1.DATADIR=",
         ),
-        ("DATADIR: /nowhere/x does not exist on this node", "data_missing", "orchestrator prepare"),
+        (
+            "DATADIR: /nowhere/x does not exist on this node",
+            "data_missing",
+            "orchestrator prepare flux1 --check --override data.flux1.DATADIR=/nowhere/x",
+        ),
         (
             "image rocm/x:1 is not on this node; pull or load it there",
             "image_absent",
@@ -69,8 +75,7 @@ def failed(folder: Path, reason: str) -> SetPicture:
         (
             SILENT.replace("docker", "sudo -n docker") + ": sudo: No such file or directory",
             "sudo_missing",
-            "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override "
-            "'container.command=[docker]'",
+            "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override 'container.",
         ),
         (
             "tunables: sudo: No such file or directory",
@@ -78,9 +83,7 @@ def failed(folder: Path, reason: str) -> SetPicture:
             "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override tunables=off",
         ),
         (
-            "cannot pull rocm/x:1: Error: initializing source docker://rocm/x:1: pinging container "
-            'registry r.example: Get "https://r.example/v2/": dial tcp: lookup r.example on '
-            "10.255.255.53:53: no such host",
+            f"cannot pull rocm/x:1: Error: pinging container registry r.example: Get {LOOK_UP}",
             "registry_away",
             "orchestrator resume ",
         ),
@@ -113,6 +116,31 @@ def test_what_all_nodes_report_is_explained_once(
     lines = closing_lines(picture)
     assert len(lines) == 3 and lines[0] == f"why: {found.sentence}"
     assert lines[1] == f"fix: {found.remedy}" and lines[2] == f"  {found.next}"
+
+
+@pytest.mark.parametrize("typed", ["{0}/share/flux1/data", "{0}/shared/flux2/data"])
+def test_a_folder_below_a_mistyped_one_is_found(tmp_path: Path, typed: str) -> None:
+    (tmp_path / "shared/flux1/data").mkdir(parents=True)
+    folder = typed.format(tmp_path)
+    found = explained(failed(tmp_path / "x", f"DATADIR: {folder} does not exist on this node"))
+    near = f"--override data.flux1.DATADIR={tmp_path}/shared/flux1/data"
+    assert found.next.startswith("orchestrator submit ") and found.next.endswith(near)
+
+
+def test_nodes_that_an_administrator_drained_are_not_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = [f"n{number}" for number in range(2, 9)]
+    monkeypatch.setattr("orchestrator.scheduler.slurm_nodes.unavailable_nodes", lambda: away)
+    picture = failed(tmp_path, "")
+    (picture.root / "jobs/7.json").unlink()
+    job = Job("7", picture.record.job_name if picture.record else "", "PENDING", "ReqNodeNotAvail")
+    waiting = replace(
+        picture, state="pending", job_state=job.state, job_reason=job.reason, reason=job.reason
+    )
+    found = explained(waiting)
+    assert found.cause == "nodes_unavailable" and "who drained them returns them" in found.remedy
+    assert found.next == "sinfo --list-reasons --nodes='n[2-8]'"
 
 
 def test_a_set_without_trouble_has_no_such_lines(tmp_path: Path) -> None:

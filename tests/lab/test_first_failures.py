@@ -219,8 +219,11 @@ def test_drained_node(shell: Shell) -> None:
     _, lines = shell.last_lines("orchestrator status $(ls -td results/*-* | head -1)")
     explained = shell.last_lines("orchestrator explain")[1]
     assert lines[-1] == explained[-1] and len(lines) <= 3 and len(explained) <= 3
-    assert shell(lines[-1])[0] == 0
-    shell.table.append((ONE, lines, lines[-1].strip(), "the job starts"))
+    assert lines[-1] == f"  sinfo --list-reasons --nodes={node}", "nothing that undoes the drain"
+    done, result = shell(lines[-1])
+    assert done == 0 and any("bad fan" in line for line in result), result
+    shell.table.append((ONE, lines, lines[-1].strip(), result[-1]))
+    assert shell(f"scontrol update nodename={node} state=resume")[0] == 0
     shell.wait()
 
 
