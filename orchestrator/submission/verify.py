@@ -83,9 +83,9 @@ def _argv(tree: str, ruleset: str) -> list[str]:
 
 
 def check_command(directory: Path, ruleset: str) -> str:
-    """Return the command that checks a written package, also on a copy."""
-    copy = f'cd "$(mktemp -d)" && cp -r {quoted(os.path.abspath(directory))} package'
-    return f"({copy} && {shlex.join(_argv('package', ruleset))})"
+    """Return the command that checks a written package, also on a copy, which it removes."""
+    copy = f'd=$(mktemp -d) && cp -r {quoted(os.path.abspath(directory))} "$d/package" && cd "$d"'
+    return f'({copy} && {shlex.join(_argv("package", ruleset))}; rm -rf "$d")'
 
 
 def _run(argv: list[str], stand: Path, limit_s: float) -> str:

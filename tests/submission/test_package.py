@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -369,19 +370,24 @@ def test_the_checker_is_missing_or_hangs(
 def test_a_written_package_is_checked_again_with_the_printed_command(
     whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "our name"
+    out, copies = tmp_path / "our name", tmp_path / "copies"
+    copies.mkdir()
     assert package(whole_set, out) == 0
     command = capsys.readouterr().out.splitlines()[-1]
 
     def checked() -> str:
         return subprocess.run(
-            ["bash", "-c", f"{command} 2>&1"], capture_output=True, text=True, check=True
+            ["bash", "-c", f"{command} 2>&1"],
+            env={**os.environ, "TMPDIR": str(copies)},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
 
     before = sorted(out.rglob("*"))
     assert "PACKAGE CHECKER FOUND NO ERRORS" in checked() and sorted(out.rglob("*")) == before
     (out / RESULTS / "result_9.txt").unlink()
-    assert "PACKAGE CHECKER FOUND ERRORS" in checked()
+    assert "PACKAGE CHECKER FOUND ERRORS" in checked() and not list(copies.iterdir())
 
 
 def test_the_head_of_the_ledger_goes_with_the_package(whole_set: Path) -> None:
