@@ -12,7 +12,7 @@
 # make reference the generated pages, completions and man page, from the parsers and the models (tools/reference.py)
 # make zipapp    dist/orchestrator.pyz: the command and all it needs in one file, for machines without network
 # make lock      write requirements-*.txt anew: the versions that these install, for the zipapp with hashes
-# make lab       start that one-machine cluster to play with; make lab-down removes it
+# make lab       a real 8-node Slurm and a Docker engine on this machine, to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
 # ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (one more than processors, as some wait; at most 8).

@@ -5,10 +5,12 @@ START-UP is from the start of a run's script to run_start, SHUT-DOWN from run_st
 end; the first run in a new container compiles for the others. Times of the published entry come
 from its logs.
 
-VS OTHERS is a node's time over that of the other nodes in the same attempts; WITH and WITHOUT are
-the mean times to train of the good runs with and without the node. Together with the bandwidth test
-they point at a slow node. If the runs used different nodes, a second table has the time to train
-per group of nodes. If they did not, the last line is the command that finds a slow node.
+MEAN and LAST are the time of a node's script, in its good attempts and in its last one. VS OTHERS
+is that time over that of the other nodes in the same attempts. WITH and WITHOUT are the mean times
+to train of all good runs with and without the node; the score leaves out the fastest and the
+slowest run. Together with the bandwidth test they point at a slow node. If the runs used different
+nodes, a second table has the time to train per group of nodes. If they did not, the last line is
+the command that finds a slow node.
 
 example:
   orchestrator nodes                                 # of the newest set

@@ -69,12 +69,15 @@ class RcpResult:
 
     @property
     def verdict(self) -> str:
-        """Return `passed (reference for batch size 2048)`; for other cases the referee's words."""
+        """Return `passed (reference convergence point of batch size 2048)`; for other cases the
+        referee's words."""
         word = "passed" if self.passed else "failed"
         if self.point is None or self.message not in (EXACT, BETWEEN):
             return f"{word} ({self.message})"
         way = "" if self.message == EXACT else "interpolated "
-        return f"{word} ({way}reference for batch size {self.point.batch_size:.10g})"
+        return (
+            f"{word} ({way}reference convergence point of batch size {self.point.batch_size:.10g})"
+        )
 
     def to_json(self) -> dict[str, Any]:
         point = self.point

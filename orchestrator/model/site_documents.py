@@ -250,15 +250,15 @@ class Site(DocumentPart):
     scheduler: Literal["slurm", "local"] = "slurm"
     """`local`: no Slurm, this machine is the node."""
     partition: Line | None = Field(default=None, examples=["gpu"])
-    """As for sbatch; without it Slurm's default partition."""
+    """Without it Slurm's default partition (sbatch --partition)."""
     account: Line | None = Field(default=None, examples=["mlperf"])
-    """As for sbatch."""
+    """The account that is charged (sbatch --account)."""
     qos: Line | None = Field(default=None, examples=["normal"])
-    """As for sbatch."""
+    """Quality of service (sbatch --qos)."""
     reservation: Line | None = Field(default=None, examples=["mlperf"])
-    """As for sbatch."""
+    """A reservation of nodes (sbatch --reservation)."""
     constraint: Line | None = Field(default=None, examples=["mi325x"])
-    """As for sbatch."""
+    """Features that the nodes must have (sbatch --constraint)."""
     exclude: Lines = Field(default=[], examples=[["node[7-8]"]])
     """Nodes to avoid."""
     nodelist: Lines = Field(default=[], examples=[["node[1-8]"]])

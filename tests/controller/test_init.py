@@ -272,7 +272,7 @@ def test_every_key_of_a_site_has_a_description() -> None:
     for part in (schema, *schema["$defs"].values()):
         assert all(about.get("description") for about in part["properties"].values()), part["title"]
     assert schema["required"] == ["log_dir"]
-    assert descriptions(DOCUMENTS["site"])["account"] == "As for sbatch."
+    assert descriptions(DOCUMENTS["site"])["account"].startswith("The account that is charged")
 
 
 def test_editors_find_the_schema(cli: Commands) -> None:
