@@ -120,8 +120,10 @@ class DescriptorError(OrchestratorError):
     """One or more problems in YAML documents: `model.source.Problem`s, each printed as
     `file:line: key: what`."""
 
-    def __init__(self, problems: Sequence[object], *, hint: str = "") -> None:
-        super().__init__("\n".join(map(str, problems)), hint=hint)
+    def __init__(
+        self, problems: Sequence[object], *, hint: str = "", fix: Fix | None = None
+    ) -> None:
+        super().__init__("\n".join(map(str, problems)), hint=hint, fix=fix)
         self.problems = list(problems)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orchestrator.errors import DescriptorError, did_you_mean
+from orchestrator.errors import DescriptorError, Fix, did_you_mean
 from orchestrator.onnode.kernel.regular import read_bytes
 
 MAX_BYTES = 1_000_000
@@ -40,9 +40,12 @@ _WORDS = {
 }
 
 
+_OVERRIDE = "--override"
+
+
 class Problem(NamedTuple):
-    """A problem at one place of a document. `key` is as `key_text` writes it; "" is the document
-    itself."""
+    """A problem at one place of a document, or in an option (line 0). `key` is as `key_text` writes
+    it; "" is the document itself, or all of the option's value."""
 
     path: str
     line: int
@@ -50,11 +53,8 @@ class Problem(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.path}:{self.line}: {self.key}: {self.text}"
-            if self.key
-            else f"{self.path}:{self.line}: {self.text}"
-        )
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}: {self.key}: {self.text}" if self.key else f"{place}: {self.text}"
 
 
 @dataclass
@@ -67,6 +67,8 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
     homes: dict[Key, tuple[Document, Key]] = field(default_factory=dict)
     """Of a document that extends another: the document, and the key there, of every key."""
+    typed: list[Key] = field(default_factory=list)
+    """The keys whose values came from the command line."""
 
     def origin(self, key: Key) -> tuple[Document, Key]:
         """Return the document that `key` was written in, and its key there: that of the nearest
@@ -87,6 +89,11 @@ class Document:
 
     def add(self, key: Key, text: str) -> None:
         """Report a problem at `key`, where it was written."""
+        typed = next((given for given in self.typed if key[: len(given)] == given), ())
+        if typed:
+            below = key_text(key) if key != typed else ""
+            self.problems.append(Problem(f"{_OVERRIDE} {'.'.join(map(str, typed))}", 0, below, text))
+            return
         home, _ = self.origin(key)
         if home.path != self.path:
             text = f"{text} (inherited by {shown(self.path)})"
@@ -95,7 +102,9 @@ class Document:
     def check(self, hint: str = "") -> None:
         """Raise DescriptorError with every problem so far, in the order of their lines."""
         if self.problems:
-            raise DescriptorError(sorted(set(self.problems)), hint=hint)
+            typed = any(problem.path.startswith(_OVERRIDE) for problem in self.problems)
+            fix = Fix("orchestrator docs reference/keys") if typed else None
+            raise DescriptorError(sorted(set(self.problems)), hint=hint, fix=fix)
 
 
 def shown(path: Path) -> str:
@@ -145,7 +154,7 @@ def override(document: Document, given: Iterable[tuple[str, str]]) -> None:
     """
     for name, text in given:
         key: Key = tuple(name.split("."))
-        value = Document(Path(f"--override {name}"))
+        value = Document(Path(f"{_OVERRIDE} {name}"))
         _build(value, text)
         value.check()
         below = document.data
@@ -154,6 +163,7 @@ def override(document: Document, given: Iterable[tuple[str, str]]) -> None:
                 below[part] = {}
             below = below[part]
         below[key[-1]] = value.data
+        document.typed.append(key)
 
 
 def folders_in(document: Document) -> list[Path]:

@@ -1096,3 +1096,23 @@ def test_other_names_are_no_secrets(name: str) -> None:
 def test_a_login_in_an_address_is_no_value(text: str, refused: bool) -> None:
     assert bool(value_problem(text)) == refused
     assert text not in value_problem(text)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("gpu_request", "gpus"), "--override gpu_request: 'gpus' is not accepted; accepted: gres"),
+        (("gpu_reqest", "gres"), '--override gpu_reqest: unknown key; did you mean "gpu_request"?'),
+        (("container", "{pull: x}"), "--override container: container.pull: 'x' is not accepted"),
+    ],
+)
+def test_a_value_of_the_command_line_is_no_line_of_the_file(
+    tmp_path: Path, typed: tuple[str, str], said: str
+) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text("kind: site\nlog_dir: /shared/results\nnodelist: 7\n")
+    with pytest.raises(DescriptorError) as caught:
+        load_site(path, overrides=[typed])
+    first, other = sorted(str(caught.value).split("\n"))
+    assert first.startswith(said) and other.startswith(f"{path}:3: nodelist: ")
+    assert caught.value.fix and caught.value.fix.line([]) == "orchestrator docs reference/keys"
