@@ -40,7 +40,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.evidence.events import unreleased
     from orchestrator.evidence.picture import as_json, look
+    from orchestrator.evidence.sets import SetEvidence
     from orchestrator.runset.cancel import cancel
     from orchestrator.scheduler.advice import show_job
 
@@ -59,14 +61,30 @@ def run(args: Namespace) -> int:
             f"job {', '.join(stuck)} is still there",
             hint=f"an operator can end it: {show_job(stuck[0])} shows the nodes",
         )
+    evidence = SetEvidence(run_set.layout.root)
+    held = {job_id: nodes for job_id in jobs if (nodes := unreleased(evidence, job_id))}
     if args.json:
-        print_json("cancel", {"jobs": jobs, **as_json(picture)})
+        print_json("cancel", {"jobs": jobs, "unreleased": held, **as_json(picture)})
     else:
-        print(_summary(picture, list(jobs)))
+        print(_summary(picture, list(jobs), _not_released(picture, held)))
     return ExitCode.OK
 
 
-def _summary(picture: SetPicture, jobs: list[str]) -> str:
+def _not_released(picture: SetPicture, held: dict[str, list[str]]) -> list[str]:
+    """Return a line for each job with nodes that may still have its container."""
+    from orchestrator.nodes.names import fold
+
+    engine = picture.record.engine if picture.record else ""
+    look = "ps -ef | grep orch-"
+    lines = []
+    for job_id, nodes in held.items():
+        if engine != "none":
+            look = f"{engine or 'docker'} ps --all --filter label=orchestrator.job={quoted(job_id)}"
+        lines.append(f"{fold(nodes)} did not confirm the end of job {job_id}; check there: {look}")
+    return lines
+
+
+def _summary(picture: SetPicture, jobs: list[str], not_released: list[str]) -> str:
     nexp = picture.record.nexp if picture.record else 0
     after = f"{picture.done} of {count(nexp, 'run')}"
     lines = [f"cancelled job {', '.join(jobs)} after {after}"]
@@ -75,6 +93,7 @@ def _summary(picture: SetPicture, jobs: list[str]) -> str:
         lines.append(
             f"run {', '.join(left)} had no time to write its final state; resume closes it"
         )
+    lines += not_released
     lines.append(f"to continue: orchestrator resume {quoted(picture.root)}")
     return "\n".join(lines)
 

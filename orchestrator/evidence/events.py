@@ -93,6 +93,24 @@ def _take_pull(lacking: dict[str, str], event: Event) -> None:
         lacking[event.node] = event.detail[:MOST_TEXT]
 
 
+def unreleased(evidence: SetEvidence, job_id: str) -> list[str]:
+    """Return the nodes of an ended job that sent events and did not report their release: they may
+    still have its container and its host settings."""
+    held: dict[str, None] = {}
+    for path in event_files(evidence, job_id):
+        try:
+            for event in read_events(path):
+                if event.source != "node" or not is_node_name(event.node):
+                    continue
+                if event.word == "left":
+                    held.pop(event.node, None)
+                else:
+                    held[event.node] = None
+        except OSError:
+            continue  # a job that ended before it started the set has none
+    return [*held]
+
+
 def _of_job(evidence: SetEvidence, job_id: str) -> Iterator[Event]:
     """Yield the events of a job with one of _WORDS, group by group."""
     for path in event_files(evidence, job_id):

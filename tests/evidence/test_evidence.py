@@ -10,7 +10,7 @@ from damaged_sets import UNIT, events, full_set
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.evidence.events import read_told
+from orchestrator.evidence.events import read_told, unreleased
 from orchestrator.evidence.nodes import read_history
 from orchestrator.evidence.progress import TAIL_BYTES, Tail, tail_of
 from orchestrator.evidence.sets import SetEvidence
@@ -49,6 +49,23 @@ def test_what_the_loop_noted_about_nodes(tmp_path: Path) -> None:
     assert [(one.node, one.kind, one.reason) for one in told.lost] == [("node-b", "lost", "down*")]
     node = next(node for node in read_history(SetEvidence(root)) if node.node == "node-b").to_json()
     assert len(node["set_aside"]) == len(node["blamed"]) == len(node["lost"]) == 1
+
+
+def test_nodes_that_did_not_report_their_release_are_named(tmp_path: Path) -> None:
+    root = full_set(tmp_path)
+    rows = [
+        ("loop", "hold", "node-z", "{}"),
+        ("node", "network", "node-a", "off"),
+        ("node", "network", "node-b", "off"),
+        ("node", "left", "node-b", ""),
+    ]
+    (root / "events-7.tsv").write_text(events(*rows))
+    (root / "events-7.2.tsv").write_text(events(("node", "network", "node-c", "off")))
+    assert unreleased(SetEvidence(root), "7") == ["node-a", "node-c"]
+    rows += [("node", "left", "node-a", ""), ("node", "network", "node-b", "held once more")]
+    (root / "events-7.tsv").write_text(events(*rows))
+    assert unreleased(SetEvidence(root), "7") == ["node-b", "node-c"]
+    assert unreleased(SetEvidence(root), "8") == []
 
 
 def test_what_several_groups_of_nodes_noted_is_in_order(tmp_path: Path) -> None:
