@@ -288,8 +288,9 @@ class _Set:
 
     def signs_of_life(self, run: int, attempt: int, silence: RunSilence | None) -> list[Proof]:
         """Return the loop's last record of a run, and the last MLLOG key of its log."""
-        recorded = silence.silence if silence else None
-        proofs = [Proof(self.named(silence.file), 0, recorded.text)] if silence and recorded else []
+        proofs = []
+        if silence and silence.record:
+            proofs = [Proof(self.named(silence.file), 0, silence.record)]
         return [*proofs, *self.last_key(RunRecord(run=run, attempt=attempt))]
 
     # ---- of a set that ended before its runs were done

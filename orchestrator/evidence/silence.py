@@ -45,6 +45,15 @@ class RunSilence:
     """The node that stands out in the silence, and its activity."""
     loop_s: float = 0.0
     """Seconds since the loop's last write."""
+    recorded_s: float = 0.0
+    """Seconds since the loop's last record of the silence: it makes one a minute."""
+
+    @property
+    def record(self) -> str:
+        """Return the loop's last record and its age, "" if missing."""
+        if self.silence is None:
+            return ""
+        return f"{self.silence.text}, recorded {_span(self.recorded_s)} ago"
 
     @property
     def cause(self) -> str:
@@ -95,7 +104,7 @@ def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
 def _running(path: Path) -> RunSilence | None:
     """Return the active run at the end of an event file; None if missing or without pulses."""
     running, silence, hung, odd, wrote_ms, has_pulses = "", None, "", "", 0, False
-    before_ms = 0
+    before_ms = pulse_ms = 0
     for event in _last_events(path):
         wrote_ms = event.ms
         if event.source != "loop":
@@ -104,6 +113,7 @@ def _running(path: Path) -> RunSilence | None:
             running, silence, hung, odd = event.detail, None, "", ""
         elif event.word == "pulse" and (pulse := recorded(event)) is not None:
             running, silence = pulse
+            pulse_ms = event.ms
             has_pulses = True
             if silence.pulse.quiet_ms < before_ms:
                 odd = ""  # output has come since
@@ -122,7 +132,8 @@ def _running(path: Path) -> RunSilence | None:
         return None
     # The clock of the batch host may be wrong, or that of the storage: the loop is silent by both.
     loop_s = min(max(0.0, time.time() - wrote_ms / 1000), age_s(path))
-    return RunSilence(run, attempt, path, silence, hung, odd, loop_s)
+    recorded_s = loop_s + (wrote_ms - pulse_ms) / 1000
+    return RunSilence(run, attempt, path, silence, hung, odd, loop_s, recorded_s)
 
 
 def _odd(event: Event) -> str:

@@ -92,7 +92,9 @@ class Document:
         typed = next((given for given in self.typed if key[: len(given)] == given), ())
         if typed:
             below = key_text(key) if key != typed else ""
-            self.problems.append(Problem(f"{_OVERRIDE} {'.'.join(map(str, typed))}", 0, below, text))
+            self.problems.append(
+                Problem(f"{_OVERRIDE} {'.'.join(map(str, typed))}", 0, below, text)
+            )
             return
         home, _ = self.origin(key)
         if home.path != self.path:

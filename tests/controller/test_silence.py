@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -241,6 +242,16 @@ def test_a_log_that_does_not_grow_is_no_verdict(root: Path) -> None:
         "last line 1h06m ago" in (text := "\n".join(one_set(picture, SCREEN, 24)))
         and "ago !" not in text
     )
+
+
+def test_a_record_of_the_loop_is_shown_with_its_age(root: Path) -> None:
+    """It makes one a minute: `0 s` alone would deny the silence since then."""
+    loop = Loop(root)
+    loop.at(0)
+    aged(loop.path, 45)
+    record = drawn(root)[1].evidence[0].text
+    age = re.fullmatch(r"no output of any node for 0 s \(.*\), recorded (\d+) s ago", record)
+    assert age and int(age[1]) >= 45, record
 
 
 def test_a_run_does_not_hang_once_the_only_node_that_printed_has_ended(root: Path) -> None:
