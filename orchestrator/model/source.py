@@ -105,7 +105,7 @@ class Document:
         """Raise DescriptorError with every problem so far, in the order of their lines."""
         if self.problems:
             typed = any(problem.path.startswith(_OVERRIDE) for problem in self.problems)
-            fix = Fix("orchestrator docs reference/keys") if typed else None
+            fix = Fix("orchestrator docs keys") if typed else None
             raise DescriptorError(sorted(set(self.problems)), hint=hint, fix=fix)
 
 

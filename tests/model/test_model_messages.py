@@ -1115,4 +1115,4 @@ def test_a_value_of_the_command_line_is_no_line_of_the_file(
         load_site(path, overrides=[typed])
     first, other = sorted(str(caught.value).split("\n"))
     assert first.startswith(said) and other.startswith(f"{path}:3: nodelist: ")
-    assert caught.value.fix and caught.value.fix.line([]) == "orchestrator docs reference/keys"
+    assert caught.value.fix and caught.value.fix.line([]) == "orchestrator docs keys"
