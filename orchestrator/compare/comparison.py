@@ -22,8 +22,8 @@ VERDICTS = {
         "sure of the times, not of the cause: the whole 95 % interval is more than 1 % away",
     ),
     "unsure": ("not reproduced", "not sure: the 95 % interval reaches into 1 %"),
-    "near_unknown": ("reproduced", "no interval: one side has no runs"),
-    "apart_unknown": ("not reproduced", "no interval: one side has no runs"),
+    "near_unknown": ("reproduced", ""),
+    "apart_unknown": ("not reproduced", ""),
     "none": ("cannot be compared: a side has no time", ""),
 }
 """The outcome of a comparison, and its certainty. Reproduced: within 1 %."""
@@ -69,6 +69,18 @@ class Comparison:
         return bool(a) and len(a) == len(b) and all(map(_alike, a, b))
 
     @property
+    def no_interval(self) -> str:
+        """Return why there is no interval; "" if there is one, or nothing to compare."""
+        if self.interval is not None or self.score_ratio is None:
+            return ""
+        reasons: dict[str, list[str]] = {}
+        for name, side in (("A", self.a), ("B", self.b)):
+            if side.times is None:
+                reasons.setdefault(_unknown_spread(side), []).append(name)
+        texts = [f"{' and '.join(names)}: {reason}" for reason, names in reasons.items()]
+        return f"no interval: {'; '.join(texts) or 'only one side has a valid score'}"
+
+    @property
     def within_1_percent(self) -> bool | None:
         return None if self.score_ratio is None else abs(self.score_ratio - 1) <= NEAR
 
@@ -86,6 +98,12 @@ class Comparison:
             "differences": [asdict(one) for one in self.differences],
             "notes": list(self.notes),
         }
+
+
+def _unknown_spread(side: Side) -> str:
+    if side.kind == "published":
+        return "the times of the runs are not known"
+    return "too few successful runs (two must be left without the fastest and the slowest)"
 
 
 def _side(side: Side) -> dict[str, Any]:

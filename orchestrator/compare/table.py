@@ -59,7 +59,8 @@ def verdict_lines(comparison: Comparison) -> list[str]:
     difference = f"{ratio - 1:+.2%}".replace("%", " %") if ratio < 10 else f"{ratio:.0f} times"
     if comparison.same_runs:
         sure = "the times are the same, run for run: these seem to be the same logs"
-    lines = [f"{what}: {_time(comparison.b)} against {_time(comparison.a)} ({difference})", sure]
+    lines = [f"{what}: {_time(comparison.b)} against {_time(comparison.a)} ({difference})"]
+    lines += [sure or comparison.no_interval]
     if comparison.interval is not None and sure.startswith("not"):
         more, whose = (
             comparison.runs_to_settle,

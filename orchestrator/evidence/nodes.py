@@ -3,7 +3,7 @@ exclusion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from orchestrator.evidence.checks import parse_table
 from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.pace import Pace, signs
-from orchestrator.evidence.progress import minutes
+from orchestrator.evidence.progress import minutes, read_ends, tail_of
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.olympic import DONE, mean
 from orchestrator.onnode.policy.verdict import NodeVerdict, Row
@@ -22,7 +22,7 @@ from orchestrator.onnode.policy.verdict import NodeVerdict, Row
 @dataclass(slots=True)
 class NodeHistory:
     """One node. `minutes_with` is the mean time to train of the good runs with it; `_without` of
-    the others."""
+    the others; `rate_with` and `rate_without` are their mean samples per second."""
 
     node: str
     parts: list[tuple[RunAttempt, NodePart]] = field(default_factory=list)
@@ -31,6 +31,8 @@ class NodeHistory:
     waits: bool = False
     minutes_with: float | None = None
     minutes_without: float | None = None
+    rate_with: float | None = None
+    rate_without: float | None = None
     gbps: float | None = None
     way: str = ""
     """How `gbps` was measured: torch, rccl-tests or tcp."""
@@ -158,13 +160,23 @@ def _add_minutes(
     taking_part = {
         one.run: {part.node for part in one.nodes} for one in attempts if one.outcome == "success"
     }
-    known = {run: minutes(evidence.layout.result(run)) for run in taking_part}
-    times = {run: value for run, value in known.items() if value is not None}
+    logs = {run: tail_of(read_ends(evidence.layout.result(run))) for run in taking_part}
+    times = {run: log.minutes for run, log in logs.items()}
+    rates = {run: log.samples_per_second for run, log in logs.items()}
+
+    def mean_of(values: Mapping[int, float | None], node: str, *, with_it: bool) -> float | None:
+        chosen = [
+            value
+            for run, value in values.items()
+            if value is not None and (node in taking_part[run]) is with_it
+        ]
+        return mean(chosen) if chosen else None
+
     for one in nodes:
-        own = [value for run, value in times.items() if one.node in taking_part[run]]
-        others = [value for run, value in times.items() if one.node not in taking_part[run]]
-        one.minutes_with = mean(own) if own else None
-        one.minutes_without = mean(others) if others else None
+        one.minutes_with = mean_of(times, one.node, with_it=True)
+        one.minutes_without = mean_of(times, one.node, with_it=False)
+        one.rate_with = mean_of(rates, one.node, with_it=True)
+        one.rate_without = mean_of(rates, one.node, with_it=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +249,6 @@ def _pace(one: NodeHistory) -> Pace:
         deep=next((row.text for row in deep if row.verdict in ("fail", "warn")), ""),
         seconds=one.mean_s,
         relative=one.relative,
-        minutes_with=one.minutes_with,
-        minutes_without=one.minutes_without,
+        rate_with=one.rate_with,
+        rate_without=one.rate_without,
     )

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.onnode.policy.bandwidth import too_slow, upper_quartile
-from orchestrator.words import train_time
 
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
 """Starts of the bandwidth test's verdicts on a node that slows the others; other texts concern
@@ -29,8 +28,8 @@ class Pace:
 
     `gbps` is its best bandwidth, `judged` whether the bandwidth test had a verdict on it, `deep`
     its text unless passed. `seconds` is the mean of its good attempts, `relative` that over the
-    other nodes' time. `minutes_with` and `_without` are the mean times to train of the good runs
-    with and without it.
+    other nodes' time. `rate_with` and `rate_without` are the mean samples per second of the good
+    runs with and without it: times to train also vary with the seeds.
     """
 
     node: str
@@ -40,8 +39,8 @@ class Pace:
     deep: str = ""
     seconds: float | None = None
     relative: float | None = None
-    minutes_with: float | None = None
-    minutes_without: float | None = None
+    rate_with: float | None = None
+    rate_without: float | None = None
 
 
 def signs(paces: Sequence[Pace]) -> list[str]:
@@ -81,11 +80,13 @@ def _longer(one: Pace) -> str:
 
 
 def _with(one: Pace) -> str:
-    if one.minutes_with is None or one.minutes_without is None:
+    if not one.rate_with or not one.rate_without or one.seconds is None:
         return ""
-    if not notable(60 * (one.minutes_with - one.minutes_without), 60 * one.minutes_without):
+    slower = one.rate_without / one.rate_with
+    others_s = one.seconds / slower
+    if not notable(one.seconds - others_s, others_s):
         return ""
     return (
-        f"runs with {one.node} took {train_time(one.minutes_with)}, those without it "
-        f"{train_time(one.minutes_without)}"
+        f"runs with {one.node} were {100 * (slower - 1):.1f} % slower per sample: "
+        f"{one.rate_with:.5g} samples/s, those without it {one.rate_without:.5g}"
     )

@@ -69,6 +69,13 @@ class Tail:
         known = self.start_ms and self.stop_ms and self.status == "success"
         return (self.stop_ms - self.start_ms) / 60_000 if known else None
 
+    @property
+    def samples_per_second(self) -> float | None:
+        """Return the samples over the time to train, evaluations included; None if unknown."""
+        if not self.minutes or self.evaluation is None or not self.evaluation.samples:
+            return None
+        return self.evaluation.samples / (60 * self.minutes)
+
     def feed(self, chunk: bytes) -> None:
         """Parse the next bytes of the log; a line counts once its end is there."""
         whole, newline, rest = chunk.rpartition(b"\n")

@@ -16,6 +16,7 @@ from own_logs import own_log, own_set
 from orchestrator.cli import main
 from orchestrator.compare.comparison import compare, verdict
 from orchestrator.compare.sides import Side, find_side
+from orchestrator.compare.table import verdict_lines
 from orchestrator.mllog.score import score_dir
 from orchestrator.mllog.student import cdf, quantile
 from orchestrator.mllog.trimmed import Interval, interval, runs_to_settle, trimmed
@@ -78,6 +79,13 @@ def test_verdict_without_an_interval() -> None:
         and verdict(1.2, None) == "apart_unknown"
         and verdict(None, None) == "none"
     )
+
+
+def test_why_there_is_no_interval(tmp_path: Path) -> None:
+    short = side(sets.make_set(tmp_path, sets.logs(sets.MI355X)[:3]))
+    why = "too few successful runs (two must be left without the fastest and the slowest)"
+    assert verdict_lines(compare(short, short))[1] == f"no interval: A and B: {why}"
+    assert verdict_lines(compare(side(sets.MI355X), short))[1] == f"no interval: B: {why}"
 
 
 def test_ratios_are_those_of_the_scores() -> None:

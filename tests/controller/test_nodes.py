@@ -36,6 +36,9 @@ n4\tgpu_count\tfail\t3\t7 of 8 GPUs\tcheck dmesg
 n4\tverdict\tfail\t0\tcheck gpu_count: 7 of 8 GPUs\t
 """
 
+SAMPLES = {1: 126_000, 2: 240_000}
+"""Run 2 takes twice as long as run 1 and is 5 % slower per sample."""
+
 
 @pytest.fixture
 def a_set(tmp_path: Path) -> Path:
@@ -105,6 +108,7 @@ def a_set(tmp_path: Path) -> Path:
         if outcome == "success":
             (folder.parent / f"result_{run}.txt").write_text(
                 mllog("run_start", 5, None)
+                + mllog("eval_accuracy", 6, 1.0, samples_count=SAMPLES[run])
                 + mllog("run_stop", 5 + minutes * 60_000, None, status="success")
             )
     (root / "preflight").mkdir()
@@ -175,7 +179,7 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     assert nodes["n5"]["waits"] and nodes["n5"]["preflight"] is None
     assert any("n4 reached 122.0 GB/s" in text for text in answer["suspicions"])
     assert any(
-        "runs with n4 took 2.000 min, those without it 1.000 min" in text
+        "runs with n4 were 5.0 % slower per sample: 2000 samples/s, those without it 2100" in text
         for text in answer["suspicions"]
     )
     assert any("n4 took 5.0 % longer" in text for text in answer["suspicions"])
@@ -214,6 +218,17 @@ def test_equal_nodes_in_every_run_end_in_the_test_that_tells_them_apart(
     assert closing(engine="none")[-1].endswith("do not show a slow one.")
     cli("nodes", a_set)
     assert "slow one" not in cli.out, "its runs had different nodes"
+
+
+def test_no_node_is_slow_because_of_its_seeds(
+    cli: Commands, a_set: Path
+) -> None:
+    log = a_set / "runs/2/result_2.txt"
+    log.write_text(log.read_text().replace("240000", "252000"))
+    answer = cli.json("nodes", a_set)
+    fourth = next(row for row in answer["nodes"] if row["node"] == "n4")
+    assert (fourth["minutes_with"], fourth["minutes_without"]) == (2, 1)
+    assert not any("runs with" in text for text in answer["suspicions"])
 
 
 def test_a_set_without_nodes_or_with_damage(cli: Commands, tmp_path: Path) -> None:
