@@ -46,6 +46,7 @@ def spares_table(limit: str) -> TextTable:
         "SPARES",
         "NODES",
         "FAILURES",
+        "NODE-HOURS",
         "MEDIAN",
         "90 %",
         "99 %",
@@ -69,6 +70,7 @@ def spares_row(result: SparesResult, within_s: float | None) -> list[str]:
         str(result.spares),
         str(result.nodes),
         f"{failures:.2f}",
+        f"{result.node_hours:.0f}",
         *(duration(time) if time < float("inf") else "never" for time in times),
         *(f"{100 * share:.1f} %" for share in shares),
     ]

@@ -582,6 +582,7 @@ def _spares_json(result: SparesResult, within_s: float | None) -> dict[str, Any]
         "unattended_share": result.unattended,
         "within_share": None if within_s is None else result.within(within_s),
         "failures_mean": sum(trial.failures for trial in result.trials) / len(result.trials),
+        "node_hours_mean": result.node_hours,
         "ended_s": [trial.ended_s if trial.complete else None for trial in result.trials],
     }
 

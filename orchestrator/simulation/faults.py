@@ -47,6 +47,8 @@ MOST_S = 100 * 365 * 86400.0
 UNSENT_BYTES = 200
 BACK_S = 3600.0
 """A dead node is back after this time, unless the sentence gives another."""
+REBOOTED_S = 120.0
+"""The same for a host whose job Slurm requeues: within SlurmdTimeout, thus never marked down."""
 GIVEN_UP_S = 1800.0
 """The same for a batch host out of Slurm's reach, whose job was cancelled."""
 SET_BACK_S = 365 * 86400.0
@@ -224,12 +226,12 @@ def _batch_host_dies(world: Simulation, fault: Fault, numbers: list[str]) -> Non
 
 
 def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Requeue as JobRequeue=1 and --requeue do. The job starts again after Slurm has noticed, and
-    its output has two lives."""
+    """Requeue as JobRequeue=1 and --requeue do, when the host registers anew. Once Slurm has marked
+    it down, --no-kill keeps the job running without it instead."""
     for job in world.live():
         if job.nodes:
             job.requeue = True
-            _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
+            _power_cycle(world, job.nodes[0], fault.for_s or REBOOTED_S)
 
 
 def _batch_host_cut_off(world: Simulation, fault: Fault, numbers: list[str]) -> None:

@@ -198,10 +198,9 @@ class RehearsedWorld(Simulation):
                 self._wait(LOOP_SILENT_S)
                 if not self._abandoned():
                     continue
-            self._wait(self.plan.resume_after_s)
-            if self._abandoned():
                 self.cancel()
                 self.engine.run(self.idle, limit_s)
+            self._wait(self.plan.resume_after_s)
             if self.idle() and self.missing():
                 self.resumes += 1
                 self.resume()

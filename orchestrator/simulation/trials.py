@@ -59,6 +59,8 @@ class Trial:
     failures: int
     """Failures of nodes in a job of the set."""
     played: bool
+    node_hours: float
+    """Nodes of its jobs times hours."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,11 @@ class SparesResult:
     def unattended(self) -> float:
         """Return the share of the sets that are complete without a `resume`."""
         return sum(trial.complete and not trial.resumes for trial in self.trials) / len(self.trials)
+
+    @property
+    def node_hours(self) -> float:
+        """Return the price of a set, on average."""
+        return mean(trial.node_hours for trial in self.trials)
 
     @property
     def played(self) -> int:
@@ -169,7 +176,15 @@ class Case:
             world.play(LONGEST_S)
         for failure in world.jobs.failures:
             raise failure
-        return Trial(world.ended_s, not world.missing(), world.resumes, world.hits, played=True)
+        held_ms = sum(job.end_ms - job.start_ms for job in world.all_jobs if job.end_ms)
+        return Trial(
+            world.ended_s,
+            not world.missing(),
+            world.resumes,
+            world.hits,
+            played=True,
+            node_hours=job_nodes(self.plan.entry) * held_ms / 3_600_000,
+        )
 
     def measured(self, folder: Path) -> Measured:
         """Play sets without failures."""
@@ -256,7 +271,8 @@ class _Trials:
         ]  # a job gets the first nodes of an idle cluster
         first_s = min(chance.expovariate(1 / self.failures.mtbf_s) for chance in held)
         if first_s > unplayed_s:
-            return Trial(unplayed_s, complete=True, resumes=0, failures=0, played=False)
+            hours = job_nodes(case.plan.entry) * unplayed_s / 3600
+            return Trial(unplayed_s, True, resumes=0, failures=0, played=False, node_hours=hours)
         return case.played(
             self.folder / str(os.getpid()), self.failures, seed, _chances(case, seed)
         )

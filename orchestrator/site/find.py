@@ -310,6 +310,6 @@ def _gpus(draft: SiteDraft, seen: NodeLook) -> None:
     gpus = (
         f"{count} GPUs{' of ' + ' and '.join(models) if models else ''}" if count else "no AMD GPU"
     )
-    draft.remark("name", f"{seen.node} has {gpus}.")
+    draft.remark("gpu_request", f"{seen.node} has {gpus}.")
     if not count:
         draft.notes.append(f"{seen.node} has no AMD GPU")

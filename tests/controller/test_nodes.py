@@ -220,9 +220,7 @@ def test_equal_nodes_in_every_run_end_in_the_test_that_tells_them_apart(
     assert "slow one" not in cli.out, "its runs had different nodes"
 
 
-def test_no_node_is_slow_because_of_its_seeds(
-    cli: Commands, a_set: Path
-) -> None:
+def test_no_node_is_slow_because_of_its_seeds(cli: Commands, a_set: Path) -> None:
     log = a_set / "runs/2/result_2.txt"
     log.write_text(log.read_text().replace("240000", "252000"))
     answer = cli.json("nodes", a_set)

@@ -63,7 +63,7 @@ SIZED = {
     ),
 }
 """File of the preparation -> replacements after which it makes files of the published sizes."""
-SPARES = " --spares 2"
+SPARES = " --spares 1"
 SMOKE = """step LINE orchestrator report "$(newest)" -o smoke.html
 grep -q samples/s smoke.html || { echo "docs: no throughput in the report"; exit 1; }
 code=0; orchestrator score "$(newest)" || code=$?
@@ -141,7 +141,7 @@ class Reader:
                 words = command.words
                 words = re.sub(r"\bSET\b", '"$(newest)"', words)
                 words = words.replace("node[1-8]", self._eight())
-                if len(self.lab.nodes) < 10:
+                if len(self.lab.nodes) < 9:
                     words = words.replace(SPARES, "")
                 if words.startswith("orchestrator submit") and smoked:
                     lines.append(

@@ -94,8 +94,7 @@ def test_times() -> None:
         "runs with n4 were 10.0 % slower per sample: 100 samples/s, those without it 110",
     ]
     assert (
-        signs([Pace("n4", seconds=10.0, relative=1.05, rate_with=100.0, rate_without=101.0)])
-        == []
+        signs([Pace("n4", seconds=10.0, relative=1.05, rate_with=100.0, rate_without=101.0)]) == []
     )
     assert (
         signs(

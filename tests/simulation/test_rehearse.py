@@ -157,8 +157,16 @@ def test_a_job_without_its_batch_host_is_cancelled_and_resumed(run: Run) -> None
         run, "--fault", "the batch host dies in run 2", "--resume-after", "20min", "--cluster", "5"
     )
     at = {moment["text"]: moment["at_s"] for moment in document["timeline"]}
-    assert 1500 <= round(at["orchestrator cancel"] - at["the batch host dies"], 3) < 1510
+    assert 300 <= round(at["orchestrator cancel"] - at["the batch host dies"], 3) < 310
+    ended = at["job 1 is ended by Slurm: CANCELLED"]
+    assert 1200 <= round(at["orchestrator resume"] - ended, 3) < 1210
     assert document["complete"] and document["resumes"] == 1
+
+
+def test_a_requeued_job_starts_again_without_a_resume(run: Run) -> None:
+    document = rehearsed(run, "--fault", "the batch host dies and the job is requeued in run 2")
+    assert texts(document).count("job 1 starts on n[1-4]") == 2
+    assert document["complete"] and not document["resumes"]
 
 
 def test_a_reservation_that_ends_ends_the_job(run: Run) -> None:
@@ -396,6 +404,8 @@ def test_spares_save_time_where_nodes_fail(run: Run) -> None:
     assert none["nodes"] == one["nodes"] == 9
     assert 0 < none["played"] < 10 and none["failures_mean"] > 0
     assert none["within_share"] < one["within_share"] < 1.0 <= none["complete_share"]
+    assert none["node_hours_mean"] >= 3 * min(none["ended_s"]) / 3600
+    assert one["node_hours_mean"] >= 4 * min(one["ended_s"]) / 3600
     assert one["unattended_share"] > none["unattended_share"]
     assert none["median_s"] <= none["p90_s"] <= none["p99_s"] == max(none["ended_s"])
 
@@ -413,6 +423,7 @@ def test_the_table_of_trials(run: Run) -> None:
         "SPARES",
         "NODES",
         "FAILURES",
+        "NODE-HOURS",
         "MEDIAN",
         "90",
         "%",
@@ -462,7 +473,8 @@ def test_the_runs_of_a_set_follow_one_another() -> None:
 
 def test_quantiles_count_sets_that_are_never_complete() -> None:
     trials = [
-        Trial(100.0 * k, k < 10, resumes=k % 2, failures=0, played=True) for k in range(1, 11)
+        Trial(100.0 * k, k < 10, resumes=k % 2, failures=0, played=True, node_hours=8.0)
+        for k in range(1, 11)
     ]
     result = SparesResult(0, 3, tuple(trials))
     assert (result.quantile(0.5), result.quantile(0.9), result.quantile(0.99)) == (
@@ -475,6 +487,7 @@ def test_quantiles_count_sets_that_are_never_complete() -> None:
         "0",
         "3",
         "0.00",
+        "8",
         "8m20s",
         "15m",
         "never",
