@@ -49,6 +49,8 @@ BACK_S = 3600.0
 """A dead node is back after this time, unless the sentence gives another."""
 REBOOTED_S = 120.0
 """The same for a host whose job Slurm requeues: within SlurmdTimeout, thus never marked down."""
+DOWN_S = 1.0
+"""An answering node that was set down returns at once to a Slurm with ReturnToService=2."""
 GIVEN_UP_S = 1800.0
 """The same for a batch host out of Slurm's reach, whose job was cancelled."""
 SET_BACK_S = 365 * 86400.0
@@ -271,6 +273,16 @@ def _reached_again(world: Simulation, node: str, halted: Sequence[SimProcess]) -
     for process in halted:
         process.resume()
     world.cluster.node_up(node)
+
+
+def _set_down(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+    """Set an answering node down: it leaves its job, and its tasks are killed."""
+    node = _node(world, numbers[0])
+    if world.machines[node].up:
+        for agent in list(world.machines[node].agents):
+            world.jobs.stall(agent)
+        world.cluster.set_down(node)
+        world.engine.after(fault.for_s or DOWN_S, partial(world.cluster.node_up, node))
 
 
 def _agent_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -575,6 +587,7 @@ def _user(name: str, *, stops: bool = False) -> Happens:
 
 EVENTS: dict[str, Happens] = {
     r"node (\d+) dies": _dies,
+    r"Slurm sets node (\d+) down": _set_down,
     r"the batch host dies": _batch_host_dies,
     r"the batch host dies and the job is requeued": _batch_host_dies_and_is_requeued,
     r"the batch host is cut off": _batch_host_cut_off,

@@ -243,11 +243,8 @@ class SimStep:
         """Pipe -> arrival time of its last content."""
         loop.steps.append(self)
         loop.process.after(BEAT_S, self._beat)
-        if loop.job.state not in ON_NODES:  # Slurm has ended the job, and its loop lives on
-            self._say(
-                f"srun: error: Unable to confirm allocation for job {loop.job.id}: "
-                "Invalid job id specified"
-            )
+        if refusal := self._refusal():
+            self._say(f"srun: error: Unable to {refusal}")
             self.engine.after(0.1, self._end)
             return
         down = [
@@ -262,6 +259,16 @@ class SimStep:
                 )
         if down:
             self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
+
+    def _refusal(self) -> str:
+        """Return why Slurm starts no step; "" if it does."""
+        job = self._loop.job
+        if job.state not in ON_NODES:  # its loop lives on
+            return f"confirm allocation for job {job.id}: Invalid job id specified"
+        if not set(self.nodes) <= set(job.nodes):  # Slurm has removed a node that was set down
+            cause = "Requested node configuration is not available"
+            return f"create step for job {job.id}: {cause}"
+        return ""
 
     def _line(self, node: str) -> Callable[[bytes], None]:
         """Return the function that sends a node's lines to the loop: in order, and together if

@@ -117,7 +117,7 @@ def losses(history: Iterable[NodeHistory]) -> list[str]:
             for aside in one.set_aside
         ]
         if one.lost and not one.set_aside:
-            found.append((f"lost: Slurm says {one.lost[-1].reason or 'nothing'} of it", one.node))
+            found.append((f"lost by Slurm: {one.lost[-1].reason or 'no state recorded'}", one.node))
     return _folded(found)
 
 

@@ -232,3 +232,25 @@ def test_four_bad_nodes_of_five(one: Batch) -> None:
     )
     assert one.clean()
     assert differences(one.root) == []
+
+
+def test_a_node_set_down_between_two_runs(one: Batch) -> None:
+    """Slurm takes it out of the job, and has it idle again within a second (ReturnToService=2)."""
+    nodes = one.nodes[:3]
+    site = yaml.safe_load(one.lab.run(TOP / "lab/site").stdout)
+    site |= {"log_dir": str(one.log_dir), "nodelist": [*nodes], "spares": 1}
+    (one.folder / "site.yaml").write_text(yaml.safe_dump(site))
+    answer = one.orchestrator("render", "local_2x2x8", "builtin", "--nexp", "3", "-o", one.bundle)
+    assert answer.returncode == 0, answer.stderr
+    job = one.submit()
+    until(lambda: list(one.log_dir.glob("*/runs/2/attempt_1/node_0.log")))
+    log = one.root / "runs/2/attempt_1/node_0.log"
+    until(lambda: "run_stop" in log.read_text())
+    one.lab.run("scontrol", "update", f"nodename={nodes[1]}", "state=down", "reason=fan")
+    until(one.idle)
+    record = one.job(job)
+    assert record["state"] == "complete", record
+    assert Set(one.root).results() == [1, 2, 3]
+    assert Set(one.root).run(2)["attempt"] == 1
+    assert Set(one.root).run(3)["nodes"] == [nodes[0], nodes[2]]
+    assert differences(one.root) == []

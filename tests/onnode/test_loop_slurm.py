@@ -281,3 +281,57 @@ def test_of_several_batch_scripts_the_first_nodes_works(
     environment: dict[str, str], works: str
 ) -> None:
     assert first_copy(environment, ["n1", "n2", "n3"]) == works
+
+
+class Controller:
+    """Answers of `sinfo` and `scontrol` for a job on three nodes."""
+
+    def __init__(self, states: str, job: str) -> None:
+        self.states, self.job = states, job
+
+    def ask(self, argv: list[str], seconds: float) -> tuple[int, str]:
+        if argv[:3] == ["scontrol", "show", "hostnames"]:
+            return 0, "\n".join({"n[1,3]": ["n1", "n3"]}[argv[3]])
+        text = self.states if argv[0] == "sinfo" else self.job
+        return (0, text) if text else (1, "")
+
+
+RUNNING = "JobId=7 JobState=RUNNING Reason=None ReqNodeList=n[1-3] NodeList=n[1,3] BatchHost=n1"
+IDLE = "n1 mixed\nn2 idle\nn3 mixed\n"
+
+
+def test_a_node_that_slurm_removed_from_the_job_stays_lost() -> None:
+    allocation = SlurmAllocation.__new__(SlurmAllocation)
+    allocation.job_id, allocation._removed = "7", set()
+    slurm = allocation.world = Controller(IDLE, RUNNING)  # type: ignore[assignment]
+    assert allocation.lost(NODES) == {"n2": "removed from the job"}
+    slurm.job = ""  # no answer
+    assert allocation.lost(NODES) == {"n2": "removed from the job"}
+    slurm.states = IDLE.replace("n3 mixed", "n3 down*")
+    assert allocation.lost(NODES) == {"n2": "removed from the job", "n3": "down*"}
+    slurm.states = ""
+    assert allocation.lost(NODES) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "lost"),
+    [
+        (RUNNING.replace("n[1,3]", "n1,n2,n3"), []),
+        (RUNNING.replace("n[1,3]", "n1"), ["n2", "n3"]),
+        (RUNNING.replace("n[1,3]", "(null)"), []),
+        (RUNNING.replace("RUNNING", "COMPLETING"), []),
+    ],
+)
+def test_only_a_running_job_shows_its_nodes(job: str, lost: list[str]) -> None:
+    allocation = SlurmAllocation.__new__(SlurmAllocation)
+    allocation.job_id, allocation._removed = "7", set()
+    allocation.world = Controller(IDLE, job)  # type: ignore[assignment]
+    assert allocation.lost(NODES) == dict.fromkeys(lost, "removed from the job")
+
+
+def test_a_harmless_line_opens_no_reason() -> None:
+    complaints = Complaints(lambda: 0.0, lambda text: [text], str)
+    refusal = "srun: error: Unable to create step for job 7: Requested node configuration is ..."
+    for line in ("srun: cluster configuration lacks support for cpu binding", refusal):
+        complaints.take("", line.encode())
+    assert complaints.last_lines == refusal

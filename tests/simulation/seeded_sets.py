@@ -289,11 +289,12 @@ def storage_failed_last(world: Simulation) -> bool:
 
 
 OF_NO_NODE = re.compile(
-    r"the (training hangs|loop is|job|reservation|set is)|Slurm|a (file|resume|cancel)|the storage is slow"
+    r"the (training hangs|loop is|job|reservation|set is)|Slurm (does|loses|gives|forgets)|a (file|resume|cancel)|the storage is slow"
 )
 """Events for which no node is to blame."""
 OF_A_NODE = re.compile(
     r"node \d+ (dies|refuses|fails|has|sends)|(agent|container|crashes|early|cut off|start) o[fn] node"
+    r"|Slurm sets node"
 )
 """Events for which only their node is. What is slow ends after the others, and with the batch host's clock all others differ."""
 WITHIN_A_JOB = re.compile(
@@ -377,8 +378,8 @@ CONTROLLER_LOCK = "left in the set: .controller.lock"
 SETTLED_MS = 60_000
 """A job settles what others left within this time after its start."""
 REASONS = {
-    "hung": re.compile(r"hangs|stopped|dies|cut off|storage|exits|crashes|ends"),
-    "(run time-out)": re.compile(r"slow|stopped|dies|cut off|storage"),
+    "hung": re.compile(r"hangs|stopped|dies|cut off|storage|exits|crashes|ends|sets node"),
+    "(run time-out)": re.compile(r"slow|stopped|dies|cut off|storage|sets node"),
     "not every node answered": re.compile(r"slow|stopped|dies|cut off|storage|Slurm"),
 }
 """What the reason of an attempt says, and after which events it may."""

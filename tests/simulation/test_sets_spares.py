@@ -106,6 +106,36 @@ def test_a_node_that_went_silent_is_replaced(sets: Sets, fault: str) -> None:
     assert one.run(1)["nodes"] == ["n1", "n3"]
 
 
+@pytest.mark.parametrize(
+    ("when", "seed"),
+    [
+        ("at the end of run 2", 1),
+        ("at the end of run 2", 3),
+        ("at the end of run 2", 5),
+        ("before run 3", 1),
+        ("in run 2", 1),
+        ("for 1 day at the end of run 2", 1),
+    ],
+)
+def test_a_node_that_slurm_sets_down_is_replaced(sets: Sets, when: str, seed: int) -> None:
+    """Slurm takes it out of the job for good, even if the node is soon idle again."""
+    world = sets.make(spares=1, nexp=3, seed=seed)
+    world.fault(f"Slurm sets node 2 down {when}")
+    assert world.play() == 0
+    one = world.set
+    assert one.results() == [1, 2, 3] and one.job["state"] == "complete"
+    assert one.run(3)["nodes"] == ["n1", "n3"]
+    assert "n2" not in world.last_job.nodes
+
+
+def test_a_step_that_slurm_refuses_without_a_spare_names_the_lost_node(sets: Sets) -> None:
+    world = sets.make(nexp=3)
+    world.fault("Slurm sets node 2 down at the end of run 2")
+    assert world.play() == 1
+    assert world.set.job["state"] == "paused"
+    assert "Slurm has lost it (removed from the job)" in world.set.job["reason"]
+
+
 def test_a_node_that_sends_too_much_is_replaced(sets: Sets) -> None:
     world = sets.make(spares=1, nexp=2)
     world.fault("node 2 sends too much for 10 h in run 1")

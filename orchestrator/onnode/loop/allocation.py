@@ -43,8 +43,9 @@ class JobAllocation:
         """Return commands that start `argv` on `nodes`, with additional environment."""
         raise NotImplementedError
 
-    def lost(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Return nodes lost by the scheduler, with their state; {} without an answer."""
+    def lost(self, nodes: Sequence[str]) -> dict[str, str] | None:
+        """Return nodes that the scheduler has lost or removed from the job, with their state; None
+        without an answer."""
         return {}
 
     def names(self, text: str) -> list[str]:

@@ -78,7 +78,7 @@ class Group:
             if isinstance(nodes, place.Pause):
                 self.too_few, self.problem = True, nodes.reason
                 return False
-            before = len(self.state.excluded), dict(self.state.blamed)
+            before = place.unusable(self.state)
             if (yield from self._start_and_choose(nodes)):
                 return True
             self.checks.write()
@@ -90,7 +90,7 @@ class Group:
             is_clear = self._exclude_failed()
             if self.job.end_state:
                 return False
-            if (len(self.state.excluded), self.state.blamed) == before:
+            if place.unusable(self.state) == before:
                 if not (self._retries and (step_ended or not is_clear)):
                     return False  # no node is to blame, and others would do no better
                 self._retries -= 1
@@ -155,9 +155,14 @@ class Group:
                 for node in silent:
                     self.record.fail(node, "silent", f"no word within {limit_s} s")
             elif not self.step.is_alive:
+                self._update_lost()  # no step starts on a node that has left the job
                 last = self.step.complaints.last_lines
                 reason = f"the step ended without a word from {fold(silent)}: {last}"
-                self.problem = place.describe_failures(self.state, nodes) or reason
+                self.problem = (
+                    place.describe_failures(self.state, nodes)
+                    or place.describe_lost(self.state, nodes)
+                    or reason
+                )
                 return False
             else:
                 until = self.step.next_check(min(deadline, now + 1))
@@ -172,6 +177,8 @@ class Group:
         """Record nodes that the scheduler has lost or recovered."""
         state, source = self.state, self.job.allocation.name
         lost = self.job.allocation.lost(state.allocated)
+        if lost is None:
+            return
         for node in state.allocated:
             if node in lost and state.lost.get(node) != lost[node]:
                 self.record.note("lost", node, lost[node], source)

@@ -178,7 +178,7 @@ class Preflight(JobContext):
             node: "not in this allocation" for node in self.given if node not in allocated
         }
         lost = self.allocation.lost([node for node in self.given if node not in self.untried])
-        self.untried.update({node: lost_reason(state) for node, state in lost.items()})
+        self.untried.update({node: lost_reason(state) for node, state in (lost or {}).items()})
         return [node for node in self.given if node not in self.untried]
 
     def _ask(self, group: Group, nodes: Sequence[str]) -> Flow:

@@ -41,10 +41,13 @@ _NOT_FOR_STEPS = (
 _FORGOTTEN = "FORGOTTEN"
 """A job unknown to Slurm, which forgets jobs minutes after their end (MinJobAge)."""
 _FIELDS = re.compile(r"\b(?:JobState|Reason|PreemptTime)=\S+")
+_PRESENT_NODES = re.compile(r"\bJobState=RUNNING .*?\bNodeList=([\w.,\[\]-]+)")
+"""Only of a running job: one that completes shows the nodes on which it is still ending."""
 _NO_PYTHON = re.compile(
     r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python"
 )
 _OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
+_HARMLESS = "srun: cluster configuration lacks support for cpu binding"
 _TASKS_ENDED = re.compile(rb"srun: error: ([\w.,\[\]-]+): tasks? ([\d,-]+): ")
 # Not `Node failure on n1`: only its slurmd is silent, and the run may be well. Dead nodes do not
 # answer pings.
@@ -118,6 +121,7 @@ class SlurmAllocation(JobAllocation):
             raise LookupError(f"scontrol show hostnames: {names or 'no answer within 60 s'}")
         self.allocated = names.split()
         self._here = environment.get("SLURMD_NODENAME", "")
+        self._removed: set[str] = set()
         for name in _NOT_FOR_STEPS:
             environment.pop(name, None)
         if environment.get("SLURM_CPUS_PER_TASK"):
@@ -144,20 +148,34 @@ class SlurmAllocation(JobAllocation):
         srun.append(f"--nodelist={','.join(nodes)}")
         return [([*srun, *argv], {})]
 
-    def lost(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Return nodes lost by Slurm, with their state; {} without an answer."""
+    def lost(self, nodes: Sequence[str]) -> dict[str, str] | None:
+        """Return nodes that Slurm has lost or removed from the job, with their state; None without
+        an answer.
+
+        A node set down leaves the job (--no-kill) for good, though it may soon be idle again.
+        """
         argv = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
         status, text = self.world.ask(argv, 20)
-        if status < 0:
-            return {}
         rows = (line.split() for line in text.splitlines())
         states = {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in nodes}
+        if status != 0 or not states:
+            return None
         bad = ("down", "fail", "unknown", "power")
-        return {
+        lost = {
             node: state
             for node, state in states.items()
             if state.startswith(bad) or state.endswith("*")
         }
+        present = self._present_nodes()
+        self._removed |= {node for node in nodes if present and node not in present}
+        return dict.fromkeys(self._removed.intersection(nodes), "removed from the job") | lost
+
+    def _present_nodes(self) -> list[str]:
+        """Return the nodes that the running job still has; [] if unknown."""
+        argv = ["scontrol", "--oneliner", "show", "job", self.job_id]
+        status, text = self.world.ask(argv, 20)
+        match = _PRESENT_NODES.search(text) if status == 0 else None
+        return self.names(match[1]) if match else []
 
     def is_here(self, node: str) -> bool:
         return node == self._here
@@ -193,9 +211,9 @@ class SlurmAllocation(JobAllocation):
         self.world.ask(update, ANSWER_S)
 
     def names(self, text: str) -> list[str]:
-        """Return the nodes in `n1` or `n[1-3,5]`; [] if Slurm refuses."""
+        """Return the nodes in `n1,m2` or `n[1-3,5]`; [] if Slurm refuses."""
         if "[" not in text:
-            return [text]
+            return text.split(",")
         status, names = self.world.ask(["scontrol", "show", "hostnames", text], 20)
         return names.split() if status == 0 else []
 
@@ -256,6 +274,8 @@ class StepMessage(NamedTuple):
     """The line has an end's cause; its consequence may come first or last."""
     cancels: bool = False
     """srun ends all other processes of the step, and names their nodes."""
+    is_harmless: bool = False
+    """The line explains no end."""
 
 
 def step_message(sender: str, text: str, names: Callable[[str], list[str]]) -> StepMessage:
@@ -263,6 +283,8 @@ def step_message(sender: str, text: str, names: Callable[[str], list[str]]) -> S
 
     `names` expands `n[1-3]`.
     """
+    if not sender and text.startswith(_HARMLESS):
+        return StepMessage({}, is_harmless=True)
     cancels = not sender and "launch failed" in text
     match = _NO_PYTHON.match(text)
     if match is not None:

@@ -54,10 +54,11 @@ class Complaints:
             return
         if not sender:
             self._keep_some("", text)
-        self._last = [*self._last[1 - _LAST_LINES :], text]
+        message = step_message(sender, text, self._names)
+        if not message.is_harmless:
+            self._last = [*self._last[1 - _LAST_LINES :], text]
         if self._cancelled:
             return
-        message = step_message(sender, text, self._names)
         self._cancelled = message.cancels
         due = self._now() + BEHIND_S
         for node, reason in message.ended.items():

@@ -6,7 +6,7 @@ equal decisions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
@@ -175,6 +175,11 @@ def healthy(group: GroupState) -> list[str]:
     return [node for node in group.allocated if node not in unfit]
 
 
+def unusable(group: GroupState) -> tuple[object, ...]:
+    """Return a value that changes with every node newly excluded, blamed or lost."""
+    return len(group.excluded), dict(group.blamed), set(group.lost)
+
+
 def may_be_ended(group: GroupState) -> bool:
     """Return whether a node failed as it does when the scheduler ends its job."""
     kinds = {kind for node, (kind, _) in group.failed.items() if node not in group.excluded}
@@ -293,10 +298,19 @@ def next_to_pull(group: GroupState, at_once: int) -> list[str]:
 
 def describe_failures(group: GroupState, nodes: Sequence[str]) -> str:
     """Return each failure's reason with its nodes, in the order of `nodes`."""
-    reasons = by_text((node, group.failed[node][1]) for node in nodes if node in group.failed)
+    return _describe(group, nodes, {node: reason for node, (_, reason) in group.failed.items()})
+
+
+def describe_lost(group: GroupState, nodes: Sequence[str]) -> str:
+    """Return which of `nodes` Slurm has lost, and how; "" for none."""
+    return _describe(group, nodes, {node: lost_reason(how) for node, how in group.lost.items()})
+
+
+def _describe(group: GroupState, nodes: Sequence[str], reasons: Mapping[str, str]) -> str:
+    alike = by_text((node, reasons[node]) for node in nodes if node in reasons)
     ranks = ranked(group.ranks)
     return "; ".join(
-        f"{subject(some, len(nodes), ranks)}: {reason}" for reason, some in reasons.items()
+        f"{subject(some, len(nodes), ranks)}: {reason}" for reason, some in alike.items()
     )
 
 
