@@ -39,6 +39,20 @@ NODE_FAILED = "failed", "the scheduler has ended the job (NODE_FAIL)"
         ("CANCELLED", "None", "None", True, CANCELLED),
         ("COMPLETING", "None", "None", True, CANCELLED),
         ("NODE_FAIL", "None", "None", True, NODE_FAILED),
+        (
+            "COMPLETING",
+            "NodeDown",
+            "None",
+            True,
+            ("failed", "the scheduler has ended the job (NodeDown)"),
+        ),
+        (
+            "RUNNING",
+            "NodeDown",
+            "None",
+            False,
+            CANCELLED,
+        ),  # requeued: the reason of its former life
         ("RUNNING", "None", PREEMPT_TIME, True, PREEMPTED),  # in its grace time
         ("COMPLETING", "None", PREEMPT_TIME, True, PREEMPTED),
         ("PREEMPTED", "None", "None", True, PREEMPTED),

@@ -338,8 +338,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _locked_out(world)
     yield from _failed_by_their_end(root, happened)
     yield from _begun_in_vain(world, happened)
-    # A job whose batch host was set down shows no cause while it completes, as a cancelled one.
-    ends = "cancel|reservation|requeue|time limit|sets node"
+    ends = "cancel|reservation|requeue|time limit"
     if not world.user.cancels and not any(re.search(ends, text) for text in happened):
         for path in root.glob("jobs/*.json"):
             if (invariants.read_json(path) or {}).get("state") == "cancelled":

@@ -40,6 +40,8 @@ _NOT_FOR_STEPS = (
 """Variables of the batch script that must not shape its steps."""
 _FORGOTTEN = "FORGOTTEN"
 """A job unknown to Slurm, which forgets jobs minutes after their end (MinJobAge)."""
+_FAILURES = ("NodeDown", "JobLaunchFailure")
+"""Reasons of a job that completes because its batch host failed."""
 _FIELDS = re.compile(r"\b(?:JobState|Reason|PreemptTime)=\S+")
 _PRESENT_NODES = re.compile(r"\bJobState=RUNNING .*?\bNodeList=([\w.,\[\]-]+)")
 """Only of a running job: one that completes shows the nodes on which it is still ending."""
@@ -250,8 +252,9 @@ def job_end(shown: str) -> JobEnd:
     # A pre-empted job is RUNNING in its grace time, then COMPLETING.
     is_preempted = fields.get("PreemptTime", "None") not in ("None", "N/A", "Unknown")
     is_ended = is_preempted or state in (*ENDED_STATES, "COMPLETING", _FORGOTTEN)
+    reason = fields.get("Reason", "")
     cause = None
-    if state == "TIMEOUT" or fields.get("Reason") == "TimeLimit":
+    if state == "TIMEOUT" or reason == "TimeLimit":
         cause = TIME_LIMIT
     elif is_preempted or state == "PREEMPTED":
         cause = PREEMPTED
@@ -259,6 +262,8 @@ def job_end(shown: str) -> JobEnd:
         cause = "failed", "the scheduler has ended the job and no longer knows why"
     elif state in ENDED_STATES and state != "CANCELLED":
         cause = "failed", f"the scheduler has ended the job ({state})"
+    elif state == "COMPLETING" and reason in _FAILURES:  # its batch host, and no user's signal
+        cause = "failed", f"the scheduler has ended the job ({reason})"
     return JobEnd(text, is_ended, cause)
 
 
