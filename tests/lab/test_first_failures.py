@@ -310,6 +310,7 @@ def test_images_and_settings_are_reached_through_slurm(shell: Shell) -> None:
     first, second = shell.lab.nodes[:2]
     code, lines = shell("orchestrator images check MI325X_08x08x32 flux1")
     assert code == 0 and lines[-1].startswith(f"{IMAGE}: all 8 nodes have "), lines
+    shell.wait_for_nodes()  # Slurm shows those of a job that just ended as in use for a moment
     code, lines = shell(f"orchestrator tune status --nodes {first},{second}")
     assert code == 0 and "(2 hosts)" in lines[0], lines
     assert shell("squeue --noheader --states=PD,R")[1] == [""]
