@@ -6,13 +6,12 @@ import base64
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from programs import need
 from until import LIMIT_S
 
 OPTIONS = (
@@ -186,21 +185,9 @@ class Browser:
         self._process.wait(LIMIT_S)
 
 
-def found() -> str:
-    """Where Chromium is; skips the test where there is none, and fails it with CI=true."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next((place for name in names if (place := shutil.which(name))), None)
-    if path is None:
-        text = "no chromium: `apt-get install chromium` (as root on Debian) brings it"
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{text}; with CI=true its tests may not be skipped", pytrace=False)
-        pytest.skip(text)
-    return path
-
-
 @contextlib.contextmanager
 def running(profile: Path) -> Iterator[Browser]:
-    browser = Browser(found(), profile)
+    browser = Browser(need("chromium", "chromium-browser", "google-chrome"), profile)
     try:
         yield browser
     finally:

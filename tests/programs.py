@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from typing import NoReturn
 
 import pytest
 
 
-def need(name: str) -> str:
-    """Return the path of `name`, a Debian package of the same name; without it the test is
-    skipped, and fails with CI=true, where a skipped test would go unseen."""
-    path = shutil.which(name)
-    if path is None:
-        message = f"there is no {name}: apt-get install {name}"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
-    return path
+def unavailable(message: str) -> NoReturn:
+    """Skip the test; fail it with CI=true, where a skipped test would go unseen."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+def need(*names: str, package: str = "", path: str | None = None) -> str:
+    """Return the path of the first of these programs that this machine has. `package`: Debian's, if
+    it has another name; `path`: folders to search instead of PATH."""
+    for name in names:
+        if found := shutil.which(name, path=path):
+            return found
+    unavailable(f"there is no {names[0]}: apt-get install {package or names[0]}")
 
 
 def zstd(content: bytes) -> bytes:

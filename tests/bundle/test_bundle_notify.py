@@ -9,13 +9,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bundle_parts import Bundles
 from ports import free_port
+from servers import on_a_thread
 from until import LIMIT_S
 
 from orchestrator.onnode.loop import notify
@@ -66,16 +67,11 @@ def server() -> Iterator[Server]:
         def log_message(self, *_: object) -> None:
             """Nothing on the test's output."""
 
-    http: HTTPServer = ThreadingHTTPServer(("127.0.0.1", one.port), Handler)
-    serving = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
-    serving.start()
-    try:
-        yield one
-    finally:
-        one.let_go.set()
-        http.shutdown()
-        serving.join()
-        http.server_close()
+    with on_a_thread(ThreadingHTTPServer(("127.0.0.1", one.port), Handler)):
+        try:
+            yield one
+        finally:
+            one.let_go.set()
 
 
 def files_with(folder: Path, word: str) -> list[Path]:

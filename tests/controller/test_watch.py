@@ -372,8 +372,8 @@ def test_the_screen_says_why_a_set_waits(tmp_path: Path, fake: Callable[[str, st
     lines = one_set(drawn, SCREEN, 24, None, waiting.why(drawn))
     assert any(line.startswith("why: ") for line in lines), lines
     assert all(width_of(line) <= WIDE for line in lines)
-    before = calls.read_text() if calls.exists() else ""
-    assert waiting.why(drawn) and (calls.read_text() if calls.exists() else "") == before
+    before = calls.read_text()
+    assert waiting.why(drawn) and calls.read_text() == before
     assert waiting.why(replace(drawn, state="running")) == []
 
 

@@ -157,7 +157,7 @@ def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
         "--site",
         path,
         "--nodes",
-        ",".join(lab.nodes[:2]),
+        two,
         "--deep",
         "--json",
     )

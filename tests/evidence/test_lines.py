@@ -14,6 +14,7 @@ from pathlib import Path
 import failures
 import pytest
 import real_logs
+from rank_failures import ECHOES, FAILURES
 
 from orchestrator.causes import cause, fields, forms, lines, prefixes, reading
 from orchestrator.causes.cause import END
@@ -165,47 +166,28 @@ def test_a_line_of_any_length_is_cut_before_it_is_compared() -> None:
 # ---- the first rank of several nodes
 
 STEP = " iteration {at}/ 5000 | lm loss: 7.1 | grad norm: 1.0 |"
-ENDS = {
-    "exception": ("[rank{rank}]: RuntimeError: page table {rank} is empty", 1),
-    "gpu_memory": ("[rank{rank}]: torch.OutOfMemoryError: HIP out of memory.", 1),
-    "disk": ("[rank{rank}]: OSError: [Errno 28] No space left on device", 1),
-    "segfault": ("", 139),
-    "killed": ("", 137),
-    "kernel": ("amdgpu 0000:c1:00.0: amdgpu: device lost from bus!", 1),
-}
-LOUD = (
-    "{stamp}[rank{rank}]: torch.distributed.DistBackendError: NCCL error: remote process exited",
-    (
-        "{stamp}[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective "
-        "operation timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE) ran for 600012 milliseconds"
-    ),
-    "{stamp}[rank{rank}]: RuntimeError: Connection closed by peer [10.0.0.7]:4411",
-    "{stamp}[rank{rank}]: RuntimeError: the pipeline has no next stage any more",
-)
 
 
 def group(seed: int) -> tuple[str, str, dict[str, bytes], dict[str, Ended]]:
     """Return (the first node, how it ended, the logs, the ends) of a run of several nodes."""
     chance = random.Random(seed)
-    kind = sorted(ENDS)[seed % len(ENDS)]
+    kind = sorted(FAILURES)[seed % len(FAILURES)]
     nodes = [f"n{rank}" for rank in range(chance.randint(2, 9))]
     first = chance.choice(nodes)
     has_stamps, skew = chance.random() < 0.5, chance.uniform(-4, 4)
     logs, ends = {}, {}
     for rank, node in enumerate(nodes):
         steps = [STEP.format(at=at) for at in range(chance.randint(2, 60))]
-        end, code = ENDS[kind] if node == first else ("", 1)
         lasted = 60_000 if node == first else 60_000 + chance.randint(200, 9_000)
-        text = list(steps)
         second = 20 + (skew if node == first else chance.uniform(6, 9))
         stamp = f"2026-11-24 10:00:{second:06.3f} " if has_stamps else ""
         if node == first:
-            text += [stamp + end.format(rank=rank)] if end else []
+            (end, code), times = FAILURES[kind], 1
         else:
-            loud = chance.choice(LOUD).format(rank=rank, stamp=stamp)
-            text += [loud] * chance.choice((1, 1, 30))
+            end, times = chance.choice(ECHOES), chance.choice((1, 1, 30))
             code = chance.choice((1, 134, 143))
-        logs[node] = "\n".join([*text, ""]).encode()
+        line = f"{stamp}[rank{rank}]: {end.format(rank=rank)}"
+        logs[node] = "\n".join([*steps, *([line] * times if end else []), ""]).encode()
         ends[node] = Ended(code, lasted)
     lost = chance.choice([node for node in nodes if node != first])
     if seed % 3 == 0 and len(nodes) > 2:

@@ -19,7 +19,6 @@ import json
 import os
 import signal
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -39,6 +38,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from recorded_set import recorded_set
+from tars import tar_of
 
 from orchestrator.container import registry
 from orchestrator.errors import OrchestratorError
@@ -271,13 +271,7 @@ def _gone() -> _Response:
 
 @functools.cache
 def _layer() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name in ("a.sh", ".wh.b.sh"):
-            member = tarfile.TarInfo(name)
-            member.size = 4
-            tar.addfile(member, io.BytesIO(b"new\n"))
-    return out.getvalue()
+    return tar_of({"a.sh": "new\n", ".wh.b.sh": "new\n"})
 
 
 @functools.cache

@@ -173,9 +173,8 @@ def call(words: Sequence[str], place: Path | None = None) -> Answer:
             code = None
         finally:
             left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
-    spent = PROCESSOR_S - left if code is not None or left else PROCESSOR_S
     unasked = dict.fromkeys(name for name in written if not _asked(name, words))
-    return Answer(tuple(words), code, out.text(), err.text(), spent, tuple(unasked))
+    return Answer(tuple(words), code, out.text(), err.text(), PROCESSOR_S - left, tuple(unasked))
 
 
 def _asked(name: str, words: Sequence[str]) -> bool:

@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from shutil import which
 
 import pytest
 from command_line import call
 from images_parts import EngineNode, SshHosts, start_hosts
+from programs import need
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -83,9 +83,7 @@ def nodes(engines: tuple[EngineNode, EngineNode]) -> Iterator[tuple[EngineNode, 
 @pytest.fixture(scope="session")
 def start_ssh(lab: object) -> Iterator[Callable[..., SshHosts]]:
     """Start SSH servers with the environment of their commands: `start_ssh({"n1": "A=b"})`."""
-    if which("sshd", path="/usr/sbin:/usr/bin") is None:
-        message = "there is no sshd: apt-get install openssh-server"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
+    need("sshd", package="openssh-server", path="/usr/sbin:/usr/bin")
     # As the package's service makes it at boot. It stays: another server may need it.
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     with ExitStack() as stack:

@@ -21,6 +21,7 @@ from shutil import which
 
 import docker
 from ports import free_port
+from servers import on_a_thread
 from tars import tar_of
 from until import LIMIT_S
 
@@ -299,13 +300,10 @@ def serving(it: Registry) -> Iterator[Registry]:
         def log_message(self, *_: object) -> None:
             """Quiet."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    it.address = f"127.0.0.1:{server.server_port}"
+    with on_a_thread(server):
         try:
-            it.address = f"127.0.0.1:{server.server_port}"
             yield it
         finally:
             stopped.set()
-            server.shutdown()
-            thread.join()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socketserver
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from servers import on_a_thread
 from tars import tar_of
 from test_import_round import CONFIG
 
@@ -66,12 +66,8 @@ class EngineHandler(BaseHTTPRequestHandler):
 def engine(tmp_path: Path) -> Iterator[str]:
     path = tmp_path / "engine.sock"
     EngineHandler.asked.clear()
-    with socketserver.ThreadingUnixStreamServer(str(path), EngineHandler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with on_a_thread(socketserver.ThreadingUnixStreamServer(str(path), EngineHandler)):
         yield f"unix://{path}"
-        server.shutdown()
-        thread.join()
 
 
 def test_a_config_comes_out_of_an_image_that_is_not_started(

@@ -8,7 +8,6 @@ import hashlib
 import json
 import socket
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from ports import free_port
 from programs import need
+from servers import on_a_thread
 from until import until
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -61,14 +61,9 @@ def answering(answer: Answer) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Quiet."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with on_a_thread(server):
+        yield f"127.0.0.1:{server.server_port}"
 
 
 def send(to: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:

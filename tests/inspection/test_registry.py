@@ -18,6 +18,7 @@ from command_line import call
 from programs import zstd
 from registries import INDEX, MANIFEST, answering, descriptor, digest_of, manifest_of, send
 from standin_images import STAND_INS, make_root
+from tars import tar_of
 
 from orchestrator.container import registry as registry_module
 from orchestrator.container.image import EngineError
@@ -31,18 +32,8 @@ RUN = "/workspace/code/run_and_time.sh"
 CONFIG = json.dumps({"config": {"WorkingDir": "/workspace/code"}, "architecture": "amd64"}).encode()
 
 
-def _layer(files: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return out.getvalue()
-
-
-BASE = _layer({"a.sh": b"old\n", "gone.sh": b"gone\n", "../../out.sh": b"inside\n"})
-TOP = _layer({"a.sh": b"new\n", ".wh.gone.sh": b""})
+BASE = tar_of({"a.sh": "old\n", "gone.sh": "gone\n", "../../out.sh": "inside\n"})
+TOP = tar_of({"a.sh": "new\n", ".wh.gone.sh": ""})
 PACKED = gzip.compress(BASE[: len(BASE) // 2]) + gzip.compress(BASE[len(BASE) // 2 :])
 """Two members, as lazily pulled images have them."""
 
@@ -326,7 +317,7 @@ def test_a_proxy_gets_its_own_password_and_no_login(
 
 def test_a_layer_that_grows_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "LEAST_LIMIT", 1 << 20)
-    layer = gzip.compress(_layer({"zeros": bytes(64 << 20)}))
+    layer = gzip.compress(tar_of({"zeros": bytes(64 << 20)}))
     with answering(Hostile([layer])) as address:
         assert "grows to more than" in _error(f"{address}/own/image:1", InputError)
 

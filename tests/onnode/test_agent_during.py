@@ -250,6 +250,11 @@ os.execve(sys.executable, ["python3", "-c", "print('hanging', flush=True)\\n" + 
 """
 
 
+def path_without(program: str) -> str:
+    folders = os.environ["PATH"].split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if not Path(folder, program).exists())
+
+
 @pytest.mark.parametrize(
     ("kind", "place"),
     [
@@ -264,8 +269,7 @@ def test_evidence_without_tools_names_the_rank_by_the_kernel(
     program = tmp_path / "ranks.py"
     program.write_text(RANKS)
     one.plan(f"python3 {program} {tmp_path}/pipe {kind}")
-    path = os.environ["PATH"].split(os.pathsep)
-    agent = one.agent(PATH=os.pathsep.join(it for it in path if not Path(it, "py-spy").exists()))
+    agent = one.agent(PATH=path_without("py-spy"))
     agent.hear("ready")
     name = agent.begin(1)
     until(lambda: agent.log(1).count(b"hanging") == 2)
@@ -294,9 +298,7 @@ def test_of_ranks_that_all_spin_that_with_an_idle_gpu_is_named(one: Bench, tmp_p
     program = tmp_path / "ranks.py"
     program.write_text(SPINNING)
     one.plan(f"python3 {program}")
-    path = os.environ["PATH"].split(os.pathsep)
-    without = os.pathsep.join(it for it in path if not Path(it, "py-spy").exists())
-    agent = one.agent(PATH=without, ORCH_SYS_ROOT=str(tmp_path / "sys"))
+    agent = one.agent(PATH=path_without("py-spy"), ORCH_SYS_ROOT=str(tmp_path / "sys"))
     agent.hear("ready")
     name = agent.begin(1)
     until(lambda: agent.log(1).count(b"rank ") == 4)

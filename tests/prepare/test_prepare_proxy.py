@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import socketserver
-import threading
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 
 import docker
 import pytest
+from servers import on_a_thread
 
 from orchestrator.model import load_site
 from orchestrator.prepare.plan import Plan, make_plan
@@ -74,16 +74,10 @@ class Engine(BaseHTTPRequestHandler):
 def test_the_container_of_a_step_has_the_proxy(plan: Plan, tmp_path: Path) -> None:
     address = tmp_path / "sock"
     Engine.made.clear()
-    with socketserver.UnixStreamServer(str(address), Engine) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            with closing(
-                docker.DockerClient(base_url=f"unix://{address}", version="1.43")
-            ) as client:
-                runner = StepRunner(client, "sha256:0", plan, lambda piece: None)
-                assert runner._create(plan.steps[0], "true") == "c1"
-        finally:
-            server.shutdown()
-            thread.join()
+    with (
+        on_a_thread(socketserver.UnixStreamServer(str(address), Engine)),
+        closing(docker.DockerClient(base_url=f"unix://{address}", version="1.43")) as client,
+    ):
+        runner = StepRunner(client, "sha256:0", plan, lambda piece: None)
+        assert runner._create(plan.steps[0], "true") == "c1"
     assert set(Engine.made[0]["Env"]) == PROXY

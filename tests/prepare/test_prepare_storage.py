@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from prepare_parts import TOKEN, Data
+from servers import on_a_thread
 
 from orchestrator.errors import ExitCode
 from orchestrator.model import load_site
@@ -46,14 +46,8 @@ def an_engine(socket: Path, root: str, status: list[list[str]]) -> Iterator[str]
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    with socketserver.ThreadingUnixStreamServer(str(socket), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"unix://{socket}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with on_a_thread(socketserver.ThreadingUnixStreamServer(str(socket), Answers)):
+        yield f"unix://{socket}"
 
 
 def test_the_engine_storage_counts_with_the_data_on_its_file_system(folders: Data) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from programs import need
 from render_parts import (
     ENGINES,
     NEXP,
@@ -114,10 +113,7 @@ def with_new_lines(scripts: list[Path]) -> list[Path]:
 
 
 def test_shellcheck_is_clean(scripts: list[Path], bundles: Bundles, tmp_path: Path) -> None:
-    if shutil.which("shellcheck") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("shellcheck is not installed: apt-get install shellcheck")
-        pytest.skip("shellcheck is not installed")
+    need("shellcheck")
     whole = put(next(iter(bundles.values()))[1], tmp_path)
     without_values = ("run_with_docker.sh", "run_with_docker_slurm.sh", "preflight.sh")
     alone = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -25,6 +26,7 @@ if __name__ == "__main__":
         str(Path(__file__).parent),
     ]
 
+from rank_failures import ECHOES, FAILURES
 from worlds import Sets, World
 
 from orchestrator.evidence.explain import explain
@@ -34,23 +36,6 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.nodes import Part, TrainingRun
 
-FAILURES = {
-    "exception": ("RuntimeError: page table {rank} is empty", 1),
-    "gpu memory": ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 9.25 GiB.", 1),
-    "disk": ("OSError: [Errno 28] No space left on device", 1),
-    "settings": ("ValueError: micro batch 3 does not fit 5 stages", 1),
-    "GPU": ("RuntimeError: HIP error: an illegal memory access was encountered", 134),
-    "crash": ("", 139),
-    "killed": ("", 137),
-    "kernel": ("amdgpu 0000:c1:00.0: amdgpu: device lost from bus!", 1),
-}
-"""How the first rank ends: its last line, and its exit code."""
-ECHOES = (
-    "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, remote process exited or there was a network error",
-    "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.7]:4411",
-    "[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8) ran for 600012 ms",
-    "RuntimeError: the pipeline has no next stage any more",
-)
 LOUD = 40
 """A loud rank prints its end so often."""
 
@@ -132,20 +117,14 @@ def named_first(sets: Sets, plan: Failure) -> tuple[str, str]:
     if plan.lost is not None:
         (root / f"runs/1/attempt_1/node_{plan.lost}.log").unlink()
     files = SetEvidence(root)
-    said = explain(files, picture(files, {}, Logs()))
-    first = state["nodes"][plan.first]
+    found = explain(files, picture(files, {}, Logs()))
+    nodes = state["nodes"]
     sets.forget()
-    names = [
-        node
-        for node in state["nodes"]
-        if f"{node}:" in said.sentence or f"{node} (" in said.sentence
-    ]
-    shown = (
-        said.evidence[0].file.rpartition("node_")[2].removesuffix(".log") if said.evidence else ""
-    )
-    if not names and shown.isdigit():
-        names = [state["nodes"][int(shown)]]
-    return first, names[0] if len(names) == 1 else ""
+    names = [node for node in nodes if re.search(rf"{node}(:| \()", found.sentence)]
+    rank = re.search(r"node_(\d+)\.log$", found.evidence[0].file) if found.evidence else None
+    if not names and rank:
+        names = [nodes[int(rank[1])]]
+    return nodes[plan.first], names[0] if len(names) == 1 else ""
 
 
 def main() -> int:

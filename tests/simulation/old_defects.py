@@ -467,7 +467,7 @@ DEFECTS = [
     ),
     one(
         "locked-out-of-its-ledger",
-        "a job whose storage failed while its agent ended of the ledger waited for itself, and gave up",
+        "a job whose storage failed while it released the ledger waited for itself, and gave up",
         "make sim, calls of storage that fail once",
         LEASE,
         "        world.abandoned[path] = token\n",

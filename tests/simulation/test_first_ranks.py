@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from first_ranks import FAILURES, failure, named_first
+from first_ranks import failure, named_first
+from rank_failures import FAILURES
 from worlds import Sets
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from programs import need
 
 from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.model import Site, load_entry
@@ -115,11 +115,10 @@ def test_a_circle_and_a_missing_one(tmp_path: Path) -> None:
         load_profile("choice")
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
 def test_the_script_is_clean(tmp_path: Path) -> None:
     path = tmp_path / "runtime_tunables.sh"
     script = profile_script(load_profile("recommended"))
     assert script == profile_script(load_profile("recommended"))
     path.write_bytes(script)
-    done = subprocess.run(["shellcheck", path], text=True, capture_output=True, check=False)
+    done = subprocess.run([need("shellcheck"), path], text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout
