@@ -1,8 +1,7 @@
 """Run `make test` N times in fresh clones, each in another random order, and print a table.
 
-usage:  python tools/green_runs.py [--quiet N] [--busy N] [--load COMMAND] [--user NAME] [--target
-TARGET] [--keep DIR]
-                                   [--most N]
+usage:  python tools/green_runs.py [--quiet N] [--busy N] [--load COMMAND] [--user NAME]
+                                   [--target TARGET] [--keep DIR] [--most N]
 
 Every run has a clone of its own with an empty HOME, made from the commit that is checked out here.
 A busy run and a quiet one take turns. During a busy run four processes compute without a pause, or
