@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
+from operator import index
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 from urllib.request import (
@@ -32,7 +33,7 @@ from orchestrator.container.code import Pieces
 from orchestrator.container.image import EngineError
 from orchestrator.container.local import split_reference
 from orchestrator.container.pull import Login
-from orchestrator.onnode.kernel.proxy import proxy_of
+from orchestrator.onnode.kernel.proxy import proxy_of, registry_in
 from orchestrator.words import cell, quoted
 
 DOCKER_HUB = "registry-1.docker.io"
@@ -67,8 +68,8 @@ class Blob:
     @classmethod
     def of(cls, descriptor: Mapping[str, Any]) -> Blob:
         """Return the blob of a descriptor. Raises ValueError, KeyError or TypeError."""
-        digest, size = str(descriptor["digest"]), int(descriptor["size"])
-        if not _DIGEST.fullmatch(digest) or size < 0:
+        digest, size = str(descriptor["digest"]), index(descriptor["size"])
+        if not _DIGEST.fullmatch(digest) or not 0 <= size < 1 << 63:
             raise ValueError(f"{digest[:80]!r} is not a digest with a size")
         return cls(digest, size)
 
@@ -90,9 +91,8 @@ class Registry:
     ) -> None:
         self.reference = reference
         name, self.tag = split_reference(reference)
-        host, slash, path = name.partition("/")
-        if not slash or not (set(host) & set(".:") or host == "localhost"):
-            host, path = "docker.io", name
+        host = registry_in(name) or "docker.io"
+        path = name.removeprefix(f"{host}/")
         is_hub = host in ("docker.io", "index.docker.io", DOCKER_HUB)
         self.host = "docker.io" if is_hub else host
         self._repository = f"library/{path}" if is_hub and "/" not in path else path
@@ -101,13 +101,10 @@ class Registry:
         self._authorization = ""
         self._opener = OpenerDirector()
         self._opener.addheaders = [("User-Agent", "orchestrator")]
-        given = [{"https_proxy": "", "no_proxy": ""}, proxy or {}, *_environment_proxies()]
-        variables = {key.lower(): value for one in given for key, value in one.items() if value}
-        for handler in (
-            _Proxy(variables),
-            HTTPHandler(),
-            HTTPSHandler(context=ssl.create_default_context()),
-        ):
+        of_environment = {f"{key}_proxy": value for key, value in getproxies_environment().items()}
+        given = {key.lower(): value for key, value in (proxy or {}).items()}
+        https = HTTPSHandler(context=ssl.create_default_context())
+        for handler in (_Proxy({**given, **of_environment}), HTTPHandler(), https):
             self._opener.add_handler(handler)
 
     def manifest(self, digest: str = "") -> tuple[str, bytes]:
@@ -166,7 +163,7 @@ class Registry:
         if start:
             headers["Range"] = f"bytes={start}-"
         response = self._follow(url, headers, self._authorization)
-        if response.status == 401:
+        if response.status == 401 and _origin(response.geturl()) == _origin(url):
             with closing(response):
                 self._authorization = self._authorize(response.headers.get_all("WWW-Authenticate"))
             response = self._follow(url, headers, self._authorization)
@@ -177,7 +174,7 @@ class Registry:
 
     def _follow(self, url: str, headers: Mapping[str, str], authorization: str) -> HTTPResponse:
         """Return the answer at the end of redirects, which get no login."""
-        first = urlsplit(url)
+        first = _origin(url)
         for _ in range(MOST_REDIRECTS + 1):
             request = Request(url, headers=dict(headers))
             if authorization:
@@ -191,10 +188,9 @@ class Registry:
                 return response
             response.close()
             url = urljoin(url, target)
-            parts = urlsplit(url)
             if not self._may_ask(url):
                 raise self._damaged(f"it redirects to {cell(url)[:120]}, which is not https://")
-            if (parts.scheme, parts.netloc) != (first.scheme, first.netloc):
+            if _origin(url) != first:
                 authorization = ""
         raise self._damaged(f"it redirects more than {MOST_REDIRECTS} times")
 
@@ -270,9 +266,8 @@ class Registry:
     def _no_login(self, text: str) -> EngineError:
         return self._error(
             f"it gives this image only after a login, or does not have it ({text})",
-            "the same command with --login USER --password-stdin <file-with-the-password; or log "
-            "in "
-            f"once where there is docker: docker login {quoted(self.host)}",
+            "the same command with --login USER --password-stdin <file-with-the-password; "
+            f"or log in once where there is docker: docker login {quoted(self.host)}",
         )
 
     def _unreachable(self, why: str) -> _Unreachable:
@@ -311,9 +306,9 @@ class _Proxy(ProxyHandler):
         return super().proxy_open(req, address, type) if address else None
 
 
-def _environment_proxies() -> list[dict[str, str]]:
-    known = getproxies_environment()
-    return [{"https_proxy": known.get("https", ""), "no_proxy": known.get("no", "")}]
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
 
 
 def _is_loopback(address: str) -> bool:

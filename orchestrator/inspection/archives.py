@@ -110,20 +110,20 @@ class RegistryStore:
         self._registry = registry
         self._blobs: dict[str, Blob] = {}
         self._manifests: set[str] = set()
-        self.digest, self._top = registry.manifest()
-        self._note(self._top)
+        self.digest, top = registry.manifest()
+        index = json.dumps({"manifests": [{"digest": self.digest}]}).encode()
+        self._known = {"index.json": index, _blob({"digest": self.digest}): top}
+        self._note(top)
 
     def has(self, name: str) -> bool:
-        return name == "index.json" or name == _blob({"digest": self.digest}) or name in self._blobs
+        return name in self._known or name in self._blobs
 
     def size(self, name: str) -> int:
         return self._blobs[name].size
 
     def open(self, name: str) -> io.BufferedReader:
-        if name == "index.json":
-            return _in_memory(json.dumps({"manifests": [{"digest": self.digest}]}).encode())
-        if name == _blob({"digest": self.digest}):
-            return _in_memory(self._top)
+        if name in self._known:
+            return _in_memory(self._known[name])
         if name in self._manifests:
             _, content = self._registry.manifest(self._blobs[name].digest)
             self._note(content)

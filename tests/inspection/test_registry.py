@@ -288,6 +288,28 @@ def test_a_login_is_not_carried_along_a_redirect(hostile: tuple[Hostile, str]) -
     assert it.requests[-1][1].startswith("Basic ")
 
 
+def test_the_target_of_a_redirect_cannot_ask_for_the_login(hostile: tuple[Hostile, str]) -> None:
+    it, reference = hostile
+    seen: list[str] = []
+
+    def asks(to: BaseHTTPRequestHandler) -> None:
+        seen.append(to.headers.get("Authorization", ""))
+        realm = f'Bearer realm="http://{to.headers["Host"]}/token"'
+        send(to, 401, b"", WWW_Authenticate=realm)
+
+    with answering(asks) as elsewhere:
+        it.instead[LAYER] = (307, b"", {"Location": f"http://{elsewhere}/{LAYER}"})
+        assert "only after a login" in _error(reference)
+    assert seen == [""]
+
+
+@pytest.mark.parametrize("size", ["1e999", "9" * 4000, "1.5"], ids=["inf", "long", "part"])
+def test_a_size_that_is_none(hostile: tuple[Hostile, str], size: str) -> None:
+    it, reference = hostile
+    it.manifest = it.manifest.replace(f'"size": {len(TOP)}'.encode(), f'"size": {size}'.encode())
+    assert "cannot be read as an image" in _error(reference, InputError)
+
+
 def test_a_proxy_gets_its_own_password_and_no_login(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

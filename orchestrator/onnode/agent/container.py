@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
+from ..kernel.proxy import registry_in
 from ..kernel.settings import Settings
 from ..kernel.settings_file import folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
@@ -101,10 +102,9 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
 def pulled_name(settings: Settings) -> str:
     """Return the image's full name, which podman needs: it searches this host's registries for a
     short name. The short name finds the image afterwards."""
-    head, slash, _ = settings.cont.partition("/")
-    if settings.engine != "podman" or (slash and (set(head) & set(".:") or head == "localhost")):
+    if settings.engine != "podman" or registry_in(settings.cont):
         return settings.cont
-    return f"docker.io/{'' if slash else 'library/'}{settings.cont}"
+    return f"docker.io/{'' if '/' in settings.cont else 'library/'}{settings.cont}"
 
 
 def bind(source: str, target: str, mode: str = "rw") -> str:

@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from ..kernel.proxy import proxy_of
+from ..kernel.proxy import proxy_of, registry_in
 from ..kernel.system import ask
 from .node import EngineState, Node, Rows, listed, shortened
 
@@ -77,8 +77,7 @@ def registry_of(node: Node, engine: EngineState) -> tuple[str, dict[str, str]]:
         return "", {}
     from .container import pulled_name  # a bundle without an engine does not carry it
 
-    head, slash, _ = pulled_name(settings).partition("/")
-    named = head if slash and (set(head) & set(".:") or head == "localhost") else ""
+    named = registry_in(pulled_name(settings))
     if settings.engine == "podman":
         return named, dict(one.split("=", 1) for one in settings.proxy)
     argv = [*settings.engine_command, "info", "--format", _DAEMON]

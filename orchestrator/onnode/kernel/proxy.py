@@ -1,4 +1,4 @@
-"""The site's proxy: for an engine's pulls, and for a host outside."""
+"""The registry of an image, and the site's proxy for an engine's pulls or a host outside."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ def proxy_of(host: str, variables: Mapping[str, str]) -> str:
     if any(_is_in(host.lower(), one.strip().lower()) for one in exceptions):
         return ""
     return values.get("https_proxy", "")
+
+
+def registry_in(image: str) -> str:
+    """Return the registry (HOST or HOST:PORT) in an image's name; "" for Docker Hub's."""
+    head, slash, _ = image.partition("/")
+    return head if slash and (set(head) & set(".:") or head == "localhost") else ""
 
 
 def _is_in(host: str, exception: str) -> bool:
