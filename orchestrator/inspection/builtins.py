@@ -178,7 +178,7 @@ def _source(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int 
     if not is_known(path):
         running = {shell.source, *shell.callers}
         fitting = [one for one in choices.scripts_of(walk, shell, path) if one not in running]
-        choices.undecided_scripts(walk, "sourced", path, fitting, place)
+        fitting = choices.undecided_scripts(walk, "sourced", path, fitting, place)
         branches = [partial(_sourced, walk, one, f"perhaps sourced by {place}") for one in fitting]
         walk.either(shell, *branches, lambda one: None)
         return None

@@ -29,42 +29,43 @@ def interpreter(walk: Walk, path: str) -> str:
 
 
 def scripts_of(walk: Walk, shell: ShellState, path: str) -> list[str]:
-    """Return the scripts that a partly known path can mean; none if they are too many."""
+    """Return the scripts that a partly known path can mean; none if too little is known."""
     if len(path.removeprefix(shell.cwd).strip("/" + UNKNOWN)) < LEAST_KNOWN:
         return []
     pattern = path.replace(UNKNOWN, "*")
-    fitting = [
+    return sorted(
         one.path
         for one in walk.tree
         if one.content and _fits(one.path, pattern) and interpreter(walk, one.path) == "shell"
-    ]
-    return sorted(fitting) if len(fitting) <= MOST_CHOICES else []
+    )
 
 
-def undecided_scripts(walk: Walk, how: str, path: str, fitting: list[str], place: Place) -> None:
-    names = ", ".join(map(posixpath.basename, fitting))
+def undecided_scripts(
+    walk: Walk, how: str, path: str, fitting: list[str], place: Place
+) -> list[str]:
+    """Record that only the run decides; return the scripts to walk, none if they are too many."""
+    few = fitting if len(fitting) <= MOST_CHOICES else []
+    names = ", ".join(map(posixpath.basename, few))
     why = f"which script is {how}: {shown(path)}{names and f', perhaps {names}'}"
     walk.trace.undecided.append(Undecided(why, place))
+    return few
 
 
 def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | None:
     """Return the folder that a partly known path means, if a document of the run names it."""
-    fitting = {
-        posixpath.dirname(one.path)
-        for one in walk.tree
-        if _fits(posixpath.dirname(one.path), pattern.replace(UNKNOWN, "*"))
-    }
-    named = [one for one in fitting if is_named(walk, shell, f"{one}/", f"{pattern}/")]
-    return named[0] if len(named) == 1 else None
+    folders = {posixpath.dirname(one.path) for one in walk.tree}
+    fitting = [f"{one}/" for one in folders if _fits(one, pattern.replace(UNKNOWN, "*"))]
+    named = by_document(walk, shell, fitting, f"{pattern}/")
+    return named[0].rstrip("/") if len(named) == 1 else None
 
 
-def is_named(walk: Walk, shell: ShellState, path: str, pattern: str) -> bool:
-    """Return whether the unknown folder of a path is a value in a YAML document of the run."""
+def by_document(walk: Walk, shell: ShellState, paths: list[str], pattern: str) -> list[str]:
+    """Return the paths whose unknown folder is a value in a YAML document of the run."""
     documents = [value for value in shell.variables.values() if isinstance(value, str)]
     texts = [walk.tree.text(one) or "" for one in documents if one.endswith((".yaml", ".yml"))]
     values = {match for text in texts for match in re.findall(r":\s*([\w.-]+)", text)}
     at = [number for number, part in enumerate(pattern.split("/")[:-1]) if UNKNOWN in part]
-    return bool(at) and path.split("/")[at[0]] in values
+    return [path for path in paths if at and path.split("/")[at[0]] in values]
 
 
 def _fits(path: str, pattern: str) -> bool:

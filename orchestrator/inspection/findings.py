@@ -496,8 +496,8 @@ def _of_mount(
             "warning",
             f"the container's root writes below {place}",
             "root is nobody on storage with root_squash: the script fails there, or goes elsewhere",
-            f"`written: true` for the mount of {place} in the round; it is then tested before a "
-            "run",
+            f"`written: true` for the mount of {place} in the round; "
+            "it is then tested before a run",
             **_at(use.place),
         )
     elif use.how == "deleted" and use.path not in made and place not in given.writable:

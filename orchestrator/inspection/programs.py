@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from orchestrator.inspection import effects
-from orchestrator.inspection.choices import interpreter, is_named, scripts_of, undecided_scripts
+from orchestrator.inspection.choices import by_document, interpreter, scripts_of, undecided_scripts
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import parse
@@ -224,10 +224,10 @@ def _one_of(
 ) -> int | None:
     """Walk all scripts that a partly known path can mean."""
     fitting = scripts_of(walk, shell, path)
-    named = [one for one in fitting if is_named(walk, shell, one, path)]
+    named = by_document(walk, shell, fitting, path)
     if len(named) == 1:
         return walk.script(named[0], arguments, shell, f"started by {place}, by a document")
-    undecided_scripts(walk, "started", path, named or fitting, place)
+    fitting = undecided_scripts(walk, "started", path, named or fitting, place)
 
     def started(script: str) -> Callable[[ShellState], None]:
         def branch(one: ShellState) -> None:
@@ -235,7 +235,7 @@ def _one_of(
 
         return branch
 
-    walk.either(shell, *map(started, named or fitting), lambda one: None)
+    walk.either(shell, *map(started, fitting), lambda one: None)
     return None
 
 

@@ -212,7 +212,8 @@ def read_members(
     """Add the members of a tar: the files of a layer, or of a whole file system."""
     done = 0
     while (member := tar.next()) is not None:
-        tar.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them: a gigabyte for a million files
+        # tarfile keeps all of them: a gigabyte for a million files.
+        tar.members = []  # type: ignore[attr-defined]
         path = posixpath.normpath("/" + member.name)
         name = posixpath.basename(path)
         if name.startswith(".wh."):

@@ -221,7 +221,8 @@ class ScriptWalk:
             where = Place(place, line_of(error), self._maybe > 0)
             self.trace.undecided.append(Undecided("a line that cannot be parsed", where))
         before = shell.source, shell.callers
-        shell.source, shell.callers = path, (shell.source, *shell.callers)
+        if path != shell.source:  # a started script is its own source already
+            shell.source, shell.callers = path, (shell.source, *shell.callers)
         try:
             with self.nested() as fits:
                 if fits:

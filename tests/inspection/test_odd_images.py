@@ -124,6 +124,29 @@ def test_a_folder_that_a_document_names_is_known(tmp_path: Path) -> None:
     assert not [one for one in contract.trace.undecided if "which script" in one.why]
 
 
+def test_a_document_decides_among_many_scripts(tmp_path: Path) -> None:
+    others = {f"workspace/code/hooks/train/other{at}/0.sh": "exit 1\n" for at in range(30)}
+    files = {
+        RUN: "export EXP=$PWD/exp.yaml\nF=$(python3 -c 'print(1)')\n"
+        f"bash hooks/train/$F/0.sh\n{START}\n",
+        "workspace/code/exp.yaml": "framework: bridge\n",
+        "workspace/code/hooks/train/bridge/0.sh": "pip install tools\n",
+        **others,
+    }
+    contract, found = _inspect(tmp_path, files)
+    assert "at every start: pip install tools" in {one.what for one in found}
+    assert not [one for one in contract.trace.undecided if "which script" in one.why]
+
+
+def test_a_started_script_has_no_caller(tmp_path: Path) -> None:
+    files = {
+        RUN: 'source ./more.sh\n[ "${#BASH_SOURCE[@]}" = 1 ] || exit 1\n' + START + "\n",
+        "workspace/code/more.sh": '[ "${#BASH_SOURCE[@]}" = 2 ] || exit 1\n',
+    }
+    contract, _ = _inspect(tmp_path, files)
+    assert contract.exit.after_success == 0
+
+
 def test_a_recipe_that_a_document_names_is_read(tmp_path: Path) -> None:
     recipe = "from transformers import AutoConfig\nfrom recipes import more\n\n\ndef config():\n"
     files = {
