@@ -25,9 +25,9 @@ LEAVE_OUT = "orchestrator resume {set} --exclude {node}"
 class Cause:
     """A cause with its signs. `next` is a command with {set}, {node}, {run}, {attempt} and {job}.
 
-    `told_by` has the signs in small letters, separated by ` | `. `{a,b}` is a choice, `*` some words
-    of the same line, ` & ` joins parts that come in any order; `$` in a choice ends a word. `#`,
-    `!` and `@` begin fields of a line (fields.py). Marks before a sign: `^` the start of the
+    `told_by` has the signs in small letters, separated by ` | `. `{a,b}` is a choice, `*` some
+    words of the same line, ` & ` joins parts that come in any order; `$` in a choice ends a word.
+    `#`, `!` and `@` begin fields of a line (fields.py). Marks before a sign: `^` the start of the
     line; `~` words used for other things, too; `?` a sign that names only the kind of the
     failure; `+` a sign that counts before all others.
     """

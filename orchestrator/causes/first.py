@@ -57,7 +57,8 @@ def first_cause(
     if deepest == ECHO and len(mute) == 1 and len(firsts) == len(by_node) - 1:
         # All others only lost a node; some images end with 0 however their program ends.
         code = ends.get(mute[0], Ended()).exit
-        return mute[0], Symptom(END, f"exit code {code}, without a last word", -1)
+        end = "no exit code" if code is None else f"exit code {code}"
+        return mute[0], Symptom(END, f"{end}, without a last word", -1)
     grades = (
         (deepest, MENTION) if deepest == SYMPTOM else (deepest,)
     )  # processes that wait for a dead node mention that, too

@@ -64,6 +64,7 @@ def _weight_of(group: tuple[tuple[str, ...], ...], text: str, at_start: bool) ->
 
 
 _MOST_STARTS = 8
+"""So the time for a line grows with its length."""
 _GAP = 90
 """Pieces further apart belong to different sentences."""
 _SHORT = 5
@@ -229,7 +230,7 @@ def _tier_in(sign: _Sign, weight: int, text: str) -> int:
     return max(sign.tier, _LOOSE) if weight < _LEAST else sign.tier
 
 
-def cause_in(text: str, causes: tuple[Cause, ...] = CAUSES) -> Cause | None:
-    """Return the first cause with a sign in a text known to give a reason."""
+def cause_in(text: str, causes: tuple[Cause, ...]) -> Cause | None:
+    """Return the first of `causes` with a sign in a text known to give a reason."""
     low = with_fields(text, without_prefixes(text))
     return next((sign.cause for sign in _signs(causes) if sign.weight_in(low)), None)

@@ -1,9 +1,10 @@
 """The causes of failures, read from causes.json.
 
-`causes`: names, grades, texts and signs (cause.py); a sign too long for a line is a list of
-its parts. `not_by` matches lines of other speakers with the same words. `generic`: names of causes that answer
-if no other is known. `exacter`: causes that describe the same failure more
-exactly than another.
+`causes`: names, grades, texts and signs (cause.py); a sign too long for a line is a list of its
+parts. `not_by` matches lines of other speakers with the same words. The others are names of causes.
+`exacter`: causes that describe the same failure more exactly than another. `parents`: causes that
+count after their special cases. `outer`: they name only who failed. `generic`: they answer if no
+other is known.
 """
 
 from __future__ import annotations

@@ -506,7 +506,7 @@ class _Set:
             if aside.time_ms and aside.time_ms < began:
                 continue
             proof = [self.in_file(self.files.layout.events(picture.job_id or "0"), aside.reason)]
-            if cause := cause_in(aside.reason):
+            if cause := BY_NAME.get(meaning(aside.reason, ())[0]):
                 yield cause, sentence(cause, aside.node), proof, aside.node
             elif aside.kind == "check" and aside.reason:
                 unfit = replace(UNFIT, sentence=line(aside.reason, MOST_TEXT))

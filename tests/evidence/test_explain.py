@@ -46,6 +46,18 @@ def test_every_label_is_a_cause() -> None:
     assert sum(len(failures.cases(name)) for name in FILES) >= 970
 
 
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("Error: OCI runtime error: crun: mount `/data`: Stale file handle", "stale_storage"),
+        ("docker: unable to find user 1000: no matching entries in passwd file", "unknown_user"),
+    ],
+)
+def test_of_a_reason_the_most_exact_sign_counts(tmp_path: Path, reason: str, cause: str) -> None:
+    case = failures.Case("aside", cause, aside=[("n0", "container", reason)])
+    assert failures.explained(tmp_path / "set", case).cause == cause
+
+
 def test_the_first_cause_its_line_and_the_next_command(tmp_path: Path) -> None:
     case = next(one for one in failures.cases("writing") if one.name == "hip_oom_one_rank")
     found = failures.explained(tmp_path / "a set", case)

@@ -12,7 +12,7 @@ from agent_parts import STOP, Agent, Bench
 from processes import processes_of
 from until import until
 
-from orchestrator.causes.lines import cause_in
+from orchestrator.causes.lines import meaning
 from orchestrator.onnode.agent.launch import RunRequest, host_entries, look_up_master
 from orchestrator.onnode.policy.trouble import telling_line
 
@@ -111,8 +111,7 @@ def test_a_master_that_the_container_does_not_know_is_said(tmp_path: Path) -> No
     assert (lost.returncode, lost.stderr) == (1, "")
     assert "does not know MASTER_ADDR=no-such.invalid" in lost.stdout and lost.stdout[-1] == "\n"
     assert "`network: {master: address}` or `network: {hosts: true}`" in lost.stdout
-    cause = cause_in(lost.stdout)
-    assert cause is not None and cause.name == "master_unknown"
+    assert meaning(lost.stdout, ())[0] == "master_unknown"
     assert telling_line(lost.stdout.encode()).startswith("error: the container does not know")
     assert look("localhost").stdout == "on\n"
     assert look("no-such.invalid", nodes=1).stdout == look("10.0.0.1").stdout == "on\n"
