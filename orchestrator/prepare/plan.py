@@ -118,9 +118,8 @@ def _fetched(name: str, pin: PinPart) -> str:
     if pin.sha256 is None:
         return text
     other = (
-        f"{pin.at} is not the script of this preparation: its SHA-256 is not {pin.sha256}; read "
-        "it, "
-        "and give its own to `pins` of the preparation"
+        f"{pin.at} is not the script of this preparation: its SHA-256 is not {pin.sha256}; "
+        "read it, and give its own to `pins` of the preparation"
     )
     return (
         f'{text}echo "{pin.sha256}  ${name}" | sha256sum --check --status || '
