@@ -76,8 +76,7 @@ def test_a_config_that_cannot_be_evaluated(bundle: Path) -> None:
     config.write_text(before)
 
 
-@pytest.mark.parametrize("nameless", [True, False], ids=["O_TMPFILE", "unlinked"])
-def test_a_bash_that_is_killed_leaves_nothing(bundle: Path, tmp_path: Path, nameless: bool) -> None:
+def test_a_bash_that_is_killed_leaves_nothing(bundle: Path, tmp_path: Path) -> None:
     """Bash waits in the config for a word that never comes, and everything is killed."""
     files = dict(read(bundle).files)
     config = load(files, with_value(bundle, "NEXP", "1")).config_file
@@ -92,8 +91,6 @@ def test_a_bash_that_is_killed_leaves_nothing(bundle: Path, tmp_path: Path, name
         try:
             os.setsid()
             os.environ["TMPDIR"] = str(tmp_path / "tmp")
-            if not nameless:
-                os.O_TMPFILE = 1 << 30  # type: ignore[misc]  # no file system takes it
             evaluate_config(files, load(files, with_value(bundle, "NEXP", "1")), 1)
         finally:
             os._exit(1)
@@ -104,6 +101,16 @@ def test_a_bash_that_is_killed_leaves_nothing(bundle: Path, tmp_path: Path, name
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_bundle_without_a_script(bundle: Path) -> None:
+    files = dict(read(bundle).files)
+    settings = load(files, with_value(bundle, "NEXP", "1"))
+    del files[settings.config_file]
+    with pytest.raises(SettingsError, match=f"^{settings.config_file} is missing from this bundle"):
+        evaluate_config(files, settings, 1)
+    with pytest.raises(SettingsError, match=r"^settings\.sh is missing from this bundle"):
+        load({})
 
 
 def test_scripts_source_those_next_to_them(bundle: Path) -> None:

@@ -9,7 +9,6 @@ import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import IO
 
 from .events import clean, number
 from .parts import PARTS, SITE, needs
@@ -121,6 +120,8 @@ def bash(
     """Return the output of a script that evaluates `file`, its $1. Raises SettingsError."""
     try:
         with _opened(files) as places:
+            if file not in places:
+                raise SettingsError(f"{file} is missing from this bundle")
             argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", places[file], *words]
             done = subprocess.run(
                 argv,
@@ -143,14 +144,17 @@ def bash(
 
 @contextmanager
 def _opened(files: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
-    """Put the scripts in the bundle's own folder into files without names; return their paths by
-    name. Raises OSError.
+    """Put the scripts in the bundle's own folder into memory; return their paths by name. Raises
+    OSError.
 
     Nothing is left if this process is killed, and no other user can read or change them.
     """
     scripts = {name: text for name, text in files.items() if "/" not in name and name[-3:] == ".sh"}
     with ExitStack() as stack:
-        opened = {name: stack.enter_context(_nameless()) for name in scripts}
+        opened = {
+            name: stack.enter_context(os.fdopen(os.memfd_create("script"), "wb"))
+            for name in scripts
+        }
         places = {name: f"/dev/fd/{file.fileno()}" for name, file in opened.items()}
         for name, file in opened.items():
             text = scripts[name]
@@ -159,18 +163,6 @@ def _opened(files: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
             file.write(text)
             file.flush()
         yield places
-
-
-def _nameless() -> IO[bytes]:
-    """Open a temporary file that never has a name, if its file system can do that."""
-    folder, flags = os.environ.get("TMPDIR") or "/tmp", os.O_RDWR | os.O_CLOEXEC
-    try:
-        return os.fdopen(os.open(folder, flags | os.O_TMPFILE, 0o600), "wb")
-    except OSError:
-        path = f"{folder}/orch-{os.getuid()}-bash.{os.getpid()}.{os.urandom(4).hex()}"
-        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-        os.unlink(path)
-        return os.fdopen(descriptor, "wb")
 
 
 def evaluate_config(
