@@ -13,6 +13,8 @@ WARNING = "SIGUSR1"
 """The signal before the time limit (--signal of job.sh)."""
 CLOSE_S = 120
 """Seconds between WARNING and the time limit (--signal of job.sh)."""
+ENDED_BY_SCHEDULER = ("container", "loop", "silent")
+"""Kinds of failures of a node that the scheduler causes, too, when it ends a job."""
 MOST_MISSED = 1
 """The olympic mean drops the slowest run (mllog/olympic.py)."""
 _EVENTS = {

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from ..kernel.node_names import by_text, ranked, subject
 from .hang import stands_out
+from .job_state import ENDED_BY_SCHEDULER
 from .trouble import in_one, is_echo, way_of
 
 NOT_ENDED = -1
@@ -178,13 +179,12 @@ def _own_faults(attempt: AttemptFacts, blamed: Blamed) -> Blamed:
     if not attempt.unanswered:
         return blamed
     own = {node for node, error in attempt.errors.items() if not is_echo(error)}
-    faults = {
-        "container": set[str](),
-        "silent": set[str](),
-        "gate": set(attempt.failed),
-        "exit": own,
-    }
-    return tuple(one for one in blamed if one[1] not in faults or one[0] in faults[one[1]])
+    faults = {"gate": set(attempt.failed), "exit": own}
+    return tuple(
+        (node, kind, reason)
+        for node, kind, reason in blamed
+        if kind not in ENDED_BY_SCHEDULER and node in faults.get(kind, (node,))
+    )
 
 
 def _odd_node(attempt: AttemptFacts) -> tuple[str, str]:

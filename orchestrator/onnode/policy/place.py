@@ -13,6 +13,7 @@ from typing import Any
 
 from ..kernel.events import Event
 from ..kernel.node_names import by_text, fold, ranked, subject
+from .job_state import ENDED_BY_SCHEDULER
 from .reports import NodeReport
 
 
@@ -183,7 +184,7 @@ def unusable(group: GroupState) -> tuple[object, ...]:
 def may_be_ended(group: GroupState) -> bool:
     """Return whether a node failed as it does when the scheduler ends its job."""
     kinds = {kind for node, (kind, _) in group.failed.items() if node not in group.excluded}
-    return not kinds.isdisjoint(("container", "loop", "silent"))
+    return not kinds.isdisjoint(ENDED_BY_SCHEDULER)
 
 
 def lost_reason(state: str) -> str:
