@@ -139,7 +139,7 @@ class Agent:
         self.leaving = self.left = self.checked = self.ready = False
         self.status = 0
         self.used = environment.get("ORCH_CHOOSE") != "1"
-        self.looked = self.job_ends = False
+        self.looked = False
         self.requests: deque[dict[str, Any]] = deque()
         self._awaits = ""
         """The only order it obeys now: pull or use; "" if it waits for neither."""
@@ -317,8 +317,6 @@ class Agent:
         word = message.get("do")
         if word == "ping":
             self.write_line(self.pong(message))
-        elif word == "end":
-            self.job_ends = True
         elif self._looks and word == "stop" and self.run and message.get("id") == self.run.id:
             self.run.stop()  # it cannot wait for the evidence
         else:

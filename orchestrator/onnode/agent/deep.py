@@ -34,9 +34,8 @@ exit 127"""
 
 
 def main(node: Node) -> int:
-    """Measure as requested on standard input; return the exit status. Raises
-    ReleaseRequested, Failed,
-    OSError."""
+    """Measure as requested on standard input; return the exit status. Raises ReleaseRequested,
+    Failed, OSError."""
     waiting = Waiting()
     # On this host: the engine may be unable to read shared storage.
     folder = Path(f"{node.channel}-deep")

@@ -52,7 +52,7 @@ LOOK_UP_S = 20
 
 
 class RunRequest(NamedTuple):
-    """A run as ordered by the loop. `nodes`: in rank order; `hosts`: lines for /etc/hosts."""
+    """The loop's request for a run. `nodes`: in rank order; `hosts`: lines for /etc/hosts."""
 
     id: str
     nodes: list[str]
@@ -68,7 +68,7 @@ class RunRequest(NamedTuple):
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> RunRequest | None:
-        """Return a request's order; None if a part is missing or of another type."""
+        """Return the request in a message; None if a part is missing or of another type."""
         kinds = {
             "id": str,
             "nodes": list,

@@ -1,4 +1,4 @@
-"""Whether the engine's daemon sees the folder of the job's pipes: /tmp may be private to jobs
+"""Mounts of the engine's daemon, compared with this process's: /tmp may be private to jobs
 (job_container/tmpfs, PrivateTmp)."""
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def is_hidden(node: Node) -> bool:
-    """Return whether the folder is another one for the daemon; False if that cannot be known."""
+    """Return whether the daemon sees another folder than node.channels; False if unknown."""
     pid = _daemon()
-    own = _origin(lines(f"{node.proc}/self/mountinfo"), node.channels)
-    its = _origin(lines(f"{node.proc}/{pid}/mountinfo"), node.channels) if pid else None
-    return own is not None and its is not None and own != its
+    here = _origin(lines(f"{node.proc}/self/mountinfo"), node.channels)
+    there = _origin(lines(f"{node.proc}/{pid}/mountinfo"), node.channels) if pid else None
+    return here is not None and there is not None and here != there
 
 
 def _daemon() -> int:
@@ -27,18 +27,18 @@ def _daemon() -> int:
     if not address.startswith("unix://"):
         return 0
     try:
-        with socket.socket(socket.AF_UNIX) as one:
-            one.settimeout(1)
-            one.connect(address[len("unix://") :])
-            told = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(1)
+            client.connect(address[len("unix://") :])
+            peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except OSError:
         return 0
-    return int(_CREDENTIALS.unpack(told)[0])
+    return int(_CREDENTIALS.unpack(peer)[0])
 
 
 def _origin(mountinfo: list[str], folder: str) -> tuple[str, str] | None:
-    """Return the device and the path on it of a folder, by the mount that has it."""
-    found, length = None, -1
+    """Return a folder's device and its path on that device."""
+    origin, length = None, -1
     path = os.path.realpath(folder)
     for line in mountinfo:
         fields = line.split()
@@ -48,5 +48,5 @@ def _origin(mountinfo: list[str], folder: str) -> tuple[str, str] | None:
         inside = os.path.relpath(path, point)
         # Of two mounts at one place the later one counts.
         if not inside.startswith("..") and len(point) >= length:
-            found, length = (device, os.path.normpath(os.path.join(root, inside))), len(point)
-    return found
+            origin, length = (device, os.path.normpath(os.path.join(root, inside))), len(point)
+    return origin

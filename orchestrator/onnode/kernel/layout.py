@@ -80,7 +80,8 @@ class Layout:
 
     def job_environment(self, job_id: str, restart: int = 0) -> Path:
         """A job's evaluated environment, compressed; one per restart by the scheduler."""
-        return self.jobs / f"{job_id}{f'-{restart}' * bool(restart)}.env.gz"
+        suffix = f"-{restart}" if restart else ""
+        return self.jobs / f"{job_id}{suffix}.env.gz"
 
     def events(self, job_id: str) -> Path:
         return self.root / f"events-{job_id}.tsv"

@@ -90,8 +90,8 @@ class Waiting:
     def wait(
         self, done: Callable[[], object], seconds: float | None = None, *, patient: bool = False
     ) -> bool:
-        """Serve events until `done`; False after `seconds`. Raises ReleaseRequested,
-        unless `patient`."""
+        """Serve events until `done`; False after `seconds`. Raises ReleaseRequested, unless
+        `patient`."""
         limit = None if seconds is None else time.monotonic() + seconds
         while True:
             if self.exit_status is not None and not self.releasing and not patient:

@@ -359,7 +359,7 @@ class SetContext(JobContext):
         end = next((end for end in answers if end is not None), None)
         if end is not None and end.is_ended:
             self._explain([], end)
-        return True if self.end_state else None if end is None else False
+        return bool(self.end_state) if end is not None or self.end_state else None
 
     def ask_why(self) -> None:
         """Ask the scheduler why the job ends, until it answers."""

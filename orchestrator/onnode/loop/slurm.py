@@ -399,13 +399,10 @@ class Senders:
     def _clear_claims(self) -> dict[str, str]:
         """Return the places that are clear by now: the last one, and those of tasks that name
         each other's nodes."""
-        if len(self._nodes) == len(self._confirmed) + 1:
-            known = self._confirmed.values()
-            return {
-                next(place for place in self._nodes if place not in self._confirmed): next(
-                    node for node in self._nodes if node not in known
-                )
-            }
+        places = set(self._nodes).difference(self._confirmed)
+        if len(places) == 1:
+            nodes = set(self._nodes).difference(self._confirmed.values())
+            return {places.pop(): nodes.pop()}
         claims = self._sole_claims()
         while any(node not in claims for node in claims.values()):
             claims = {place: node for place, node in claims.items() if node in claims}

@@ -23,7 +23,6 @@ from ..kernel.world import THIS, World
 from ..policy.experiment import Facts, of_run, parse_facts
 from . import bundle as bundle_files
 from . import ledger
-from .bundle import keep
 from .lease import HeldError, Lease, remove_abandoned, remove_unfinished
 from .submissions import settle_own
 
@@ -252,7 +251,7 @@ class Folder:
         """Write the archive of a program for the nodes, unless it is there; return the program
         with it. Raises FolderError, OSError."""
         try:
-            return keep(program, self.layout, self.files)
+            return bundle_files.keep(program, self.layout, self.files)
         except ValueError as error:
             raise FolderError(f"{self.layout.bundle}/{error}") from error
 
