@@ -187,13 +187,17 @@ def is_full(error: OSError) -> bool:
     )
 
 
-def did_you_mean(name: str, names: Iterable[str], *, before: str = '"', after: str = '"') -> str:
-    """Return `; did you mean "..."?` with the closest of `names`, or "".
-
-    Case does not matter; `before` and `after` enclose the name.
-    """
+def closest(name: str, names: Iterable[str]) -> str:
+    """Return the closest of `names`, "" if none is close. Case does not matter."""
     from difflib import get_close_matches
 
     lower = {candidate.lower(): candidate for candidate in sorted(names)}
     near = get_close_matches(name.lower(), lower, n=1)
-    return f"; did you mean {before}{lower[near[0]]}{after}?" if near else ""
+    return lower[near[0]] if near else ""
+
+
+def did_you_mean(name: str, names: Iterable[str], *, before: str = '"', after: str = '"') -> str:
+    """Return `; did you mean "..."?` with the closest of `names`, or "". `before` and `after`
+    enclose the name."""
+    near = closest(name, names)
+    return f"; did you mean {before}{near}{after}?" if near else ""

@@ -103,8 +103,6 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
         def error(self, message: str) -> NoReturn:
             message = clean(message + _meant(self, message, words), lines=True)
             hint = self.prog.replace(" ", " help ", 1)
-            if "invalid choice: 'list'" in message and self.prog == "orchestrator systems":
-                hint = self.prog  # without an action it lists
             _say(f"{self.prog}: {message}\n  hint: {hint}")
             _print_error(words, message, hint, int(ExitCode.BAD_INPUT))
             raise SystemExit(int(ExitCode.BAD_INPUT))

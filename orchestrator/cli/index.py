@@ -56,6 +56,7 @@ HIDDEN = "more"
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 OLD_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("systems", "list"): ("systems",),
     ("systems", "validate"): ("validate",),
     ("ledger", "verify"): ("audit", "--only", "ledger"),
     ("ledger",): ("audit", "--only", "ledger"),
@@ -65,8 +66,9 @@ OLD_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("metrics",): ("export", "--format", "prometheus", "--quiet"),
     ("preflight",): ("doctor", "--all-nodes"),
 }
-"""Commands under their former names -> their present words. The first match counts. No help,
-completion or page has them; the next version drops them."""
+"""Commands under their former names -> their present words, and `systems list`, which newcomers
+type. The first match counts. No help, completion or page has them; the next version drops the
+former ones."""
 
 
 def present(words: list[str]) -> list[str]:

@@ -39,9 +39,9 @@ def lent(
     """
     from orchestrator.nodes.borrowed import Lent, borrowed
     from orchestrator.nodes.names import NamedNode, fold
-    from orchestrator.preflight.places import allocation_options, select
+    from orchestrator.preflight.places import allocation_options, settled
 
-    chosen = select(site, names)
+    chosen = settled(site, names)
     if not chosen.idle:
         texts = [f"{node} is {state}" for node, state in list(chosen.untested.items())[:3]]
         raise SchedulerError(

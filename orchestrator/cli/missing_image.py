@@ -6,15 +6,16 @@ the image; a tar on shared storage can be loaded.
 
 from __future__ import annotations
 
-import subprocess
-from contextlib import suppress
+from threading import Event
 from typing import TYPE_CHECKING
 
-from orchestrator.container.engine import ABSENT
+from orchestrator.container.engine import NodeEngine
 from orchestrator.container.store import stored
 from orchestrator.evidence.sets import SetEvidence, set_folders
 from orchestrator.model.prerequisites import build_advice
 from orchestrator.model.sites import sets_folder
+from orchestrator.nodes.names import NamedNode
+from orchestrator.nodes.transport import ThisHost
 from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 NEWEST = 20
 """Sets of the log directory that are read."""
-ENGINE_S = 10
 
 
 def missing_image(entry: Entry) -> tuple[str, str] | None:
@@ -37,11 +37,12 @@ def missing_image(entry: Entry) -> tuple[str, str] | None:
     why = "no registry has it" if entry.build else "`container.pull` is `never`"
     log_dir = sets_folder(entry.site)
     names = f"{quoted(entry.system)} {quoted(entry.workload)} --round {quoted(entry.round)}"
-    kept = stored(log_dir.parent / "images", entry.image)
     if entry.site.scheduler == "local":
-        get = build_advice(entry) if entry.build else f"orchestrator images pull {names}"
-        if _engine_has(container.command or (container.engine,), entry.image) is not False:
+        command = tuple(container.command or (container.engine,))
+        reply = NodeEngine(NamedNode("here"), ThisHost(), command).inspect(entry.image, Event())
+        if reply.image or reply.problem:
             return None
+        get = build_advice(entry) or f"orchestrator images pull {names}"
         return f"this host does not have the image {entry.image}, and {why}", get
     known = set(_nodes_with(entry.image, log_dir))
     if len(known) >= entry.nodes:
@@ -52,7 +53,7 @@ def missing_image(entry: Entry) -> tuple[str, str] | None:
         else "no set ran with it"
     )
     text = f"the nodes may lack the image {entry.image}: {why}, and {has}"
-    if kept:
+    if stored(log_dir.parent / "images", entry.image):
         return text, f"orchestrator images distribute {names}"
     # The check first: where the image is, a pull or build would be vain, or fail.
     return f"{text}; to check them, and for the fix:", f"orchestrator doctor {names} --all-nodes"
@@ -66,16 +67,3 @@ def _nodes_with(image: str, log_dir: Path) -> Iterator[str]:
             for job in files.jobs:
                 if job.image_digest:
                     yield from job.nodes
-
-
-def _engine_has(command: tuple[str, ...], image: str) -> bool | None:
-    """Return whether this host's engine has an image; None without an answer."""
-    with suppress(OSError, subprocess.SubprocessError):
-        argv = [*command, "image", "inspect", "--format", "{{.Id}}", image]
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ENGINE_S
-        )
-        if done.returncode == 0:
-            return True
-        return False if any(text in done.stderr.lower() for text in ABSENT) else None
-    return None

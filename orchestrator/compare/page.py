@@ -84,7 +84,7 @@ def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part
     rows = [
         (
             name,
-            unit.text(side.scored, 2)
+            unit.text(side.scored, side.digits)
             + ("" if side.score is not None or side.scored is None else " (mean)"),
             "–" if side.rate is None else rate(side.rate, 5),
             plain(None if side.samples is None else round(side.samples)),
@@ -142,7 +142,7 @@ def _runs(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> Safe:
                 chart.mark(says, void("circle", class_="dot c0 clear", cx=x, cy=y, r=5))
             if side.scored is not None:
                 _tick(chart, row, unit.of(side.scored), "mean", 13)
-            chart.column(row, unit.text(side.scored, 2))
+            chart.column(row, unit.text(side.scored, side.digits))
         return chart
 
     dot = swatch(void("circle", class_="dot c0 clear", cx=8, cy=8, r=5), width=16, height=16)

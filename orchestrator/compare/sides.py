@@ -59,11 +59,16 @@ class Side:
     problem: str = ""
     """Why there is no valid score."""
     rehearsed: bool = False
-    stand_in: bool = False
     """True for a simulated set: no training ran."""
+    stand_in: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     tunables: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def digits(self) -> int:
+        """Return the digits of its times: MLCommons publishes two."""
+        return 2 if self.kind == "published" else 3
 
     @property
     def scored(self) -> float | None:

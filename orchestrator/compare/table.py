@@ -105,9 +105,7 @@ def _numbers(side: Side) -> list[str]:
 
 
 def _time(side: Side) -> str:
-    """Return the score, or the mean without one, with the digits of `score`; MLCommons publishes
-    two."""
-    return train_time(side.scored, 2 if side.kind == "published" else 3)
+    return train_time(side.scored, side.digits)
 
 
 def _ratio(value: float | None) -> str:

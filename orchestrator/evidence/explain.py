@@ -27,7 +27,13 @@ from orchestrator.evidence.elastic import first_error, with_error
 from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.nodes import read_history, suspicions
-from orchestrator.evidence.own_causes import ALL_UNFIT, LOOP_CAUSES, UNFIT, is_bookkeeping
+from orchestrator.evidence.own_causes import (
+    ALL_UNFIT,
+    LOOP_CAUSES,
+    UNFIT,
+    is_bookkeeping,
+    last_line,
+)
 from orchestrator.evidence.picture import SetPicture
 from orchestrator.evidence.progress import TAIL_BYTES, read_end
 from orchestrator.evidence.sets import SetEvidence
@@ -559,12 +565,8 @@ class _Set:
             )
         if not proofs and self.picture.job_id and "/" not in self.picture.job_id:
             output = self.files.layout.job_output(self.picture.job_id)
-            last_lines = [
-                text
-                for text in read_end(output, 2048).decode("utf-8", "replace").split("\n")
-                if text.strip() and not is_bookkeeping(text)
-            ]
-            proofs = [self.in_file(output, last_lines[-1].strip())] if last_lines else []
+            last = last_line(output)
+            proofs = [self.in_file(output, last)] if last else []
         if not proofs and logs:
             proofs = self.last_lines(next(iter(logs.values())))
         text = f"cause unknown: {reason}" if reason else "cause unknown"

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
+from orchestrator.evidence.progress import read_end
 from orchestrator.onnode.set.ledger import MARK
 from orchestrator.scheduler.slurm_step import STEP_REMARKS
 
@@ -24,6 +26,13 @@ _BOOKKEEPING = re.compile(
 def is_bookkeeping(text: str) -> bool:
     """Return whether a line of a job's output is never evidence, wherever it stands."""
     return _BOOKKEEPING.search(text.strip()) is not None
+
+
+def last_line(output: Path) -> str:
+    """Return the last line of a job's output that can be evidence, "" without any."""
+    lines = read_end(output, 2048).decode("utf-8", "replace").split("\n")
+    evidence = (line.strip() for line in reversed(lines) if not is_bookkeeping(line))
+    return next(filter(None, evidence), "")
 
 
 LOOP_CAUSES: tuple[Cause, ...] = (

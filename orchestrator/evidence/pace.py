@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.onnode.policy.bandwidth import too_slow, upper_quartile
+from orchestrator.words import rate
 
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
 """Starts of the bandwidth test's verdicts on a node that slows the others; other texts concern
@@ -88,5 +89,5 @@ def _with(one: Pace) -> str:
         return ""
     return (
         f"runs with {one.node} were {100 * (slower - 1):.1f} % slower per sample: "
-        f"{one.rate_with:.5g} samples/s, those without it {one.rate_without:.5g}"
+        f"{rate(one.rate_with, 5)} samples/s, those without it {rate(one.rate_without, 5)}"
     )

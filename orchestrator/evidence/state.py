@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.onnode.kernel.world import THIS, World
@@ -142,11 +141,10 @@ def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord) -> tuple[str, 
 
 def _last_words(files: SetEvidence, job_id: str) -> str:
     """Return the last line of the job's output, which explains its end before it had a state."""
-    from orchestrator.evidence.own_causes import is_bookkeeping  # rarely needed
+    from orchestrator.evidence.own_causes import last_line  # rarely needed
 
-    lines = read_end(files.layout.job_output(job_id), 2048).decode("utf-8", "replace").split("\n")
-    words = [line.strip() for line in lines if line.strip() and not is_bookkeeping(line)]
-    return f"; its last line: {words[-1]}" if words else ", without any output"
+    words = last_line(files.layout.job_output(job_id))
+    return f"; its last line: {words}" if words else ", without any output"
 
 
 def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
@@ -174,9 +172,9 @@ def _judge_working(
                 own.state,
                 f"job {own.job_id} is not shown here: {held}; this is what its files say",
             )
-        # Slurm calls every exit code 0:9 a failed launch; this job had started.
-        killed = known is not None and known.reason == "JobLaunchFailure"
-        known = replace(known, reason="") if known is not None and killed else known
+        if known is not None and known.reason == "JobLaunchFailure":
+            # Slurm calls every exit code 0:9 a failed launch; this job had started.
+            known = replace(known, reason="")
         text = known.account.text if known else "ended"
         state = known.account.cause if known else "lost"
         return state, f"job {own.job_id} {text} without closing the set"

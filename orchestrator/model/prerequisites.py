@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.errors import Fix, UsageError, did_you_mean
+from orchestrator.errors import Fix, UsageError, closest
 from orchestrator.words import quoted
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def near_folder(folder: str) -> str:
     missing = Path(folder)
     with suppress(OSError):
         path = next(path for path in (missing, *missing.parents) if path.parent.is_dir())
-        near = did_you_mean(path.name, os.listdir(path.parent), before="", after="")
-        name = near.removeprefix("; did you mean ").removesuffix("?")
+        name = closest(path.name, os.listdir(path.parent))
         there = path.parent / name / missing.relative_to(path)
         return str(there) if name and there.is_dir() else ""
     return ""

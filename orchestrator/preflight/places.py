@@ -108,12 +108,7 @@ def allocate(
     site = entry.site
     partition = f"partition {site.partition}" if site.partition else "the default partition"
     for last in (False, True):
-        chosen = select(site, names)
-        for _ in range(COMPLETING_S):
-            if not chosen.completing:
-                break
-            time.sleep(1)
-            chosen = select(site, names)
+        chosen = settled(site, names)
         idle = chosen.idle
         if not idle:
             return judge(chosen.nodes, [], {}, chosen.untested)
@@ -133,6 +128,17 @@ def allocate(
         if last or not reply.busy:
             raise _not_allocated(done, reply)
     raise AssertionError("the last try returns or raises")
+
+
+def settled(site: Site, names: Sequence[str]) -> Selection:
+    """Select nodes. Wait up to COMPLETING_S seconds for those that Slurm is still cleaning up after
+    a job, such as that of an earlier command."""
+    for _ in range(COMPLETING_S):
+        chosen = select(site, names)
+        if not chosen.completing:
+            return chosen
+        time.sleep(1)
+    return select(site, names)
 
 
 def select(site: Site, names: Sequence[str]) -> Selection:

@@ -79,50 +79,54 @@ COLUMNS = (
            lambda report, _: report.described.get("set_id") or Path(report.directory).name),
     Column("system", str, "the system", lambda report, _: report.system),
     Column("workload", str, "the workload; empty for plain logs", _described("workload")),
-    Column("benchmark", str, "MLPerf's name of the benchmark, as the logs have "
-                             "it", lambda report, _: report.score.benchmark),
-    Column("round", str, "whose rules count; `own`: the workload's "
-                         "own", lambda report, _: report.score.ruleset),
+    Column("benchmark", str, "MLPerf's name of the benchmark, as the logs have it",
+           lambda report, _: report.score.benchmark),
+    Column("round", str, "whose rules count; `own`: the workload's own",
+           lambda report, _: report.score.ruleset),
     Column("nodes", int, "nodes of a run", _described("nodes")),
     Column("gpus", int, "GPUs of a run, of all its nodes", _gpus),
-    Column("run", str, "number of the run in its set, or its file's "
-                       "name", lambda _, run: run.label),
+    Column("run", str, "number of the run in its set, or its file's name",
+           lambda _, run: run.label),
     Column("file", str, "the log", lambda _, run: run.file),
-    Column("use", str, "`counted`; dropped as `fastest` or `slowest`; `bad`, in its place; "
-                       "`outside` of the median window",
+    Column("use", str,
+           "`counted`; dropped as `fastest` or `slowest`; `bad`, in its place; `outside` of the "
+           "median window",
            lambda _, run: run.use),
-    Column("minutes", float, "time to train, run_stop − run_start; "
-                             "minutes", lambda _, run: run.minutes),
-    Column("samples", float, "samples until the target was reached; empty when it was "
-                             "not", lambda _, run: run.samples),
-    Column("samples_per_second", float, "samples over time to train, evaluations included; "
-                                        "1/s", _rate),
-    Column("seed", str, "the seed in the log; text, as it can be larger than a spreadsheet's "
-                        "numbers", lambda _, run: run.seed),
+    Column("minutes", float, "time to train, run_stop − run_start; minutes",
+           lambda _, run: run.minutes),
+    Column("samples", float, "samples until the target was reached; empty when it was not",
+           lambda _, run: run.samples),
+    Column("samples_per_second", float, "samples over time to train, evaluations included; 1/s",
+           _rate),
+    Column("seed", str,
+           "the seed in the log; text, as it can be larger than a spreadsheet's numbers",
+           lambda _, run: run.seed),
     Column("status", str, "of run_stop: `success` or `aborted`", lambda _, run: run.status),
     Column("converged", bool, "the target was reached", lambda _, run: run.converged),
-    Column("compliant", bool, "no rule is broken that makes a run "
-                              "bad", lambda _, run: run.compliant),
+    Column("compliant", bool, "no rule is broken that makes a run bad",
+           lambda _, run: run.compliant),
     Column("started_utc", str, "run_start, UTC",
            lambda _, run: moment(run.start_ms) if run.start_ms else None),
     Column("run_start_ms", int, "run_start, Unix time; milliseconds", lambda _, run: run.start_ms),
     Column("run_stop_ms", int, "run_stop, Unix time; milliseconds", lambda _, run: run.stop_ms),
-    Column("initialisation_minutes", float, "from init_start to run_start, not in the score; "
-                                            "minutes", _initialisation),
-    Column("evaluations", int, "evaluations in the log, at most "
-                               "240", lambda _, run: len(run.evaluations)),
+    Column("initialisation_minutes", float,
+           "from init_start to run_start, not in the score; minutes",
+           _initialisation),
+    Column("evaluations", int, "evaluations in the log, at most 240",
+           lambda _, run: len(run.evaluations)),
     Column("last_evaluation", float, "value of the last one, in the benchmark's metric",
            lambda _, run: run.evaluations[-1].value if run.evaluations else None),
     Column("target", float, "quality target, in the same metric", lambda report, _: report.target),
-    Column("score_minutes", float, "score of the whole set, the same in all its rows; minutes; "
-                                   "empty without one",
+    Column("score_minutes", float,
+           "score of the whole set, the same in all its rows; minutes; empty without one",
            lambda report, _: report.score.minutes),
     Column("valid", bool, "the set has a valid score", lambda report, _: report.score.valid),
-    Column("edited", str, "files of the bundle that were edited, with `resume --edited`, before "
-                          "this run started;  if none",
+    Column("edited", str,
+           "files of the bundle that were edited, with `resume --edited`, before this run started; "
+           "empty if none",
            lambda report, run: report.edited.get(run.file)),
-    Column("rehearsal", bool, "no training ran: the set was played in a "
-                              "simulation", lambda report, _: report.score.rehearsed),
+    Column("rehearsal", bool, "no training ran: the set was played in a simulation",
+           lambda report, _: report.score.rehearsed),
 )  # fmt: skip
 """In the order of a file. docs/reference/runs.md is made from them."""
 

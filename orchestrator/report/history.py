@@ -140,9 +140,9 @@ def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
     rows = [
         (
             Cell(one.name.removeprefix(head), href=f"{quote(one.name, safe='')}.html"),
-            unit.text(one.minutes, 2)
+            unit.text(one.minutes)
             if one.minutes is not None or one.mean is None
-            else f"({unit.text(one.mean, 2)})",
+            else f"({unit.text(one.mean)})",
             *([against(one)] if beside else []),
             one.runs,
             one.round,

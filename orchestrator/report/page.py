@@ -65,7 +65,7 @@ def _pieces(line: str) -> list[str]:
 def _headline(report: Report) -> str:
     score, unit = report.score, report.unit
     return (
-        "no valid score" if score.minutes is None else f"{unit.text(score.minutes, 2)} {unit.name}"
+        "no valid score" if score.minutes is None else f"{unit.text(score.minutes)} {unit.name}"
     ) + (" (rehearsal)" if score.no_result else "")
 
 

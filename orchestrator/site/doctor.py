@@ -11,7 +11,14 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from orchestrator import __version__
-from orchestrator.errors import DescriptorError, SchedulerError, SetError, UsageError, did_you_mean
+from orchestrator.errors import (
+    DescriptorError,
+    SchedulerError,
+    SetError,
+    UsageError,
+    closest,
+    did_you_mean,
+)
 from orchestrator.model.prerequisites import needs
 from orchestrator.onnode.policy.reports import SYSTEM_CHECKS
 from orchestrator.onnode.policy.verdict import Row, Verdicts
@@ -154,7 +161,7 @@ def _scheduler(site: Site, path: Path) -> Row:
     for name in (site.partition or "").split(",") if site.partition else ():
         if name not in known:
             meant = did_you_mean(name, known)
-            near = next((each for each in known if f'"{each}"' in meant), next(iter(known), ""))
+            near = closest(name, known) or next(iter(known), "")
             line = quote(f"s/^partition:.*/partition: {near}/")
             return _row(
                 "slurm",

@@ -179,7 +179,7 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     assert nodes["n5"]["waits"] and nodes["n5"]["preflight"] is None
     assert any("n4 reached 122.0 GB/s" in text for text in answer["suspicions"])
     assert any(
-        "runs with n4 were 5.0 % slower per sample: 2000 samples/s, those without it 2100" in text
+        "runs with n4 were 5.0 % slower per sample: 2,000 samples/s, those without it 2,100" in text
         for text in answer["suspicions"]
     )
     assert any("n4 took 5.0 % longer" in text for text in answer["suspicions"])

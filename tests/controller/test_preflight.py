@@ -165,6 +165,16 @@ def test_idle_nodes_are_checked_in_a_short_allocation(
     assert "--nodes n1,bad2,warm5,silent6" in calls(place)[0] and left(place) == []
 
 
+def test_a_command_waits_for_nodes_that_the_one_before_has_lent(
+    cli: Commands, place: Path, fake: Callable[[str, str], Path]
+) -> None:
+    states = f"[ -e {place}/asked ] && state=idle || state=completing; touch {place}/asked"
+    fake("sinfo", rf"{states}; printf 'n1\x1f%s\x1fgpu*\x1fnone\n' $state")
+    fake("salloc", "echo 'salloc: error: Job submit failed: x' >&2; exit 1")
+    cli("tune", "status", "--nodes", "n1", "--site", place / "site.yaml")
+    assert "Slurm lends no nodes" in cli.err, "it is idle by now"
+
+
 @pytest.mark.parametrize(
     ("nodes", "line"),
     [

@@ -426,7 +426,7 @@ def test_the_engine_of_this_host_is_asked(
     path = tmp_path / "images.yaml"
     path.write_text(path.read_text().replace("scheduler: slurm", "scheduler: local"))
     for body, known in (
-        ("echo sha256:1", True),
+        ("""echo '[{"Id": "sha256:1"}]'""", True),
         ("echo 'Error response from daemon: No such image: x' >&2; exit 1", False),
         ("echo 'permission denied' >&2; exit 1", True),
     ):
