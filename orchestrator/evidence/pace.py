@@ -84,7 +84,7 @@ def _with(one: Pace) -> str:
     if not one.rate_with or not one.rate_without or one.seconds is None:
         return ""
     slower = one.rate_without / one.rate_with
-    others_s = one.seconds / slower
+    others_s = one.seconds * one.rate_with / one.rate_without
     if not notable(one.seconds - others_s, others_s):
         return ""
     return (

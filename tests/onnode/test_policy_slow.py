@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hypothesis
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.evidence.pace import Pace, notable, signs
@@ -128,6 +128,7 @@ PACES = st.lists(
 
 @hypothesis.settings(max_examples=50, deadline=None)
 @given(PACES)
+@example([Pace("a", seconds=1.0, rate_with=2.0, rate_without=5e-324)])
 def test_no_verdict_of_the_deep_step_is_contradicted(paces: list[Pace]) -> None:
     found = signs(paces)
     assert found == signs(paces)
