@@ -65,12 +65,12 @@ def borrowed(
     granted = Event()
 
     def read() -> None:
-        assert process.stderr is not None
-        with process.stderr as messages:
-            for line in messages:
-                lines.append(line)
-                if granted_job(line):
-                    granted.set()
+        for line in process.stderr or ():
+            lines.append(line)
+            if granted_job(line):
+                granted.set()
+        if process.stderr:
+            process.stderr.close()
         granted.set()
 
     reader = Thread(target=read, daemon=True)
