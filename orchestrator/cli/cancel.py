@@ -40,6 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.cli.closing import unreleased_line
     from orchestrator.evidence.events import unreleased
     from orchestrator.evidence.picture import as_json, look
     from orchestrator.evidence.sets import SetEvidence
@@ -66,22 +67,9 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json("cancel", {"jobs": jobs, "unreleased": held, **as_json(picture)})
     else:
-        print(_summary(picture, list(jobs), _not_released(picture, held)))
+        lines = [unreleased_line(picture, job_id, nodes) for job_id, nodes in held.items()]
+        print(_summary(picture, list(jobs), lines))
     return ExitCode.OK
-
-
-def _not_released(picture: SetPicture, held: dict[str, list[str]]) -> list[str]:
-    """Return a line for each job with nodes that may still have its container."""
-    from orchestrator.nodes.names import fold
-
-    engine = picture.record.engine if picture.record else ""
-    look = "ps -ef | grep orch-"
-    lines = []
-    for job_id, nodes in held.items():
-        if engine != "none":
-            look = f"{engine or 'docker'} ps --all --filter label=orchestrator.job={quoted(job_id)}"
-        lines.append(f"{fold(nodes)} did not confirm the end of job {job_id}; check there: {look}")
-    return lines
 
 
 def _summary(picture: SetPicture, jobs: list[str], not_released: list[str]) -> str:

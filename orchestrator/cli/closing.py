@@ -45,6 +45,30 @@ def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     return [f"why: {found.sentence}", *fix, *([f"  {found.next}"] if found.next else [])]
 
 
+def with_unreleased(picture: SetPicture) -> SetPicture:
+    """Add a warning of the nodes that may still have the container of the job that ended before
+    its set was complete."""
+    from orchestrator.evidence.events import unreleased
+    from orchestrator.evidence.sets import SetEvidence
+
+    if picture.live or picture.state == "complete" or not picture.job_id or picture.rehearsed:
+        return picture
+    nodes = unreleased(SetEvidence(picture.root), picture.job_id)
+    texts = [unreleased_line(picture, picture.job_id, nodes)] if nodes else []
+    return replace(picture, warnings=(*picture.warnings, *texts))
+
+
+def unreleased_line(picture: SetPicture, job_id: str, nodes: list[str]) -> str:
+    """Return which nodes may still have a job's container, and the command that shows it there."""
+    from orchestrator.nodes.names import fold
+
+    engine = picture.record.engine if picture.record else ""
+    look = f"{engine or 'docker'} ps --all --filter label=orchestrator.job={quoted(job_id)}"
+    if engine == "none":
+        look = "ps -ef | grep orch-"
+    return f"{fold(nodes)} did not confirm the end of job {job_id}; check there: {look}"
+
+
 # ---- commands that need facts besides the set ----
 
 

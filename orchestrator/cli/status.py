@@ -52,12 +52,12 @@ def run(args: Namespace) -> int:
 
 
 def _one(args: Namespace) -> int:
-    from orchestrator.cli.closing import closing_lines
+    from orchestrator.cli.closing import closing_lines, with_unreleased
     from orchestrator.cli.pictures import RUNS, describe, run_row
     from orchestrator.evidence.picture import as_json, look
 
     run_set = chosen_set(args)
-    [picture] = look([run_set.layout.root], [scheduler_of(run_set)])
+    [picture] = map(with_unreleased, look([run_set.layout.root], [scheduler_of(run_set)]))
     if args.json:
         print_json("set", as_json(picture))
         return ExitCode.OK

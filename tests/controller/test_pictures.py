@@ -11,12 +11,13 @@ from typing import ClassVar
 
 import pytest
 from controller_parts import Commands, mllog, write_set
+from damaged_sets import events
 from effort import bytes_read
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli.pictures import describe, headline, now_text
-from orchestrator.errors import SchedulerUnknown
+from orchestrator.errors import ExitCode, SchedulerUnknown
 from orchestrator.evidence.logs import follow, run_logs
 from orchestrator.evidence.picture import as_json, ask_all, look, picture
 from orchestrator.evidence.progress import (
@@ -557,3 +558,19 @@ def test_the_clock_of_a_batch_host_does_not_say_which_job_is_the_last_one(
         "8",
         begun,
     )
+
+
+def test_status_names_nodes_that_did_not_report_their_release(
+    cli: Commands, tmp_path: Path
+) -> None:
+    ended = JobRecord(job_id="7", state="cancelled", started_ms=2_000, ended_ms=9_000)
+    root = write_set(tmp_path, "set-a", job=ended, submission=SENT)
+    words = [("node", "network", "n1", "off"), ("node", "network", "n2", "off")]
+    (root / "events-7.tsv").write_text(events(*words, ("node", "left", "n2", "")))
+    line = "n1 did not confirm the end of job 7; check there: ps -ef | grep orch-"
+    assert cli.json("status", root)["warnings"] == [line]
+    assert cli("status", root).code == ExitCode.OK and line in " ".join(cli.out.split())
+    (root / "events-7.tsv").write_text(
+        events(*words, *(("node", "left", n, "") for n in ("n1", "n2")))
+    )
+    assert cli.json("status", root)["warnings"] == []
