@@ -56,7 +56,10 @@ def missing_image(entry: Entry) -> tuple[str, str] | None:
     if stored(log_dir.parent / "images", entry.image):
         return text, f"orchestrator images distribute {names}"
     # The check first: where the image is, a pull or build would be vain, or fail.
-    return f"{text}; to check them, and for the fix:", f"orchestrator doctor {names} --all-nodes"
+    return (
+        f"{text}; unless `doctor` has found it there, check them:",
+        f"orchestrator doctor {names} --all-nodes",
+    )
 
 
 def _nodes_with(image: str, log_dir: Path) -> Iterator[str]:

@@ -228,6 +228,7 @@ def _planned(asked: SetRequest) -> dict[str, Any]:
         "minutes": asked_minutes(asked.entry, asked.run_set.record.nexp) if slurm else None,
         "partition": site.partition if slurm else None,
         "image": asked.entry.image,
+        "submitter": asked.entry.logged_submitter[0] or None,
         "data": {mount.variable: mount.host for mount in mounts if mount.host},
     }
 
@@ -241,12 +242,15 @@ def _summary(asked: SetRequest) -> list[tuple[str, str]]:
     time = duration(60 * plan["minutes"], parts=3) if plan["minutes"] else "unlimited"
     data = [f"{folder} ({name})" for name, folder in plan["data"].items()]
     where = [("partition", plan["partition"] or "Slurm's default"), ("time", time)]
+    submitter, variable = asked.entry.logged_submitter
+    logged = f"{submitter} in the logs (to change it: {variable} in the site's `env`)"
     return [
         ("set", f"{runs}{f': {record.label}' if record.label else ''}"),
         ("nodes", nodes if record.scheduler == "slurm" else "this host"),
         *(where if record.scheduler == "slurm" else []),
         ("image", "none" if record.engine == "none" else plan["image"]),
         ("data", ", ".join(data) or "none"),
+        *([("submitter", logged)] if submitter else []),
         ("results", str(asked.run_set.layout.root)),
     ]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from orchestrator.model.values import EnvValue
+from orchestrator.model.values import EnvValue, Text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -357,6 +357,13 @@ class Entry(Facts):
             **self.documents.mine.logged,
         }
         return tuple(self._logged(key, part) for key, part in parts.items() if part is not None)
+
+    @property
+    def logged_submitter(self) -> tuple[str, str]:
+        """Return the organisation that logs will name, and its variable; "" if unknown here."""
+        variable = next((one.env for one in self.logged if one.key == "submission_org"), "")
+        value = self.whole_env.get(variable)
+        return value.text if isinstance(value, Text) else "", variable
 
     def _logged(self, key: str, part: LoggedPart) -> Logged:
         form = _BRACED.sub(lambda match: fact_of(self, match[1]), part.form)

@@ -408,6 +408,17 @@ def test_nodes_that_may_not_pull_need_the_image(
         assert silent or "only 7 nodes of earlier sets had it" in lines[0]
 
 
+def test_the_summary_names_the_submitter_in_the_logs(
+    site_of_images: Callable[..., Path], cli: Commands
+) -> None:
+    site_of_images()
+    assert cli(*FLUX1).code == ExitCode.OK
+    line = "submitter AMD in the logs (to change it: MLPERF_SUBMISSION_ORG in the site's `env`)"
+    assert line in " ".join(cli.err.split())
+    mine = ("--env", "MLPERF_SUBMISSION_ORG=Site A")
+    assert cli.json(*FLUX1, *mine)["submitter"] == "Site A"
+
+
 def test_an_image_that_no_registry_has_is_built(
     site_of_images: Callable[..., Path], cli: Commands
 ) -> None:
