@@ -207,9 +207,15 @@ def test_the_demo(installed: Path, empty: Path) -> None:
     assert len(list(empty.glob("demo-results/*/results/result_1.txt"))) == 1
 
 
-def test_the_demo_of_uvx(wheel: Path, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_of_uvx(
+    wheel: Path, empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """uvx keeps the command in its cache: the next steps name uvx, as nothing is on PATH."""
     uvx = Path(sys.executable).with_name("uvx")
+    # uv reads neither pip's configuration nor the certificates that pip trusts.
+    run(sys.executable, "-m", "pip", "download", "--dest", tmp_path / "all", wheel, cwd=empty)
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "all"))
     done = run(uvx, "--from", wheel, "orchestrator", "demo", "--nexp", "1", cwd=empty, check=False)
     assert done.returncode == 1, done.stderr
     steps = [line.strip() for line in done.stdout.partition("look around:\n")[2].splitlines()]
