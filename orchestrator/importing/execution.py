@@ -71,8 +71,7 @@ def _output(name: str, folder: Path, environment: dict[str, str], output: Path) 
             ) from error
         finally:
             _end(process)
-        size = file.tell() if file.seekable() else 0
-        size = os.fstat(file.fileno()).st_size or size
+        size = os.fstat(file.fileno()).st_size
         file.seek(0)
         content = file.read(MOST_BYTES)
     if size > MOST_BYTES:

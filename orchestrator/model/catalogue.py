@@ -12,18 +12,13 @@ from orchestrator.errors import DescriptorError, UsageError, did_you_mean
 from orchestrator.model.checks import check_system, check_workload
 from orchestrator.model.documents import System, Workload
 from orchestrator.model.extension import EXTENDS, chain_text, overlaid, with_rounds
-from orchestrator.model.part import DocumentPart
+from orchestrator.model.part import KINDS
 from orchestrator.model.problems import checked, validate
-from orchestrator.model.shared_documents import Accelerators, Fabrics, Hosts
+from orchestrator.model.shared_documents import SHARED
 from orchestrator.model.source import Document, Problem, read
 from orchestrator.resources import data_dir
 
-_SHARED: dict[str, type[DocumentPart]] = {
-    "accelerators": Accelerators,
-    "hosts": Hosts,
-    "fabrics": Fabrics,
-}
-_OTHER_KINDS = ("site", "workload", "preparation", "tuning", "tuning_choice", *_SHARED)
+_OTHER_KINDS = frozenset(KINDS) - {"system"}
 _FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
 
 
@@ -191,7 +186,7 @@ class Catalogue:
                 path = folder / "shared" / f"{kind}.yaml"
                 if path.is_file():
                     document = read(path)
-                    model = checked(document, validate(document, _SHARED[kind]))
+                    model = checked(document, validate(document, SHARED[kind]))
                     for name, fact in getattr(model, kind).items():
                         facts[name] = fact
                         homes[name] = (document, (kind, name))

@@ -7,6 +7,19 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
+KINDS = (
+    "system",
+    "workload",
+    "site",
+    "accelerators",
+    "hosts",
+    "fabrics",
+    "preparation",
+    "tuning",
+    "tuning_choice",
+)
+"""Of documents, as their key `kind` says."""
+
 
 class DocumentPart(BaseModel):
     """Base of every mapping in a document."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import did_you_mean
-from orchestrator.model.part import DocumentPart, NameOr
+from orchestrator.model.part import KINDS, DocumentPart, NameOr
 from orchestrator.model.source import Document, Key, kind_of
 
 P = TypeVar("P", bound=DocumentPart)
@@ -49,14 +49,7 @@ def _other_kind(document: Document, model: type[DocumentPart]) -> bool:
         document.data["kind"] = expected
         return False
     document.add(("kind",), f"{kind!r} where `kind: {expected}` is expected")
-    return isinstance(kind, str) and kind in (
-        "system",
-        "workload",
-        "site",
-        "accelerators",
-        "hosts",
-        "fabrics",
-    )
+    return kind in KINDS
 
 
 def _explain(model: type[DocumentPart], error: Any) -> tuple[Key, str]:

@@ -106,3 +106,11 @@ class Fabrics(DocumentPart):
 
     kind: Literal["fabrics"]
     fabrics: dict[Name, Fabric]
+
+
+SHARED: dict[str, type[DocumentPart]] = {
+    "accelerators": Accelerators,
+    "hosts": Hosts,
+    "fabrics": Fabrics,
+}
+"""Documents of facts that systems share, by kind."""

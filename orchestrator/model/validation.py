@@ -9,18 +9,12 @@ from pathlib import Path
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning, launch_problem
 from orchestrator.model.documents import Workload
-from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
-from orchestrator.model.shared_documents import Accelerators, Fabrics, Hosts
+from orchestrator.model.shared_documents import SHARED
 from orchestrator.model.sites import check_data_variables, site_of
 from orchestrator.model.source import Document, read
 
-_SHARED: dict[str, type[DocumentPart]] = {
-    "accelerators": Accelerators,
-    "hosts": Hosts,
-    "fabrics": Fabrics,
-}
-_KINDS = ("system", "workload", "site", *_SHARED)
+_KINDS = ("system", "workload", "site", *SHARED)
 
 
 def validate_file(
@@ -45,8 +39,8 @@ def validate_file(
         document.check()
     if kind == "site":
         _check_site(catalogue, document)
-    elif kind in _SHARED:
-        checked(document, validate(document, _SHARED[kind]))
+    elif kind in SHARED:
+        checked(document, validate(document, SHARED[kind]))
     elif kind == "workload":
         _check_rulesets(*catalogue.workload(_as_path(path)), ruleset_problem)
     else:

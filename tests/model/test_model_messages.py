@@ -1001,13 +1001,14 @@ def test_a_secret_never_appears_in_its_message() -> None:
     assert "hf_abcdef" not in str(caught.value)
 
 
-def test_load_site_names_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["system", "tuning_choice"])
+def test_keys_of_another_kind_of_document_are_not_judged(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "site.yaml"
-    path.write_text("kind: system\n", encoding="utf-8")
-    with pytest.raises(
-        DescriptorError, match=r"site\.yaml:1: kind: 'system' where `kind: site` is expected"
-    ):
+    path.write_text(f"kind: {kind}\nsurplus: 1\n", encoding="utf-8")
+    with pytest.raises(DescriptorError) as caught:
         load_site(path)
+    assert f"{path}:1: kind: {kind!r} where `kind: site` is expected" in str(caught.value)
+    assert "surplus" not in str(caught.value)
 
 
 def test_problems_sort_by_place_and_not_by_their_text(tmp_path: Path) -> None:
