@@ -1,5 +1,5 @@
 """Submission packages: the tree that MLCommons' checkers take, made from sets, all or nothing.
 
-from orchestrator.submission.package import make_package, write_package # sets -> files -> a folder
-from orchestrator.submission.verify import verify # a folder -> the official checker's word
+from orchestrator.submission.package import make_package, write_package  # sets -> files -> folder
+from orchestrator.submission.verify import verify  # files -> the official checker's verdict
 """

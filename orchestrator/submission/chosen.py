@@ -1,5 +1,4 @@
-"""The submitted runs of a set, and why. Never a choice: the whole set, or the median window of a
-longer one."""
+"""The submitted runs of a set, by rule: the whole set, or a longer set's median window."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Chosen:
-    """The runs of one set in the package, in launch order: result_0.txt, result_1.txt, ..."""
+    """The packaged runs of one set in launch order: result_0.txt, result_1.txt, ..."""
 
     source: Source
     score: Score
     runs: list[RunScore]
     problems: list[str] = field(default_factory=list)
     ledger_problems: list[str] = field(default_factory=list)
-    """How the set differs from its ledger."""
+    """Differences between the set and its ledger."""
     own: bool = False
     """True if it is no MLPerf benchmark: its other members do not matter here."""
 
@@ -39,7 +38,7 @@ class Chosen:
         return Path(self.source.directory)
 
     def record(self) -> dict[str, Any]:
-        """Return runs.json: the submitted runs and the others, with the reason."""
+        """Return runs.json: submitted and other runs, each with the reason."""
         score, used = self.score, {run.file: index for index, run in enumerate(self.runs)}
         ordered = launch_order(score.runs)
         return {
@@ -84,7 +83,7 @@ def _why(run: RunScore, used: dict[str, int], score: Score) -> str:
 
 
 def choose(directory: str, *, ruleset: str = "") -> Chosen:
-    """Score the set at `directory` and select its runs. Raises InputError for unusable logs."""
+    """Score a set and select its runs. Raises InputError for unusable logs."""
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=True)
     chosen = Chosen(
@@ -108,7 +107,7 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
 
 
 def content(run: RunScore, limit: int) -> bytes:
-    """Return a log's bytes, uncompressed; `limit` + 1 bytes of a longer one. Raises InputError."""
+    """Return a log's uncompressed bytes, at most `limit` + 1. Raises InputError."""
     try:
         with open_log(run.path) as log:
             kept = bytearray()

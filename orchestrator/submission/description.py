@@ -1,7 +1,7 @@
-"""The system description, systems/<system>.json: from the descriptor's hardware facts, the set, the
-nodes and the user.
+"""The system description, systems/<system>.json.
 
-Later wins: descriptor < facts of the nodes (nodes/<node>/hardware.json) < --system-json < options.
+Later wins: descriptor < set.json < facts of the nodes (nodes/<node>/hardware.json) < --system-json
+< options.
 Members and rules: MLCommons' system_desc_checker. Numbers are text, as in the published files: the
 checker's joins need that.
 """
@@ -75,11 +75,10 @@ def describe(
     systems_dirs: Sequence[Path] = (),
     named: str = "",
 ) -> dict[str, Any]:
-    """Return all 33 members; "" for unknown ones.
+    """Return all 33 members; "" for unknown values.
 
-    `described` is set.json ({} for a plain folder at `root`, whose system is `named` by the user),
-    `options` the members from the command line, `given` the user's file, `systems_dirs` folders
-    with further descriptors.
+    `described` is set.json ({} for plain logs at `root`, whose system the user `named`), `options`
+    come from the command line, `given` from the user's file.
     """
     members: dict[str, Any] = dict.fromkeys(MEMBERS, "")
     members.update(from_catalogue(str(described.get("system") or named), systems_dirs))
@@ -91,14 +90,14 @@ def describe(
 
 
 def _text(value: Any) -> Any:
-    """Return numbers as text; an object (other_software_stack may be one) keeps its shape."""
+    """Return numbers as text; an object (other_software_stack) keeps its shape."""
     if isinstance(value, dict):
         return {str(name): _text(item) for name, item in value.items()}
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def from_catalogue(name: str, systems_dirs: Sequence[Path] = ()) -> dict[str, str]:
-    """Return the members from the descriptor of the system `name`; {} if the catalogue lacks it."""
+    """Return the members of the system's descriptor; {} if the catalogue lacks `name`."""
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import Catalogue
 
@@ -152,8 +151,7 @@ def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_given(path: Path) -> dict[str, Any]:
-    """Read the user's --system-json. Raises InputError unless it is a JSON object with members
-    of the right shape."""
+    """Read the user's --system-json. Raises InputError unless a JSON object of valid members."""
     members = _object(path)
     for name, value in members.items():
         if not isinstance(value, (str, int, float)) and not (
@@ -183,7 +181,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
-    """Return the problems in the description of system `name`."""
+    """Return the description's problems."""
     missing = [
         name
         for name, is_needed in MEMBERS.items()
@@ -214,5 +212,5 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
 
 
 def empty_members(members: Mapping[str, Any]) -> list[str]:
-    """Return members without a text: accepted, but a reviewer will ask."""
+    """Return empty members: accepted, but a reviewer will ask."""
     return [name for name in MEMBERS if not members.get(name)]

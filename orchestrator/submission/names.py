@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 LARGEST = 50 * 1000 * 1000
-"""Bytes. The limit is 50 MB; the smaller reading of it is safe in both."""
+"""Bytes. The limit is 50 MB; its smaller reading is safe in both."""
 LONGEST_NAME = 255
 
 
 def name_problem(name: str, what: str) -> str:
-    """Return the problem of a file or folder name, or ""."""
+    """Return a name's problem, or ""."""
     if not name:
         return f"the {what} has no name"
     if name.startswith("."):
@@ -26,7 +26,7 @@ def name_problem(name: str, what: str) -> str:
 
 
 def tree_problems(files: dict[str, bytes]) -> list[str]:
-    """Return problems of the names and sizes of a tree's files (path -> content)."""
+    """Return problems of names and sizes; `files` is path -> content."""
     found = []
     for path, content in files.items():
         found += [

@@ -1,7 +1,9 @@
-"""From sets to the submission tree.
+"""From sets to the submission tree:
 
-results/<system>/<benchmark>/result_0.txt ... result_<N-1>.txt systems/<system>.json
-benchmarks/<benchmark>/implementations/<implementation>/ scripts of the bundle, README.md, runs.json
+results/<system>/<benchmark>/result_0.txt ... result_<N-1>.txt
+systems/<system>.json
+benchmarks/<benchmark>/implementations/<implementation>/ with the bundle's scripts, README.md,
+    runs.json
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ MOST_PROBLEMS = 8
 
 @dataclass(slots=True)
 class Options:
-    """The user's options of a submission. `status` is MLCommons' text; "" uses that of the sets."""
+    """Options of a submission. `status` is MLCommons' text; "" takes it from the sets."""
 
     submitter: str
     division: str = "closed"
@@ -46,13 +48,13 @@ class Options:
     given: Mapping[str, Any] = field(default_factory=dict)
     systems_dirs: Sequence[Path] = ()
     allow_differences: bool = False
-    """Submit logs that differ from their description, or name another organisation, with a
-    warning."""
+    """Submit, with a warning, logs that differ from their description or name another
+    organisation."""
 
 
 @dataclass(slots=True)
 class Package:
-    """A tree as path -> bytes, with its warnings."""
+    """A tree as path -> bytes."""
 
     files: dict[str, bytes]
     ruleset: str
@@ -61,8 +63,8 @@ class Package:
 
 
 def make_package(directories: Sequence[str], options: Options) -> Package:
-    """Return the tree of the sets in `directories`. Raises Refused with every reason, InputError
-    for unusable logs."""
+    """Return the tree of the sets. Raises Refused with every reason, InputError for unusable
+    logs."""
     sets = [choose(directory, ruleset=options.ruleset) for directory in directories]
     problems = [problem for one in sets for problem in one.problems]
     package = Package({}, sets[0].score.ruleset, [], [])
@@ -109,7 +111,6 @@ def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
 
 
 def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, str]) -> list[str]:
-    """Add one set's files. Return the problems."""
     described = one.source.described
     system = options.system or str(described.get("system") or "")
     if not system:
@@ -158,7 +159,7 @@ def _check_division(one: Chosen, options: Options) -> list[str]:
 
 
 def _check_described(package: Package, one: Chosen, options: Options) -> list[str]:
-    """Return how the logs differ from the description or the submitter; allowed differences
+    """Return differences of the logs from the description or submitter; allowed differences
     become warnings."""
     found = [f"{one.root}: {finding}" for finding in one.score.differences]
     found += [f"{one.root}: ledger: {problem}" for problem in _ledger_problems(package, one)]
@@ -176,7 +177,7 @@ def _check_described(package: Package, one: Chosen, options: Options) -> list[st
 
 
 def _ledger_problems(package: Package, one: Chosen) -> list[str]:
-    """Return how a set differs from its ledger; a missing ledger is a warning."""
+    """Return differences between set and ledger; a missing ledger is a warning."""
     if one.source.is_set and not (one.root / LEDGER).exists():
         package.warnings.append(
             f"{one.root}: without a ledger nothing shows how its runs came about"
@@ -191,7 +192,7 @@ def _ledger_problems(package: Package, one: Chosen) -> list[str]:
 
 
 def _org_variable(one: Chosen) -> str:
-    """Return the hint about the organisation's variable, if the workload document names it."""
+    """Return a hint if the workload document names the organisation's variable."""
     entries = one.source.workload.get("logged")
     named = (
         [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
@@ -203,7 +204,7 @@ def _org_variable(one: Chosen) -> str:
 
 
 def _plain_name(text: str) -> str:
-    """Return a name in a canonical spelling: ORACLE is Oracle, Giga Computing GigaComputing."""
+    """Return a canonical spelling: ORACLE is Oracle, Giga Computing GigaComputing."""
     return "".join(char for char in text.casefold() if char.isalnum())
 
 
@@ -277,7 +278,7 @@ def _add_code(package: Package, one: Chosen, folder: str, system: str) -> None:
 
 
 def check_place(directory: Path) -> None:
-    """Raise UsageError if the package cannot go to `directory`."""
+    """Raise UsageError if `directory` cannot take the package."""
     if directory.is_symlink() or directory.is_file():
         raise UsageError(f"{directory} is not a folder", hint="give a new folder with -o")
     if directory.is_dir() and any(directory.iterdir()):
@@ -288,7 +289,7 @@ def check_place(directory: Path) -> None:
 
 
 def write_tree(files: Mapping[str, bytes], folder: Path) -> None:
-    """Write `files` below `folder`, which need not exist. Raises OSError."""
+    """Write `files` below `folder`, made if missing. Raises OSError."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -298,7 +299,7 @@ def write_tree(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def write_package(package: Package, directory: Path) -> None:
-    """Write the tree to `directory`, completely or not at all. Raises UsageError or InputError."""
+    """Write the tree completely or not at all. Raises UsageError or InputError."""
     directory = Path(os.path.abspath(directory))
     check_place(directory)
     temporary = directory.with_name(f".{directory.name}.tmp.{os.getpid()}")

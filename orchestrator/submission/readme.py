@@ -1,4 +1,4 @@
-"""The README of a packaged implementation: how to run it, which runs are submitted and why."""
+"""A packaged implementation's README: how to run it, which runs are submitted and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
-    """Return the text of README.md."""
+    """Return README.md."""
     score = chosen.score
     parts = [
         f"# {text(score.benchmark)} on {text(system)}",

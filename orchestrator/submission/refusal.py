@@ -1,4 +1,4 @@
-"""Why a package is refused."""
+"""Refusal of a package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from orchestrator.errors import ExitCode, InputError
 
 
 class Refused(InputError):
-    """The sets are readable, but any package of them would be rejected. One problem per line."""
+    """The sets are readable, but every package of them would be rejected. One problem per line."""
 
     exit_code = ExitCode.NO_SCORE
 

@@ -1,7 +1,7 @@
-"""The verdict of mlperf-logging's package checker on a copy of a package.
+"""The verdict of mlperf-logging's package checker on a package.
 
-Its exit status is always 0, so its text is read. It writes scaling.json into the tree and a log
-into the current directory, so it gets a temporary copy and a temporary folder.
+Its exit status is always 0, so its output is parsed. It writes scaling.json into the tree and a log
+into the current directory, so it works on a copy in a temporary folder.
 (`result_summarizer.compute_score` of the pinned version ends with a traceback on every folder and
 is not run.)
 """
@@ -32,8 +32,7 @@ NEEDED = f"mlperf-logging=={PINNED}"
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """The checker's verdict. `errors` and `warnings` are lines of its output, `version` is the
-    package's."""
+    """`errors` and `warnings` are lines of the checker's output, `version` is its package's."""
 
     passed: bool
     errors: tuple[str, ...]
@@ -55,7 +54,7 @@ def installed_version() -> str:
 
 
 def install_command(requirement: str) -> str:
-    """Return the command that adds a package to this installation: of uv, of pipx, or by pip."""
+    """Return the command that adds a package to this installation, by uv, pipx or pip."""
     prefix = Path(sys.prefix)
     if (prefix / "pipx_metadata.json").is_file():
         return f"pipx inject {PACKAGE} {quoted(requirement)}"
@@ -67,8 +66,7 @@ def install_command(requirement: str) -> str:
 def verify(
     files: Mapping[str, bytes], ruleset: str, benchmarks: Sequence[str], *, limit_s: float = LIMIT_S
 ) -> Word:
-    """Run the package checker over a copy of the tree. Raises InputError if it is missing, hangs
-    or breaks."""
+    """Check a copy of the tree. Raises InputError if the checker is missing, hangs or breaks."""
     version = installed_version()
     with tempfile.TemporaryDirectory(prefix="orchestrator-verify-") as place:
         tree, stand = Path(place) / "package", Path(place) / "stand"
@@ -83,7 +81,7 @@ def _argv(tree: str, ruleset: str) -> list[str]:
 
 
 def check_command(directory: Path, ruleset: str) -> str:
-    """Return the command that checks a written package, also on a copy, which it removes."""
+    """Return the command that checks a temporary copy of a written package."""
     copy = f'd=$(mktemp -d) && cp -r {quoted(os.path.abspath(directory))} "$d/package" && cd "$d"'
     return f'({copy} && {shlex.join(_argv("package", ruleset))}; rm -rf "$d")'
 
@@ -125,7 +123,7 @@ def _read(output: str, benchmarks: Sequence[str], version: str) -> Word:
     if _GOOD not in output and _BAD not in output:
         last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
         errors.append(f"the checker ended without a verdict: {last.strip()}")
-    # It also prints "no errors" over a folder that it skipped.
+    # "no errors" is also printed over a skipped folder.
     errors += [
         f"the checker skipped {benchmark}"
         for benchmark in benchmarks
