@@ -23,7 +23,7 @@ class PublishedResult:
     name: str
     """The submitter's name of the system."""
     system: str
-    """The system of this catalogue that describes it; "" if missing."""
+    """The matching system of this catalogue; "" if missing."""
     accelerator: str
     nodes: int
     gpus: int
@@ -32,11 +32,11 @@ class PublishedResult:
     basis: str
     """`quoted` from a result table or an article, or `computed` from the published logs."""
     entry: str
-    """MLCommons' number of the entry, such as 6.0-0036; "" if unknown."""
+    """MLCommons' entry number, such as 6.0-0036; "" if unknown."""
     mean: float | None
     """Olympic mean before the factor."""
     factor: float | None
-    """The factor of the RCP check's scaling.json; None without such a file."""
+    """From the RCP check's scaling.json; None without the file."""
     runs: int
     run_minutes: tuple[float, ...]
     """Each run, if its log was read."""
@@ -51,8 +51,8 @@ class PublishedResult:
 
 @dataclass(frozen=True, slots=True)
 class OtherResult:
-    """A quoted time of another maker's GPUs, from an article that compares AMD's with it.
-    Minutes."""
+    """A quoted time of another maker's GPUs, in minutes, from an article that compares AMD's with
+    it."""
 
     round: str
     benchmark: str
@@ -64,7 +64,7 @@ class OtherResult:
 
 
 def others(*, benchmark: str = "", round: str = "") -> list[OtherResult]:
-    """Return the quoted times of other makers' GPUs; "" matches all."""
+    """Return quoted times of other makers' GPUs; "" matches all."""
     document = json.loads((data_dir("workloads") / "results/published.json").read_bytes())
     wanted = _round(round)
     return [
@@ -88,9 +88,8 @@ def load() -> tuple[PublishedResult, ...]:
 def find(*, benchmark: str = "", round: str = "", system: str = "") -> list[PublishedResult]:
     """Return the results that match all arguments; "" matches all.
 
-    `round` may be written 6.0, v6.0 or 6.0.0. `system` is a name of this catalogue, the published
-    name, or a GPU such as MI355X. Case does not matter. The catalogue's own names win: MI355X_1x8x1
-    is AMD's entry alone.
+    `round`: 6.0, v6.0 or 6.0.0. `system`: a name of this catalogue, the published name, or a GPU
+    such as MI355X, in any case. The catalogue's names win: MI355X_1x8x1 is AMD's entry alone.
     """
     wanted = _round(round)
     return [
@@ -111,25 +110,25 @@ def _is(result: PublishedResult, system: str) -> bool:
 
 
 def known_names() -> list[str]:
-    """Return every name that `system` of find() accepts."""
+    """Return every name that find() accepts as `system`."""
     return sorted(
         {name for one in load() for name in (one.system, one.name, one.accelerator) if name}
     )
 
 
 def difference(minutes: float, published: PublishedResult) -> float:
-    """Return how much slower than published `minutes` is, in per cent; negative if it is faster."""
+    """Return the difference from the published time, in per cent; negative is faster."""
     return (minutes - published.minutes) / published.minutes * 100
 
 
 def compare(minutes: float, published: PublishedResult) -> str:
-    """Return a comparison: `8.31 min, 0.5 % slower than the published 8.27 min`."""
+    """Return `8.31 min, 0.5 % slower than the published 8.27 min`."""
     words = wording(difference(minutes, published))
     return f"{minutes:.2f} min, {words} the published {published.minutes:.2f} min"
 
 
 def sentence(minutes: float, published: PublishedResult) -> str:
-    """Return a comparison: `0.4 % slower than the published 92.36 min (AMD, round 6.0)`."""
+    """Return `0.4 % slower than the published 92.36 min (AMD, round 6.0)`."""
     words = wording(difference(minutes, published))
     return f"{words} the published {label(published)}"
 
@@ -140,8 +139,8 @@ def label(published: PublishedResult) -> str:
 
 
 def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
-    """Return the results for the benchmark, round and system of a set.json; none for a set that
-    lacks a part of the published configuration."""
+    """Return results for set.json's benchmark, round and system; [] for a set that lacks a part of
+    the published configuration."""
     if described.get("unmet"):
         return []
     named = {
@@ -160,7 +159,7 @@ def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
 
 
 def wording(percent: float) -> str:
-    """Return a difference in words: `0.5 % slower than`, `12.0 % faster than`, `equal to`."""
+    """Return `0.5 % slower than`, `12.0 % faster than` or `equal to`."""
     value = abs(round_half(percent))
     if not value:
         return "equal to"
@@ -168,10 +167,10 @@ def wording(percent: float) -> str:
 
 
 def signed(percent: float) -> str:
-    """Return a difference as `+0.5 %`."""
+    """Return `+0.5 %`."""
     return f"{round_half(percent):+.1f} %"
 
 
 def round_half(percent: float) -> float:
-    """Return `percent` to one digit, never as a negative zero."""
+    """Return `percent` to one digit, never negative zero."""
     return round(percent, 1) + 0.0

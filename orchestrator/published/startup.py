@@ -14,10 +14,10 @@ from orchestrator.resources import data_dir
 class PublishedStartup:
     """One published set, in seconds; None for times that its logs do not show.
 
-    `cold_s`: from the start of the script to run_start, for each new container. `warm_s`,
-    `warm_range_s`: the median of the other runs, the smallest and the largest. `init_s`: from
-    init_start to run_start. `shutdown_s`: from run_stop to the end of the script. `between_s`: from
-    run_stop to the next run_start. `script_s`: start-up and shut-down together.
+    `cold_s`: script start to run_start, for each new container. `warm_s`, `warm_range_s`: median,
+    smallest and largest of the other runs. `init_s`: init_start to run_start. `shutdown_s`:
+    run_stop to script end. `between_s`: run_stop to the next run_start. `script_s`: start-up plus
+    shut-down.
     """
 
     round: str
@@ -64,8 +64,7 @@ def load() -> tuple[PublishedStartup, ...]:
 
 
 def find(benchmark: str, round: str, system: str) -> list[PublishedStartup]:
-    """Return the start-up times of a system of the catalogue in a benchmark and a round, such as
-    6.0 or 6.0.0."""
+    """Return start-up times of a catalogue's system; `round` such as 6.0 or 6.0.0."""
     wanted = ".".join(round.split(".")[:2])
     return [
         one
