@@ -1,5 +1,4 @@
-"""Numbers and times as text. Times are always UTC, so that the same set gives the same report
-everywhere."""
+"""Numbers and times as text. Always UTC: the same set gives the same report everywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _LAST_MS = 253_402_300_799_000
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit of time for one table or chart, so that its numbers are easy to compare."""
+    """A unit of time for a whole table or chart, so that its numbers are easy to compare."""
 
     name: str
     short: str
@@ -29,7 +28,7 @@ class Unit:
         return minutes * self.per_minute
 
     def text(self, minutes: float | None, digits: int = 3) -> str:
-        """Return minutes as a number in this unit, without the unit."""
+        """Return minutes as a number in this unit."""
         return (
             MISSING
             if minutes is None or not math.isfinite(minutes)
@@ -37,7 +36,7 @@ class Unit:
         )
 
     def full(self, minutes: float | None, digits: int = 3) -> str:
-        """Return minutes in this unit, with it."""
+        """Return minutes with the unit."""
         return MISSING if minutes is None else f"{self.text(minutes, digits)} {self.short}"
 
 
@@ -46,14 +45,13 @@ HOURS, DAYS = Unit("hours", "h", 1 / 60), Unit("days", "d", 1 / 1440)
 
 
 def unit_of_runs(times: Iterable[float | None]) -> Unit:
-    """Return the unit for runs of these minutes: MLPerf's minutes, but seconds if all are below
-    a minute."""
+    """Return MLPerf's minutes, but seconds if all times are below a minute."""
     known = [one for one in times if one is not None and math.isfinite(one)]
     return SECONDS if known and max(known) < 1 else MINUTES
 
 
 def unit_of_span(minutes: float) -> Unit:
-    """Return the unit for an axis of `minutes`."""
+    """Return the unit of an axis."""
     return (
         SECONDS
         if minutes < 3

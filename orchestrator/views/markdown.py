@@ -28,12 +28,12 @@ def text(value: object, longest: int = 160) -> str:
 
 
 def code(value: object) -> str:
-    """Return a value as a code span, with backticks escaped."""
+    """Return a value as a code span; backticks become apostrophes."""
     return f"`{' '.join(clean(value).split()).replace('`', chr(0x2019))}`"
 
 
 def section(found: Section) -> str:
-    """Return a section under its title, "" if it has nothing for Markdown."""
+    """Return a titled section; "" if nothing in it is for Markdown."""
     body = rendered(found.parts)
     return f"## {text(found.title)}\n\n{body}" if body else ""
 

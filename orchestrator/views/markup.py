@@ -1,4 +1,4 @@
-"""HTML by construction: text not marked as Safe is cleaned and escaped. Logs are hostile input."""
+"""HTML by construction: text not marked Safe is cleaned and escaped. Logs are hostile input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from orchestrator.words import UNSHOWN
 
 LONGEST = 400
-"""The most characters of one value: a log may hold a megabyte in a single value."""
+"""Characters of a value: a log may hold a megabyte in one value."""
 
 _UNWANTED = re.compile(f"[{UNSHOWN}]")
 
@@ -23,15 +23,15 @@ class Safe(str):
 
 
 def clean(value: object, longest: int = LONGEST) -> str:
-    """Return a value as printable text, cut to `longest`."""
+    """Return printable text, cut to `longest`."""
     text = str(value)
     text = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return _UNWANTED.sub("\ufffd", text)
 
 
 def tag(name: str, *children: object, **attributes: object) -> Safe:
-    """Return an element. Children that are not Safe are escaped; `class_` is `class`, `_` is
-    `-`, None is left out."""
+    """Return an element. Children not marked Safe are escaped; `class_` is `class`, `_` is `-`,
+    None is left out."""
     inner = "".join(
         child if isinstance(child, Safe) else escape(clean(child), quote=False)
         for child in children

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def unit_of(history: Iterable[NodeHistory]) -> Unit:
-    """Return the unit for the times to train of these nodes' runs."""
+    """Return the unit for these nodes' times to train."""
     return unit_of_runs(
         minutes for one in history for minutes in (one.minutes_with, one.minutes_without)
     )
@@ -27,8 +27,8 @@ def unit_of(history: Iterable[NodeHistory]) -> Unit:
 def summary(history: Sequence[NodeHistory], unit: Unit) -> Table:
     """Return a row per node.
 
-    `vs others`: its time over that of the other nodes in the same attempts. `with`, `without`: the
-    mean time to train of the good runs with it and of those without it.
+    `vs others`: its time over the other nodes' in the same attempts. `with`, `without`: mean time
+    to train of the good runs with it and without it.
     """
     header = (
         "node", "rank", "good", "failed", "mean", "last", "vs others", "with", "without",
@@ -63,8 +63,8 @@ def _summary_row(one: NodeHistory, unit: Unit) -> tuple[str, ...]:
 
 
 def groups(found: Sequence[NodeGroup], unit: Unit) -> list[Part]:
-    """Return a table of the groups of nodes with good runs; `vs all`: their mean over that of all
-    good runs."""
+    """Return a table of node groups with good runs; `vs all`: their mean over that of all good
+    runs."""
     if not found:
         return []
     everything = [value for one in found for value in one.minutes]
@@ -83,8 +83,8 @@ def groups(found: Sequence[NodeGroup], unit: Unit) -> list[Part]:
 
 
 def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> list[str]:
-    """Return why the table does not show a slow node, and the command that does, if all good runs
-    had the same nodes."""
+    """Return, if all good runs had the same nodes, why no slow node shows, and a command that
+    helps."""
     ran = [one for one in history if one.minutes_with is not None]
     measured = any(one.gbps is not None for one in history)
     if len(ran) < 2 or measured or any(one.minutes_without is not None for one in ran):
@@ -109,7 +109,7 @@ def complaints(history: Iterable[NodeHistory]) -> list[str]:
 
 
 def losses(history: Iterable[NodeHistory]) -> list[str]:
-    """Return why nodes were set aside or lost, each reason with its nodes."""
+    """Return why nodes were excluded or lost, each reason with its nodes."""
     found = []
     for one in history:
         found += [
@@ -129,7 +129,7 @@ def _folded(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def startup(found: Sequence[StartUp], published: Iterable[PublishedStartup]) -> list[Part]:
-    """Return a row per attempt that reached run_start, and what the published entry's logs show."""
+    """Return a row per attempt that reached run_start, and the published entry's times."""
     if not found:
         return []
     rows = [

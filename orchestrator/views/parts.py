@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A table cell with more than text: `style` is a class of the style sheet, `href` a file
-    next to the page."""
+    """A styled cell: `style` is a class of the style sheet, `href` a file next to the page."""
 
     value: object
     code: bool = False
@@ -42,10 +41,10 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header; the first cell of a row is its heading.
+    """Rows under a header; a row's first cell is its heading.
 
-    `numeric`: indexes of columns that align right. `states`: of those with signs and colours.
-    `leave`: names of columns that a narrow terminal does without, in this order.
+    `numeric`: indexes of right-aligned columns. `states`: of columns with signs and colours.
+    `leave`: columns that a narrow terminal drops, in this order.
     """
 
     kind: ClassVar[str] = "table"
@@ -73,7 +72,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Details:
-    """A table or the arithmetic, folded at first. `paper`: whether it is printed, too."""
+    """A part folded at first; `paper`: printed, too."""
 
     kind: ClassVar[str] = "details"
     summary: str
@@ -83,7 +82,7 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the score's arithmetic: the operation, its numbers, the result `value`."""
+    """A step of the score's arithmetic: operation, numbers, and the result `value`."""
 
     title: str
     lines: tuple[str, ...]
@@ -93,8 +92,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """The arithmetic: steps with a title and lines."""
-
     kind: ClassVar[str] = "steps"
     steps: Sequence[Step]
 
@@ -104,7 +101,7 @@ Part = Paragraph | Heading | Bullets | Table | Figure | Details | Steps
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page, with the name of its link. An `appendix` is printed in small type."""
+    """A section; `name` is its link. An `appendix` is printed in small type."""
 
     name: str
     title: str

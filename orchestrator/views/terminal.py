@@ -12,8 +12,8 @@ _BELOW = "REMARK"
 
 
 def lines(parts: Iterable[Part], screen: Screen = PIPE) -> list[str]:
-    """Return the parts with an empty line before each, except before bullets. Charts are left
-    out: their numbers follow them."""
+    """Return the parts, with an empty line before each but bullets. Charts are left out: their
+    numbers follow them."""
     out: list[str] = []
     for part in parts:
         block = _lines(part, screen)
@@ -38,7 +38,7 @@ def _lines(part: Part, screen: Screen) -> list[str]:
 
 
 def hanging(text: str, screen: Screen, indent: str = INDENT) -> list[str]:
-    """Return a sentence, folded on a screen, with an indent from the second line on."""
+    """Return a sentence, folded on a screen, indented from the second line on."""
     if screen.width is None:
         return [cell(text)]
     first, *rest = folded(cell(text), screen.width - len(indent))
