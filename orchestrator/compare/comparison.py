@@ -1,4 +1,4 @@
-"""Two sides against each other: ratios, how sure they are, and their differences."""
+"""Two sides against each other: ratios, certainty, differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERDICTS = {
     "apart_unknown": ("not reproduced", ""),
     "none": ("cannot be compared: a side has no time", ""),
 }
-"""The outcome of a comparison, and its certainty. Reproduced: within 1 %."""
+"""Outcome of a comparison, and its certainty. Reproduced: within 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +56,21 @@ class Comparison:
 
     @property
     def runs_to_settle(self) -> int | None:
-        """Return how many more runs make it sure: of B, or of each side if A can have more.
-        None: unknown, or too many."""
+        """Return the further runs that settle it, of B, or of each side if A can have more; None:
+        unknown, or too many."""
         if self.interval is None or self.a.times is None or self.b.times is None:
             return None
         return runs_to_settle(self.a.times, self.b.times, NEAR, both=self.a.kind != "published")
 
     @property
     def same_runs(self) -> bool:
-        """Return whether the times are the same, run for run, in the digits of published ones."""
+        """Return whether the times agree run for run, in the digits of published times."""
         a, b = sorted(self.a.minutes), sorted(self.b.minutes)
         return bool(a) and len(a) == len(b) and all(map(_alike, a, b))
 
     @property
     def no_interval(self) -> str:
-        """Return why there is no interval; "" if there is one, or nothing to compare."""
+        """Return why an interval is missing; "" if present, or nothing is compared."""
         if self.interval is not None or self.score_ratio is None:
             return ""
         reasons: dict[str, list[str]] = {}
@@ -125,7 +125,7 @@ def _side(side: Side) -> dict[str, Any]:
 
 def compare(a: Side, b: Side) -> Comparison:
     """Compare `b` with `a`. Raises UsageError for different benchmarks, and for a published entry
-    next to runs that are no result."""
+    next to rehearsed or stand-in runs."""
     if len({a.benchmark, b.benchmark} - {"None"}) > 1:  # as read from a log without a benchmark
         raise UsageError(
             f"{a.name} is {a.benchmark} and {b.name} is {b.benchmark}: times of different "
@@ -179,7 +179,7 @@ def verdict(ratio: float | None, found: Interval | None) -> str:
 
 
 def differences(a: Side, b: Side) -> list[SideDifference]:
-    """Return the differences between the settings that both sides have."""
+    """Return differences between settings that both sides have."""
     found = []
     for kind, mine, theirs in (
         ("setting", a.settings, b.settings),

@@ -1,4 +1,4 @@
-"""A comparison as one self-contained HTML page, in the style of a set's report."""
+"""A comparison as one self-contained HTML page, in the report's style."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _percent(one: Comparison) -> str:
 
 
 def signed(ratio: float) -> str:
-    """Return a ratio as a signed percentage: `+0.4 %`."""
+    """Return `+0.4 %`."""
     return f"{(ratio - 1) * 100:+.1f} %" if abs(ratio - 1) < 10 else f"× {ratio:.3g}"
 
 
@@ -106,7 +106,6 @@ def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part
 
 
 def _runs(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> Safe:
-    """Return a row per side: its runs, its score, and the interval of that."""
     values = [
         value
         for side in sides
@@ -168,8 +167,7 @@ def _tick(chart: Chart, row: int, value: float, class_: str, reach: int) -> None
 
 
 def _sure(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Part]:
-    """Return the ratios of the times to A's, with intervals, next to the 1 % that counts as
-    equal."""
+    """Return the ratios to A's time with intervals, next to the 1 % that counts as equal."""
     rows = [
         (
             name,

@@ -38,7 +38,7 @@ _NOT_SETTINGS = frozenset(
 
 @dataclass(slots=True)
 class Side:
-    """One side of a comparison. Times are minutes, `rate` samples per second; None if unknown."""
+    """One side. Times are minutes, `rate` samples per second; None if unknown."""
 
     name: str
     kind: str
@@ -53,11 +53,11 @@ class Side:
     times: Trimmed | None
     runs: int
     minutes: tuple[float, ...] = ()
-    """Minutes of the successful runs, in the order of their logs."""
+    """Successful runs, in the order of their logs."""
     goal: str = ""
     """The target in words, for a workload with its own rules."""
     problem: str = ""
-    """Why there is no valid score."""
+    """Why no score is valid."""
     rehearsed: bool = False
     """True for a simulated set: no training ran."""
     stand_in: bool = False
@@ -72,15 +72,13 @@ class Side:
 
     @property
     def scored(self) -> float | None:
-        """Return the score, or the olympic mean of a set without a valid one."""
+        """Return the score; without a valid score, the olympic mean."""
         return self.score if self.score is not None else self.mean
 
 
 def find_side(name: str, *, ruleset: str = "") -> Side | None:
-    """Return the side called `name`: a folder, or a published entry; None for neither.
-
-    Raises UsageError for several matching entries, InputError for unusable logs.
-    """
+    """Return a folder or published entry as a side, or None. Raises UsageError for several matching
+    entries, InputError for unusable logs."""
     return _folder(name, ruleset) if os.path.isdir(name) else _published(name)
 
 
@@ -143,8 +141,7 @@ def _rate(score: Score) -> float | None:
 
 
 def _samples(score: Score) -> float | None:
-    """Return the mean samples to converge without the smallest and the largest, as in the RCP
-    test."""
+    """Return the mean samples to converge without the extremes, as in the RCP test."""
     counts = [
         float(run.samples)
         for run in _in_window(score)
@@ -202,7 +199,7 @@ def _add_set(side: Side, root: Path, described: dict[str, Any]) -> None:
 
 
 def _published(name: str) -> Side | None:
-    """Return a published entry by MLCommons' number or as round/benchmark/system. UsageError for
+    """Return a published entry by MLCommons' number or round/benchmark/system. UsageError for
     several."""
     try:
         from orchestrator.published import find, load

@@ -16,8 +16,7 @@ _HEADINGS = {"setting": "SETTINGS", "environment": "ENVIRONMENT", "tunable": "TU
 
 
 def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
-    """Return the whole comparison of two sides: is it reproduced, how sure, how many runs would
-    settle it, the rest."""
+    """Return the whole comparison as text."""
     a, b = comparison.a, comparison.b
     lines = [*_verdict(comparison, screen), ""]
     rows = [
@@ -51,7 +50,7 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
 
 
 def verdict_lines(comparison: Comparison) -> list[str]:
-    """Return the verdict, its certainty, and how many more runs would settle it."""
+    """Return the verdict, its certainty, and the further runs that would settle it."""
     what, sure = VERDICTS[comparison.verdict]
     ratio = comparison.score_ratio
     if ratio is None:
