@@ -1,4 +1,4 @@
-"""Building an image that no registry has, with the engine's own command."""
+"""Building an image that no registry has, with the engine's command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from orchestrator.errors import UsageError
 
 
 def build(command: Sequence[str], reference: str, tree: Path, dockerfile: str, source: str) -> None:
-    """Build `reference` from `dockerfile` in `tree`, the published tree called `source`; the
-    engine's output goes to standard error.
+    """Build `reference` from `dockerfile` in `tree`, the published tree called `source`; engine
+    output goes to standard error.
 
-    Raises UsageError for a tree without its Dockerfile, EngineError if the engine fails.
+    Raises UsageError for a missing Dockerfile, EngineError if the engine fails.
     """
     file = tree / dockerfile
     if not file.is_file():

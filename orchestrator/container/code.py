@@ -25,15 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Copied:
-    """Result of a copy."""
-
     folder: Path
     image: Image
     content: Unpacked
 
 
 def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "") -> Copied:
-    """Copy the folder `code_dir` of the image `reference` to the new or empty `target`.
+    """Copy an image's folder `code_dir` to the new or empty `target`.
 
     A failed copy leaves nothing. Raises UsageError, InputError or EngineError.
     """
@@ -88,7 +86,7 @@ def _put(source: Path, target: Path) -> None:
 def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Unpacked:
     from docker.errors import NotFound
 
-    # An image without a command of its own needs one here; it never runs.
+    # Needed for an image without a command; it never runs.
     container = client.api.create_container(
         image.id, command=["true"], labels={"orchestrator": "code"}
     )

@@ -1,4 +1,4 @@
-"""The image store of a node, through its engine's command line."""
+"""A node's image store, through its engine's command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSPECT_S = 60.0
 LOAD_S = 3600.0
 ABSENT = ("no such image", "image not known", "unable to find image", "no such object")
 
-# One round trip: load a missing image, tag it, and inspect the result. All values are arguments.
+# One round trip: load a missing image, tag it, inspect the result. All values are arguments.
 INSTALL = r"""
 tar=$1 id=$2 ref=$3; shift 3
 if ! "$@" image inspect "$id" >/dev/null 2>&1; then
@@ -35,7 +35,7 @@ fi
 
 @dataclass(frozen=True, slots=True)
 class EngineReply:
-    """The image of a node, None if missing; `problem` is the reason for a missing reply."""
+    """A node's image, None if missing; `problem` is the reason for a missing reply."""
 
     node: str
     image: Image | None = None
@@ -99,8 +99,8 @@ def engines_of(
     load_timeout_s: float = LOAD_S,
     through: Transport | None = None,
 ) -> list[NodeEngine]:
-    """Return the engines at their sockets, over SSH, or through steps in an allocation. `through`
-    is the way to nodes without an address."""
+    """Return engines at their sockets, over SSH, or in an allocation. `through` leads to nodes
+    without an address."""
     default = through or choose_transport(ssh_config=ssh_config)
     ssh = Ssh(config_file=ssh_config)
     engines = []

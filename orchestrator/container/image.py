@@ -22,7 +22,7 @@ class EngineError(OrchestratorError):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image. `id` is `sha256:<64 hex>`, `digests` `name@sha256:<64 hex>`, `size` bytes."""
+    """`id` is `sha256:<64 hex>`, `digests` `name@sha256:<64 hex>`, `size` bytes."""
 
     id: str
     digests: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Image:
 
 
 def image_of(inspected: Any) -> Image:
-    """Return the image of an object of `image inspect`. Raises EngineError."""
+    """Return the image of an `image inspect` object. Raises EngineError."""
     if not isinstance(inspected, dict) or not isinstance(inspected.get("Id"), str):
         raise EngineError("the engine's answer to `image inspect` is not understood")
     digits = inspected["Id"].removeprefix("sha256:")
@@ -57,7 +57,7 @@ def image_of(inspected: Any) -> Image:
 
 
 def images_in(text: str) -> list[Image]:
-    """Return the images in the JSON of `image inspect`. Raises EngineError."""
+    """Return the images in `image inspect` JSON. Raises EngineError."""
     try:
         answer = json.loads(text)
     except ValueError as error:
@@ -70,7 +70,7 @@ def images_in(text: str) -> list[Image]:
 
 
 def wanted_id(text: str) -> str:
-    """Return the id in a user's `text`, with `sha256:`. Raises UsageError."""
+    """Return the user's id with `sha256:`. Raises UsageError."""
     digits = text.removeprefix("sha256:").lower()
     if not 12 <= len(digits) <= 64 or digits.strip("0123456789abcdef"):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The engine of this host, with the docker SDK; podman gets a service for a while."""
+"""This host's engine, with the docker SDK; podman gets a service for a while."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVICE_IDLE_S = 60
 """A service of another user cannot be ended, but ends itself when idle."""
 
 # Standard input is a pipe of this process. At its end, for any reason, the service and its folder
-# are removed. $1 is the folder, the rest the command.
+# ($1) are removed. The other arguments are the command.
 _SERVE = r"""
 exec 3<&0 </dev/null
 { read -r _ <&3; kill "$$"; rm -rf "$1"; } >/dev/null 2>&1 &
@@ -42,10 +42,8 @@ exec "$@" 3<&-
 
 @contextmanager
 def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient]:
-    """Open the engine at `address` (default: $DOCKER_HOST, else /var/run/docker.sock).
-
-    Its failures become EngineError.
-    """
+    """Open the engine at `address` (default: $DOCKER_HOST, else /var/run/docker.sock). Its
+    failures become EngineError."""
     import docker
     from docker.errors import DockerException
     from requests.exceptions import RequestException
@@ -80,7 +78,7 @@ def _probe(url: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return the message of an SDK exception, without class names."""
+    """Return an SDK exception's message, without class names."""
     explanation = getattr(error, "explanation", None)
     if explanation:
         return str(explanation).strip()
@@ -97,7 +95,7 @@ def reason(error: Exception) -> str:
 
 
 def storage_folder(client: DockerClient, address: str) -> Path | None:
-    """Return the folder of an engine of this host for images and containers; None if unknown."""
+    """Return this host's engine folder for images and containers; None if unknown."""
     url = address or os.environ.get("DOCKER_HOST", "") or "unix:"
     if not url.startswith("unix:"):
         return None
@@ -119,7 +117,7 @@ def find_image(client: DockerClient, reference: str) -> Image | None:
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Return repository and tag (default `latest`), or digest, of a reference."""
+    """Return repository and tag (default `latest`), or digest."""
     if "@" in reference:
         name, _, digest = reference.partition("@")
         return name, digest
@@ -134,8 +132,8 @@ def reachable(
 ) -> Iterator[str]:
     """Yield the address of the site's engine: `address`, else a podman service, else "".
 
-    `command` calls podman, `proxy` has the variables for its pulls. Raises EngineError for an
-    unusable service.
+    `command` calls podman; `proxy` has variables for its pulls. Raises EngineError for an unusable
+    service.
     """
     if address or kind != "podman":
         yield address
@@ -166,7 +164,7 @@ def _start_service(argv: Sequence[str], service_socket: Path, log: Path) -> subp
     address = f"unix://{service_socket}"
     command = [*argv, "system", "service", f"--time={SERVICE_IDLE_S}", address]
     with log.open("wb") as output:
-        # A session of its own: after Ctrl-C the service is still needed to clean up.
+        # In its own session: after Ctrl-C the service is still needed to clean up.
         return subprocess.Popen(
             ["sh", "-c", _SERVE, "sh", str(service_socket.parent), *command],
             stdin=subprocess.PIPE,

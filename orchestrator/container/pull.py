@@ -1,7 +1,5 @@
-"""Pulling an image into the engine of this host, and saving its tar.
-
-A password is only in the request: in no argument, file or log.
-"""
+"""Pulling an image into this host's engine, and saving its tar. A password is only in the request:
+in no argument, file or log."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _REFUSED = ("denied", "unauthorized", "authentication", "auth credentials")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A registry login; its text hides the password."""
+    """Its text hides the password."""
 
     user: str
     password: str
@@ -61,10 +59,8 @@ def pull_and_save(
     timeout_s: float,
     progress: Callable[[str], None],
 ) -> PulledImage:
-    """Pull `reference` if it is missing or `always`, and save its tar in `folder`.
-
-    Raises EngineError, InputError or SetError.
-    """
+    """Pull `reference` if missing or `always`, and save its tar. Raises EngineError, InputError or
+    SetError."""
     with engine(address, timeout_s=timeout_s) as client:
         image = None if always else find_image(client, reference)
         pulled = image is None
@@ -84,7 +80,7 @@ def pull_and_save(
 def counted(
     pieces: Iterable[bytes], total: int, progress: Callable[[str], None]
 ) -> Iterator[bytes]:
-    """Yield `pieces`; `progress` gets their bytes after every tenth of `total`."""
+    """Yield `pieces`, with `progress` after every tenth of `total` bytes."""
     done = tenths = 0
     for piece in pieces:
         yield piece
@@ -99,7 +95,7 @@ def _gigabytes(done: int, total: int) -> str:
 
 
 class _Layers:
-    """The layers of a pull: which are complete, and the bytes of those on their way."""
+    """Complete layers of a pull, and the bytes of the others."""
 
     def __init__(self) -> None:
         self.complete: dict[str, bool] = {}
@@ -107,7 +103,7 @@ class _Layers:
         self._tenths = 0
 
     def update(self, layer: str, status: str, detail: Mapping[str, Any]) -> str:
-        """Take in a line of the engine; return the progress if it is worth a line, else ""."""
+        """Apply a line of the engine; return progress worth a line, else ""."""
         done = status in ("Pull complete", "Already exists")
         changed = done or layer not in self.complete
         self.complete[layer] = done or self.complete.get(layer, False)

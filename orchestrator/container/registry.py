@@ -1,7 +1,7 @@
 """Images in a registry, read without an engine: the pull half of the OCI distribution protocol.
 
-A registry's answers are bounded and verified by their digests. A login goes to the registry and to
-its token server alone, never along a redirect.
+Answers are bounded and verified by their digests. A login goes to the registry and its token server
+alone, never along a redirect.
 """
 
 from __future__ import annotations
@@ -44,15 +44,14 @@ KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 MOST_DESCRIPTION = 8 << 20
-"""Twice what the protocol makes registries accept for a manifest; configurations are smaller."""
+"""Twice the manifest size that the protocol makes registries accept; configurations are smaller."""
 MOST_ANSWER = 64 << 10
 """Of a token server, or with an error."""
 MOST_REDIRECTS = 5
 ANSWER_S = 60
 PIECE = 1 << 20
 PAUSES_S = (0, 2, 10, 30)
-"""Before each new try of a layer whose transfer breaks; its bytes so far are not asked for
-again."""
+"""Before each new try of a layer whose transfer breaks; received bytes are kept."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 _BROKEN = (HTTPException, OSError)
@@ -67,7 +66,7 @@ class Blob:
 
     @classmethod
     def of(cls, descriptor: Mapping[str, Any]) -> Blob:
-        """Return the blob of a descriptor. Raises ValueError, KeyError or TypeError."""
+        """Return a descriptor's blob. Raises ValueError, KeyError or TypeError."""
         digest, size = str(descriptor["digest"]), index(descriptor["size"])
         if not _DIGEST.fullmatch(digest) or not 0 <= size < 1 << 63:
             raise ValueError(f"{digest[:80]!r} is not a digest with a size")
@@ -75,13 +74,13 @@ class Blob:
 
 
 class _Unreachable(EngineError):
-    """A connection failed; the next one may not."""
+    """A connection failed; the next may not."""
 
     why = ""
 
 
 class Registry:
-    """The repository of an image in its registry; `login` wins over Docker's configuration.
+    """An image's repository in its registry; `login` wins over Docker's configuration.
 
     `proxy` has variables such as `https_proxy`; those of the environment win.
     """
@@ -108,10 +107,8 @@ class Registry:
             self._opener.add_handler(handler)
 
     def manifest(self, digest: str = "") -> tuple[str, bytes]:
-        """Return digest and bytes of the manifest or index `digest`, by default of the reference.
-
-        Raises EngineError.
-        """
+        """Return digest and bytes of the manifest or index `digest`, by default the reference's.
+        Raises EngineError."""
         named = digest or self.tag
         with closing(self._get(f"manifests/{named}", accept=", ".join(KINDS))) as response:
             content = self._bounded(response, MOST_DESCRIPTION)
@@ -122,8 +119,8 @@ class Registry:
         return named, content
 
     def blob(self, blob: Blob) -> io.BufferedReader:
-        """Return a blob as a stream. It raises EngineError if the content differs, at its
-        end at the latest."""
+        """Return a blob as a stream, which raises EngineError for other content, at its end at the
+        latest."""
         return Pieces.buffered(self._pieces(blob))
 
     def _pieces(self, blob: Blob) -> Iterator[bytes]:
@@ -173,7 +170,7 @@ class Registry:
         return response
 
     def _follow(self, url: str, headers: Mapping[str, str], authorization: str) -> HTTPResponse:
-        """Return the answer at the end of redirects, which get no login."""
+        """Return the answer behind redirects, which get no login."""
         first = _origin(url)
         for _ in range(MOST_REDIRECTS + 1):
             request = Request(url, headers=dict(headers))
@@ -203,7 +200,6 @@ class Registry:
         return bool(parts.hostname) and parts.scheme in ("https", "http" if is_local else "https")
 
     def _authorize(self, challenges: list[str] | None) -> str:
-        """Return the value of Authorization that a registry's challenges ask for."""
         login = self._login or _configured_login(self.host)
         basic = _basic(login) if login else ""
         for challenge in challenges or ():
@@ -312,7 +308,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _is_loopback(address: str) -> bool:
-    """Return whether an address (HOST:PORT) is this host, which needs no encryption."""
+    """Return whether HOST:PORT is this host, which needs no encryption."""
     host = urlsplit(f"//{address}").hostname or ""
     return host in ("localhost", "::1") or bool(re.fullmatch(r"127(\.\d+){3}", host))
 
@@ -322,7 +318,7 @@ def _basic(login: Login) -> str:
 
 
 def _configured_login(host: str) -> Login | None:
-    """Return the login that `docker login` has kept for a registry."""
+    """Return the login kept by `docker login`."""
     from docker.auth import load_config
     from docker.errors import DockerException
 

@@ -28,8 +28,6 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class NodeImage:
-    """A node's image, compared with the wanted image."""
-
     node: str
     state: State
     image: Image | None
@@ -62,7 +60,7 @@ class SpreadReport:
 
     @property
     def odd(self) -> list[str]:
-        """Nodes that answered and do not have the wanted image."""
+        """Nodes that answered without the wanted image."""
         return [node.node for node in self.nodes if node.state in ("missing", "other")]
 
     @property
@@ -104,10 +102,8 @@ def check(
     kept: StoredImage | None = None,
     limit: int,
 ) -> SpreadReport:
-    """Compare the nodes with the id `expected`, else the tar `kept`, else most nodes.
-
-    `expected` may be the start of an id. Raises UsageError if it is malformed.
-    """
+    """Compare the nodes with the id `expected` (or its start), else the tar `kept`, else most
+    nodes. Raises UsageError for a malformed id."""
     wanted = None
     if expected:
         wanted = Wanted(Image(wanted_id(expected)), "--expect")
@@ -154,7 +150,7 @@ def distribute(
     limit: int,
     progress: Callable[[str], None],
 ) -> SpreadReport:
-    """Load the tar `kept` on every node without its image, and check again."""
+    """Load the tar on every node without its image, and check again."""
     reference = kept.reference
     wanted = _as_stored(kept)
     replies = {reply.node: reply for reply in _inspect(engines, reference, limit)}
@@ -208,7 +204,7 @@ def _as_stored(kept: StoredImage) -> Wanted:
 
 
 def _completed(wanted: Wanted | None, replies: Sequence[EngineReply]) -> Wanted | None:
-    """Return `wanted` with the whole id of a node's image that starts with it."""
+    """Return `wanted` with the whole id, if a node's image id starts with it."""
     if wanted is None:
         return None
     for reply in replies:

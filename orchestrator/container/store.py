@@ -26,7 +26,7 @@ from orchestrator.words import quoted
 CLOCK_SKEW_S = 3600
 """Tolerated difference of clocks."""
 SPARE_BYTES = 1_000_000_000
-"""Left free on the file system for its other users."""
+"""Left free for the file system's other users."""
 READABLE_CHARACTERS = 120
 """With the digest a name stays below 255 bytes."""
 
@@ -58,10 +58,8 @@ def tar_name(reference: str, image: Image) -> str:
 
 
 def stored(folder: Path, reference: str, *, of_others: bool = False) -> StoredImage | None:
-    """Return the newest tar of `reference` that only this user and root can write, or None.
-
-    With `of_others`, anybody's, if there is none of this user.
-    """
+    """Return the newest tar of `reference` that only this user and root can write, or None. With
+    `of_others`, anybody's as a fallback."""
     tars = [_read(path) for path in sorted(folder.glob("*.tar.json"))]
     matching = [tar for tar in tars if tar is not None and tar.reference == reference]
     mine = [tar for tar in matching if not whose(tar)]
@@ -70,7 +68,7 @@ def stored(folder: Path, reference: str, *, of_others: bool = False) -> StoredIm
 
 
 def whose(kept: StoredImage) -> str:
-    """Return why another user decides the content of a tar; "" if none does."""
+    """Return why another user decides a tar's content, or ""."""
     try:
         both = (kept.tar, kept.tar.with_name(kept.tar.name + ".json"))
         return next(filter(None, (others(path, parents=False) for path in both)), "")
@@ -100,7 +98,7 @@ def _read(path: Path) -> StoredImage | None:
 
 
 def save(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) -> StoredImage:
-    """Write the tar `pieces` of `image`. A failure leaves no file.
+    """Write the tar of `image`. A failure leaves no file.
 
     Raises InputError without room or rights, SetError if full, EngineError for another image.
     """
@@ -125,7 +123,7 @@ def save(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) ->
 
 
 def check_room(folder: Path, image: Image) -> None:
-    """Make `folder`. Raises InputError if it has no room for `image`."""
+    """Make `folder`. Raises InputError without room for `image`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
@@ -144,7 +142,7 @@ def check_room(folder: Path, image: Image) -> None:
 
 @contextmanager
 def _renamed_at_end(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new temporary file that becomes `path`, unless an error removes it."""
+    """Open a new temporary file that becomes `path`; an error removes it."""
     temporary = path.with_name(f".{path.name[-200:]}.tmp.{os.getpid()}-{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:

@@ -37,8 +37,8 @@ class Unpacked:
 def unpack(tar: tarfile.TarFile, folder: str | os.PathLike[str]) -> Unpacked:
     """Unpack an archive into a folder of this user.
 
-    No owners, no set-uid, no right to write for others. A link stays inside the first component of
-    its path. Raises InputError for a path outside, OSError.
+    No owners, no set-uid, no right to write for others. A link stays inside its path's first
+    component. Raises InputError for a path outside, OSError.
     """
     found, links = Unpacked(), dict[Parts, str]()
     top = os.open(folder, _FOLDER)
@@ -81,7 +81,7 @@ def _take(
 
 
 def _parts(name: str) -> Parts:
-    """Return the components of a member's path. Raises InputError unless it is inside."""
+    """Return the path's components. Raises InputError unless it is inside."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts or "\0" in name or len(parts) > MOST_COMPONENTS:
         raise InputError(f"the image's archive is not to be trusted: {name[:200]!r} is outside")
@@ -90,8 +90,7 @@ def _parts(name: str) -> Parts:
 
 @contextmanager
 def _below(top: int, path: Parts, *, make: bool = True) -> Iterator[int]:
-    """Give the descriptor of a folder below `top`. Raises OSError if a link or file is on the
-    way."""
+    """Open a folder below `top`. Raises OSError if a link or file is on the way."""
     here = os.dup(top)
     try:
         for part in path:
@@ -132,8 +131,8 @@ def _hard_link(top: int, path: Parts, target: Parts) -> bool:
 def _link(top: int, path: Parts, target: str) -> bool:
     """Make a link if its target is inside; return whether it is.
 
-    `..` may stand at the beginning only: behind a name it would lead to the parent of whatever that
-    name links to.
+    `..` may stand at the start only: behind a name it would lead to the parent of the name's
+    target.
     """
     parts = [part for part in target.split("/") if part not in ("", ".")]
     ups = next((index for index, part in enumerate(parts) if part != ".."), len(parts))
