@@ -1,5 +1,4 @@
-"""Reports of a set: all known facts, read once, and written as a page,
-as Markdown, as CSV or as JSON.
+"""Reports of a set: all known facts, read once, as a page, Markdown, CSV or JSON.
 
 from orchestrator.report.reading import read_report   # a folder -> Report
 from orchestrator.report.page import page             # Report -> one self-contained HTML file

@@ -1,7 +1,6 @@
-"""The arithmetic of a score, step by step, with the numbers of the set, to follow by hand.
+"""The arithmetic of a score, step by step with the set's numbers, to follow by hand.
 
-Nothing here decides anything; every step repeats and shows a step of `orchestrator.mllog`. Rules:
-docs/report.md.
+Nothing is decided here: every step repeats a step of `orchestrator.mllog`. Rules: docs/report.md.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def steps(score: Score, labels: dict[str, str]) -> tuple[Step, ...]:
-    """Return the steps from the logs to the score; as many as the set allows."""
+    """Return as many steps from logs to score as the set allows."""
     runs = [run for run in score.runs if run.use != "outside"]
     if not any(run.minutes is not None for run in runs):
         return ()
@@ -176,7 +175,7 @@ def _reference(score: Score, point: Point, result: RcpResult) -> Step:
 
 
 def _limit_formula(score: Score, point: Point) -> str:
-    """Return mean − t × std × sqrt(1/n1 + 1/n2) with its numbers; "" if the point has no spread."""
+    """Return mean − t × std × sqrt(1/n1 + 1/n2) in numbers; "" for a point without spread."""
     from orchestrator.mllog.rcp import table
 
     points = table(score.ruleset, str(score.benchmark))

@@ -1,9 +1,8 @@
-"""A small SVG chart: scales, axes, lines, marks, bars and bands. Colours are the page's CSS
-classes.
+"""A small SVG chart, coloured by the page's CSS classes.
 
-Marks can be reached by keyboard. The strip above the plot describes the mark with the pointer or
-the focus, so no tooltip ever covers another mark. Series differ in colour, dash and shape; pointing
-at a series, or at its entry in the legend, fades the others.
+Marks can be reached by keyboard. The strip above the plot describes the pointed or focused mark: no
+tooltip covers another mark. Series differ in colour, dash and shape; pointing at a series or its
+entry in the legend fades the others.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from textwrap import wrap
 from orchestrator.views.markup import Safe, clean, join, tag, void
 
 WIDE, NARROW = 900, 350
-"""Widths of a chart in SVG units, about CSS pixels: in the page's column, and on a telephone."""
+"""Widths in SVG units, about CSS pixels: in the page's column, and on a telephone."""
 COLOURS = 7
 DASHES = (None, "7 4", "2 3", "9 3 2 3")
 Point = tuple[float, float]
 
 
 def ticks(low: float, high: float, wanted: int = 6) -> list[float]:
-    """Return round numbers from `low` to `high`, about `wanted` of them."""
+    """Return about `wanted` round numbers from `low` to `high`."""
     span = high - low
     if not span > 0 or not math.isfinite(span):
         return [low]
@@ -34,8 +33,7 @@ def ticks(low: float, high: float, wanted: int = 6) -> list[float]:
 
 
 def tick_text(value: float, step: float) -> str:
-    """Return a tick with as many decimals as its step needs; thousands and millions are
-    shortened."""
+    """Return a tick with its step's decimals; thousands and millions are shortened."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if (abs(step) >= size / 100 and abs(value) >= size) or abs(step) >= size:
             return f"{value / size:.{_decimals(step / size)}f}{letter}"
@@ -50,7 +48,7 @@ def _decimals(step: float) -> int:
 
 
 def widened(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
-    """Return the range of `values`, a bit wider, and never empty."""
+    """Return the range of `values`, a bit wider, never empty."""
     low, high = min(values), max(values)
     pad = (high - low) * share or abs(high) * share or 1.0
     return low - pad, high + pad
@@ -59,9 +57,9 @@ def widened(values: Sequence[float], share: float = 0.06) -> tuple[float, float]
 def zoomed(
     values: Sequence[float], others: Sequence[float], far: float = 2.0
 ) -> tuple[float, float]:
-    """Return the range of `values`, and of those of `others` within `far` of their spans.
+    """Return the range of `values`, and of the `others` within `far` of their spans.
 
-    Values farther away would squeeze the others: they are cut, or only mentioned.
+    Farther values would squeeze the rest: they are cut, or only mentioned.
     """
     low, high = min(values), max(values)
     reach = far * max(high - low, abs(high) * 0.01)
@@ -69,10 +67,9 @@ def zoomed(
 
 
 class Chart:
-    """One chart. `x` and `y` are the ranges of the data; positions are in SVG units, `width` wide,
-    the plot `plot` high.
+    """`x` and `y` are the data's ranges; positions are in SVG units, `plot` is the plot's height.
 
-    The plot contains lines and marks; every text is outside it, so no line ever crosses one.
+    The plot contains lines and marks; every text is outside, so no line crosses a text.
     """
 
     def __init__(
@@ -107,8 +104,7 @@ class Chart:
         return bottom - (value - low) / (high - low or 1) * (bottom - top)
 
     def x_axis(self, label: str, texts: Sequence[tuple[float, str]] | None = None) -> None:
-        """Draw ticks and the axis label below the plot; `texts` are ticks with names of their
-        own."""
+        """Draw ticks and the label below the plot; `texts` are named ticks."""
         left, top, right, bottom = self.box
         marks = self._numbers(self.x_range, 3 if self.narrow else 8) if texts is None else texts
         for value, text in marks:
@@ -131,7 +127,7 @@ class Chart:
         )
 
     def y_axis(self, label: str) -> None:
-        """Draw ticks to the left, and the axis label above them."""
+        """Draw ticks to the left, and the label above them."""
         left, _, right, _ = self.box
         for value, text in self._numbers(self.y_range, 5):
             at = self.y(value)
@@ -140,8 +136,8 @@ class Chart:
         self._above(label)
 
     def rows(self, label: str, names: Sequence[str]) -> None:
-        """Draw names to the left instead of numbers, the first on top: row `i` of n has y = n -
-        1 - i."""
+        """Draw names to the left instead of numbers, the first on top: row i of n has y = n - 1 -
+        i."""
         for index, name in enumerate(names):
             self._beside(self.y(len(names) - 1 - index), clean(name, letters(self.box[0] - 12)))
         self._above(label)
@@ -170,7 +166,7 @@ class Chart:
         )
 
     def column(self, at: float, text: str, class_: str = "value") -> None:
-        """Draw a text to the right of the plot, at the height of y = `at`."""
+        """Draw a text to the right of the plot, at y = `at`."""
         self.parts.append(
             tag(
                 "text",
@@ -191,7 +187,7 @@ class Chart:
         return [(value, tick_text(value, step)) for value in values]
 
     def band(self, low: float, high: float) -> None:
-        """Draw a vertical band from x = low to x = high, cut to the plot."""
+        """Draw a vertical band, cut to the plot."""
         _, top, _, bottom = self.box
         left, right = (
             self.x(min(max(value, self.x_range[0]), self.x_range[1])) for value in (low, high)
@@ -208,21 +204,20 @@ class Chart:
         )
 
     def level(self, value: float, class_: str) -> None:
-        """Draw a horizontal line through the plot, explained by the legend."""
+        """Draw a horizontal line, explained by the legend."""
         left, _, right, _ = self.box
         at = self.y(value)
         self.parts.append(void("line", class_=class_, x1=left, x2=right, y1=_n(at), y2=_n(at)))
 
     def upright(self, value: float, class_: str) -> None:
-        """Draw a vertical line through the plot, explained by the legend. Nothing outside the
-        plot."""
+        """Draw a vertical line inside the plot, explained by the legend."""
         _, top, _, bottom = self.box
         if self.x_range[0] <= value <= self.x_range[1]:
             at = _n(self.x(value))
             self.parts.append(void("line", class_=class_, x1=at, x2=at, y1=top, y2=bottom))
 
     def line(self, points: Sequence[Point], index: int, says: str) -> None:
-        """Draw a series; every point of a short one gets its shape, else only the last point."""
+        """Draw a series; every point of a short series gets its shape, else the last point."""
         places = [(self.x(x), self.y(y)) for x, y in points]
         path = Safe(" ".join(f"{_n(x)},{_n(y)}" for x, y in places))
         marked = places if len(places) <= 24 else places[-1:]
@@ -236,7 +231,7 @@ class Chart:
         )
 
     def curve(self, points: Sequence[Point], class_: str, says: str) -> None:
-        """Draw a curve in the style of its class, without marks."""
+        """Draw a curve in its class's style, without marks."""
         path = Safe(" ".join(f"{_n(self.x(x))},{_n(self.y(y))}" for x, y in points))
         self.mark(
             says,
@@ -292,19 +287,17 @@ class Chart:
 
 
 def both(draw: Callable[[int], Chart]) -> Safe:
-    """Return a chart for wide and one for narrow screens; the page shows one, with letters of
-    equal size."""
+    """Return a wide and a narrow chart, with letters of equal size; the page shows either."""
     return join(*(draw(width).svg() for width in (WIDE, NARROW)))
 
 
 def letters(room: float) -> int:
-    """Return how many letters of a chart's text fit into so many SVG units, in the wide letters
-    of DejaVu Sans."""
+    """Return how many letters fit into these SVG units, in the wide DejaVu Sans."""
     return max(4, int(room / 7.6))
 
 
 def room_for(names: Iterable[str], width: int) -> int:
-    """Return the margin for names next to a chart, at most a third of its width."""
+    """Return the margin for names, at most a third of the chart."""
     return int(min(width / 3, max(40, 20 + 7.6 * max((len(name) for name in names), default=0))))
 
 
@@ -313,7 +306,7 @@ def dash(index: int) -> str | None:
 
 
 def shape(index: int, x: float, y: float, colour: str) -> Safe:
-    """Return the series' own mark: circle, square, triangles, diamond, cross, plus."""
+    """Return a series' mark: circle, square, triangles, diamond, cross, plus."""
     kind, r = index % COLOURS, 4.2
     if kind == 0:
         return void("circle", class_=f"dot {colour}", cx=_n(x), cy=_n(y), r=r - 0.4)
@@ -332,7 +325,7 @@ def shape(index: int, x: float, y: float, colour: str) -> Safe:
 
 
 def swatch(*inner: Safe, width: int, height: int) -> Safe:
-    """Return a small picture of `inner`, for a legend."""
+    """Return a small picture for a legend."""
     box = f"0 0 {width} {height}"
     return tag(
         "svg", *inner, viewBox=box, width=width, height=height, aria_hidden="true", class_="swatch"
@@ -349,8 +342,7 @@ def patch(class_: str) -> Safe:
 
 
 def legend(*items: tuple[Safe | str, str], series: int = 0) -> Safe:
-    """Return the legend of a chart: (swatch, text) each; the first `series` entries highlight
-    the line of their number."""
+    """Return the legend: (swatch, text) each; the first `series` entries highlight their lines."""
     lit: list[dict[str, object]] = [
         {"class_": f"one s{index}", "tabindex": 0} for index in range(series)
     ]
@@ -361,7 +353,7 @@ def legend(*items: tuple[Safe | str, str], series: int = 0) -> Safe:
 
 
 def series_swatch(index: int) -> Safe:
-    """Return the swatch of a series: a piece of its line with its mark."""
+    """Return a piece of a series' line with its mark."""
     colour = f"c{index % COLOURS}"
     line = void(
         "line", class_=f"line {colour}", x1=1, x2=33, y1=8, y2=8, stroke_dasharray=dash(index)

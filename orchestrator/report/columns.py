@@ -1,5 +1,4 @@
-"""The runs of sets as a table, one row per run: the columns of CSV, Parquet and MLflow, with
-descriptions."""
+"""Runs as a table: the columns of CSV, Parquet and MLflow, with descriptions."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ Cell = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `kind` is str, int, float or bool; `text` is its description with its unit
+    """`kind` is str, int, float or bool; `text` describes it with its unit
     (docs/reference/runs.md)."""
 
     name: str
@@ -30,7 +29,7 @@ class Column:
     of: Callable[[Report, Run], Any]
 
     def cell(self, report: Report, run: Run) -> Cell:
-        """Return the value for one run, of this kind; None if it is unknown."""
+        """Return a run's value, of this kind; None if unknown."""
         value = self.of(report, run)
         if value is None:
             return None

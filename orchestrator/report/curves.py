@@ -1,4 +1,4 @@
-"""Charts of curves: convergence, one per run, and throughput, the median of the runs."""
+"""Charts of convergence, a curve per run, and of throughput, the runs' median."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from orchestrator.views.markup import Safe, join
 from orchestrator.words import count
 
 MOST_CURVES = 40
-"""The most runs in one chart; a set has ten, and more curves are unreadable."""
+"""A set has ten runs, and more curves are unreadable."""
 MOST_ROWS = 48
 """Rows of the table next to curves."""
 NARROW_POINTS = 80
@@ -34,8 +34,7 @@ MEDIAN_POINTS = 100
 
 
 def convergence(report: Report) -> Safe:
-    """Return the evaluations of every run over samples, against the target; the last stretch
-    again, enlarged."""
+    """Return evaluations over samples, with the target; the last stretch again, enlarged."""
     runs = drawn([run for run in report.runs if run.evaluations])
     if not runs:
         return Safe("")
@@ -106,7 +105,7 @@ def _left(width: int) -> int:
 
 
 def throughput(report: Report) -> Safe:
-    """Return samples per second over the minutes of each run."""
+    """Return samples per second over each run's minutes."""
     runs = drawn([run for run in report.runs if run.throughput])
     if not runs:
         return Safe("")
@@ -161,8 +160,7 @@ def throughput(report: Report) -> Safe:
 
 
 def median_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
-    """Return the median of at least three curves at MEDIAN_POINTS places, as far as half of them
-    reach."""
+    """Return the median of at least three curves, as far as half of them reach."""
     if len(curves) < 3:
         return []
     ends = sorted((curve[-1][0] for curve in curves), reverse=True)
@@ -179,7 +177,7 @@ def median_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def _height_at(curve: Sequence[Point], at: float) -> float:
-    """Return the height of a curve at x = `at`, between its points."""
+    """Interpolate a curve at x = `at`."""
     index = min(max(bisect_left(curve, (at, -math.inf)), 1), len(curve) - 1)
     (x1, y1), (x2, y2) = curve[max(index - 1, 0)], curve[index]
     share = 0.0 if x2 <= x1 else min(max((at - x1) / (x2 - x1), 0.0), 1.0)
@@ -199,7 +197,7 @@ def throughput_note(report: Report) -> str:
 
 
 def drawn(runs: list[Run]) -> list[Run]:
-    """Return at most MOST_CURVES runs in order, preferring those that count."""
+    """Return at most MOST_CURVES runs in order, preferring counted runs."""
     if len(runs) <= MOST_CURVES:
         return runs
     kept = {
@@ -212,7 +210,7 @@ def drawn(runs: list[Run]) -> list[Run]:
 def series_legend(
     runs: Sequence[Run], total: int, lines: Sequence[tuple[Safe | str, str]] = ()
 ) -> Safe:
-    """Return the legend of runs and other lines, and how many runs are not drawn."""
+    """Return the legend of runs and other lines, and the number of runs not drawn."""
     entries = [(series_swatch(index), f"run {run.label}") for index, run in enumerate(runs)]
     rest = [("", f"{total - len(runs)} more runs are not drawn")] if len(runs) < total else []
     return legend(*entries, *lines, *rest, series=len(runs))

@@ -1,4 +1,4 @@
-"""A report as JSON: the content of the page, with stable names."""
+"""A report as JSON: the page's content, with stable names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from orchestrator.report.summary import summary
 
 
 def document(report: Report) -> dict[str, Any]:
-    """Return `score` as from `orchestrator score --json`, and the content of the set folder. NaN
-    and infinity are None."""
+    """Return the report; `score` is as from `orchestrator score --json`. NaN and infinity are
+    None."""
     members = {
         "title": report.title,
         "summary": summary(report),

@@ -1,5 +1,4 @@
-"""The evaluated environment of a set's runs, with each variable's place in the bundle and its
-origin."""
+"""The runs' evaluated environment: each variable's place in the bundle and its origin."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_environment(evidence: SetEvidence) -> tuple[tuple[Variable, ...], str]:
-    """Return the variables by name, and a note about their known origins."""
+    """Return the variables by name, and a note about their origins."""
     values = evaluated(evidence)
     if not values:
         return (), "the set has no environment.sh yet"

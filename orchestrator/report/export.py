@@ -1,5 +1,4 @@
-"""Runs of sets for other programs: Parquet, and MLflow's tracking. Their packages come with the
-extra `export`."""
+"""Runs for Parquet and for MLflow's tracking. Their packages come with the extra `export`."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ from orchestrator.report.columns import COLUMNS, Cell, rows
 from orchestrator.report.model import Report, Run
 
 RUN_TAG = "orchestrator.run"
-"""Tag of a run in MLflow: `<set>/<run>`. An existing run is not written again."""
+"""Tag in MLflow: `<set>/<run>`. An existing run is not written again."""
 
 
 def _package(name: str, what: str) -> Any:
-    """Import a package of the extra. Raises UsageError if it is not installed."""
+    """Import a package of the extra. Raises UsageError if missing."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -34,8 +33,7 @@ def _package(name: str, what: str) -> Any:
 
 
 def parquet(reports: Iterable[Report]) -> bytes:
-    """Return the runs as a Parquet file: a column for each of COLUMNS, described in its field's
-    metadata."""
+    """Return a Parquet file with a column for each of COLUMNS, described in its metadata."""
     arrow, writer = _package("pyarrow", "Parquet"), _package("pyarrow.parquet", "Parquet")
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema(
@@ -50,8 +48,8 @@ def parquet(reports: Iterable[Report]) -> bytes:
 
 
 def check_address(address: str) -> None:
-    """Raise UsageError for what is no address of MLflow, and for one with a user, token or
-    password: everybody on this host can read command lines."""
+    """Raise UsageError for an invalid address, or a user, token or password in it: everybody on
+    this host can read command lines."""
     try:
         parts = urlsplit(address)
         login = bool(parts.password or (parts.username and parts.scheme.startswith("http")))
@@ -69,11 +67,9 @@ def check_address(address: str) -> None:
 
 
 class Tracking:
-    """An MLflow store or server. Every run of a set becomes a run there, in the experiment of the
-    benchmark's name.
+    """An MLflow store or server. A set's runs become runs there, in the benchmark's experiment.
 
-    Numbers are metrics, texts are parameters, and the evaluations are the metric `evaluation` over
-    samples.
+    Numbers are metrics, texts are parameters, evaluations the metric `evaluation` over samples.
     """
 
     def __init__(self, address: str) -> None:

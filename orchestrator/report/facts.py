@@ -36,7 +36,7 @@ _SHOWN = (
 
 
 def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return pairs of name and text: set.json, then each job."""
+    """Return (name, text) pairs of set.json, then of each job."""
     pairs = [
         ("name" if name == "label" else name.replace("_", " "), str(described[name]))
         for name in _SHOWN
@@ -59,7 +59,7 @@ def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tup
 
 
 def contents(runs: Iterable[RunRecord | None]) -> str:
-    """Return whether the containers of all finished runs held the same, as a line."""
+    """Return a line: did the containers of all finished runs hold the same?"""
     done = [run for run in runs if run is not None and run.done]
     known = {run.run: of_run(run.inside) for run in done if run.inside}
     if not known:
@@ -78,7 +78,7 @@ def contents(runs: Iterable[RunRecord | None]) -> str:
 def images(
     jobs: Iterable[JobRecord], described: dict[str, Any], attempts: tuple[RunAttempt, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Return (digest, its use) for every digest on record, after the requested image."""
+    """Return (digest, its use) for every recorded digest, after the requested image."""
     used: dict[str, list[str]] = {}
     for job in jobs:
         if job.image_digest:

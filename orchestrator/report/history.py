@@ -1,5 +1,4 @@
-"""The sets of a whole log directory on one page: links to their reports, and the scores over
-time."""
+"""All sets of a log directory on a page: links to their reports, scores over time."""
 
 from __future__ import annotations
 
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
 
 MOST_SETS = 500
-"""The most sets listed of one system and workload, the newest."""
+"""Listed sets of a system and workload, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedSet:
-    """The index entry of one set. `mean` is the olympic mean of the runs so far, in minutes like
-    the score."""
+    """A set's index entry. `mean` is the olympic mean so far, in minutes like the score."""
 
     name: str
     """Its folder's name; its report is <name>.html."""
@@ -70,7 +68,7 @@ def indexed(name: str, report: Report) -> IndexedSet:
 
 
 def history_page(log_dir: str, found: Sequence[IndexedSet]) -> str:
-    """Return the text of index.html."""
+    """Return index.html."""
     groups: dict[tuple[str, str], list[IndexedSet]] = {}
     for one in found:
         if not one.problem:
@@ -160,7 +158,6 @@ def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
 
 
 def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:
-    """Return the scores over time, and the published results for the newest set."""
     known = [(one, one.value) for one in group if one.value is not None and one.when_ms > 0]
     if not known:
         return Safe("")

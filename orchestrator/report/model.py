@@ -1,5 +1,5 @@
-"""The content of a report, as plain values. Times are Unix milliseconds, durations minutes or
-seconds as named."""
+"""A report's content as plain values. Times are Unix milliseconds, durations minutes or seconds as
+named."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run from its log. A missing value is None."""
+    """A run from its log; None for missing values."""
 
     label: str
     file: str
@@ -61,8 +61,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of the runs' environment; `place` is its place in the bundle, `origin` its
-    document."""
+    """A variable of the runs' environment; `place` is in the bundle, `origin` a document."""
 
     name: str
     value: str
@@ -72,8 +71,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The pause between consecutive runs: minutes from the end of the first to the start of the
-    second."""
+    """The pause in minutes from the end of a run to the start of the next."""
 
     after: str
     before: str
@@ -82,8 +80,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Report:
-    """Everything about one set. `facts` are pairs for people; `score` is the referee's own
-    object."""
+    """Everything about a set. `facts` are pairs for people; `score` is the referee's own object."""
 
     directory: str
     score: Score
@@ -98,9 +95,9 @@ class Report:
     mean: Trimmed | None = None
     """The score, or its projection, with its error; in minutes of the score."""
     published: tuple[PublishedResult, ...] = ()
-    """The published results for this system, benchmark and round."""
+    """For this system, benchmark and round."""
     edited: dict[str, str] = field(default_factory=dict)
-    """Log -> the files of the bundle with accepted edits when its run began, if any."""
+    """Log -> files of the bundle with accepted edits when its run began."""
     facts: tuple[tuple[str, str], ...] = ()
     attempts: tuple[RunAttempt, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()
@@ -120,7 +117,7 @@ class Report:
     described: dict[str, Any] = field(default_factory=dict)
 
     def place(self, run: Run) -> str:
-        """Return ` on node[1-8]` for a run of a set with recorded nodes, else ""."""
+        """Return ` on node[1-8]` for a run with recorded nodes, else ""."""
         from orchestrator.nodes.names import fold
 
         for attempt in reversed(self.attempts):
@@ -151,7 +148,7 @@ class Report:
 
     @property
     def against_published(self) -> list[str]:
-        """Return sentences that compare the score with the published results."""
+        """Return comparisons of the score with the published results."""
         from orchestrator.published import label, sentence
 
         value = self.score.minutes

@@ -1,4 +1,4 @@
-"""Sections about nodes and attempts: runs and speed, exclusions and their reasons, bandwidths."""
+"""Sections about nodes and attempts: runs, speed, exclusions with reasons, bandwidths."""
 
 from __future__ import annotations
 

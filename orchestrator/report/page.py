@@ -1,5 +1,4 @@
-"""A report as one self-contained HTML page: no script, no network, the same bytes for the same
-input."""
+"""A report as one self-contained HTML page: no script, no network, equal bytes for equal input."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from orchestrator.views.figures import plain
 from orchestrator.views.markup import LONGEST, Safe, clean, join, tag
 
 MOST_OF_A_LINE = 12_000
-"""The most characters of one line of the arithmetic."""
+"""Characters of a line of the arithmetic."""
 
 
 def page(report: Report) -> str:
-    """Return the page's text; encode it as UTF-8."""
+    """Return the page; encode it as UTF-8."""
     score = report.score
     return render(
         "report.html.j2",
@@ -37,8 +36,8 @@ def page(report: Report) -> str:
 
 
 def render(template: str, **values: object) -> str:
-    """Return a page of templates/report/, with every value except markup cleaned and escaped:
-    logs are hostile input."""
+    """Render a page of templates/report/, every value but markup cleaned and escaped: logs are
+    hostile input."""
     from orchestrator import __version__
     from orchestrator.jinja import environment
 
@@ -79,7 +78,6 @@ def _subtitle(report: Report) -> Safe:
 
 
 def _key(report: Report) -> list[tuple[str, str]]:
-    """Return name and value of the figures under the verdict."""
     score, result = report.score, report.score.rcp
     batch = "–" if score.batch_size == -1 else clean(score.batch_size, 20)
     pairs = [

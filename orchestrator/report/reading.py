@@ -1,5 +1,5 @@
-"""From a folder to a Report. Reads every log once; missing and damaged files of a set folder are
-no errors."""
+"""From a folder to a Report. Reads every log once; missing and damaged files of a set folder are no
+errors."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
 
 CURVE_POINTS = 240
-"""Points kept of one curve: a screen shows no more, and files stay small for any log."""
+"""Points kept of a curve: a screen shows no more, and files stay small for any log."""
 
 
 def read_report(
     directory: str, *, ruleset: str = "", window: bool = False, own: OwnRules | None = None
 ) -> Report:
-    """Read the set or the folder of results at `directory`. Raises InputError as `orchestrator
-    score` does."""
+    """Read the set or folder of results at `directory`. Raises InputError as `orchestrator score`
+    does."""
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=window, own=own)
     target, metric, smaller = _target(source, score)
@@ -64,8 +64,7 @@ def read_report(
 
 
 def _published(report: Report) -> tuple[PublishedResult, ...]:
-    """Return the published results for the set; for plain logs by their folder's name, as in a
-    submission's tree."""
+    """Return a set's published results; for plain logs by folder name, as in a submission."""
     from orchestrator.published import of_set
 
     if report.score.own or report.score.no_result:
@@ -116,7 +115,7 @@ def _add_set(report: Report) -> None:
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number, or None for another value."""
+    """Return a finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -127,7 +126,7 @@ def number(value: Any) -> float | None:
 
 
 def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
-    """Return file name -> short name of a run: its number if the numbers differ, else the file's
+    """Return file name -> short name: the run's number if the numbers differ, else the file's
     name."""
     digits = {
         run.file: str(run.number if run.number is not None else natural(run.file)[1])
@@ -184,7 +183,7 @@ def _throughput(run: RunScore, start: float | None) -> list[tuple[float, float]]
 
 
 def _rates(evaluations: tuple[CurvePoint, ...]) -> list[tuple[float, float]]:
-    """Return samples per second between evaluations, at the minute of the later one."""
+    """Return samples per second between evaluations, at the later minute."""
     return [
         (late.minutes, (late.samples - early.samples) / ((late.minutes - early.minutes) * 60))
         for early, late in itertools.pairwise(evaluations)
@@ -193,7 +192,7 @@ def _rates(evaluations: tuple[CurvePoint, ...]) -> list[tuple[float, float]]:
 
 
 def thinned(points: list[Any], limit: int = CURVE_POINTS) -> list[Any]:
-    """Return at most `limit` of the points, evenly, with the first and the last."""
+    """Return at most `limit` points, evenly, with the first and the last."""
     if len(points) <= limit:
         return points
     step = (len(points) - 1) / (limit - 1)
@@ -203,8 +202,7 @@ def thinned(points: list[Any], limit: int = CURVE_POINTS) -> list[Any]:
 def extremes(
     points: list[tuple[float, float]], limit: int = CURVE_POINTS
 ) -> list[tuple[float, float]]:
-    """Return at most `limit` points with the smallest and the largest of each stretch, so that
-    no dip is lost."""
+    """Return at most `limit` points, with the extremes of each stretch: no dip is lost."""
     if len(points) <= limit:
         return points
     kept: list[tuple[float, float]] = []
@@ -217,7 +215,7 @@ def extremes(
 
 
 def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
-    """Return the gaps between runs in launch order; runs that overlap have a negative gap."""
+    """Return the gaps between runs in launch order, negative for overlaps."""
     timed = [
         (label, start, stop)
         for label, run in ordered
@@ -230,8 +228,7 @@ def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
 
 
 def _target(source: Source, score: Score) -> tuple[float | None, str, bool]:
-    """Return (quality target, name of the metric, smaller is better) of the workload, from
-    set.json or the round's rules."""
+    """Return (quality target, metric, smaller is better) from set.json or the round's rules."""
     if score.own:
         return score.own.target, score.own.metric, score.own.smaller
     described = source.described
@@ -255,7 +252,7 @@ def _rule_target(score: Score) -> tuple[float, bool] | None:
 
 
 def _bound(node: Any) -> tuple[float, bool] | None:
-    """Return the constant in a rule's comparison, and whether it is an upper bound."""
+    """Return a rule's constant to compare with, and whether it is an upper bound."""
     if not isinstance(node, list):
         return None
     match node:

@@ -49,8 +49,7 @@ def patterns() -> Safe:
 
 
 def times(report: Report) -> Safe:
-    """Return a dot per run on an axis that shows the differences, with the mean, its interval
-    and the published value."""
+    """Return a dot per run, with mean, interval and published value; the axis shows differences."""
     runs, scale, unit = drawn(list(report.runs)), report.scale, report.unit
     timed = [
         (run, run.minutes * scale) for run in runs if run.minutes is not None and run.minutes > 0
@@ -147,8 +146,7 @@ def _row_dot(chart: Chart, at: float, row: int, use: str) -> tuple[Safe, Safe]:
 
 
 def _use_mark(use: str, x: float, y: float) -> Safe:
-    """Return the mark of a run's use: a dot counts, an arrow was dropped on that side, a cross
-    is a bad run."""
+    """Return a run's mark: a dot counts, an arrow was dropped on that side, a cross is bad."""
     if use in ("counted", "outside"):
         return void(
             "circle",
@@ -181,8 +179,7 @@ def _use_swatch(use: str) -> Safe:
 
 
 def samples(report: Report) -> Safe:
-    """Return samples to converge of every run, the reference's band and the smallest acceptable
-    mean."""
+    """Return samples to converge, the reference's band and the smallest acceptable mean."""
     result = report.score.rcp
     runs = [run for run in report.runs if run.use != "outside" and run.samples is not None][
         :MOST_CURVES
@@ -248,8 +245,8 @@ def samples(report: Report) -> Safe:
 
 
 def _dropped_samples(runs: Sequence[Run], dropped: int) -> set[str]:
-    """Return the runs left out by the RCP test. (A run that did not converge is the largest; it
-    is not drawn.)"""
+    """Return the runs left out by the RCP test. (A run that did not converge is the largest; it is
+    not drawn.)"""
     ordered = sorted(runs, key=lambda run: run.samples or 0.0)
     return {run.file for run in [*ordered[:dropped], *ordered[len(ordered) - dropped :]]}
 
@@ -258,7 +255,7 @@ def _dropped_samples(runs: Sequence[Run], dropped: int) -> set[str]:
 
 
 def timeline(report: Report) -> Safe:
-    """Return a time line of initialisations, runs and pauses; failed attempts are crossed."""
+    """Return initialisations, runs and pauses over time; failed attempts are crossed."""
     runs = sorted(
         (run for run in report.runs if run.start_ms is not None),
         key=lambda run: run.start_ms or 0.0,

@@ -1,5 +1,4 @@
-"""The sections of the page, each a function from a Report to its parts; empty sections are left
-out."""
+"""The page's sections, each a function from a Report to its parts; empty sections are left out."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ MOST_VARIABLES = 1000
 
 
 def sections(report: Report) -> list[Section]:
-    """Return the non-empty sections, in the order of the page."""
+    """Return the non-empty sections in order."""
     return [
         Section(name, title, parts, name in APPENDIX)
         for name, title, make in SECTIONS
@@ -45,7 +44,6 @@ def sections(report: Report) -> list[Section]:
 
 
 def _figure(chart: Safe, caption: str, beside: Table) -> list[Part]:
-    """Return a chart with its caption, and its numbers as a folded table."""
     return (
         [Figure(chart, caption), Details("The numbers of this chart", beside, paper=False)]
         if chart
@@ -199,7 +197,6 @@ def timeline(report: Report) -> list[Part]:
 
 
 def _pauses(report: Report) -> str:
-    """Return the median pause between runs and its range, as a sentence."""
     pauses = sorted(60 * max(0.0, gap.minutes) for gap in report.gaps)
     middle, longest = pauses[len(pauses) // 2], pauses[-1]
     return f"Between runs: {duration(middle)} in the median, at most {duration(longest)}."

@@ -1,5 +1,5 @@
-"""Reports as CSV: one row per run, numbers as numbers, and no cell that a spreadsheet would take
-for a formula."""
+"""Reports as CSV: a row per run, numbers as numbers, no cell that a spreadsheet takes for a
+formula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.report.model import Report
 
 
 def spreadsheet(reports: Iterable[Report]) -> str:
-    """Return the text of the file, with CRLF line ends by RFC 4180."""
+    """Return CSV with CRLF line ends by RFC 4180."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow([column.name for column in COLUMNS])

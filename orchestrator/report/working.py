@@ -1,4 +1,4 @@
-"""A sign of life on a terminal during a longer operation. Nothing in a pipe."""
+"""A sign of life on a terminal during a longer operation; nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ LARGE = 64 << 20
 
 @contextmanager
 def working(text: str, folder: str = "") -> Iterator[None]:
-    """Show `text` with a moving sign on standard error; with `folder` only if its logs are
-    large."""
+    """Show `text` with a moving sign on standard error; with `folder` only for large logs."""
     if (
         not sys.stderr.isatty()
         or os.environ.get("TERM") == "dumb"
