@@ -1,4 +1,4 @@
-"""Reading an image's layers: `docker save`, OCI layout, tar of a file system, or a registry."""
+"""Reading an image's layers: `docker save`, OCI layout, file system tar, or registry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_NESTED = 8
 MOST_HEADER = 4 * MOST_TEXT
 """Bytes that a tar may have read at once: long names and attributes are in memory."""
 MOST_GROWTH = 200
-"""Of a layer while it is unpacked, as a multiple; real layers stay below 20."""
+"""Multiple of its size to which a layer may unpack; real layers stay below 20."""
 LEAST_LIMIT = 4 << 30
 """Smaller layers may grow more: zeros do."""
 DAMAGE = (
@@ -53,7 +53,7 @@ class Readable(Protocol):
 
 
 class Store(Protocol):
-    """The files of an image: its description, and its layers."""
+    """An image's description and layers."""
 
     def has(self, name: str) -> bool: ...
 
@@ -63,8 +63,6 @@ class Store(Protocol):
 
 
 class TarStore:
-    """The members of a tar."""
-
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
         self._members = {posixpath.normpath(one.name): one for one in tar.getmembers()}
@@ -83,8 +81,6 @@ class TarStore:
 
 
 class FolderStore:
-    """The files of a folder."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -104,7 +100,7 @@ class FolderStore:
 
 
 class RegistryStore:
-    """An image in a registry as an OCI layout: what its descriptions name exists."""
+    """A registry's image as an OCI layout: everything that its descriptions name exists."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -140,7 +136,7 @@ class RegistryStore:
 
 @dataclass(frozen=True)
 class SavedImage:
-    """An image of a store: its settings, and its layers, the oldest first."""
+    """A stored image: its settings, and its layers, oldest first."""
 
     config: ImageConfig
     layers: tuple[str, ...]
@@ -153,8 +149,7 @@ def read_saved(
     *,
     reference: str = "",
 ) -> ImageTree:
-    """Return the files of a saved image, or of an unpacked one. Of several saved images
-    `reference` chooses. Raises InputError."""
+    """Return a saved or unpacked image; of several images `reference`. Raises InputError."""
     try:
         if path.is_dir():
             if not any((path / name).is_file() for name in ("oci-layout", "manifest.json")):
@@ -176,10 +171,8 @@ def read_saved(
 def read_registry(
     registry: Registry, names: Iterable[str] = (), progress: Progress = lambda text: None
 ) -> ImageTree:
-    """Return the files of an image in a registry. All layers pass this host once; none is stored.
-
-    Raises EngineError or InputError.
-    """
+    """Return a registry's image. All layers pass this host once; none is stored. Raises
+    EngineError or InputError."""
     try:
         store = RegistryStore(registry)
         image = described(store, "")
@@ -231,7 +224,7 @@ def _read(store: Store, image: SavedImage, names: Iterable[str], progress: Progr
 
 
 class _Forward:
-    """A bounded stream for tarfile, which reads it from front to back."""
+    """A bounded stream for tarfile, read from front to back."""
 
     def __init__(self, stream: Readable, most: int) -> None:
         self._stream = stream
@@ -258,7 +251,7 @@ class _Forward:
         return b"".join(parts)
 
     def finish(self) -> None:
-        """Read to the end: what unpacks the stream finds its damages there."""
+        """Read to the end, where unpacking finds a stream's damages."""
         while self._taken(PIECE):
             pass
 
@@ -272,7 +265,6 @@ class _Forward:
 
 @contextmanager
 def _unpacked(file: io.BufferedReader, layer: str) -> Iterator[Readable]:
-    """Yield a layer without its compression."""
     head = file.peek(4)
     if head.startswith(ZSTD):
         with _unzstd(file, layer) as plain:
@@ -324,7 +316,6 @@ def _unzstd(file: IO[bytes], layer: str) -> Iterator[IO[bytes]]:
 
 
 def _feed(file: IO[bytes], pipe: IO[bytes], failures: list[Exception]) -> None:
-    """Copy a layer into a pipe, and close it."""
     with suppress(BrokenPipeError), pipe:  # nobody reads on
         try:
             while piece := file.read(PIECE):
@@ -339,7 +330,7 @@ def _feed(file: IO[bytes], pipe: IO[bytes], failures: list[Exception]) -> None:
 
 
 def described(store: Store, reference: str) -> SavedImage:
-    """Return the image `reference` of a store, or its only one. Raises ValueError or KeyError."""
+    """Return the image `reference`, or a store's only image. Raises ValueError or KeyError."""
     if store.has("manifest.json"):
         manifest = _chosen(_json(store, "manifest.json"), reference, _tags)
         digits = posixpath.basename(manifest["Config"]).removesuffix(".json")
@@ -367,7 +358,6 @@ def _settings(
 
 
 def _chosen(images: Sequence[Any], reference: str, names_of: Any) -> Any:
-    """Return the image that has the name `reference`, or the only one."""
     if len(images) == 1:
         return images[0]
     fitting = [one for one in images if reference and reference in names_of(one)]
@@ -393,7 +383,7 @@ def _is_attestation(descriptor: Mapping[str, Any]) -> bool:
 
 
 def _manifest(store: Store, descriptors: Sequence[Mapping[str, Any]], depth: int = 0) -> Any:
-    """Return the manifest of the image for this kind of machine."""
+    """Return the image's manifest for this kind of machine."""
     usable = [one for one in descriptors if not _is_attestation(one) and store.has(_blob(one))]
     if not usable or depth > MOST_NESTED:
         raise ValueError("its index names no image of which the files are here")
@@ -404,7 +394,7 @@ def _manifest(store: Store, descriptors: Sequence[Mapping[str, Any]], depth: int
 
 
 def _foreign(descriptor: Mapping[str, Any]) -> int:
-    """Return how far a platform is from linux/amd64, which all hosts of Instinct GPUs have."""
+    """Return a platform's distance from linux/amd64, which all hosts of Instinct GPUs have."""
     platform = descriptor.get("platform")
     if not platform:
         return 1

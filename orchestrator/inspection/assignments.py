@@ -52,7 +52,7 @@ def assign(walk: Walk, node: Node, shell: ShellState) -> str:
 
 
 def _keyed(walk: Walk, array: Node, shell: ShellState) -> dict[str, str]:
-    """Return the elements of ([KEY]=VALUE ...); nothing for an array without keys."""
+    """Return the elements of ([KEY]=VALUE ...); {} without keys."""
     items = [one for one in array.named_children if text_of(one).startswith("[")]
     pairs = (expansion.text(walk, shell, one)[1:].partition("]=") for one in items)
     return {key: value for key, equals, value in pairs if equals}

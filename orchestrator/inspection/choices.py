@@ -11,12 +11,12 @@ from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.trace import UNKNOWN, Place, Undecided, shown
 
 MOST_CHOICES = 20
-"""Scripts that a partly known name can mean: more are no help."""
+"""Scripts for a partly known name: more are no help."""
 LEAST_KNOWN = 8
 
 
 def interpreter(walk: Walk, path: str) -> str:
-    """Return `shell` or `python` for a script, by its first line; else ""."""
+    """Return `shell` or `python` by a script's first line, else ""."""
     text = walk.tree.text(path)
     if text is None:
         return ""
@@ -29,7 +29,7 @@ def interpreter(walk: Walk, path: str) -> str:
 
 
 def scripts_of(walk: Walk, shell: ShellState, path: str) -> list[str]:
-    """Return the scripts that a partly known path can mean; none if too little is known."""
+    """Return scripts for a partly known path; [] if too little is known."""
     if len(path.removeprefix(shell.cwd).strip("/" + UNKNOWN)) < LEAST_KNOWN:
         return []
     pattern = path.replace(UNKNOWN, "*")
@@ -43,7 +43,7 @@ def scripts_of(walk: Walk, shell: ShellState, path: str) -> list[str]:
 def undecided_scripts(
     walk: Walk, how: str, path: str, fitting: list[str], place: Place
 ) -> list[str]:
-    """Record that only the run decides; return the scripts to walk, none if they are too many."""
+    """Record that only the run decides; return scripts to walk, [] if too many."""
     few = fitting if len(fitting) <= MOST_CHOICES else []
     names = ", ".join(map(posixpath.basename, few))
     why = f"which script is {how}: {shown(path)}{names and f', perhaps {names}'}"
@@ -52,7 +52,7 @@ def undecided_scripts(
 
 
 def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | None:
-    """Return the folder that a partly known path means, if a document of the run names it."""
+    """Return the folder for a partly known path, if a document of the run names it."""
     folders = {posixpath.dirname(one.path) for one in walk.tree}
     fitting = [f"{one}/" for one in folders if _fits(one, pattern.replace(UNKNOWN, "*"))]
     named = by_document(walk, shell, fitting, f"{pattern}/")
@@ -60,7 +60,7 @@ def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | Non
 
 
 def by_document(walk: Walk, shell: ShellState, paths: list[str], pattern: str) -> list[str]:
-    """Return the paths whose unknown folder is a value in a YAML document of the run."""
+    """Return paths whose unknown folder is a value in a YAML document of the run."""
     documents = [value for value in shell.variables.values() if isinstance(value, str)]
     texts = [walk.tree.text(one) or "" for one in documents if one.endswith((".yaml", ".yml"))]
     values = {match for text in texts for match in re.findall(r":\s*([\w.-]+)", text)}

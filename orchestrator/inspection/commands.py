@@ -100,8 +100,7 @@ def _function(walk: Walk, function: Function, arguments: list[str], shell: Shell
 
 
 def pipeline(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()) -> None:
-    """Walk a pipeline. `redirects` belong to its last stage: the grammar gives them to all of
-    it."""
+    """Walk a pipeline. `redirects` belong to its last stage: the grammar gives them to all."""
     stages = node.named_children
     with_errors = {
         at
@@ -124,7 +123,7 @@ def piped(
     with_errors: set[int],
     shell: ShellState,
 ) -> None:
-    """Walk the stages of a pipeline; those `with_errors` send standard error along."""
+    """Walk the stages; those `with_errors` send standard error along."""
     statuses: list[int | None] = []
     text: list[str] | None = None
     for at, step in enumerate(steps):
@@ -149,8 +148,8 @@ def piped(
 
 
 def _are_apart(assignment: Node, name: Node) -> bool:
-    """Return whether a command starts on a line of its own: the grammar joins `a=1 b=2` with the
-    line after it."""
+    """Return whether a command starts on its own line: the grammar joins `a=1 b=2` with the next
+    line."""
     lines = name.start_point[0] - assignment.end_point[0]
     source = assignment.parent.text if assignment.parent else b""
     begin = assignment.parent.start_byte if assignment.parent else 0

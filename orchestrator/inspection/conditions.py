@@ -1,4 +1,4 @@
-"""Conditions of a script: [ ], [[ ]], (( )). True, False, or None if only the run knows."""
+"""Conditions of a script: [ ], [[ ]], (( )). None: only the run knows."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _binary(walk: Walk, shell: ShellState, node: Node, *, single: bool) -> Answe
         other = _expression(walk, shell, right, single=single)
         return negated(_all(negated(answer), negated(other)))
     if left.type == "unary_expression" and text_of(left.children[0]) == "!":
-        # `[ ! $A = b ]`: the negation is of the whole.
+        # `[ ! $A = b ]` negates the whole.
         return negated(_compare(walk, shell, left.children[-1], sign, right, single=single))
     return _compare(walk, shell, left, sign, right, single=single)
 
@@ -126,7 +126,7 @@ def _compare(
 
 
 def insist(walk: Walk, asked: range) -> None:
-    """Mark reads of unset variables as required, but for those with a value of their own."""
+    """Mark reads of unset variables as required, except those with a value or a default."""
     for at in asked:
         read = walk.trace.reads[at]
         if not read.given and read.use != "default":
@@ -172,7 +172,7 @@ def _search(pattern: str, text: str) -> Answer:
 
 
 def _differ(mine: str, yours: str, sign: str) -> Answer:
-    """Return whether two values differ already in their known beginning."""
+    """Compare two values by their known start alone."""
     begin = mine.partition(UNKNOWN)[0], yours.partition(UNKNOWN)[0]
     shortest = min(map(len, begin))
     if "*" in yours or begin[0][:shortest] == begin[1][:shortest]:
@@ -181,7 +181,7 @@ def _differ(mine: str, yours: str, sign: str) -> Answer:
 
 
 def arithmetic(walk: Walk, shell: ShellState, node: Node) -> int | None:
-    """Return the value of an arithmetic expression, with its assignments made."""
+    """Evaluate an arithmetic expression, with its assignments."""
     if node.type in ("arithmetic_expansion", "parenthesized_expression", "compound_statement"):
         value: int | None = 0
         for child in node.named_children:
@@ -272,7 +272,7 @@ def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
 
 
 def plain_number(text: str) -> int | None:
-    """Return the value of a product or sum of plain numbers; None for anything else."""
+    """Return a product or sum of plain numbers; None for anything else."""
     total = 0
     for term in text.split("+"):
         product = 1

@@ -22,8 +22,8 @@ MOST_GENERATIONS = 4
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """The command's exit status if its training ends well, and if it fails with 7; None if only
-    the run knows."""
+    """Exit status after a successful training, and after a failure with 7; None if only the run
+    knows."""
 
     after_success: int | None
     after_failure: int | None
@@ -37,7 +37,7 @@ class CommandEnd:
 
 @dataclass(frozen=True)
 class Contract:
-    """Facts of an image and a command. `scripts`: path -> SHA-256 of the file's content."""
+    """`scripts`: path -> SHA-256 of the file's content."""
 
     tree: ImageTree
     command: tuple[str, ...]
@@ -48,7 +48,7 @@ class Contract:
     scripts: dict[str, str]
     software: Software = field(default_factory=Software)
     second: Start | None = None
-    """The start of the training on the second node."""
+    """The training's start on the second node."""
 
 
 def contract_of(
@@ -57,8 +57,8 @@ def contract_of(
     around: RunContainer,
     second: NodeStart | None = None,
 ) -> Contract:
-    """Return the contract of `command` in an image, by walking its scripts; `second`: as it is on
-    the second node."""
+    """Return the contract of `command` by walking its scripts; `second`: as it is on the second
+    node."""
     words = list(command)
     walk = ScriptWalk(tree, around)
     walk.run(list(words))
@@ -84,7 +84,6 @@ def contract_of(
 
 
 def _follow_programs(walk: ScriptWalk, environment: dict[str, str]) -> None:
-    """Read the Python programs of a walk, and those that they start."""
     trace = walk.trace
     starts = texts = commands = 0
     for _ in range(MOST_GENERATIONS):
@@ -105,8 +104,7 @@ def _training_of(tree: ImageTree, node: NodeStart) -> Start | None:
 
 
 def _training(tree: ImageTree, trace: Trace) -> Start | None:
-    """Return the start of the training: the last launcher of ranks, else the last Python
-    program, else the last program."""
+    """Return the last launcher of ranks, else Python program, else program."""
     starts = [one for one in trace.starts if not one.place.maybe] or trace.starts
     kinds = (
         [one for one in starts if posixpath.basename(one.words[0]) in LAUNCHERS],
@@ -136,8 +134,8 @@ def _follow_python(
 
 
 def _ranks(training: Start | None, trace: Trace) -> str:
-    """Return how the ranks are made: `torchrun c10d`, `torchrun static`, `torchrun one node`,
-    `task per GPU`, `Python`, `launcher NAME`, or "" if there is no program."""
+    """Return how ranks are made: `torchrun c10d`, `torchrun static`, `torchrun one node`, `task per
+    GPU`, `Python`, `launcher NAME`, or ""."""
     if training is None:
         return ""
     name = posixpath.basename(training.words[0])
@@ -166,7 +164,7 @@ def _exit(
 
 
 def where_errors_go(training: Start) -> str:
-    """Return the place of the training's standard error in words; "" if it is the run's log."""
+    """Return the place in words; "" for the run's log."""
     if training.err == LOG:
         return ""
     if training.err == NOWHERE:
@@ -177,5 +175,4 @@ def where_errors_go(training: Start) -> str:
 
 
 def without_folder(contract: Contract) -> Contract:
-    """Return the contract without the image's files."""
     return replace(contract, tree=ImageTree((), contract.tree.config))

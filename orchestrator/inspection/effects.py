@@ -39,7 +39,6 @@ _LOCAL_ONLY = {"clean", "autoremove", "remove", "activate", "config", "env", "ve
 
 
 def look_for_downloads(walk: Walk, shell: ShellState, words: list[str], place: Place) -> None:
-    """Record the downloads of a program."""
     name = posixpath.basename(words[0])
     rest = words[1:]
     if name == "uv" and rest[:1] == ["pip"]:
@@ -77,7 +76,6 @@ _READING = {"cat", "head", "tail", "ls", "grep", "egrep", "sed", "awk", "find", 
 def look_for_paths(
     walk: Walk, shell: ShellState, name: str, words: list[str], place: Place
 ) -> None:
-    """Record the paths of a program."""
     arguments = [one for one in words[1:] if not one.startswith("-")]
     paths = [walk.absolute(shell, one) for one in arguments]
     if name in _WRITING:
@@ -116,7 +114,7 @@ MOST_COPIED = 20
 def look_for_copies(
     walk: Walk, shell: ShellState, name: str, words: list[str], place: Place
 ) -> None:
-    """Make the files that cp, mv, ln and tee make, as far as their text is known."""
+    """Make the files of cp, mv, ln and tee, as far as their text is known."""
     arguments = [one for one in words[1:] if not one.startswith("-")]
     paths = [walk.absolute(shell, one) for one in arguments]
     if name == "chmod":
@@ -202,7 +200,7 @@ def _path_part(walk: Walk, shell: ShellState, name: str, arguments: list[str]) -
 
 
 def _edited(program: str, line: str) -> str | None:
-    """Return a line after `s/TEXT//`, perhaps with ^ and $; None for other programs."""
+    """Apply `s/TEXT//`, perhaps with ^ and $; None for other programs."""
     match = re.fullmatch(r"s/(\^?)((?:\\\.|\w)+)(\$?)//", program, re.ASCII)
     if match is None:
         return None
@@ -215,7 +213,7 @@ def _edited(program: str, line: str) -> str | None:
 
 
 def _sum(words: list[str]) -> int | None:
-    """Return the value of `expr`; None for other operators than + - * / %."""
+    """Return the value of `expr`; None for operators other than + - * / %."""
     if len(words) % 2 == 0 or not all(re.fullmatch(r"-?\d{1,18}", one) for one in words[::2]):
         return None
     total, term, sign = 0, int(words[0]), 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 HOST = "node1"
-"""The name of the node for which a script is walked; any other would do."""
+"""The node for which a script is walked; any other would do."""
 
 _UNDECIDED_NAMES = {
     "RANDOM",
@@ -38,7 +38,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def value_of(shell: ShellState, name: str) -> Value | None:
-    """Return the value of a variable or special parameter; None if it is not set."""
+    """Return a variable or special parameter; None if not set."""
     if name in shell.variables:
         return shell.variables[name]
     if name.isdigit():
@@ -93,7 +93,7 @@ def _literal(node: Node) -> str:
 
 
 def _matches(walk: Walk, shell: ShellState, word: str) -> list[str]:
-    """Return the image's files that match a pattern; the pattern itself without any."""
+    """Return the image's files that match a pattern, or the pattern itself."""
     if not _GLOB.search(word) or not is_known(word):
         return [word]
     found = ["/" if word.startswith("/") else ""]
@@ -103,7 +103,6 @@ def _matches(walk: Walk, shell: ShellState, word: str) -> list[str]:
 
 
 def _names(walk: Walk, shell: ShellState, folder: str, pattern: str) -> list[str]:
-    """Return the paths in a folder that match one part of a pattern."""
     place = posixpath.join(shell.cwd, folder)
     if not _GLOB.search(pattern):
         path = posixpath.join(folder, pattern)
@@ -146,7 +145,7 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
 
 
 def _descriptor(walk: Walk, shell: ShellState, node: Node) -> str:
-    """Return the file from which `<(...)` is read, with the program's output in it."""
+    """Return the file behind `<(...)`, with the program's output in it."""
     output = walk.capture(node, shell)
     if text_of(node).startswith(">("):
         return UNKNOWN
@@ -186,7 +185,7 @@ def _quoted(walk: Walk, shell: ShellState, node: Node) -> list[str]:
 
 
 def heredoc(walk: Walk, shell: ShellState, body: Node) -> str:
-    """Return the text of a here-document whose delimiter is not quoted."""
+    """Return a here-document with an unquoted delimiter."""
     text = "".join(_mixed(walk, shell, body, 0, len(body.text or b"")))
     return re.sub(r"(?<!\\)`[^`]*`", UNKNOWN, text)
 
@@ -222,7 +221,7 @@ def _unescaped(raw: bytes) -> str:
 
 
 def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False) -> list[str]:
-    """Return the values of $NAME or ${NAME...}; nothing if it is empty or not set."""
+    """Return the values of $NAME or ${NAME...}; [] if empty or not set."""
     children = [one for one in node.children if one.type not in ("$", "${", "}")]
     operators = [text_of(one) for one in children]
     prefix = operators[0] if operators and operators[0] in ("#", "!") and len(children) > 1 else ""

@@ -1,4 +1,4 @@
-"""Findings: places at which an image and a bundle do not fit, or a run would fail silently."""
+"""Places at which an image and a bundle do not fit, or a run would fail silently."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OF_LIBRARIES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ContractFinding:
-    """A finding. `file` and `line` are in the image, or "" and 0."""
+    """`file` and `line` are in the image, or "" and 0."""
 
     kind: str
     severity: Severity
@@ -60,7 +60,7 @@ def _at(place: Place) -> dict[str, Any]:
 
 
 def findings(contract: Contract, given: Given) -> list[ContractFinding]:
-    """Return the findings about an image and the entry that would run in it, the worst first."""
+    """Return the findings of an image and its entry, worst first."""
     rules = (
         _missing,
         _ends_early,
@@ -272,7 +272,7 @@ A_RECORD = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "value":
 
 
 def _records_lost(contract: Contract, out: str) -> str:
-    """Return how the records of a training go astray; "" if they reach the log."""
+    """Return how records go astray; "" if they reach the log."""
     if out.startswith("|"):
         for options, pattern in _filters(out):
             if _lets_through(pattern, options, A_RECORD) is False:
@@ -287,7 +287,6 @@ def _records_lost(contract: Contract, out: str) -> str:
 
 
 def _filters(out: str) -> list[tuple[str, str]]:
-    """Return options and pattern of each grep in a pipe."""
     found = _FILTER.findall(out) if out.startswith("|") else []
     return [(options, next(filter(None, patterns), "")) for options, *patterns in found]
 
@@ -390,7 +389,7 @@ def _ranks(contract: Contract, given: Given) -> Iterator[ContractFinding]:
 
 
 def _launcher(contract: Contract, given: Given) -> Iterator[ContractFinding]:
-    """Compare the numbers and places that torchrun is given with those of the bundle."""
+    """Compare torchrun's numbers and places with the bundle's."""
     first = contract.training
     if first is None or not contract.ranks.startswith("torchrun"):
         return
@@ -441,7 +440,7 @@ def _misled(
 
 
 def _options(start: Start) -> dict[str, str]:
-    """Return the options of torchrun: name -> value, with underscores in the names."""
+    """Return torchrun's options: name, with underscores, -> value."""
     words = list(start.words)
     found: dict[str, str] = {}
     while words and not words[0].endswith(".py"):
@@ -540,7 +539,7 @@ def _is_promised(path: str, holds: tuple[str, ...]) -> bool:
 
 
 def _unprovided(contract: Contract, given: Given, use: PathUse) -> Iterator[ContractFinding]:
-    """Find an absolute path of a Python program that neither the image nor a mount has."""
+    """Find a Python program's absolute path that neither the image nor a mount has."""
     if use.how != "read" or not contract.tree.complete or not use.place.file.endswith(".py"):
         return
     top = "/" + use.path.split("/")[1]

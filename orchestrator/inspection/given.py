@@ -1,4 +1,4 @@
-"""A bundle's side of the contract: the variables, mounts and command that it gives its runs."""
+"""A bundle's side of the contract."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ RESULTS = "/results"
 
 @dataclass(frozen=True)
 class Given:
-    """The needs of findings about an entry; the defaults are those of an image alone.
-
-    `sources` are the places (file and line) of the values.
-    """
+    """Needs of findings about an entry; the defaults are those of an image alone. `sources` are the
+    places (file and line) of values."""
 
     around: RunContainer = field(default_factory=RunContainer)
     command: tuple[str, ...] = ()
@@ -32,7 +30,7 @@ class Given:
     """`node`: the command is a launcher; `gpu`: it is started once per GPU."""
     sources: Mapping[str, str] = field(default_factory=dict)
     writable: frozenset[str] = frozenset()
-    """Places in the container to which the program writes."""
+    """Places in the container that the program writes."""
     verbose: Mapping[str, str] = field(default_factory=dict)
     needs: frozenset[str] = frozenset()
     """Variables taken from the submitter."""
@@ -42,13 +40,13 @@ class Given:
     is_offline: bool = False
     offline: Mapping[str, str] = field(default_factory=dict)
     second: NodeStart | None = None
-    """The command on the second node, if there are several."""
+    """The command on the second node, if any."""
     is_run: bool = True
     """False for another command of the image, such as a preparation."""
 
     @property
     def configured(self) -> frozenset[str]:
-        """Return the variables of the config, without those of every run."""
+        """Return the config's variables, without those of every run."""
         return frozenset(self.sources)
 
 

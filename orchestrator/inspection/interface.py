@@ -1,4 +1,4 @@
-"""A walk as its parts see it: expansions, conditions, statements, commands and programs."""
+"""A walk as its parts see it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = bool | None
 
 
 class Walk(Protocol):
-    """One walk through the scripts of a command; walk.py has its methods."""
+    """A walk through a command's scripts; walk.py has its methods."""
 
     trace: Trace
     tree: ImageTree

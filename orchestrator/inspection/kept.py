@@ -1,4 +1,4 @@
-"""Results of inspections, kept next to the site's images, and changes between two of them."""
+"""Results of inspections, kept next to the site's images, and changes between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_DIFF_LINES = 40
 
 @dataclass(frozen=True)
 class KeptContract:
-    """The result of an inspection: the image, the entry, the scripts' texts, the findings."""
+    """The result of an inspection; `scripts` maps paths to texts."""
 
     reference: str
     id: str
@@ -83,7 +83,7 @@ def keep(
         "findings": [one.to_json() for one in found],
     }
     path = kept_path(folder, kept.id, entry)
-    # A name of its own: a link that stands there would be written through.
+    # A fresh name: an existing link would be written through.
     with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".", delete=False) as file:
         json.dump(data, file)
     os.chmod(file.name, 0o644)
@@ -94,8 +94,7 @@ def keep(
 def newest(
     folder: Path, entry: str, *, reference: str = "", other_than: str = ""
 ) -> KeptContract | None:
-    """Return the newest result for an entry: of `reference` if given, not of the image
-    `other_than`. Unusable files are left out."""
+    """Return an entry's newest usable result, of `reference` if given, not of `other_than`."""
     stem = kept_path(folder, "", entry).name.removesuffix(SUFFIX)
     results = [_read(path) for path in sorted(folder.glob(f"{stem}*{SUFFIX}"))]
     fitting = [
@@ -110,7 +109,7 @@ def newest(
 
 
 def kept_for(entry: Entry) -> KeptContract | None:
-    """Return the newest result for an entry's image, next to the site's tars of images."""
+    """Return the newest result for an entry's image."""
     log_dir = entry.site.log_dir
     if entry.container.engine == "none" or not log_dir:
         return None
@@ -147,7 +146,7 @@ def _finding(data: Mapping[str, Any]) -> ContractFinding:
 
 
 def changes(before: KeptContract, after: KeptContract) -> list[str]:
-    """Return the differences of two images' scripts as lines: files, then their unified diffs."""
+    """Return differences between two images' scripts: files, then unified diffs."""
     lines: list[str] = []
     for path in sorted(before.scripts.keys() | after.scripts.keys()):
         old, new = before.scripts.get(path), after.scripts.get(path)

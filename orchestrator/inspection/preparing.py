@@ -1,4 +1,4 @@
-"""The image of a preparation: its steps' own commands, and every entry that will run in it."""
+"""A preparation's image: its steps' commands, and every entry that will run in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepCommand:
-    """A step's text, and its container: working folder and mounts."""
+    """A step's text, with its container's working folder and mounts."""
 
     name: str
     text: str
@@ -42,10 +42,10 @@ def inspect_for_preparation(
     now_ms: int,
     progress: Progress,
 ) -> Mapping[str, str]:
-    """Return the first error of each step and entry of an image: name -> text.
+    """Return each step's and entry's first error: name -> text.
 
-    Results of entries are kept in `folder`. An image whose entries all have a result there is not
-    read again; neither is one that the engine lacks. Raises EngineError or OSError.
+    Entries' results are kept in `folder`. An image is not read if the engine lacks it or all its
+    entries have a result there. Raises EngineError or OSError.
     """
     known = find_image(client, image)
     wanted = {entry_name(one.system, one.workload, one.round): one for one in entries}

@@ -1,4 +1,4 @@
-"""Programs started by a script: scripts, Python programs, launchers, and wrappers of these."""
+"""Programs started by a script: scripts, Python programs, launchers, and their wrappers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _QUIET = FILTERS | {
     *("mkdir", "touch", "rm", "rmdir", "cp", "mv", "ln", "chmod", "chown", "tar", "unzip", "sync"),
     *("modprobe", "lspci", "make", "cmake", "patch", "flock"),
 }
-"""Programs of every system, without a meaning of their own for the contract."""
+"""Programs of every system, without meaning for the contract."""
 
 
 def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
@@ -140,7 +140,6 @@ def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | 
 
 
 def _forget(walk: Walk, shell: ShellState, names: set[str], place: Place) -> None:
-    """Take variables from the environment of a program."""
     for name in names & shell.exported:
         walk.trace.assignments.append(Assignment(name, "", True, place))
         shell.exported.discard(name)
@@ -177,7 +176,7 @@ def _unwrapped(walk: Walk, shell: ShellState, words: list[str], place: Place) ->
 
 
 def _find(walk: Walk, shell: ShellState, word: str) -> str | None:
-    """Return the path of a program in the image, links not followed; None if it is missing."""
+    """Return a program's path in the image, links not followed; None if missing."""
     if "/" in word:
         path = walk.absolute(shell, word)
         return path if walk.tree.get(path) is not None else None
@@ -250,7 +249,6 @@ def _text(walk: Walk, shell: ShellState, rest: list[str], place: Place) -> int |
 def _from_stdin(
     walk: Walk, shell: ShellState, words: list[str], arguments: list[str], place: Place
 ) -> int | None:
-    """Walk the text that a shell reads from its standard input."""
     if shell.stdin is None or not all(map(is_known, shell.stdin)):
         why = f"text that only the run knows is given to `{shown(' '.join(words))}`"
         walk.trace.undecided.append(Undecided(why, place))
@@ -262,7 +260,7 @@ def _from_stdin(
 def _read_aloud(
     walk: Walk, shell: ShellState, text: str, arguments: list[str], place: Place
 ) -> int | None:
-    """Walk a text as a process of its own, with the place of its start."""
+    """Walk a text as a process, with the place of its start."""
     child = shell.child(arguments[0], arguments[1:])
     child.source = shell.source
     with walk.at_line(place.line):
@@ -286,7 +284,6 @@ def _started(walk: Walk, shell: ShellState, words: list[str], place: Place) -> i
 
 
 def _python(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
-    """Walk a start of Python or of a launcher of ranks."""
     if "pip" in words[1:4]:
         at = words.index("pip")
         if words[at - 1] == "-m":
@@ -310,8 +307,8 @@ def _python(walk: Walk, shell: ShellState, words: list[str], place: Place) -> in
 
 
 def python_words(words: list[str]) -> tuple[str, str]:
-    """Return (`file`, path), (`module`, name) or (`text`, program) of a command of Python or
-    torchrun; ("", "") for a bare interpreter."""
+    """Return (`file`, path), (`module`, name) or (`text`, program) of a Python or torchrun command;
+    ("", "") for a bare interpreter."""
     launcher = posixpath.basename(words[0]) in LAUNCHERS
     rest = words[1:]
     while rest:
@@ -332,8 +329,8 @@ def python_words(words: list[str]) -> tuple[str, str]:
 
 
 def script_of(words: list[str], cwd: str, tree: ImageTree, search: list[str]) -> str | None:
-    """Return the file that a command of Python or torchrun runs; None without one, or for a module
-    that is not in the image beside the program."""
+    """Return the file that a Python or torchrun command runs; else None, also for a module
+    missing in `cwd` and `search`."""
     kind, name = python_words(words)
     if kind == "file":
         path = posixpath.join(cwd, name)
@@ -349,7 +346,6 @@ def script_of(words: list[str], cwd: str, tree: ImageTree, search: list[str]) ->
 
 
 def _search(shell: ShellState) -> list[str]:
-    """Return the known folders of $PYTHONPATH."""
     folders = (shell.scalar("PYTHONPATH") or "").split(":")
     return [one for one in folders if one.startswith("/") and is_known(one)]
 

@@ -1,4 +1,4 @@
-"""Python programs of an image and the documents they read: variables, downloads, paths."""
+"""Python programs of an image and their documents: variables, downloads, paths."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def follow(
     words: Sequence[str] = (),
     folders: Sequence[str] = (),
 ) -> None:
-    """Read a Python script and the modules that it imports from its folder and `folders`. `words`
-    are those of its start: the values of its options."""
+    """Read a Python script and its imports from its folder and `folders`. `words` are those of its
+    start: the values of its options."""
     pending = [script]
     seen: set[str] = set()
     roots = [posixpath.dirname(script), *folders]
@@ -90,7 +90,7 @@ def follow(
 
 
 class _WithArguments(ast.NodeTransformer):
-    """Replaces `args.NAME` by the value that the program is started with, if it is known."""
+    """Replaces `args.NAME` by a known value from the program's start."""
 
     def __init__(self, module: ast.Module, words: Sequence[str]) -> None:
         self._names = {"args"}
@@ -124,7 +124,7 @@ OF_ARGUMENTS = "of the arguments"
 
 
 def _imports(tree: ImageTree, module: ast.Module, path: str, roots: list[str]) -> Iterator[str]:
-    """Yield the files of imported modules that lie beside the program."""
+    """Yield the files of imported modules next to the program."""
     for node in ast.walk(module):
         names: list[str] = []
         folders = roots
@@ -143,7 +143,7 @@ def _imports(tree: ImageTree, module: ast.Module, path: str, roots: list[str]) -
 
 
 def module_files(tree: ImageTree, name: str, folders: Sequence[str]) -> Iterator[str]:
-    """Yield the files of a module in the folders of a search path."""
+    """Yield a module's files in the folders of a search path."""
     for folder in folders:
         place = posixpath.join(folder, *name.split(".")) if name else folder
         for file in (f"{place}.py", f"{place}/__init__.py"):
@@ -152,7 +152,7 @@ def module_files(tree: ImageTree, name: str, folders: Sequence[str]) -> Iterator
 
 
 def read_text(given: PythonText, trace: Trace, environment: dict[str, str]) -> None:
-    """Read a program that a script gives in its own text."""
+    """Read a program in a script's own text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -252,7 +252,7 @@ def _deleted(node: ast.Call) -> Iterator[str]:
 
 
 def _called(node: ast.Call) -> tuple[str, str]:
-    """Return the name of a called function, and that of its module or object."""
+    """Return the name of a called function, and of its module or object."""
     called = node.func
     if not isinstance(called, ast.Attribute):
         return getattr(called, "id", ""), ""
@@ -278,13 +278,13 @@ _SPAWNING = {"spawn", "start_processes", "elastic_launch", "launch_agent"}
 
 
 def _ranks(node: ast.Call) -> str | None:
-    """Return the call by which a program makes the processes of its ranks."""
+    """Return the call that makes the processes of the ranks."""
     name = _called(node)[0]
     return f"{name}(…)" if name in _SPAWNING else None
 
 
 def _stored(node: ast.AST) -> tuple[str, str] | None:
-    """Return variable and value of `os.environ["NAME"] = ...`; the value of a constant is known."""
+    """Return variable and value of `os.environ["NAME"] = ...`; constants are known."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return None
     target = node.targets[0]
@@ -356,7 +356,7 @@ def _switch(name: str, environment: dict[str, str]) -> str:
 
 
 def documents(tree: ImageTree, trace: Trace, folder: str, environment: dict[str, str]) -> None:
-    """Read the variables that the YAML documents below a folder refer to."""
+    """Read the variables that a folder's YAML documents refer to."""
     for file in tree.below(folder):
         if file.path.endswith(_DOCUMENTS) and file.content is not None:
             document(tree, trace, file.path, environment, maybe=True)
@@ -365,7 +365,7 @@ def documents(tree: ImageTree, trace: Trace, folder: str, environment: dict[str,
 def document(
     tree: ImageTree, trace: Trace, path: str, environment: dict[str, str], *, maybe: bool = False
 ) -> list[str]:
-    """Read the variables that one YAML document refers to; return its plain values."""
+    """Read the variables that a YAML document refers to; return its plain values."""
     text = tree.text(path)
     if text is None:
         return []
@@ -390,7 +390,7 @@ def named(
     environment: dict[str, str],
     folders: Sequence[str],
 ) -> None:
-    """Read the documents and modules that the values of a document name: presets and recipes.
+    """Read the documents and modules that a document's values name: presets and recipes.
 
     A document by its file name has to be unique.
     """

@@ -42,7 +42,7 @@ def redirected(walk: Walk, redirects: Sequence[Node], shell: ShellState) -> Iter
 
 
 def _redirect(walk: Walk, redirects: Sequence[Node], shell: ShellState) -> str:
-    """Make redirections; return the file that gets the standard output, if it is one."""
+    """Make redirections; return the file that gets the standard output, or ""."""
     before = shell.out
     for node in redirects:
         if node.type == "herestring_redirect":
@@ -62,7 +62,6 @@ def of_heredoc(node: Node, kind: str) -> list[Node]:
 
 
 def _heredoc(walk: Walk, node: Node, shell: ShellState) -> str:
-    """Return the text of a here-document."""
     body = next(iter(of_heredoc(node, "heredoc_body")), None)
     if body is None:
         return ""
@@ -106,7 +105,6 @@ def _redirect_file(walk: Walk, node: Node, shell: ShellState) -> None:
 
 
 def _before(walk: Walk, path: str) -> list[str]:
-    """Return the text of a file to which more is added."""
     return [walk.tree.text(path) or ("" if walk.has(path) is False else UNKNOWN)]
 
 

@@ -1,4 +1,4 @@
-"""A container as a run finds it: its variables, mounts and folder."""
+"""A container as a run finds it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Mounted:
-    """A folder of the host in the container. `holds` are the paths in the container that
-    preparation makes there; None if unknown."""
+    """A host's folder in the container. Preparation makes the paths `holds` there; None if
+    unknown."""
 
     place: str
     read_only: bool = False
@@ -18,8 +18,6 @@ class Mounted:
 
 @dataclass(frozen=True)
 class RunContainer:
-    """A run's part of its container: variables, mounts, working folder."""
-
     environment: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mounted, ...] = ()
     cwd: str = "/"
@@ -34,7 +32,7 @@ class RunContainer:
 
 @dataclass(frozen=True)
 class NodeStart:
-    """The command of a run on one node."""
+    """A run's command on one node."""
 
     command: tuple[str, ...]
     around: RunContainer

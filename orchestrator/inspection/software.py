@@ -1,4 +1,4 @@
-"""Versions of the software in an image, from file names and package metadata."""
+"""Versions of an image's software, from file names and package metadata."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Software:
     rocm: str = ""
     rccl: str = ""
     verbs: str = ""
-    """The version of libibverbs."""
+    """Of libibverbs."""
     providers: dict[str, str] = field(default_factory=dict)
     """RDMA provider -> the ABI number of its file name."""
     packages: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Reading an image's files: from a folder, or a container without starting it."""
+"""Reading an image's files from a folder, or a container without starting it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Progress = Callable[[str], None]
 
 
 class KeptFiles:
-    """The files of an image, layer by layer, and those contents that may matter, up to a total."""
+    """An image's files, layer by layer, with contents that may matter, up to a total."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.files: dict[str, ImageFile] = {}
@@ -56,7 +56,7 @@ class KeptFiles:
         self._left = MOST_KEPT
 
     def add(self, file: ImageFile, read: Callable[[], bytes]) -> None:
-        """Add a file. `read` is called only for a content that may matter."""
+        """Add a file. `read` is called only for content that may matter."""
         if len(self.files) + len(self._layer) >= MOST_FILES:
             self.whole = False
             return
@@ -80,7 +80,7 @@ class KeptFiles:
             self._layer[path] = replace(source, path=path)
 
     def remove(self, path: str, *, inside: bool = False) -> None:
-        """Remove a file of the layers below and everything in it; `inside`: only that."""
+        """Remove a file of lower layers and everything in it; `inside`: only its content."""
         gone = self._opaque if inside else self._gone
         if len(gone) < MOST_FILES:
             gone.add(path)
@@ -132,7 +132,7 @@ def _is_text(path: str, content: bytes) -> bool:
 def read_folder(
     folder: Path, names: Iterable[str] = (), config: ImageConfig | None = None
 ) -> ImageTree:
-    """Return the files below `folder`, an unpacked image. Raises InputError."""
+    """Return an unpacked image's files. Raises InputError."""
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder")
     kept = KeptFiles(names)
@@ -168,10 +168,10 @@ def _described(path: str, info: os.stat_result, full: str) -> ImageFile:
 def read_engine(
     client: DockerClient, reference: str, names: Iterable[str], progress: Progress
 ) -> ImageTree:
-    """Return the files of an engine's image, through a container without starting it.
+    """Return an engine's image, through a container without starting it.
 
-    Its whole file system goes through the engine's socket once: about a minute for 50 GB.
-    Raises EngineError.
+    Its whole file system goes through the engine's socket once: about a minute for 50 GB. Raises
+    EngineError.
     """
     from orchestrator.container.code import Pieces
     from orchestrator.container.image import image_of
@@ -192,7 +192,7 @@ def read_engine(
         digests=known.digests,
         size=known.size,
     )
-    # An image without a command of its own needs some command here; it never runs.
+    # Needed for an image without a command; it never runs.
     container = api.create_container(known.id, command=["true"], labels={"orchestrator": "inspect"})
     try:
         pieces = api.export(container["Id"], chunk_size=1 << 21)
@@ -209,10 +209,10 @@ def read_engine(
 def read_members(
     tar: tarfile.TarFile, kept: KeptFiles, progress: Progress = lambda text: None
 ) -> None:
-    """Add the members of a tar: the files of a layer, or of a whole file system."""
+    """Add the members of a tar: a layer, or a whole file system."""
     done = 0
     while (member := tar.next()) is not None:
-        # tarfile keeps all of them: a gigabyte for a million files.
+        # tarfile keeps all members: a gigabyte for a million files.
         tar.members = []  # type: ignore[attr-defined]
         path = posixpath.normpath("/" + member.name)
         name = posixpath.basename(path)

@@ -1,4 +1,4 @@
-"""The state of one shell process during a walk."""
+"""A shell process's state during a walk."""
 
 from __future__ import annotations
 
@@ -40,15 +40,13 @@ class Continue(Flow):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A shell function and the file that defines it."""
-
     body: Node
     file: str
 
 
 @dataclass
 class ShellState:
-    """A shell's variables, options, folder and outputs. Subshells and processes get copies."""
+    """A shell's state. Subshells and processes get copies."""
 
     script: str
     cwd: str
@@ -60,7 +58,7 @@ class ShellState:
     source: str = ""
     """The file whose lines run now: not `script` in sourced files."""
     callers: tuple[str, ...] = ()
-    """The files that source it, the innermost first."""
+    """The files that source it, innermost first."""
     out: str = LOG
     err: str = LOG
     captured: list[str] | None = None
@@ -102,7 +100,7 @@ class ShellState:
         return shell
 
     def scalar(self, name: str) -> str | None:
-        """Return a variable's value as bash's $NAME; None if it is not set."""
+        """Return bash's $NAME; None if not set."""
         value = self.variables.get(name)
         if isinstance(value, list):
             return value[0] if value else None
@@ -111,7 +109,7 @@ class ShellState:
         return value
 
     def subshell(self) -> ShellState:
-        """Return a copy for a process of its own, without the traps."""
+        """Return a copy for another process, without the traps."""
         shell = self.copy()
         shell.jobs, shell.traps = [], {}
         return shell
@@ -122,10 +120,8 @@ class ShellState:
 
 
 def joined(before: ShellState, ends: list[ShellState]) -> ShellState:
-    """Return the state after an undecided branch: differing values are unknown.
-
-    Of lists that of the branch without changes is kept, to have something to go on with.
-    """
+    """Return the state after an undecided branch: differing values are unknown. Lists come from the
+    branch without changes, to have something to continue with."""
     first, *others = ends
     for other in others:
         for name in first.variables.keys() | other.variables.keys():

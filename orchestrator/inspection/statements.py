@@ -22,8 +22,8 @@ MOST_ROUNDS = 200
 
 
 def _list(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()) -> None:
-    """Walk `left && right`. `redirects` belong to the right side: the grammar gives them to
-    the list."""
+    """Walk `left && right`. `redirects` belong to the right side: the grammar gives them to the
+    list."""
     left, operator, right = node.children[0], node.children[1].type, node.children[-1]
     _either_side(
         walk,
@@ -262,7 +262,7 @@ def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
         else:
             redirect_of(walk, body, redirects, one)
 
-    # The grammar gives the rest of a line to the here-document that begins in it.
+    # The grammar gives the rest of a line to the here-document that starts in it.
     for here in redirects:
         for pipe in of_heredoc(here, "pipeline"):
             stages = list(pipe.named_children)

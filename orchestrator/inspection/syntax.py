@@ -60,7 +60,7 @@ def first_error(node: Node) -> Node | None:
 
 
 def assigned_names(node: Node) -> set[str]:
-    """Return the names of all variables assigned below `node`."""
+    """Return all variables assigned below `node`."""
     names: set[str] = set()
     pending = [node]
     while pending:

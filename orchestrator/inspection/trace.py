@@ -19,7 +19,7 @@ def shown(text: str) -> str:
 
 
 def lines_of(text: str) -> list[str] | None:
-    """Return the lines of a program's output; None if nothing of it is known."""
+    """Return the lines of a program's output; None if all of it is unknown."""
     if UNKNOWN in text and not text.strip(UNKNOWN + "\n"):
         return None
     return text.splitlines()
@@ -42,8 +42,8 @@ Use = Literal["plain", "test", "default", "required"]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read of a variable. `required`: the program ends without it; `test`: a condition asks
-    for it; `plain`: empty without it."""
+    """A read of a variable. `required`: the program ends without it; `test`: a condition asks for
+    it; `plain`: empty without it."""
 
     name: str
     use: Use
@@ -54,7 +54,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A variable that a script sets, without looking at its former value if `forced`."""
+    """A set variable; `forced`: without looking at its former value."""
 
     name: str
     value: str
@@ -72,7 +72,7 @@ class Start:
     err: str
     cwd: str = "/"
     environment: frozenset[str] = frozenset()
-    """Names of the variables that it is given."""
+    """Names of its environment variables."""
     script: str = ""
     """The file that Python runs."""
 
@@ -83,7 +83,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A program or script without which `start` ends. `fault`: it is there, and does not run."""
+    """A program or script without which `start` ends. `fault`: why an existing file does not
+    run."""
 
     what: str
     start: Start
@@ -121,7 +122,7 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class PythonText:
-    """A program that `python3 -c` or standard input gives."""
+    """A program from `python3 -c` or standard input."""
 
     text: str
     place: Place
@@ -138,7 +139,7 @@ class PythonCommand:
 
 @dataclass
 class Trace:
-    """Everything that a walk met, in its order."""
+    """Everything that a walk met, in order."""
 
     reads: list[Read] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
@@ -151,4 +152,4 @@ class Trace:
     scripts: dict[str, str] = field(default_factory=dict)
     """Path of every script read -> how it is started."""
     missing: list[Missing] = field(default_factory=list)
-    """Programs that the image does not have."""
+    """Programs that the image lacks."""

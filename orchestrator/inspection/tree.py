@@ -1,4 +1,4 @@
-"""The files of an image, as far as they were read."""
+"""An image's files, as far as they were read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["file", "folder", "link", "other"]
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """A file of an image. `content` is None if it was not kept; `size` is in bytes."""
+    """`content` is None if not kept; `size` is in bytes."""
 
     path: str
     kind: Kind
@@ -34,7 +34,7 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """An image's own settings. `size` is in bytes, 0 if unknown; `created_by` has the oldest layer
+    """An image's settings. `size` is in bytes, 0 if unknown; `created_by` has the oldest layer
     first."""
 
     reference: str = ""
@@ -76,10 +76,10 @@ def _words(value: object) -> tuple[str, ...]:
 
 
 class ImageTree:
-    """The files of an image by absolute path.
+    """An image's files by absolute path.
 
     `complete` is False if parts of the image were not read: then a missing file may exist.
-    `mentions` has names of variables in libraries, each with a file that contains it.
+    `mentions` maps names of variables in libraries to a file that contains the name.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ImageTree:
             path = folder
 
     def overlay(self) -> ImageTree:
-        """Return the same files, to which a walk can add its own."""
+        """Return a copy to which a walk can add files."""
         tree = copy(self)
         tree._files = ChainMap({}, self._files)
         tree._names = ChainMap({}, self._names)
@@ -164,7 +164,7 @@ class ImageTree:
         return sorted(self._names.get(self.resolve(folder), ()))
 
     def text(self, path: str) -> str | None:
-        """Return a file's text; None if it is missing or was not kept."""
+        """Return a file's text; None if missing or not kept."""
         file = self.get(path)
         if file is None or file.content is None:
             return None
@@ -180,7 +180,7 @@ class ImageTree:
             yield from self.below(path) if path in self._names else ()
 
     def program(self, name: str, search: str) -> str | None:
-        """Return the path of a command in the folders `search` ($PATH); None if it is missing."""
+        """Return a command's path in the folders `search` ($PATH), or None."""
         for folder in search.split(":"):
             file = self.get(posixpath.join(folder or "/", name))
             if file is not None and file.is_executable:

@@ -1,7 +1,7 @@
 """A script is walked line by line, as bash would run it, with the values known before a run.
 
-Known conditions decide; of the others both branches are walked, and differences after
-them are unknown. Nothing is executed.
+Known conditions decide; else both branches are walked, and differences after them are unknown.
+Nothing is executed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ SEQUENCES = {"program", "do_group", "ERROR"}
 
 
 class ScriptWalk:
-    """One walk. `failing`: the programs (file and line of the start) that end with FAILED here;
-    the status of all others is unknown."""
+    """One walk. `statuses`: known exit statuses of programs (file and line of the start)."""
 
     FAILED = 7
 
@@ -92,10 +91,8 @@ class ScriptWalk:
             return None
 
     def run_python_commands(self, begin: int) -> None:
-        """Walk the programs that Python programs start, from number `begin` on.
-
-        Their statuses are not followed: a missing one may be no failure.
-        """
+        """Walk the programs started by Python programs, from number `begin` on. Their statuses are
+        not followed: a missing program may be no failure."""
         known = len(self.trace.missing)
         path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
         for command in self.trace.commands[begin:]:
@@ -186,7 +183,7 @@ class ScriptWalk:
             self.trace.paths.append(PathUse(path, how, place))
 
     def make(self, path: str, text: str | None = None) -> None:
-        """Note that a script made `path`, and the text that it wrote there."""
+        """Note that a script made `path`, and its text."""
         if not is_known(path):
             return
         self._made.add(path)
@@ -198,7 +195,7 @@ class ScriptWalk:
         self._executable.update(map(self.tree.resolve, filter(is_known, paths)))
 
     def may_execute(self, path: str) -> bool:
-        """Return whether a file of the image can be started by its name."""
+        """Return whether a file can be started by its name."""
         file = self.tree.get(path)
         if file is None or file.kind != "file" or self.around.mount_of(path) is not None:
             return True
@@ -245,7 +242,7 @@ class ScriptWalk:
             self._line = line
 
     def script(self, path: str, arguments: list[str], shell: ShellState, how: str) -> int | None:
-        """Walk a script as a process of its own; return its exit status."""
+        """Walk a script as a process; return its exit status."""
         child = shell.child(path, arguments)
         with self.guard(0):
             return self.process(child, lambda: self.source(path, child, how))
@@ -261,10 +258,8 @@ class ScriptWalk:
         return self._trapped(shell, "EXIT")
 
     def _trapped(self, shell: ShellState, event: str) -> int | None:
-        """Walk the commands that `trap` has for an event; return the shell's status after them.
-
-        Raises Exit for ERR, if they end the shell.
-        """
+        """Walk the `trap` commands for an event; return the shell's status after them. Raises Exit
+        for ERR, if they end the shell."""
         status = shell.status
         text, line = shell.traps.pop(event, ("", 0))
         if not text:
@@ -283,7 +278,6 @@ class ScriptWalk:
         return status
 
     def statements(self, node: Node, shell: ShellState) -> None:
-        """Walk the statements below `node` in order."""
         for child in node.named_children:
             follower = child.next_sibling
             if follower is not None and follower.type == "&":
@@ -307,7 +301,6 @@ class ScriptWalk:
             self.statements(node, shell)
 
     def _apart(self, node: Node, shell: ShellState) -> int | None:
-        """Walk a statement in a subshell; return its status."""
         inner = shell.subshell()
         return self.process(inner, lambda: self.statement(node, inner))
 
@@ -366,7 +359,7 @@ class ScriptWalk:
 
 
 def _common(ends: list[Flow]) -> Flow:
-    """Return the end that all branches have in common: an exit if they differ."""
+    """Return the branches' common end: an exit if they differ."""
     for kind in (Exit, Return):
         same = [one for one in ends if isinstance(one, kind)]
         if len(same) == len(ends):
