@@ -1,5 +1,4 @@
-"""A log's bytes in blocks that end at a line end, in constant memory, for files of any size and
-content.
+"""A log's bytes in blocks that end at a line end, in constant memory, for any size and content.
 
 Line ends are those of the referee's text mode: a line feed, a carriage return, or both.
 """
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 
 from orchestrator.onnode.kernel.regular import open_regular
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gzip import GzipFile
@@ -23,14 +21,14 @@ if TYPE_CHECKING:
 TOKEN = b":::MLLOG "
 BLOCK = 1 << 20
 LONGEST_LINE = 4 << 20
-"""A longer line is cut: text before its last record is dropped, and a longer record is damage."""
+"""A longer line is cut: text before its last record is dropped; a longer record is damage."""
 MOST_BYTES = 1 << 30
 """A submission takes logs of 50 MB (submission/names.py)."""
 
 
 def open_log(path: str) -> Stream:
-    """Open a log for reading, through gzip if its name ends in .gz. Raises OSError, also for
-    other kinds of files and longer ones than any log."""
+    """Open a log, through gzip for a name in .gz. Raises OSError, also for special files and files
+    longer than any log."""
     if path.endswith(".gz"):
         import gzip
 
@@ -52,8 +50,8 @@ def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int,
     """Yield (file offset of data[0], data, start, end): data[start:end] are whole lines; the last
     may lack its end.
 
-    Lines cut by a read come as small blocks of their own, so that big blocks are never copied.
-    Raises OSError beyond MOST_BYTES: a compressed log says nothing about its length.
+    Lines cut by a read become small blocks, so that big blocks are never copied. Raises OSError
+    beyond MOST_BYTES: a compressed log does not reveal its length.
     """
     offset, carry = 0, b""
     while data := stream.read(size):
@@ -90,28 +88,25 @@ def _first_end(data: bytes, carry: bytes) -> int:
 
 
 def _essential(line: bytes) -> bytes:
-    """Return the end of an unfinished line that still matters: from its last token on, or a
-    possible start of one."""
+    """Return an unfinished line from its last token on, or from a possible start of a token."""
     start = line.rfind(TOKEN)
     if start < 0:
         return line[-len(TOKEN) :]
     if len(line) - start > LONGEST_LINE:
-        # Still damage at the end of the line, but no longer growing: half a record stays half a
-        # record.
+        # Still damage at the end of the line, without growing: half a record stays half a record.
         return TOKEN + b'{"longer than": "%d bytes' % LONGEST_LINE
     return line[start:]
 
 
 def count_lines(data: bytes) -> int:
-    """Return the number of line ends in `data`: \\n, \\r\\n and a lone \\r each count once."""
+    """Count line ends: \\n, \\r\\n and a lone \\r each count once."""
     returns = data.count(b"\r")
     lines = data.count(b"\n")
     return lines + returns - data.count(b"\r\n") if returns else lines
 
 
 def line_numbers(path: str, offsets: list[int]) -> dict[int, int]:
-    """Return the numbers (from 1) of the lines with these bytes. Reads the file again: only for
-    messages."""
+    """Return the line numbers (from 1) at `offsets`. Reads the file again: only for messages."""
     wanted, numbers, lines = sorted(set(offsets), reverse=True), {}, 0
     with open_log(path) as stream:
         for base, data, start, end in blocks(stream):

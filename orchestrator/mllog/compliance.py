@@ -1,9 +1,9 @@
 """The verdict of the referee's compliance checker on one log, with lines and explanations.
 
-The order is the referee's (mlperf_logging/compliance_checker/mlp_compliance): the config `common`
-first, then `<division>_common`, then `<division>_<benchmark>`, each one pass over all records with
-its own state. A config that redefines a key withdraws earlier findings about that key: so a
-benchmark's rules override the common ones, and that decides submissions.
+The order is the referee's (mlperf_logging/compliance_checker/mlp_compliance): the config `common`,
+then `<division>_common`, then `<division>_<benchmark>`, each a pass over all records with its own
+state. A config that redefines a key withdraws earlier findings about that key: so a benchmark's
+rules override the common rules, and that decides submissions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from orchestrator.mllog import words
 from orchestrator.mllog.reader import Damage, Log, Record
 from orchestrator.mllog.rules import Condition, Config, Context, KeyRule, Rules
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -25,12 +24,12 @@ FATAL = "fatal"
 """The referee stops with a traceback at such a file: it scores nothing in that folder."""
 
 MOST_PER_RULE = 10
-"""The most findings for one rule of one key in one file; the last of them counts the others."""
+"""Findings for a rule of a key in a file; the last counts the rest."""
 MORE = " (and in more lines)"
 
 
 class LogFinding:
-    """One problem in a file. `line` is 0 if the finding is about the whole file."""
+    """A problem in a file. `line` is 0 for the whole file."""
 
     __slots__ = ("file", "key", "line", "message", "rule", "severity")
 
@@ -70,7 +69,7 @@ class Compliance:
 
 
 def check_log(log: Log, rules: Rules, *, name: str = "") -> Compliance:
-    """Check one log against a round's rules. `name` replaces the file's path in the findings."""
+    """Check a log against a round's rules. `name` replaces its path in findings."""
     return _Check(log, rules, name or log.path).run()
 
 
@@ -88,7 +87,7 @@ class _Check:
         self.log = log
         self.rules = rules
         self.name = name
-        # A copy: the procedure of one benchmark appends to it.
+        # A copy: a benchmark's procedure appends to it.
         self.records = list(log.records)
         self.queue: list[str] = []
         self.keyed: dict[str, list[LogFinding]] = {}
@@ -96,8 +95,7 @@ class _Check:
         self.lasting: list[LogFinding] = []
         self.warnings: list[LogFinding] = []
         self.places: dict[LogFinding, Record | Damage] = {}
-        """The places of the findings. Their line numbers are found at the end, in one pass over
-        the file."""
+        """Line numbers are found at the end, in one pass over the file."""
 
     def run(self) -> Compliance:
         self._report_damage(self.log.damage)
@@ -140,7 +138,6 @@ class _Check:
             finding.line = line
 
     def _report_damage(self, damage: list[Damage]) -> None:
-        """Report the first damaged lines, and the first that stops the referee."""
         fatal = next((entry for entry in damage if entry.fatal), None)
         for entry in damage[:MOST_PER_RULE] + [
             entry for entry in damage[MOST_PER_RULE:] if entry is fatal
@@ -189,8 +186,8 @@ class _Check:
     def _walk(
         self, config: Config, context: Context, seen: dict[str, list[Record]]
     ) -> dict[str, int]:
-        """Apply the rules to the records in file order; return how often each key's "at least
-        one" rule was met."""
+        """Apply the rules in file order; return how often each key's "at least one" rule was
+        met."""
         met: dict[str, int] = {}
         rules = config.keys
         for record in self.records:

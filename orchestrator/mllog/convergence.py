@@ -18,7 +18,6 @@ from orchestrator.mllog.reader import (
     Record,
 )
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -41,8 +40,7 @@ _UNSET = object()
 
 
 class Convergence:
-    """`samples` to converge (epochs for the older benchmarks), FAILED if the run did not
-    converge."""
+    """`samples` to converge (epochs for the older benchmarks); FAILED without convergence."""
 
     __slots__ = ("_last", "_metrics", "batch_size", "benchmark", "converged", "refused", "samples")
 
@@ -57,7 +55,7 @@ class Convergence:
 
 
 def convergence(log: Log) -> Convergence:
-    """Read one log as the RCP test does. Never raises."""
+    """Read a log as the RCP test does. Never raises."""
     state = Convergence()
     for entry in log.entries:
         if not entry.words:
@@ -96,8 +94,8 @@ def _take(state: Convergence, entry: Record | Damage) -> None:
 
 
 def _member(entry: Record | Damage, name: str) -> Any:
-    """Return a member of the record; of a damaged record (its time is no number) only the
-    requested members must exist."""
+    """Return a record's member; of a damaged record (its time is no number) only the requested
+    members must exist."""
     return getattr(entry, name) if isinstance(entry, Record) else entry.json[name]
 
 

@@ -1,8 +1,8 @@
 """The logs of a set compared with its environment and its descriptor.
 
-The bundle's `workload.json` maps keys of the log to variables and facts of the descriptor;
-`environment.sh` has the variables' values. A difference does not change a score: the rules know
-neither. Either the code did not take a value, or somebody gave another than the descriptor's.
+The bundle's `workload.json` maps keys of the log to variables (values in `environment.sh`) and
+facts of the descriptor. Differences do not change a score: the rules know neither. Either the code
+ignored a value, or somebody replaced the descriptor's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 from orchestrator.mllog.compliance import LogFinding
 from orchestrator.onnode.kernel.settings_file import declared, shown
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -22,18 +21,17 @@ if TYPE_CHECKING:
     from orchestrator.mllog.source import RunFile, Source
 
 DIFFERS = "differs"
-"""The severity of such a finding."""
+"""Severity of a difference."""
 
 SEED = "SEED"
 """The variable with a different value in each run."""
 
 LARGEST = 1 << 20
-"""The most bytes read of environment.sh."""
+"""Bytes read of environment.sh."""
 
 
 class Expected:
-    """The expected value of one key; `variable` and `fact` are "" if it is compared with
-    neither."""
+    """A key's expected value; `variable` or `fact` is "" if not compared."""
 
     __slots__ = ("fact", "form", "key", "value", "variable")
 
@@ -44,8 +42,7 @@ class Expected:
 
 
 def differences(source: Source, logs: list[tuple[RunFile, Log]]) -> list[LogFinding]:
-    """Return the differences, one finding for all runs with the same value; [] without an
-    environment."""
+    """Return the differences, a finding for all runs with the same value."""
     entries = source.workload.get("logged")
     expected = (
         [Expected(one) for one in entries if isinstance(one, dict)]
@@ -73,7 +70,7 @@ def _finding(
 
 
 def _compare(one: Expected, log: Log, given: dict[str, str]) -> list[tuple[Record, str]]:
-    """Return the record of the key, if the log has it, with each difference in words."""
+    """Return the key's record with each difference in words; [] if it is not logged."""
     record = log.last(one.key)
     if record is None:
         return []
@@ -104,7 +101,6 @@ def _short(value: Any) -> str:
 
 
 def _same(logged: Any, wanted: str) -> bool:
-    """Return whether a logged value is the expected one: as numbers if both are, else as text."""
     try:
         return math.isclose(float(logged), float(wanted), rel_tol=1e-9)
     except (TypeError, ValueError, OverflowError):
@@ -112,7 +108,6 @@ def _same(logged: Any, wanted: str) -> bool:
 
 
 def _environment(path: str) -> dict[str, str]:
-    """Return the variables of the runs; {} if they are not on record."""
     try:
         # Opening a pipe would wait, and a large file would fill the memory.
         if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:

@@ -1,8 +1,7 @@
-"""Whether the runs of a set are one experiment: one bundle, and equal image and content of the
-containers.
+"""Check that a set's runs are one experiment: equal bundle, image and content of the containers.
 
-Reads each run's start.tsv and the member `inside` of its state. Older sets have not recorded the
-content; a missing value is no difference.
+Reads each run's start.tsv and the member `inside` of its state. Older sets lack the content; a
+missing value is no difference.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ def changes(source: Source) -> list[LogFinding]:
 
 
 def _edits(source: Source, files: dict[int, str]) -> list[LogFinding]:
-    """Return a finding for each state of the bundle that most runs did not run with."""
     states: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for run, edits in source.edits.items():
         states.setdefault(tuple(sorted(edits.items())), []).append(run)
@@ -68,13 +66,13 @@ def _edits(source: Source, files: dict[int, str]) -> list[LogFinding]:
 
 
 def _weight(runs: dict[int, tuple[str, ...]]) -> float:
-    """Return how many runs have a value; a share of the nodes counts half."""
+    """Count a value's runs; a share of the nodes counts half."""
     return sum(0.5 if nodes else 1.0 for nodes in runs.values())
 
 
 def _values(directory: str, number: int) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield field, value and nodes of the run's attempt that counts: at its start, and (`end
-    FIELD`) at its end."""
+    """Yield field, value and nodes of the run's counting attempt, at its start and (`end FIELD`)
+    at its end."""
     folder = os.path.join(directory, "runs", str(number))
     state = read_json(os.path.join(folder, "state.json"))
     named = state.get("nodes")
@@ -118,7 +116,7 @@ def _sentence(
 
 
 def difference_of(directory: str, field: str, old: str, new: str) -> str:
-    """Return how the lists of two values differ; "" if they are not recorded."""
+    """Return the differences between the lists of two values; "" if not recorded."""
     part = field.removeprefix(INSIDE)
     lists = []
     for value in (old, new):

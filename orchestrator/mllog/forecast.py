@@ -1,11 +1,10 @@
-"""The outlook of an unfinished set: the range of its score, its chance to pass RCP, and failures it
-can afford.
+"""The outlook of an unfinished set: range of its score, chance to pass RCP, affordable failures.
 
-The missing runs are drawn 1,000 times. With a weight of four runs they come from the reference's
-own sample counts (scaled to this batch size), else from the runs so far, drawn ones included (a
-Pólya urn: a few runs leave much open, many little). The time of a run is its samples times the time
-per sample of a finished run, with half a percent of spread, a common drift, and sometimes a slow
-node's. The draws are seeded: the same runs give the same forecast.
+The missing runs are drawn 1,000 times: with a weight of four runs from the reference's own sample
+counts (scaled to this batch size), else from the runs so far, drawn runs included (a Pólya urn: a
+few runs leave much open, many little). A run's time is its samples times the time per sample of a
+finished run, with half a percent of spread, a common drift, and sometimes a slow node's. The draws
+are seeded: the same runs give the same forecast.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from orchestrator.mllog.olympic import olympic_mean
 from orchestrator.mllog.rcp import FAILED, RcpTable, table
 from orchestrator.words import count
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -31,16 +29,15 @@ SPREAD = 0.005
 DRIFT = 0.012
 """Relative spread that all missing runs share: another day, other nodes, other load."""
 SLOW_SHARE = 0.03
-"""The share of missing runs on a slower node or network, by up to SLOW_BY."""
+"""Share of missing runs on a slower node or network, by up to SLOW_BY."""
 SLOW_BY = 0.15
 FALLBACK_SPREAD = 0.12
-"""Relative spread of the samples to converge without a reference: about that of the published
+"""Relative spread of samples to converge without a reference: about that of the published
 tables."""
 
 
 def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
-    """Return the outlook of a set with fewer runs than it needs. Its `text` is a list of
-    sentences."""
+    """Return the outlook of a set with missing runs, with its `text` as sentences."""
     good = [run for run in score.runs if run.use != "bad" and run.minutes is not None]
     failed = len(score.runs) - len(good)
     missing = score.runs_required - len(score.runs)
@@ -92,7 +89,7 @@ class _Urn:
         ]
         counted = all(math.isfinite(count) for count in self.counts)
         if not counted:
-            # Without sample counts the times themselves are drawn, as samples at one minute each.
+            # Without sample counts draw the times themselves, as samples at one minute each.
             self.counts = [float(run.minutes or 0.0) for run in good]
         self.rates = [
             (run.minutes or 0.0) / count
@@ -101,15 +98,14 @@ class _Urn:
         ] or [1.0]
         self.table = _table(score) if counted else None
         self.reference = _reference(score.batch_size, self.table) or _spread_around(self.counts)
-        # A submission's own mean may differ from the reference's; the finished runs show by how
-        # much.
+        # A submission's own mean may differ from the reference's; the finished runs show how much.
         centre = sum(self.reference) / len(self.reference)
         shift = sum(self.counts) / len(self.counts) / centre
         weight = len(self.counts) / (len(self.counts) + REFERENCE_WEIGHT)
         self.reference = [count * (1 + weight * (shift - 1)) for count in self.reference]
 
     def draw(self, number: int, chance: random.Random) -> tuple[list[float], list[float]]:
-        """Return (samples, minutes) of `number` missing runs."""
+        """Return (samples, minutes) of missing runs."""
         counts, minutes, drift = list(self.counts), [], 1 + chance.gauss(0, DRIFT)
         for _ in range(number):
             own = chance.random() * (len(counts) + REFERENCE_WEIGHT) < len(counts)
@@ -128,7 +124,6 @@ def _table(score: Score) -> RcpTable | None:
 
 
 def _reference(batch_size: Any, points: RcpTable | None) -> list[float]:
-    """Return the reference's sample counts at the set's batch size; [] without any."""
     try:
         point = points.point(batch_size)[0] if points else None
     except TypeError:
@@ -214,8 +209,7 @@ def _rcp(score: Score, urn: _Urn, samples: list[Any], failed: int) -> tuple[floa
 def _fit(
     score: Score, good: list[RunScore], missing: int, minutes_left: float | None
 ) -> dict[str, Any]:
-    """Return the duration of the missing runs, with the time between runs, and whether that
-    fits."""
+    """Return the time for the missing runs, pauses included, and whether it fits."""
     if not good:
         return {}
     begins = sorted(run.start for run in good if run.start is not None)
@@ -231,7 +225,7 @@ def _fit(
 
 
 def _at_once(good: list[RunScore]) -> int:
-    """Return how many of the runs were active at the same time, on nodes of their own."""
+    """Count the runs active at the same time, on separate nodes."""
     spans = [
         (run.start, run.stop) for run in good if run.start is not None and run.stop is not None
     ]

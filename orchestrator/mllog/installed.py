@@ -1,7 +1,7 @@
 """Rules of rounds without built-in rules, from the installed mlperf-logging.
 
-Before any is used, the built-in rounds are made from the same package and compared with the data
-shipped here: a package that this translation does not understand is refused.
+Before any use, the built-in rounds are made from the same package and compared with the shipped
+data: a package that this translation does not understand is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 from orchestrator.errors import InputError
 from orchestrator.mllog.shipped import ROUNDS, packaged
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
 
 PACKAGE = "mlperf_logging"
 OLDEST = (5, 0, 0)
-"""Rounds before this one have rules that were never compared."""
+"""Rules of older rounds were never compared."""
 
 _MADE: dict[tuple[str, str], dict[str, Any]] = {}
 _EQUAL: list[str] = []
-"""The checked package, once it is checked."""
+"""The checked package."""
 
 
 def installed_rounds() -> tuple[str, ...]:
-    """Return the rounds whose rules the installed mlperf-logging has and this package has not,
-    oldest first; () without it. Imports nothing of it."""
+    """Return the rounds that only the installed mlperf-logging has, oldest first; () without it.
+    Imports nothing of it."""
     folder = _folder()
     if folder is None:
         return ()
@@ -43,9 +42,9 @@ def installed_rounds() -> tuple[str, ...]:
 
 
 def made(kind: str, ruleset: str) -> dict[str, Any]:
-    """Return the data of `kind` ("rules", "rcp") of a round, made from the installed package.
+    """Return a round's data of `kind` ("rules", "rcp"), made from the installed package.
 
-    Raises InputError if the package has no such round, or does not give the built-in rounds.
+    Raises InputError if the package lacks the round, or does not give the built-in rounds.
     """
     if ruleset not in installed_rounds():
         raise InputError(f"there are no rules for round {ruleset!r} here", hint=how_to_get(ruleset))
@@ -58,7 +57,7 @@ def made(kind: str, ruleset: str) -> dict[str, Any]:
 def check_equal() -> str:
     """Return name and version of the installed package, which gives all built-in rounds exactly.
 
-    Raises InputError if there is none, or with the differences.
+    Raises InputError without it, or with the differences.
     """
     if _EQUAL:
         return _EQUAL[0]
@@ -122,7 +121,6 @@ def _make(kind: str, ruleset: str) -> dict[str, Any]:
 
 
 def _folder() -> Path | None:
-    """Return the folder of the installed package; None without it."""
     from importlib.util import find_spec
     from pathlib import Path
 
@@ -134,7 +132,7 @@ def _folder() -> Path | None:
 
 
 def _differences(ours: Any, theirs: Any, where: str = "") -> list[str]:
-    """Return the members that differ, with their path; not the package that they are from."""
+    """Return differing members with their path, but not the package that they are from."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return [
             line

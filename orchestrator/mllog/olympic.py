@@ -1,6 +1,6 @@
-"""The values that the score and the views of unfinished sets share: outcomes, keys, olympic means.
+"""Outcomes, keys and olympic means, shared by scoring and the views of unfinished sets.
 
-Mean and median are here because Python's `statistics` loads fractions and decimals.
+Own mean and median: Python's `statistics` loads fractions and decimals.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 LOST = ("infrastructure", "interrupted")
-"""Outcomes of attempts that say nothing about convergence: kept, and not scored."""
+"""Outcomes of attempts that prove nothing about convergence: kept, and not scored."""
 DONE = ("success", "not_converged")
 """Outcomes of attempts that count."""
 EVALUATIONS = ("eval_accuracy", "eval_error")
@@ -29,19 +29,19 @@ def median(values: Collection[float]) -> float:
 
 
 def dropped_per_side(benchmark: object) -> int:
-    """Return how many of the fastest and of the slowest runs do not count: one, for unet3d four."""
+    """Return how many of the fastest, and of the slowest, runs do not count: 1, for unet3d 4."""
     return 4 if benchmark == "unet3d" else 1
 
 
 def kept(values: list[float], failed: int = 0, dropped: int = 1) -> list[float]:
-    """Return sorted `values` without the `dropped` smallest and largest; each failed run counts
-    as a largest one."""
+    """Return sorted `values` without the `dropped` smallest and largest; a failed run counts as
+    largest."""
     return sorted(values)[dropped : len(values) - max(0, dropped - failed)]
 
 
 def olympic_mean(times: list[float], failed: int = 0, dropped: int = 1) -> float | None:
     """Return the mean of `times` without the `dropped` fastest and slowest; a failed run counts as
-    a slowest.
+    slowest.
 
     For any number of runs, so also the projection of an unfinished set. None if nothing is left
     (below three runs with one dropped on each side) or more runs failed than can be dropped.

@@ -1,9 +1,9 @@
-"""Scoring by a workload's own rules, for a workload that is no MLPerf benchmark.
+"""Scoring by a workload's own rules, if it is no MLPerf benchmark.
 
 A run counts if its log has a start and an end, `run_stop` with success, and an evaluation that
-reached the target. Every run logs a seed, all different. The score is the olympic mean of the runs,
-one bad run allowed. There is no RCP test and no compliance check, and such a set cannot be
-submitted to MLPerf.
+reached the target. Every run logs a seed, all different. The score is the runs' olympic mean; one
+bad run is allowed. There is no RCP test and no compliance check; such a set cannot be submitted to
+MLPerf.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from orchestrator.mllog.compliance import ERROR, WARNING, Compliance, LogFinding
 from orchestrator.mllog.rcp import FAILED
 from orchestrator.mllog.reader import Log, Record
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,12 +30,11 @@ NO_RULES = (
 )
 
 FEWEST_RUNS = 3
-"""With fewer runs an olympic mean has nothing left to average."""
+"""With fewer runs an olympic mean has nothing to average."""
 
 
 class OwnRules:
-    """The scoring part of a workload's document. `target` None: `run_stop` alone decides
-    success."""
+    """The scoring part of a workload's document. `target` None: `run_stop` alone decides."""
 
     __slots__ = ("benchmark", "metric", "runs_required", "smaller", "target")
 
@@ -58,8 +56,7 @@ class OwnRules:
 
     @classmethod
     def of_set(cls, source: Source) -> OwnRules:
-        """Return the rules recorded in a set folder; for a plain folder the rules without a
-        target."""
+        """Return a set folder's recorded rules; without a target for a plain folder."""
         described = source.described
         needed, target = source.workload.get("runs_required"), described.get("target")
         return cls(
@@ -104,8 +101,7 @@ def _finite(value: Any) -> bool:
 
 
 class OwnReading:
-    """The convergence of one log, as from `convergence` of the RCP test, by the evaluations
-    alone."""
+    """A log's convergence, like `convergence` of the RCP test, but from evaluations alone."""
 
     __slots__ = ("batch_size", "benchmark", "converged", "refused", "samples")
 
@@ -122,8 +118,7 @@ class OwnReading:
 
 
 def _evaluations(log: Log) -> list[tuple[Any, Any]]:
-    """Return (samples or epochs, value) of the evaluations up to the end of the run; later ones
-    do not count."""
+    """Return (samples or epochs, value) of evaluations until the end of the run."""
     stop = log.start_stop[1]
     return [
         (count, value) for time, count, value in log.evaluations if stop is None or time <= stop
@@ -172,8 +167,7 @@ def _best(log: Log, rules: OwnRules) -> str:
 
 
 def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
-    """Return findings over the seeds of a set, (file, seed) each: every run logs one, all
-    different."""
+    """Check (file, seed) of a set: every run logs a seed, all different."""
     found: list[LogFinding] = []
     taken: dict[str, str] = {}
     for file, seed in seeds:
@@ -190,6 +184,5 @@ def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
 
 
 def own_runs_required(rules: OwnRules, runs: int, planned: Any) -> int:
-    """Return how many runs make a set: all planned and all existing ones, and at least the
-    required number."""
+    """Return a set's size: all planned or existing runs, at least the required number."""
     return max(rules.runs_required, runs, planned if isinstance(planned, int) else 0)

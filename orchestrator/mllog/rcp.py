@@ -12,7 +12,6 @@ import math
 from orchestrator.mllog.olympic import dropped_per_side, kept
 from orchestrator.mllog.rules import data
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -32,8 +31,8 @@ BELOW_ALL = "RCP not found but slower convergence on smaller batch size"
 
 
 class Point:
-    """A reference convergence point, tabulated or interpolated. `limit` is the smallest
-    acceptable mean."""
+    """A reference convergence point, tabulated or interpolated. `limit` is the smallest acceptable
+    mean."""
 
     __slots__ = ("batch_size", "limit", "mean", "stdev")
 
@@ -45,9 +44,8 @@ class Point:
 
 
 class RcpResult:
-    """Outcome of the test. `point` is the reference of the set, `factor` the referee's
-    normalisation factor (for a passing set only). `refused`: the referee ends with a traceback
-    instead of an answer."""
+    """Outcome of the test. `point` is the set's reference, `factor` the referee's normalisation
+    factor (for a passing set only). `refused`: the referee ends with a traceback instead."""
 
     __slots__ = ("factor", "message", "passed", "point", "refused", "submission_mean")
 
@@ -69,8 +67,8 @@ class RcpResult:
 
     @property
     def verdict(self) -> str:
-        """Return `passed (reference convergence point of batch size 2048)`; for other cases the
-        referee's words."""
+        """Return `passed (reference convergence point of batch size 2048)`, or the referee's
+        words."""
         word = "passed" if self.passed else "failed"
         if self.point is None or self.message not in (EXACT, BETWEEN):
             return f"{word} ({self.message})"
@@ -93,8 +91,7 @@ class RcpResult:
 
 
 class RcpTable:
-    """The reference points of one benchmark in one round, all of them and those left after
-    pruning."""
+    """A benchmark's reference points in a round: all, and those left after pruning."""
 
     def __init__(
         self, benchmark: str, raw: list[list[Any]], runs: int, t95: dict[str, float]
@@ -119,8 +116,7 @@ class RcpTable:
         reference's.
 
         The referee bisects from (0, mean) down to a width of 1e-4; the same bisection with the
-        closed form of its test gives the same number, and so the same verdict for a set right at
-        the limit.
+        closed form of its test gives the same number, and so the same verdict right at the limit.
         """
         if stdev == 0:
             return mean
@@ -138,14 +134,13 @@ class RcpTable:
         return middle
 
     def between(self, batch_size: float, low: Point, high: Point) -> Point:
-        """Return the point interpolated at `batch_size`."""
         mean = _interpolate(batch_size, low.batch_size, low.mean, high.batch_size, high.mean)
         stdev = _interpolate(batch_size, low.batch_size, low.stdev, high.batch_size, high.stdev)
         return Point(batch_size, mean, stdev, self._limit(mean, stdev, self.runs * 2))
 
     def _prune(self, points: list[Point]) -> list[Point]:
-        """Drop points below the fastest converging batch size, then points above their
-        neighbours' line."""
+        """Drop points below the fastest converging batch size, then points above their neighbours'
+        line."""
         fastest = min(points, key=lambda point: point.mean)
         kept = [point for point in points if point.batch_size >= fastest.batch_size]
         index = 1
@@ -163,9 +158,9 @@ class RcpTable:
         return kept
 
     def check(self, batch_size: Any, samples: list[Any] | None) -> RcpResult:
-        """Test a set: its batch size, and each run's samples to converge (FAILED for a failed
-        run); None if more runs failed than may. Never raises: `refused` covers the referee's own
-        failures."""
+        """Test a set: its batch size, and each run's samples to converge (FAILED for a failed run);
+        `samples` is None if more runs failed than may. Never raises: `refused` covers the
+        referee's own failures."""
         if batch_size == -1:
             return RcpResult(False, "Could not detect global_batch_size")
         if samples is None:
@@ -189,8 +184,8 @@ class RcpTable:
         return result
 
     def point(self, batch_size: Any) -> tuple[Point | None, str]:
-        """Return the reference point of a batch size, and the referee's message. TypeError for
-        no number."""
+        """Return a batch size's reference point, and the referee's message. TypeError for no
+        number."""
         same = next((point for point in self.pruned if point.batch_size == batch_size), None)
         if same:
             return same, EXACT
@@ -229,7 +224,7 @@ _READY: dict[tuple[str, str], RcpTable] = {}
 
 
 def table(ruleset: str, benchmark: str) -> RcpTable | None:
-    """Return the table of a benchmark in a round such as `6.0.0`; None if the round has none."""
+    """Return a benchmark's table in a round such as `6.0.0`, or None."""
     if ruleset == "own":  # a workload's own rules have no reference
         return None
     if ruleset not in _TABLES:

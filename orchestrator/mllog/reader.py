@@ -1,9 +1,9 @@
-"""One pass over the bytes of a log: every relevant record, in file order, and all damage.
+"""One pass over a log's bytes: every relevant record, in file order, and all damage.
 
 The rules of a record are the referee's (mlperf_logging/compliance_checker/mlp_parser): the token
-`:::MLLOG ` may appear anywhere in a line, the LAST one of a line counts, and the text behind it,
+`:::MLLOG ` may appear anywhere in a line, the LAST token of a line counts, and the text behind it,
 stripped of white space, must be one JSON value. Text is Latin-1, so no byte can fail. `read_log`
-never raises on any content; only a file that cannot be opened or read raises.
+never raises on any content, only if a file cannot be opened or read.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from orchestrator.mllog.olympic import EVALUATIONS
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 DENSE = 1024
-"""A block whose first 16 KiB hold a record per this many bytes is cut at the tokens; others are
+"""A block whose first 16 KiB hold a record per this many bytes is cut at the tokens, others are
 searched for them."""
 MANY = 400
-"""A dense block with this many records is worth learning the shapes of its statistics."""
+"""Records of a dense block that make learning shapes worthwhile."""
 
-# The RCP test of the referee searches the text of every record for these words, whatever its key
-# is.
+# The referee's RCP test searches the text of every record for these words, whatever its key.
 EVALUATION, RUN_STOP, BATCH_SIZE, BENCHMARK = 1, 2, 4, 8
 _WORDS = (
     (b"eval_accuracy", EVALUATION),
@@ -42,13 +40,13 @@ _WORDS = (
 # Measured values never repeat.
 _MEASURED = ("eval_accuracy", "eval_error", "seed", "tracked_stats", "train_loss")
 
-# Separates the records when a block's records are parsed as one JSON array. A text that closes the
-# array early or runs into the next record cannot keep the separators in place, which is checked.
+# Joins a block's records into one JSON array. A text that closes the array early or runs into the
+# next record cannot keep the separators in place, which is checked.
 _SEPARATOR = ',"<record boundary 7c41b6>",'
 
 
 class Record:
-    """One MLLOG record. `time` is in Unix milliseconds; `words` the RCP test's words in its text
+    """`time` is in Unix milliseconds; `words` are the RCP test's words in the record's text
     (EVALUATION, ...)."""
 
     __slots__ = ("key", "lines", "metadata", "offset", "time", "value", "words")
@@ -73,8 +71,8 @@ class Record:
 
 
 class Damage:
-    """A line with the token but without a record. `fatal`: the referee does not report it but
-    stops there."""
+    """A line with the token but without a record. `fatal`: the referee does not report it but stops
+    there."""
 
     __slots__ = ("fatal", "json", "lines", "message", "offset", "words")
 
@@ -91,7 +89,7 @@ class Damage:
 
 
 def _last_value(key: str) -> Any:
-    """Return a property: the value of the last record with `key`, None without one."""
+    """Return a property: the value of the last record with `key`, or None."""
 
     def value(log: Log) -> Any:
         record = log.last(key)
@@ -101,26 +99,26 @@ def _last_value(key: str) -> Any:
 
 
 class Log:
-    """The content of one file. Times are Unix milliseconds; a missing member is None."""
+    """The content of a file. Times are Unix milliseconds; a missing member is None."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.entries: list[Record | Damage] = []
-        """Records and damaged lines in file order, without the statistics that no rule reads."""
+        """Records and damaged lines in file order, without statistics that no rule reads."""
         self.records: list[Record] = []
         self.by_key: dict[Any, list[Record]] = {}
-        """The records of each text key."""
+        """Records per text key."""
         self.damage: list[Damage] = []
         self.statistics: list[Record] = []
-        """`tracked_stats` and `train_loss`: those with a throughput; all others too with
-        `read_log(..., full=True)`."""
+        """`tracked_stats` and `train_loss` with a throughput; `read_log(..., full=True)` keeps
+        all."""
 
     def line(self, entry: Record | Damage) -> int:
-        """Return the line number of an entry, from 1. Reads the file again."""
+        """Return an entry's line number, from 1. Reads the file again."""
         return self.lines([entry])[0]
 
     def lines(self, entries: list[Record | Damage]) -> list[int]:
-        """Return the line numbers of several entries, in one more pass over the file."""
+        """Return several line numbers, in one more pass over the file."""
         numbers = line_numbers(self.path, [entry.offset for entry in entries])
         return [numbers[entry.offset] + entry.lines for entry in entries]
 
@@ -179,8 +177,8 @@ class Log:
 
     @property
     def start_stop(self) -> tuple[float | None, float | None]:
-        """Return the times of `run_start` and `run_stop` as the referee takes them: it walks the
-        records until it holds both."""
+        """Return the times of `run_start` and `run_stop` as the referee does: it walks the records
+        until it holds both."""
         starts, stops = self.with_key("run_start"), self.with_key("run_stop")
         if len(starts) <= 1 and len(stops) <= 1:
             return starts[0].time if starts else None, stops[0].time if stops else None
@@ -196,7 +194,7 @@ class Log:
 
     @property
     def minutes(self) -> float | None:
-        """Return the time to train in minutes."""
+        """Return the time to train."""
         start, stop = self.start_stop
         return None if start is None or stop is None else (stop - start) / 60 / 1000
 
@@ -208,15 +206,13 @@ class Log:
 
 
 def read_log(path: str, *, shapes: Shapes | None = None, full: bool = False) -> Log:
-    """Read one log (plain or .gz). `shapes`, shared between the logs of a set, saves learning them
-    again.
+    """Read a log (plain or .gz). Sharing `shapes` between a set's logs saves learning them again.
 
-    `full` keeps all training statistics (for charts) instead of skipping them. Raises OSError, and
-    EOFError or zlib.error for a damaged .gz file.
+    `full` keeps all training statistics (for charts). Raises OSError, and EOFError or zlib.error
+    for a damaged .gz file.
     """
     collecting = gc.isenabled()
-    # Half of the time of a big parse goes into collecting garbage that cannot exist: records make
-    # no cycles.
+    # Half of a big parse goes into collecting garbage that cannot exist: records make no cycles.
     gc.disable()
     try:
         return _read(path, shapes or Shapes(), full)
@@ -242,7 +238,7 @@ def _read(path: str, shapes: Shapes, full: bool) -> Log:
 
 
 def _read_dense(log: Log, block: bytes, offset: int, shapes: Shapes, full: bool) -> None:
-    """Cut the block at every token. Most of it is records."""
+    """Cut the block at every token: most of it is records."""
     blanked = not full and block.count(TOKEN) >= MANY
     if blanked:
         block = shapes.blank(block)
@@ -258,8 +254,7 @@ def _read_dense(log: Log, block: bytes, offset: int, shapes: Shapes, full: bool)
             lone = piece.find(b"\r", 0, end if end >= 0 else len(piece))
             end = lone if lone >= 0 else end
         if blanked:
-            # Offsets inside a blanked block mean nothing: keep the block's offset and count the
-            # lines in it.
+            # Offsets inside a blanked block mean nothing: keep the block's offset and count lines.
             lines += count_lines(pieces[index - 1])
         if end >= 0:
             texts.append(piece[:end])
@@ -276,7 +271,7 @@ def _read_dense(log: Log, block: bytes, offset: int, shapes: Shapes, full: bool)
 def _read_sparse(
     log: Log, data: bytes, position: int, end: int, offset: int, shapes: Shapes, full: bool
 ) -> None:
-    """Search the block for tokens. Most of it is console text, and none of it is copied."""
+    """Search the block for tokens: most of it is console text, never copied."""
     texts: list[bytes] = []
     places: list[tuple[int, int]] = []
     while position >= 0:
@@ -291,7 +286,7 @@ def _read_sparse(
 
 
 def _line_rest(data: bytes, position: int, limit: int) -> tuple[bytes, int, int]:
-    """Return (text after the line's last token, that token's position, the end of the line)."""
+    """Return (text after the line's last token, that token's position, the line's end)."""
     end = data.find(b"\n", position, limit)
     end = limit if end < 0 else end
     lone = data.find(b"\r", position, end)
@@ -303,7 +298,6 @@ def _line_rest(data: bytes, position: int, limit: int) -> tuple[bytes, int, int]
 def _add(
     log: Log, texts: list[bytes], places: list[tuple[int, int]], repeats: Repeats, full: bool
 ) -> None:
-    """Append the records of the texts to the log, in their order."""
     find = repeats.find
     known = [find(text) for text in texts]
     new = [index for index, found in enumerate(known) if found is None]
@@ -340,7 +334,7 @@ def _add(
 
 
 def _parse_all(texts: list[bytes]) -> list[tuple[Any, int]]:
-    """Return (JSON value or the exception, words of the RCP test) of each text."""
+    """Return (JSON value or exception, words of the RCP test) of each text."""
     told = _words(texts)
     return [(value, told.get(index, 0)) for index, value in enumerate(_parse(texts))]
 
@@ -361,8 +355,8 @@ def _entry(value: Any, words: int, offset: int, lines: int) -> Record | Damage:
 
 
 def _words(texts: list[bytes]) -> dict[int, int]:
-    """Return the texts with words of the RCP test: index -> the words' bits. One search of all
-    texts per word."""
+    """Return index -> bits of the RCP test's words, for texts with any. One search of all texts per
+    word."""
     told: dict[int, int] = {}
     together = b"\n".join(texts)
     ends = list(accumulate(map(len, texts)))
@@ -381,12 +375,11 @@ def _words(texts: list[bytes]) -> dict[int, int]:
 
 
 def _parse(texts: list[bytes]) -> list[Any]:
-    """Return the JSON value of each text, or its exception."""
     return _parse_together(texts) or [_parse_one(text) for text in texts]
 
 
 def _parse_together(texts: list[bytes]) -> list[Any] | None:
-    """Return all texts as one JSON array, at half the price; None if any is not exactly one JSON
+    """Parse all texts as one JSON array, at half the price; None if any is not exactly one JSON
     value."""
     joined = _SEPARATOR.encode().join(texts).decode("latin-1")
     if joined.count(_SEPARATOR) != len(texts) - 1:
@@ -404,8 +397,8 @@ def _parse_together(texts: list[bytes]) -> list[Any] | None:
 
 def _parse_one(text: bytes) -> Any:
     try:
-        # The referee strips the line with the token before it: only the end of the text loses space
-        # unknown to JSON.
+        # The referee strips the line with the token before it: only the end loses space unknown to
+        # JSON.
         return json.loads(text.decode("latin-1").rstrip())
     except (ValueError, RecursionError) as error:
         return error

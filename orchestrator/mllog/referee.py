@@ -1,7 +1,6 @@
-"""The decisions over the runs of a set: which count, the RCP test, and every reason against a
-score.
+"""The decisions over a set's runs: which count, the RCP test, and every reason against a score.
 
-They are the referee's; `orchestrator.mllog.own` has those of a workload's own rules.
+They are the referee's; `own` has those of a workload's own rules.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
 from orchestrator.mllog.source import REHEARSAL, REHEARSED, STAND_IN
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +83,7 @@ def score_runs(
     ruleset_from: str = "",
     source: Source | None = None,
 ) -> Score:
-    """Return the score of a list of runs, in the order given, with the use of each run."""
+    """Return the score of runs in the given order, with each run's use."""
     described = source.described if source else {}
     benchmark = next(
         (run.benchmark for run in runs if run.benchmark is not None), described.get("benchmark")
@@ -143,7 +141,7 @@ def mark_uses(runs: Sequence[RunScore], dropped: int) -> tuple[RunScore, ...]:
 
 
 def rcp_test(score: Score) -> RcpResult:
-    """Return the RCP test's result for a set's runs, as the referee calls it."""
+    """Run the RCP test as the referee calls it."""
     runs = score.runs
     if refused := next((run for run in runs if run.refused), None):
         return RcpResult(False, f"{refused.file}: {refused.refused}", refused=True)
@@ -166,8 +164,7 @@ def rcp_test(score: Score) -> RcpResult:
 
 
 def _mixed(score: Score) -> str:
-    """Return which batch sizes or benchmarks differ in one set, which the referee refuses; "" if
-    none do."""
+    """Return the differing batch sizes or benchmarks, which the referee refuses, or ""."""
     for what, name in (("batch sizes", "batch_size"), ("benchmarks", "benchmark")):
         first = getattr(score.runs[0], name) if score.runs else None
         for run in score.runs:

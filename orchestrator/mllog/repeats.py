@@ -1,14 +1,11 @@
-"""Records parsed before. The settings of a set are the same in all its logs; only their time
-differs.
+"""Records parsed before: a set's logs repeat their settings, with other times.
 
 A record in the form of MLCommons' logging library starts with its time. The text behind the time is
-the key here; its parsed value is used again. Values and metadata of such records are shared: nobody
-may change them.
+the key of its parsed value. Values and metadata of such records are shared: nobody may change them.
 """
 
 from __future__ import annotations
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -24,13 +21,13 @@ MOST = 2048
 
 
 class Repeats:
-    """Parsed records, by their text behind the time; one instance serves all logs of a set."""
+    """Parsed records by their text behind the time; one instance for all logs of a set."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Parsed] = {}
 
     def find(self, text: bytes) -> tuple[float, Parsed] | None:
-        """Return (time, parsed record), None if no equal one is known."""
+        """Return (time, parsed record), None if unknown."""
         parsed = self._known.get(text[_REST])
         if parsed is None or text[_BEGIN] != BEGIN:
             return None
@@ -39,7 +36,7 @@ class Repeats:
         return (float(time), parsed) if time.isdigit() and time[0] != 48 else None
 
     def keep(self, text: bytes, time: float, parsed: Parsed) -> None:
-        """Remember a record, if its time is only at the place expected by `find`."""
+        """Remember a record, if its only time is where `find` expects it."""
         rest = text[_REST]
         if (
             len(self._known) < MOST

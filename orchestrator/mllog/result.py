@@ -1,4 +1,4 @@
-"""The results of a run and a set: immutable values for the other modules."""
+"""Immutable results of runs and sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from orchestrator.mllog.compliance import WARNING, LogFinding
 from orchestrator.mllog.olympic import dropped_per_side
 from orchestrator.words import train_time
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -26,8 +25,7 @@ else:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Frozen:
-    """An object whose fields, the annotations of its class, are given by name when it is made, and
-    stay.
+    """An immutable object; its class's annotations are its fields.
 
     Not a dataclass: importing `dataclasses` would be a third of a cold `orchestrator score`.
     """
@@ -42,7 +40,7 @@ class Frozen:
         )
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values in some fields."""
+        """Return a copy with changed fields."""
         return type(self)(**{**self.__dict__, **changes})
 
 
@@ -53,17 +51,16 @@ USES = {
     "bad": "bad run, in the place of the slowest",
     "outside": "outside the median window",
 }
-"""The use of a run in words."""
+"""Use of a run -> text."""
 
 
 class RunScore(Frozen):
-    """One run of a set. Times are Unix milliseconds; `samples` is None for a run that did not
-    converge."""
+    """One run of a set. Times are Unix milliseconds; `samples` is None without convergence."""
 
     file: str
     path: str
     number: int | None
-    """The run's number in a set folder."""
+    """In a set folder."""
     minutes: float | None
     start: float | None
     stop: float | None
@@ -75,7 +72,7 @@ class RunScore(Frozen):
     benchmark: Any
     division: Any
     refused: str
-    """Why the RCP test cannot use the log; "" if it can."""
+    """Why the RCP test cannot use the log, or ""."""
     seed: Any
     seeds: RunSeeds
     evaluations: list[tuple[float, Any, Any]]
@@ -85,7 +82,7 @@ class RunScore(Frozen):
     compliant: bool
     fatal: bool
     org: Any = None
-    """`submission_org`."""
+    """`submission_org`"""
     rehearsed: bool = False
     """True for a simulated log: no training ran."""
     use: str = ""
@@ -111,8 +108,7 @@ class RunScore(Frozen):
 
 
 class Score(Frozen):
-    """The score of a set. `valid` decides the exit code; `reasons` are those against a valid
-    score."""
+    """`valid` decides the exit code; `reasons` are those against a valid score."""
 
     directory: str
     runs: tuple[RunScore, ...]
@@ -133,14 +129,13 @@ class Score(Frozen):
     own: OwnRules | None = None
     """The workload's own rules, if they were used: then it is no MLPerf score."""
     differences: tuple[LogFinding, ...] = ()
-    """Differences of the logs from the given environment, or the descriptor. No reason against a
-    score."""
+    """Differences of the logs from environment or descriptor: no reason against a score."""
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     forecast: dict[str, Any] | None = None
     window: dict[str, Any] | None = None
     rehearsed: bool = False
-    """True if the set, or one of its logs, was simulated: no training ran."""
+    """True if the set or any of its logs was simulated: no training ran."""
     why: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -162,14 +157,12 @@ class Score(Frozen):
 
     @property
     def compliant(self) -> bool:
-        """Return whether all runs are compliant. (One bad run is allowed, so a valid score may
-        have False here.)"""
+        """Return whether all runs are compliant. (A valid score may have one bad run.)"""
         return all(run.compliant for run in self.runs)
 
     @property
     def findings(self) -> list[LogFinding]:
-        """Return the findings of the rules on the runs, on their seeds, then the differences
-        from the description."""
+        """Return findings on runs, on seeds, then the differences from the description."""
         return [
             *(finding for run in self.runs for finding in run.findings),
             *self.seed_findings,
@@ -182,21 +175,20 @@ class Score(Frozen):
 
     @property
     def factor(self) -> float | None:
-        """Return the referee's normalisation factor; None if the RCP test does not apply.
-        Applied to passing sets only."""
+        """Return the referee's normalisation factor; None if the RCP test does not apply. Applied
+        to passing sets only."""
         return self.rcp.factor if self.rcp and not self.rcp.refused else None
 
     @property
     def minutes(self) -> float | None:
-        """Return the score in minutes, None without a valid one."""
+        """Return the score, or None without a valid score."""
         if not self.valid or self.olympic_mean is None:
             return None
         return self.olympic_mean * (self.factor if self.factor is not None else 1.0)
 
     @property
     def no_result(self) -> str:
-        """Return why this is no result of the benchmark, even with a valid score; "" for
-        results."""
+        """Return why even a valid score is no result of the benchmark, or ""."""
         if self.rehearsed:
             return "no training ran"
         if any(run.stand_in for run in self.runs):
@@ -205,7 +197,7 @@ class Score(Frozen):
 
     @property
     def verdict(self) -> str:
-        """Return the result in one line. A rehearsal's starts with that fact."""
+        """Return the result in one line; a rehearsal's starts with that fact."""
         if why := self.no_result:
             return f"rehearsal, not a result ({why}): {self._verdict}"
         return self._verdict

@@ -1,4 +1,4 @@
-"""The round whose rules score a set, if the user names none."""
+"""The round whose rules score a set, unless the user names it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from orchestrator.mllog.own import OWN
 from orchestrator.mllog.rules import rules
 from orchestrator.mllog.shipped import ROUNDS
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -20,8 +19,8 @@ _UNTIL = ((1_751_328_000_000, "5.0.0"), (1_767_225_600_000, "5.1.0"))
 
 
 def chosen_round(text: str) -> str:
-    """Return a round as users write it (`6.0.0`, `6.0`, `v6.0`). Raises InputError for a round
-    without rules, built in or from the installed mlperf-logging."""
+    """Return the round for `6.0.0`, `6.0` or `v6.0`. Raises InputError for a round without rules,
+    built in or from the installed mlperf-logging."""
     version = text.removeprefix("v")
     version = f"{version}.0" if version.count(".") == 1 else version
     if version in ROUNDS:
@@ -52,7 +51,7 @@ def ruleset_problem(text: str) -> str:
 
 
 def guess_round(benchmark: Any, starts: list[float]) -> tuple[str, str]:
-    """Return (round, why): by the date of the runs, and by which rounds have the benchmark."""
+    """Return (round, why), by the date of the runs and the benchmarks of the rounds."""
     first = min(starts, default=None)
     round_, why = DEFAULT, "the default"
     for until, name in _UNTIL:

@@ -1,7 +1,7 @@
 """The rules of a round: data made by translation.py, and the evaluation of their small
 vocabulary.
 
-An expression is a constant or a list `[operation, operand, ...]`; it is turned once into a chain of
+An expression is a constant or a list `[operation, operand, ...]`, turned once into a chain of
 Python functions. Operands are evaluated with Python's own operators, because the referee's rules
 are Python expressions and their corner cases (a substring test on a text metadata, true == 1)
 decide submissions.
@@ -14,8 +14,8 @@ decide submissions.
     ["call", name, ...]                            is_integer, abs, int, max, min, math.ceil,
                                                    math.floor
 
-Statements: ["set", name, expr] ["update", {name: expr}] ["when", expr, [statements]] ["config",
-"closed_{}"] ["aggregate_eval_accuracy"].
+Statements: ["set", name, expr] ["update", {name: expr}] ["when", expr, [statements]]
+["config", "closed_{}"] ["aggregate_eval_accuracy"].
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import operator
 
 from orchestrator.mllog.shipped import ROUNDS, packaged
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """The names available to an expression: the state of one config's pass over a log, and the
+    """The names available to an expression: a config's state in its pass over a log, and the
     current record."""
 
     __slots__ = ("record", "state")
@@ -257,7 +256,7 @@ def _when(test: Expression, body: list[Statement]) -> Statement:
 
 
 class Condition:
-    """One rule: its text in the referee's words, its node (for the message) and its function."""
+    """A rule: its text in the referee's words, its node (for the message), its function."""
 
     __slots__ = ("holds", "node", "text")
 
@@ -268,7 +267,7 @@ class Condition:
 
 
 class KeyRule:
-    """One config's demands on one key."""
+    """A config's demands on a key."""
 
     __slots__ = (
         "acts",
@@ -329,7 +328,7 @@ class Rules:
         self._configs: dict[str, Config] = {}
 
     def config(self, name: str) -> Config | None:
-        """Return the config of that name, None if the round has none."""
+        """Return the round's config, or None."""
         if name not in self._configs:
             if name not in self._raw:
                 return None
@@ -338,8 +337,8 @@ class Rules:
 
 
 def data(kind: str, ruleset: str) -> dict[str, Any]:
-    """Return the data of `kind` of a round: shipped, or made from the installed mlperf-logging.
-    Raises InputError for a round without rules."""
+    """Return a round's data of `kind`: shipped, or made from the installed mlperf-logging. Raises
+    InputError for a round without rules."""
     if ruleset in ROUNDS:
         return packaged(kind, ruleset)
     from orchestrator.mllog.installed import made
@@ -358,8 +357,7 @@ def rules(ruleset: str) -> Rules:
 
 
 def _aggregate_eval_accuracy(records: list[Record]) -> None:
-    """Add one extra record per samples_count with all metrics measured there (stable_diffusion,
-    5.0.0)."""
+    """Add a record per samples_count with all metrics measured there (stable_diffusion, 5.0.0)."""
     from orchestrator.mllog.reader import Record
 
     together: dict[Any, Record] = {}

@@ -1,8 +1,5 @@
 """From the logs of a set to its score, in the referee's way, with every reason on record.
 
-    source = find_source(directory) ; score = score_source(source, ruleset)      or, in one call,
-    score = score_dir(directory, ruleset="6.0.0") ; score.valid ; score.to_json()
-
 The referee is two programs that notice different things: the package checker (number of files,
 compliance, seeds, RCP) and the result summarizer (the mean of the compliant runs, times the RCP's
 normalisation factor). A score is valid if both would accept the folder.
@@ -36,14 +33,11 @@ def score_dir(
     minutes_left: float | None = None,
     own: OwnRules | None = None,
 ) -> Score:
-    """Score the set in `directory` by the rules of `ruleset` (guessed if empty), or by a workload's
-    `own` rules.
+    """Score a set by the rules of `ruleset` (guessed if empty), or by a workload's `own` rules.
 
-    `ruleset` "own" takes the workload's own rules from the set.
-
-    `window` applies the median-window rule to a folder with more runs than a submission has (a set
-    folder always gets it); `minutes_left` is the remaining time of an unfinished set. Raises
-    InputError.
+    `ruleset` "own" takes the workload's own rules from the set. `window` applies the median-window
+    rule to a folder with more runs than a submission has (a set folder always gets it);
+    `minutes_left` is the remaining time of an unfinished set. Raises InputError.
     """
     source = find_source(directory)
     return score_source(source, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own)
@@ -73,7 +67,7 @@ def score_source(
 
 
 def read_logs(source: Source) -> list[tuple[RunFile, Log]]:
-    """Read all logs of a set. Raises InputError for an unreadable file."""
+    """Read a set's logs. Raises InputError for an unreadable file."""
     shapes = Shapes()
     logs = []
     for run in source.files:
@@ -108,7 +102,7 @@ def _rules(
 
 
 def _differences(source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[LogFinding, ...]:
-    """Return where the logs are not as described, and where the runs are not one experiment."""
+    """Return differences from the description, and between runs that should be one experiment."""
     found: list[LogFinding] = []
     if source.workload.get("logged"):
         from orchestrator.mllog.described import differences
@@ -124,7 +118,7 @@ def _differences(source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[LogFi
 def _with_outlook(
     score: Score, round_rules: Rules | OwnRules, adopt: bool, minutes_left: float | None
 ) -> Score:
-    """Return the score with the parts that only some sets need, imported only then."""
+    """Add the parts for some sets only, imported only then."""
     if len(score.runs) > score.runs_required:
         from orchestrator.mllog.window import apply_window
 

@@ -1,4 +1,4 @@
-"""Seeds: every run logs one, all different for the same line. Source:
+"""Seeds: every run logs a seed, all different for the same line. Source:
 package_checker/seed_checker."""
 
 from __future__ import annotations
@@ -6,22 +6,20 @@ from __future__ import annotations
 from orchestrator.mllog.compliance import ERROR, FATAL, WARNING, LogFinding
 from orchestrator.mllog.reader import Damage, Log, Record
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     SeedKey = tuple[object, object, int]
 
 
 class RunSeeds:
-    """The seeds of one run: (record, (metadata.file, metadata.lineno, value)), or why they are
+    """A run's seeds: (record, (metadata.file, metadata.lineno, value)), or why they are
     unreadable."""
 
     __slots__ = ("damage", "log", "name", "seeds", "unreadable")
 
     def __init__(self, name: str, log: Log) -> None:
         self.name = name
-        # A log without its records is little more than its path: enough for messages to find a
-        # line.
+        # A log without records is little more than its path: enough for messages to find a line.
         self.log = Log(log.path)
         self.damage: Damage | None = log.damage[0] if log.damage else None
         self.seeds: list[tuple[Record, SeedKey]] = []
@@ -43,7 +41,7 @@ def _key(record: Record) -> SeedKey:
 
 
 def check_seeds(runs: list[RunSeeds]) -> list[LogFinding]:
-    """Return findings over the runs of a set; anything above a warning fails the set."""
+    """Return findings over a set's runs; anything above a warning fails the set."""
     findings: list[LogFinding] = []
     taken: dict[SeedKey, str] = {}
     for run in runs:

@@ -1,10 +1,10 @@
 """Skip the records that no rule reads, without parsing each and without a mistake.
 
 Most records of a dense log are training statistics that differ in their numbers alone. A `Shapes`
-learns the exact text of such records once they have been parsed as JSON, with the numbers replaced
-by the grammar of JSON numbers, and then blanks every whole line of that shape in one pass of the
-regular expression engine. A torn line, one with other text around it, or one that differs beyond
-its numbers does not match and is parsed. Line ends stay, so line numbers stay.
+learns the exact text of such records, once parsed, with JSON's grammar of numbers in their place,
+and then blanks every whole line of that shape in one pass of the regular expression engine. A line
+that is torn, has other text around it, or differs beyond its numbers does not match and is parsed.
+Line ends stay, so line numbers stay.
 """
 
 from __future__ import annotations
@@ -26,25 +26,23 @@ TELLING = (
     b"submission_benchmark",
     b"throughput",
 )
-"""A record with one of these anywhere in its text is never skipped: the referee's RCP test
-searches for the first five as plain text, whatever the key is, and the report needs the
-throughput."""
+"""A record with any of these anywhere in its text is never skipped: the referee's RCP test searches
+for the first five as plain text, whatever the key is, and the report needs the throughput."""
 
 MOST_SHAPES = 24
 SAMPLE = 48
 
-# Bounded digits: an integer of thousands of digits is a parse error of Python's json, and must stay
-# one.
+# Bounded digits: an integer of thousands of digits must stay a parse error of Python's json.
 _NUMBER = rb"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,40})?(?:[eE][-+]?\d{1,2})?"
 _INTEGER = rb"-?(?:0|[1-9]\d{0,17})"
-# A line's start may carry a launcher's rank label, padded to a column: ` 8: `.
+# A line may start with a launcher's rank label, padded to a column: ` 8: `.
 _LINE_START = rb"\n[ \d]{0,8}:? ?"
 _LINE_END = rb"(?=\r?\n)"
 _PART = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 
 
 class Shapes:
-    """The shapes learned so far; one instance serves all logs of a set."""
+    """Learned shapes; one instance for all logs of a set."""
 
     def __init__(self) -> None:
         self.repeats = Repeats()
@@ -53,8 +51,8 @@ class Shapes:
         self._records: re.Pattern[bytes] | None = None
 
     def blank(self, block: bytes) -> bytes:
-        """Return `block` with the lines of known shapes emptied. Learns new shapes from it first
-        if that pays."""
+        """Return `block` with lines of known shapes emptied. First learns new shapes if that
+        pays."""
         rest = self._apply(block)
         for _ in range(4):
             if rest.count(TOKEN) < SAMPLE or not self._learn(_sample(rest)):
@@ -63,7 +61,7 @@ class Shapes:
         return rest
 
     def unknown(self, texts: list[bytes]) -> list[int]:
-        """Return the indices of those texts (behind the token) without a known shape."""
+        """Return the indices of texts (behind the token) without a known shape."""
         if len(texts) < SAMPLE:
             return list(range(len(texts)))
         if self._records is None:
@@ -95,8 +93,7 @@ class Shapes:
 
 
 def _sample(block: bytes) -> list[bytes]:
-    """Return some texts from all over the block: statistics start late in a log, after the
-    settings."""
+    """Return texts from all over the block: statistics start late in a log, after the settings."""
     texts, stride = [], max(1, len(block) // SAMPLE)
     start = block.find(TOKEN)
     while start >= 0:
@@ -108,8 +105,7 @@ def _sample(block: bytes) -> list[bytes]:
 
 
 def _shape(text: bytes) -> bytes | None:
-    """Return the pattern of all records that differ from this in their numbers alone; None if it
-    may not be skipped."""
+    """Return the pattern of records that differ in their numbers alone; None if not skippable."""
     if TOKEN in text or any(word in text for word in TELLING):
         return None
     try:

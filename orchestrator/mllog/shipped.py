@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -15,7 +14,7 @@ DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
 
 def packaged(kind: str, ruleset: str) -> dict[str, Any]:
-    """Return the shipped data of `kind` ("rules", "rcp") of a built-in round."""
+    """Return a built-in round's data of `kind` ("rules", "rcp")."""
     with open(os.path.join(DATA, f"{kind}-{ruleset}.json"), encoding="utf-8") as file:
         document: dict[str, Any] = json.load(file)
     return document

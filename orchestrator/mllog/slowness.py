@@ -11,7 +11,6 @@ from itertools import pairwise
 from orchestrator.mllog.olympic import median
 from orchestrator.words import duration, rate
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -21,17 +20,17 @@ if TYPE_CHECKING:
 SLOW_RUN = 1.02
 """A run that needs this much more time per sample than the median run is named."""
 SLOW_INTERVAL = 1.10
-"""The same for one stretch between two evaluations against the median stretch of its run."""
+"""The same for a stretch between two evaluations against its run's median stretch."""
 SHORTEST_S = 1.0
 """Shorter stretches are not named: they differ by the machine's other work alone."""
 LONG_GAP = 3.0
 LONG_GAP_MINUTES = 5.0
-"""A pause between runs is named if it is longer than this, and this many times the median pause."""
+"""A pause between runs is named if longer than this, and this many times the median pause."""
 SLOW_INIT = 1.5
 
 
 def explain(score: Score) -> list[dict[str, Any]]:
-    """Return findings about the time of a set, the weightiest kind first."""
+    """Return findings about the time of a set, weightiest kind first."""
     runs = [run for run in score.runs if _positive(run.minutes) and run.converged]
     if not runs:
         return []
@@ -82,8 +81,8 @@ def _convergence(score: Score) -> list[dict[str, Any]]:
 
 
 def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return samples per second of each run from its evaluations; runs well below the median are
-    named."""
+    """Return each run's samples per second, from its evaluations; name runs well below the
+    median."""
     rates = {
         run.file: run.samples / (run.minutes * 60)
         for run in runs
@@ -128,7 +127,7 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 
 def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return the slowest stretch between two evaluations of each run, if it stands out."""
+    """Return each run's slowest stretch between two evaluations, if it stands out."""
     found = []
     for run in runs:
         stretches = []
@@ -158,8 +157,8 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 
 def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return the time from a run's end to the next one's start, in launch order. Runs side by
-    side have no gaps: the next run to start is one of another group."""
+    """Return the times from a run's end to the next start, in launch order. Runs side by side have
+    no gaps: the next start belongs to another group."""
     ordered = sorted(
         (run for run in runs if run.start is not None and run.stop is not None),
         key=lambda run: run.start or 0.0,

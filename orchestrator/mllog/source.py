@@ -1,4 +1,4 @@
-"""The logs of a set: in any folder of result files, or in a set folder (docs/set-folder.md)."""
+"""A set's logs, in a folder of result files or a set folder (docs/set-folder.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from orchestrator.mllog.olympic import DONE, LOST
 from orchestrator.onnode.kernel.regular import parse, read_bytes
 from orchestrator.words import quoted
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.onnode.set.ledger import LedgerRecord
 
 REHEARSAL = "rehearsal"
-"""`created_by` of a simulated set, and `metadata.file` of the records in its logs."""
+"""`created_by` of a simulated set, and `metadata.file` of its logs' records."""
 REHEARSED = "rehearsal: no training ran; all times are simulated"
 STAND_IN = (
     "stand-in: these runs rehearse the benchmark with a small workload; they are no result of it"
@@ -25,9 +24,9 @@ STAND_IN = (
 
 
 class RunFile:
-    """One log that counts as a run. `name` is its name in messages.
+    """A log that counts as a run. `name` is for messages.
 
-    `number` is the run's number in a set folder, `seed` its given seed; None for other logs.
+    `number` and the given `seed` come from a set folder; None for other logs.
     """
 
     __slots__ = ("name", "number", "path", "seed")
@@ -42,7 +41,7 @@ class RunFile:
 
 
 class Source:
-    """The content of a folder. `described` is set.json of a set folder ({} for a plain folder)."""
+    """The content of a folder. `described` is set.json, {} for a plain folder."""
 
     __slots__ = (
         "_workload",
@@ -63,13 +62,13 @@ class Source:
         self.files = files
         self.described = described or {}
         self.unscored: list[dict[str, Any]] = []
-        """Attempts that failed for reasons of the infrastructure: on record, not scored."""
+        """Attempts that failed because of the infrastructure: recorded, not scored."""
         self.pending: list[int] = []
         """Runs of a set folder without a result so far."""
         self.refused: list[str] = []
         """Why no score of the set can be valid, whatever its logs contain."""
         self.edits: dict[int, dict[str, str]] = {}
-        """Run -> the accepted edits of the bundle that it ran with, file -> hash."""
+        """Run -> accepted edits of the bundle that it ran with, file -> hash."""
         self.told: list[str] = []
         """Further remarks in its records."""
 
@@ -86,8 +85,8 @@ class Source:
 
     @property
     def workload(self) -> dict[str, Any]:
-        """Return the part of the workload's document about scores and logs
-        (bundle/workload.json); {} without it."""
+        """Return the workload document's part about scores and logs (bundle/workload.json), or
+        {}."""
         if self._workload is None:
             self._workload = (
                 read_json(os.path.join(self.directory, "bundle", "workload.json"))
@@ -144,7 +143,7 @@ def _where_else(directory: str, names: list[str]) -> str:
 
 
 def natural(name: str) -> tuple[str, int, str]:
-    """Return the sort key that puts result_10 after result_9."""
+    """Return a sort key that puts result_10 after result_9."""
     stem = name.split(".", 1)[0]
     digits = stem[len(stem.rstrip("0123456789")) :]
     return stem.rstrip("0123456789"), int(digits[:18] or -1), name
@@ -184,8 +183,8 @@ def _set_folder(directory: str) -> Source:
 
 
 def _on_record(directory: str) -> dict[str, Any]:
-    """Return the set's declaration (`set`), the number of started runs (`runs`) and their accepted
-    edits (`edits`) from its ledger; {} if missing."""
+    """Return from the ledger the set's declaration (`set`), number of started runs (`runs`) and
+    their accepted edits (`edits`), or {}."""
     if not os.path.isfile(os.path.join(directory, "ledger.jsonl")):
         return {}
     from pathlib import Path
@@ -204,14 +203,13 @@ def _on_record(directory: str) -> dict[str, Any]:
 
 
 def file_names(edits: dict[str, str]) -> str:
-    """Return the files of accepted edits, for people."""
+    """Return the edited files for people."""
     names = sorted(edits)
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _edits(directory: str, entries: list[LedgerRecord]) -> dict[int, dict[str, str]]:
-    """Return run -> the edits that were accepted before its attempt that counts; {} for a bundle
-    that nobody edited."""
+    """Return run -> edits accepted before its counting attempt; {} for an unedited bundle."""
     from orchestrator.onnode.set.bundle import accepted
 
     if not any(one.kind == "edit" for one in entries):
@@ -268,7 +266,7 @@ def _add_run(source: Source, folder: str, number: int) -> None:
 
 
 def _attempts(folder: str, number: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the lost attempts, and the numbers of those with a result."""
+    """Return the lost attempts, and the numbers of attempts with a result."""
     found, done = [], []
     names = (
         sorted((name for name in os.listdir(folder) if name.startswith("attempt_")), key=natural)
@@ -292,7 +290,7 @@ def _attempts(folder: str, number: int) -> tuple[list[dict[str, Any]], list[int]
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """Return a JSON object from a file; {} if it is missing, too large or no object."""
+    """Return a file's JSON object; {} if missing, too large or no object."""
     try:
         value = parse(read_bytes(path))
     except (OSError, ValueError):

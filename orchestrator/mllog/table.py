@@ -1,11 +1,10 @@
-"""Scores and findings as plain text for people."""
+"""Scores and findings as plain text."""
 
 from __future__ import annotations
 
 from orchestrator.mllog.result import USES, RunScore, Score
 from orchestrator.words import PIPE, Screen, TextTable, cell, count, quoted, train_time, wrapped
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +30,7 @@ def number(value: Any, digits: int = 0) -> str:
 
 
 def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) -> str:
-    """Return the whole report of one set: the verdict, the lines `beside` it, and its
-    derivation."""
+    """Return a set's report: the verdict, the lines `beside` it, its derivation."""
     batch = number(None if score.batch_size == -1 else score.batch_size)
     what = [
         str(score.benchmark),
@@ -116,7 +114,7 @@ def _findings(score: Score) -> list[str]:
 
 
 def check_text(score: Score) -> str:
-    """Return all findings of one set, one per line."""
+    """Return a set's findings, one per line."""
     findings = score.findings
     bad = sum(not run.compliant for run in score.runs)
     seeds = "seeds ok" if score.seeds_ok else "seed check fails"

@@ -2,8 +2,7 @@
 
 The package's compliance rules are Python expressions inside YAML. They are translated into the
 vocabulary of rules.py: nothing is ever passed to `eval`, and an expression outside the vocabulary
-is refused, so a changed package cannot slip through. Reference convergence points are copied as
-lists of samples (or epochs) per batch size.
+is refused, so a changed package cannot slip through.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ RULE_PARTS = {"NAME", "REQ", "PRE", "CHECK", "POST", "FIRST_CHECK", "ATLEAST_ONE
 
 
 class Untranslatable(Exception):
-    """The package uses an expression that the rule vocabulary does not have."""
+    """The package uses an expression outside the rule vocabulary."""
 
 
 def expression(node: ast.expr) -> Any:
-    """Translate one Python expression into the rule vocabulary."""
+    """Translate a Python expression into the rule vocabulary."""
     match node:
         case ast.Constant(value=value):
             return value
@@ -85,7 +84,7 @@ def call(name: str, args: list[ast.expr]) -> Any:
 
 
 def reference(node: ast.expr) -> Any:
-    """Translate a name: the record (`v`), its value, its metadata, its time, or a variable of the
+    """Translate a name: the record (`v`), its value, metadata or time, or a variable of the
     state."""
     known = {
         "v": ["record"],

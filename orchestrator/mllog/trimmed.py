@@ -1,10 +1,10 @@
 """How sure the difference of two olympic means is.
 
 An olympic mean is a trimmed mean: of ten runs the fastest and the slowest are dropped. The spread
-of the eight kept runs alone would promise too much, because the dropped ones spread most. Yuen's
-test is Welch's t for trimmed means: it takes the variance of the winsorised sample (the dropped
-values replaced by their nearest kept ones) and h - 1 degrees of freedom for h kept runs. Source: K.
-K. Yuen, Biometrika 61 (1974) 165-170.
+of the eight kept runs alone would promise too much, because dropped runs spread most. Yuen's test
+is Welch's t for trimmed means: it takes the variance of the winsorised sample (dropped values
+replaced by their nearest kept values) and h - 1 degrees of freedom for h kept runs. Source:
+K. K. Yuen, Biometrika 61 (1974) 165-170.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ if TYPE_CHECKING:
 
 METHOD = "Welch t interval for trimmed means (Yuen 1974), 95 %"
 MOST_RUNS = 1000
-"""The most additional runs considered to settle a comparison."""
+"""Additional runs considered to settle a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """A trimmed mean of `kept` values with the squared standard error of that mean."""
+    """A trimmed mean of `kept` values with its squared standard error."""
 
     mean: float
     error2: float
     kept: int
 
     def around(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the interval that holds the mean: Student's t with one degree of freedom less than
-        values kept.
+        """Return the interval that holds the mean: Student's t with `kept` - 1 degrees of freedom.
 
         Like interval() on the logarithm, so that a time never reaches below 0. Raises ValueError
         for a mean not above 0.
@@ -53,10 +52,9 @@ class Trimmed:
 
 
 def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimmed | None:
-    """Return the trimmed mean of good runs' `values`, where `failed` bad runs stand at the slow
-    end.
+    """Return the trimmed mean of good runs' `values`, with `failed` bad runs at the slow end.
 
-    None when fewer than two values are left, or more runs failed than are dropped.
+    None if fewer than two values are left, or more runs failed than are dropped.
     """
     count = len(values) + failed
     if failed > dropped or count - 2 * dropped < 2:
@@ -69,13 +67,13 @@ def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimm
 
 
 def scale_of(score: Score) -> float:
-    """Return the factor from a run's minutes to minutes of the score: it belongs to the set, not
+    """Return the factor from a run's minutes to minutes of the score. It belongs to the set, not
     to a run."""
     return score.factor if score.valid and score.factor is not None else 1.0
 
 
 def trimmed_score(score: Score) -> Trimmed | None:
-    """Return the mean of the kept times, as minutes of the score; None with too few good runs."""
+    """Return the mean of kept times, as minutes of the score; None with too few good runs."""
     runs = [run for run in score.runs if run.use != "outside"]
     good = [
         run.minutes * scale_of(score)
@@ -87,8 +85,8 @@ def trimmed_score(score: Score) -> Trimmed | None:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The ratio b/a of two trimmed means: its 95 % interval, and the chance of a difference this
-    large between equal sides."""
+    """The ratio b/a of two trimmed means: its 95 % interval, and the chance `p` of a difference
+    this large between equal sides."""
 
     ratio: float
     low: float
@@ -99,7 +97,7 @@ class Interval:
 
 def interval(a: Trimmed, b: Trimmed, confidence: float = 0.95) -> Interval | None:
     """Return the interval of mean(b) / mean(a): Welch's on the logarithms, whose standard errors
-    are the relative ones.
+    are the relative errors.
 
     None if a mean is not above 0.
     """
@@ -122,8 +120,8 @@ def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | 
     """Return how many more runs of b (of each side with `both`) put the whole interval inside or
     outside 1 +- `near`.
 
-    0 if it is there already; None if a thousand do not suffice. The missing runs are assumed to
-    spread as the present ones, with one dropped at each end.
+    0 if it is there already; None beyond MOST_RUNS. Missing runs are assumed to spread as the
+    present runs, with one dropped at each end.
     """
 
     def settled(more: int) -> bool:

@@ -1,10 +1,10 @@
-"""The median-window rule: of M > N runs, the N consecutive ones whose score is the median of all
+"""The median-window rule: of M > N runs, the N consecutive runs whose score is the median of all
 windows.
 
 Consecutive by launch time (run_start), not by file number; a window without a valid score counts as
-infinitely slow. Choosing the fastest window is forbidden, so the choice and all windows are put on
-record. With an even number of windows the slower of the two middle ones is taken: nobody can call
-it a choice in the submitter's favour.
+infinitely slow. Choosing the fastest window is forbidden, so the choice and all windows are
+recorded. With an even number of windows the slower of the two middle windows is taken: nobody can
+call it a choice in the submitter's favour.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 
 from orchestrator.mllog.referee import score_runs
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def launch_order(runs: Sequence[RunScore]) -> list[RunScore]:
-    """Return runs by start; those that never started are placed by their file."""
+    """Return runs by start; runs that never started are placed by their file."""
     ordered: list[tuple[float, int, RunScore]] = []
     last = -math.inf
     for index, run in enumerate(runs):
@@ -36,8 +35,7 @@ def launch_order(runs: Sequence[RunScore]) -> list[RunScore]:
 
 
 def apply_window(score: Score, round_rules: Rules | OwnRules, *, adopt: bool) -> Score:
-    """Return a set of too many runs with its median window on record; with `adopt` the window's
-    score is the set's."""
+    """Record the median window of a set with too many runs; `adopt` its score as the set's."""
     runs, size = launch_order(score.runs), score.runs_required
     windows = [
         score_runs(score.directory, runs[first : first + size], round_rules, score.ruleset_from)
@@ -83,8 +81,7 @@ def _describe(windows: list[Score], median: Score, files: list[str]) -> dict[str
 
 
 def _adopt(score: Score, window: Score) -> Score:
-    """Return the set with the window's result as its own. The other runs stay listed, marked as
-    outside."""
+    """Return the set with the window's result. The other runs stay listed, marked as outside."""
     uses = {run.file: run.use for run in window.runs}
     note = (
         f"{len(score.runs)} runs: the median window is {', '.join(run.file for run in window.runs)}"

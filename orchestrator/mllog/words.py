@@ -1,11 +1,9 @@
-"""Explanations of findings for whoever fixes the log. Used for messages only, never for a
-verdict."""
+"""Explanations of findings for whoever fixes the log: messages only, never a verdict."""
 
 from __future__ import annotations
 
 from orchestrator.mllog.rules import Condition, Context, KeyRule, Rules, expression
 
-# importing typing is a tenth of a cold `orchestrator score`
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -125,7 +123,7 @@ def _operand(node: Any, context: Context | None) -> str:
 
 
 def not_applicable(condition: Condition, context: Context, error: Exception) -> str:
-    """Return that a rule's expression failed: usually a value of the wrong type, or a variable
+    """Return that a rule's expression failed, usually for a value of the wrong type, or a variable
     of an earlier record."""
     if isinstance(error, KeyError) and error.args and error.args[0] not in context.state:
         return (
