@@ -1,1 +1,1 @@
-"""Host settings as declared state: profiles, their script, and its results on nodes."""
+"""Host settings: profiles, their script, and its results on nodes."""

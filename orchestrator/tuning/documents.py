@@ -1,7 +1,4 @@
-"""The YAML documents of systems/host_settings/: profiles, and their choice.
-
-docs/tuning.md explains every key.
-"""
+"""The YAML documents of systems/host_settings/ (keys: docs/tuning.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from orchestrator.model.part import DocumentPart
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
 _KNOB = re.compile(r"[a-z][a-z0-9_]{0,60}")
-# The script expands a path without quotes, as a pattern: no other character may be special in bash.
+# The script expands paths unquoted, as patterns: no other character may be special in bash.
 _PATH = re.compile(r"/(proc|sys)/[A-Za-z0-9_./:*?\[\]-]+")
 # Links in a process's folder lead out of /proc (root, cwd, fd).
 _PROCESS = re.compile(r"/+proc/+(\./+)*(self|thread-self|[0-9*?\[])")
@@ -58,14 +55,14 @@ KIND_KEYS = {
     "acs": "",
     "numa_per_socket": "",
 }
-"""The key for the target."""
+"""The key that holds the target."""
 WITHOUT_VALUE = {"module": "loaded", "acs": "off"}
 BOOT_KINDS = frozenset({"cmdline", "acs", "numa_per_socket"})
 """Only a boot or the BIOS changes them."""
 
 
 class Knob(DocumentPart):
-    """A setting. `value` is set and reverted, `any_of` only checked."""
+    """`value` is set and reverted, `any_of` only checked."""
 
     name: _Knob
     kind: Literal[

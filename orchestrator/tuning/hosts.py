@@ -1,4 +1,4 @@
-"""A profile's script on hosts: a round trip for each host and action."""
+"""Run a profile's script on hosts, in a single round trip for each host and action."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ ACTIONS = ("plan", "apply", "verify", "revert", "revert-all", "status")
 _WITH_OWNER = frozenset({"apply", "revert"})
 _CHANGES = frozenset({"apply", "revert", "revert-all"})
 _PASSED = ("ORCH_TUNABLES_ROOT", "ORCH_TUNABLES_STATE")
-"""Folders of rehearsals and tests."""
+"""Set by rehearsals and tests."""
 _BEGIN = "#begin"
-# `bash -s` would read the script from the pipe byte by byte; this reads it at once.
+# `bash -s` would read the script from the pipe byte by byte.
 _RUN = 'eval "$(cat)"'
-# sudo reads the line of the password only if it needs it, and that line must never run as a
-# command: commands start after a marker line.
+# sudo reads the password's line only if it needs it. Commands start after a marker line, so that
+# this line never runs as a command.
 _SKIP_PASSWORD = f'while IFS= read -r line && [[ $line != "{_BEGIN}" ]]; do :; done'
 _RUN_AFTER_PASSWORD = f"{_SKIP_PASSWORD}; {_RUN}"
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """How to become root: by login, or with sudo and a `password` if it asks."""
+    """By login, or with sudo and a `password` if it asks."""
 
     sudo: bool = False
     password: str | None = None
@@ -39,7 +39,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """The result of a host; `problem` is the reason for missing rows."""
+    """`problem` is the reason for missing rows."""
 
     node: str
     rows: tuple[SettingRow, ...]
@@ -77,7 +77,7 @@ def tune_hosts(
     timeout_s: float = 60.0,
     limit: int = 16,
 ) -> Iterator[HostAnswer]:
-    """Run an action on every host and yield results as they arrive.
+    """Yield results as they arrive.
 
     The host reverts the settings after `hold_seconds`, unless 0. Raises UsageError for an unknown
     action; failures of a host are in its result.
@@ -102,7 +102,7 @@ def request(
     hold_seconds: int = 0,
     env: Mapping[str, str] | None = None,
 ) -> tuple[list[str], bytes]:
-    """Return the command for a host, and its input, which alone has the password."""
+    """Return command and input; only the input has the password."""
     import shlex
 
     env = os.environ if env is None else env
@@ -114,7 +114,7 @@ def request(
     if action in _WITH_OWNER:
         arguments.append(owner)
     if not root.sudo:
-        # An argument saves a reading process and a packet. With sudo it would end in a log.
+        # An argument saves a process and a packet, but sudo would log it.
         return ["bash", "-c", text.decode("utf-8", "surrogateescape"), *arguments], b""
     if root.password is None:
         return ["sudo", "-n", "--", "bash", "-c", _RUN, *arguments], text
@@ -135,7 +135,7 @@ def request(
 
 
 def compact(script: bytes) -> bytes:
-    """Return the script without comments and indentation. No string has several lines."""
+    """Remove comments and indentation; no string of the script has several lines."""
     lines = (line.strip() for line in script.splitlines())
     return b"\n".join(line for line in lines if line and not line.startswith(b"#")) + b"\n"
 

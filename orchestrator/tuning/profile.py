@@ -21,7 +21,7 @@ FOLDER = "systems/host_settings"
 
 @dataclass(frozen=True, slots=True)
 class HostSetting:
-    """One setting; `wanted` joins accepted values with `|`."""
+    """`wanted` joins accepted values with `|`."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class HostSetting:
 
     @property
     def line(self) -> str:
-        """A line of the script's KNOBS."""
+        """Return its line in the script's KNOBS."""
         action = "set" if self.changes else "look"
         return "\t".join((self.name, self.kind, action, self.target, self.wanted, self.need))
 
@@ -62,7 +62,7 @@ class HostSetting:
 
 @dataclass(frozen=True, slots=True)
 class TuningProfile:
-    """A named list of settings, in order; `files` are its documents."""
+    """Settings in order; `files` are their documents."""
 
     name: str
     title: str
@@ -71,12 +71,12 @@ class TuningProfile:
 
 
 def load_profile(name: str) -> TuningProfile:
-    """Return a shipped profile, or that of a file (with a slash or .yaml).
+    """Return a shipped profile, or a file's (with a slash or .yaml).
 
     Raises UsageError if unknown, DescriptorError with every problem of a document.
     """
     profile, settings, files = _read(_path_of(name, None), ())
-    # A later document wins, at the place of the earlier.
+    # A later document wins, but keeps the earlier one's place.
     by_name = {setting.name: setting for setting in settings}
     paths = tuple(str(path) for path in files)
     return TuningProfile(profile.name, profile.title, tuple(by_name.values()), paths)
@@ -88,7 +88,7 @@ def profile_names() -> list[str]:
 
 
 def choose_profile(workload: str = "", round: str = "") -> str:
-    """Return the profile of a workload and round, from choice.yaml."""
+    """Return the profile that choice.yaml names."""
     from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Choice
@@ -101,7 +101,7 @@ def choose_profile(workload: str = "", round: str = "") -> str:
 
 
 def profile_for(entry: Entry) -> TuningProfile:
-    """Return the profile of the entry's site, else of its workload."""
+    """Prefer the site's profile to the workload's."""
     return load_profile(entry.site.tuning.profile or choose_profile(entry.workload, entry.round))
 
 
@@ -119,7 +119,6 @@ def _path_of(name: str, folder: Path | None) -> Path:
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[HostSetting], list[Path]]:
-    """Return the document with all settings and files, extended documents first."""
     from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Profile
@@ -162,7 +161,6 @@ def _setting_of(knob: Knob, source: str) -> HostSetting:
 
 
 def _kind_and_target(knob: Knob) -> tuple[str, str]:
-    """Return the script's kind and target: most kinds are a file."""
     match knob.kind:
         case "file":
             return "file", knob.path or ""
@@ -173,7 +171,7 @@ def _kind_and_target(knob: Knob) -> tuple[str, str]:
         case "cpu_governor":
             return "file", f"{CPUS}/cpufreq/scaling_governor"
         case "gpu":
-            # Only devices with the driver: a server's own display has another.
+            # Only devices with this driver: a server's own display has another.
             return "gpu", f"/sys/bus/pci/drivers/amdgpu/*:*:*.*/{knob.setting}"
         case "module":
             return "module", f"{knob.module}{'!' if knob.keep else ''}"
@@ -206,7 +204,7 @@ _USAGE = """\
 
 
 def profile_script(profile: TuningProfile) -> bytes:
-    """Return the script. Equal profiles give equal bytes."""
+    """Return the script; equal profiles give equal bytes."""
     from orchestrator.model.quoting import comment, quote
 
     title = f"Profile: {comment(profile.name)} ({comment(profile.title)})."

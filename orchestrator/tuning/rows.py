@@ -1,4 +1,4 @@
-"""The output of a profile's script: a row per setting, or per reverted file."""
+"""The script's output: a row per setting, or per reverted file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESULTS = frozenset({"ok", "failed", "unsupported", "change"})
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A row. `result` is ok, failed, unsupported, or change (`apply` would set it)."""
+    """`result` is ok, failed, unsupported, or change (`apply` would set it)."""
 
     knob: str
     wanted: str
@@ -33,7 +33,7 @@ class SettingRow:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """The `status` of a host; `watchdog` is a pid or 0."""
+    """The output of `status`; `watchdog` is a pid or 0."""
 
     owners: tuple[dict[str, object], ...] = ()
     """name, state (alive, gone, over), pid or 0, until (Unix s) or 0."""
@@ -63,10 +63,8 @@ def parse_rows(lines: Iterable[str]) -> list[SettingRow]:
 
 
 def is_complete(lines: Iterable[str]) -> bool:
-    """Return whether apply, revert or revert-all printed its last row.
-
-    A revert prints it if every value is back, or kept for another owner.
-    """
+    """Return whether apply, revert or revert-all printed its last row (revert: every value is back,
+    or kept for another owner)."""
     return any(line.split("\t")[4:5] == ["complete"] for line in lines)
 
 
