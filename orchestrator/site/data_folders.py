@@ -1,4 +1,4 @@
-"""The folders of the workloads' data for a site file: from --data, else from the user."""
+"""The data folders of a site file: from --data, else from the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Folders = dict[str, dict[str, str]]
 
 
 def given_folders(given: Sequence[tuple[str, str]]) -> Folders:
-    """Return the folders of (WORKLOAD or WORKLOAD.VARIABLE, folder). Raises UsageError."""
+    """Resolve (WORKLOAD or WORKLOAD.VARIABLE, folder). Raises UsageError."""
     known, found = _workloads(), Folders()
     for name, folder in given:
         workload, _, variable = name.partition(".")
@@ -67,7 +67,7 @@ def _known(name: str, known: dict[str, Workload]) -> Workload:
 
 
 def _variables(workload: Workload, what: str) -> list[str]:
-    """Return the variables of the folders that a workload mounts, in any round."""
+    """Return the variables of a workload's mounts, in any round."""
     mounts = [*workload.mounts]
     for part in workload.rounds.values():
         mounts += part.mounts or []

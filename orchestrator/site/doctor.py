@@ -1,4 +1,4 @@
-"""Is this site fit for a set: the site file, Slurm, the log directory, and one node."""
+"""Check a site for a set: site file, Slurm, log directory, and one node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
 
 HERE = "here"
-"""The name of this host in rows without a node."""
+"""Names this host in rows without a node."""
 _OF_SYSTEM = (*SYSTEM_CHECKS, "reach")
 
 
@@ -45,10 +45,10 @@ def examine(
     *,
     hosts_only: bool,
 ) -> Iterator[Row]:
-    """Yield the results, the most important first. Checks that depend on a failed one are left out.
+    """Yield the most important results first; skip checks whose precondition failed.
 
     `find_site` raises UsageError without a site file, `load` DescriptorError for an unusable file.
-    `hosts_only`: the entry has no real system, so its requirements of a node cannot be checked.
+    `hosts_only`: the entry has no real system, so its requirements of a node are not checked.
     """
     yield _row("version", "pass", f"orchestrator {__version__}, Python {platform.python_version()}")
     try:
@@ -112,7 +112,7 @@ ON_NODE = {
     "gpu_processes": "sudo fuser -v /dev/kfd",
     "rdma": "rdma link; ibv_devinfo -l",
 }
-"""Check -> the command that fixes or shows the problem on its node."""
+"""Check -> command that fixes or shows the problem on its node."""
 FROM_HERE = {
     "data": "orchestrator prepare {workload} --check",
     "image": (
@@ -120,14 +120,13 @@ FROM_HERE = {
         "orchestrator images distribute {system} {workload}"
     ),
 }
-"""Check -> the same for this host."""
+"""The same on this host."""
 DRAINED = {"gpu_errors": "GPU errors", "gpu_links": "GPU links"}
-"""Check -> the reason for which its node takes no jobs until it is repaired."""
+"""Check -> why Slurm gives its node no jobs until a repair."""
 
 
 def _with_command(row: Row, entry: Entry) -> Row:
-    """Return a row of a node with a command as its fix, if there is one; what the node advises
-    then is part of the text."""
+    """Replace the fix by this check's command, if any; the node's advice joins the text."""
     if row.verdict not in ("warn", "fail") or row.unchecked:
         return row
     if row.check == "image" and entry.build is not None:
@@ -193,7 +192,6 @@ def _names(site: Site, known: list[str]) -> list[str]:
 
 
 def _code(entry: Entry) -> Iterator[Row]:
-    """Yield the verdict on the site's own code, if it replaces that of the image."""
     if path := entry.code_path:
         if Path(path).is_dir():
             yield _row("code", "pass", f"{path} is here")
@@ -206,7 +204,6 @@ def _code(entry: Entry) -> Iterator[Row]:
 
 
 def _contract(entry: Entry) -> Iterator[Row]:
-    """Yield the kept result of the image's inspection."""
     from orchestrator.inspection.kept import command_for, kept_for
 
     if entry.container.engine == "none":
@@ -221,7 +218,6 @@ def _contract(entry: Entry) -> Iterator[Row]:
 
 
 def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Iterator[Row]:
-    """Yield the preflight results of one node."""
     try:
         with temporary_bundle(entry, log_dir) as bundle:
             request = places.Request(bundle)

@@ -1,4 +1,4 @@
-"""The content of a site file: values and remarks, from Slurm, from one node, and from the user."""
+"""A site file's content: from Slurm, from one node, and from the user."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from orchestrator.site.look import NodeLook, look
 from orchestrator.words import quoted
 
 Ask = Callable[[str, str], str]
-"""(question, default) -> answer. With --yes it returns the default."""
+"""(question, default) -> answer; --yes returns the default."""
 MOST_NAMED = 8
 
 
 @dataclass
 class SiteDraft:
-    """The content of the site file, and remarks for its user."""
+    """Values of a site file, and remarks for its user."""
 
     values: dict[str, Any] = field(default_factory=dict)
     remarks: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     node: str = ""
-    """The inspected node; "" if missing."""
 
     def put(self, key: str, value: object, *remarks: str) -> None:
         """Set `section.key` or `key`."""
@@ -56,11 +55,8 @@ class Wishes:
 
 
 def find(wishes: Wishes, ask: Ask, progress: Callable[[str], None]) -> SiteDraft:
-    """Collect the content of a site file.
-
-    Raises SchedulerUnknown if Slurm does not answer, UsageError for impossible wishes, SetError if
-    no folder for the sets is writable.
-    """
+    """Raises SchedulerUnknown if Slurm does not answer, UsageError for impossible wishes, SetError
+    if no folder for the sets is writable."""
     draft = SiteDraft()
     draft.put("kind", "site")
     data = given_folders(wishes.data)  # bad names first
@@ -83,7 +79,6 @@ def find(wishes: Wishes, ask: Ask, progress: Callable[[str], None]) -> SiteDraft
 
 
 def _slurm(wishes: Wishes) -> list[Partition] | None:
-    """Return Slurm's partitions; None without Slurm."""
     if wishes.scheduler == "local":
         return None
     try:
@@ -96,7 +91,7 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
             hint="ask again, or go without it: --scheduler local",
         ) from error
     except SchedulerError as error:
-        # Slurm is here, and refuses
+        # Slurm is here, and refuses.
         if wishes.scheduler == "slurm" or error.returncode is not None:
             error.hint = "; ".join(filter(None, [error.hint, "without Slurm: --scheduler local"]))
             raise
@@ -109,7 +104,7 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
 def _partition(
     draft: SiteDraft, partitions: list[Partition], wishes: Wishes, ask: Ask
 ) -> list[str]:
-    """Set the values for jobs. Return them as options of Slurm."""
+    """Set the values for jobs; return them as Slurm options."""
     partition = _chosen(partitions, wishes, ask)
     others = [
         f"{other.name}: {other.description}" for other in partitions if other.name != partition.name
@@ -148,7 +143,7 @@ def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
             "Slurm shows no partition",
             hint=f"{advice.ALL_PARTITIONS}; or go without it: --scheduler local",
         )
-    # Partitions with GPUs before others, then the default: a set needs GPUs.
+    # Prefer GPUs, which a set needs, then the default.
     best = max(
         partitions,
         key=lambda partition: (
@@ -171,7 +166,6 @@ def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
 
 
 def _asked(ask: Ask, key: str, names: Sequence[str]) -> str:
-    """Ask for one of `names`; the first is the default."""
     return ask(f"{key} ({', '.join(dict.fromkeys(names))})", names[0])
 
 
@@ -181,7 +175,7 @@ def _some(title: str, names: Sequence[str]) -> list[str]:
 
 
 def _two(partition: str) -> str:
-    """Return the name of a second idle node for the route between two nodes; "" if missing."""
+    """Return a second idle node, for the route between two nodes."""
     try:
         names = [name for name, state in node_states(partition).items() if state.idle]
     except SchedulerError:
@@ -199,7 +193,7 @@ def _log_dir(
     progress: Callable[[str], None],
     options: list[str] | None,
 ) -> NodeLook:
-    """Set the first folder that a node can write to. Return that node's report."""
+    """Set the first folder that a node can write to; return that node's report."""
     places = [Path.cwd() / "results", Path.home() / "mlperf-results"]
     if not wishes.log_dir:
         places.insert(

@@ -1,4 +1,4 @@
-"""Inspection of a node with the bundle's own detection, in the folder for the sets."""
+"""Inspect a node with the bundle's own detection, in the folder for the sets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ WAIT_S = 15
 LOOK_S = 90.0
 """An engine may take 10 s to answer, with and without sudo; names and GPU tools take longer."""
 FAR = "192.0.2.1"
-"""A reserved address (RFC 5737): the way there is the default route."""
+"""Reserved address (RFC 5737), reached by the default route."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLook:
-    """The report of a node. `problem`: why it is missing; `sees_log_dir` is None if unknown."""
+    """`problem`: why the report is missing; `sees_log_dir` is None if unknown."""
 
     report: dict[str, Any]
     problem: str = ""
@@ -37,9 +37,9 @@ class NodeLook:
 
 
 def look(log_dir: Path, *, options: Sequence[str] | None, peer: str = "") -> NodeLook:
-    """Inspect a node: one allocated with these options of Slurm, or this host (None).
+    """Inspect a node: allocated with these Slurm options, or this host (None).
 
-    `peer` is another node, for the way between them. Raises SetError if `log_dir` is not writable
+    `peer` is another node, for the route between them. Raises SetError if `log_dir` is not writable
     here.
     """
     container = {"engine": "none"}

@@ -1,4 +1,4 @@
-"""A site file: detected values as keys, all other keys as comments with default and description.
+"""A site file: detected values as keys, the others as comments with default and description.
 
 Only a valid file is written, and all of it or nothing.
 """
@@ -22,7 +22,7 @@ from orchestrator.site.find import SiteDraft
 from orchestrator.words import clean
 
 MODELINE = "# yaml-language-server: $schema={schema}"
-"""The schema for editors (the YAML language server of Red Hat, in VS Code, Vim, Emacs)."""
+"""For editors with Red Hat's YAML language server (VS Code, Vim, Emacs)."""
 WIDTH = 110
 HEAD = """\
 # A site file for orchestrator: where things are on one cluster. A key behind a # shows its default
@@ -35,7 +35,7 @@ SHORT_HEAD = """\
 """
 
 Values = Mapping[str, Any]
-"""Key of the site document -> value; of a section -> a mapping."""
+"""Key -> value; section -> mapping."""
 Remarks = Mapping[str, Sequence[str]]
 """Key (`network.ib_hca`) -> sentences about its value."""
 
@@ -69,7 +69,7 @@ def write_site(path: Path, draft: SiteDraft, *, short: bool = False) -> None:
 
 
 def _compare(path: Path, written: Mapping[str, Any], values: Values) -> None:
-    """Raise InputError unless the file holds the values: answers of nodes are anybody's text."""
+    """Raise InputError unless the file holds the values: nodes may answer any text."""
     wrong = sorted({key for key in {*written, *values} if written.get(key) != values.get(key)})
     if wrong:
         raise InputError(
@@ -82,10 +82,8 @@ def _compare(path: Path, written: Mapping[str, Any], values: Values) -> None:
 def site_text(
     values: Values, remarks: Remarks, *, name: str, schema: str, short: bool = False
 ) -> str:
-    """Return a site file with `values`, and every other key as a comment, unless `short`.
-
-    `name` is the site's name, `schema` the path of its JSON Schema relative to the file.
-    """
+    """Return a site file with `values`, and every other key as a comment, unless `short`. `schema`:
+    path of its JSON Schema relative to the file."""
     lines = [
         MODELINE.format(schema=schema),
         *(SHORT_HEAD if short else HEAD).format(name=name).splitlines(),
@@ -97,7 +95,6 @@ def site_text(
 def _lines(
     model: type[DocumentPart], values: Values, remarks: Remarks, section: str, *, short: bool
 ) -> Iterator[str]:
-    """Yield the lines of one mapping; those of a section are indented."""
     texts = descriptions(model)
     indent = "  " * section.count(".")
     for key, field in model.model_fields.items():
