@@ -1,7 +1,7 @@
 """From an Entry to the files of a bundle.
 
-render_bundle(entry, nexp=10)   {"job.sh": b"...", ...}: the same inputs give the same bytes
-write_bundle(files, directory)  write them, all or nothing
+render_bundle(entry, nexp=10)   {"job.sh": b"...", ...}
+write_bundle(files, directory)  all or nothing
 diff_bundle(files, directory)   differences from a bundle on disk
 manifest_hash(files)            identity of a bundle
 """

@@ -1,4 +1,4 @@
-"""The files of a bundle, from the templates and an Entry."""
+"""Render a bundle's files from the templates and an Entry."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RENDERED = (
 
 
 def render_bundle(entry: Entry, *, nexp: int) -> Files:
-    """Return the bundle as {relative path: bytes}. The same entry and nexp give the same bytes.
+    """Return {relative path: bytes}; the same entry and nexp give the same bytes.
 
     Raises RenderError without a log directory of the site, or if a value cannot be written into a
     script.
@@ -82,7 +82,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
 
 
 def image_config(entry: Entry) -> bytes:
-    """Return the whole environment as one file, to be mounted over a config of the image."""
+    """Return the whole environment as a file to mount over the image's config."""
     from orchestrator.model.quoting import comment, env_value, name
 
     about = f"Environment of {entry.workload} (round {entry.round}) on {entry.system}"
@@ -92,8 +92,8 @@ def image_config(entry: Entry) -> bytes:
 
 
 def manifest_hash(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 of the manifest, which has the hash of every other file: the identity
-    of the bundle."""
+    """Return the manifest's SHA-256, which identifies the bundle: the manifest hashes every other
+    file."""
     return hashlib.sha256(files[MANIFEST]).hexdigest()
 
 
@@ -128,7 +128,7 @@ def _render(environment: Environment, template: str, values: Mapping[str, Any]) 
     except UndefinedError as error:
         raise RenderError(f"templates/{template}: {error.message}") from error
     try:
-        # surrogateescape restores the exact bytes of an argument in another encoding than UTF-8.
+        # surrogateescape restores bytes of arguments in other encodings.
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise RenderError(
@@ -215,11 +215,8 @@ def _site_mount(mount: SiteMount) -> str:
 
 
 def _package(entry: Entry) -> Files:
-    """Return lib/: the programs of nodes and batch host, the package `orchestrator.onnode` as it
-    is.
-
-    Files that this entry cannot use are left out (kernel/parts.py).
-    """
+    """Return lib/: the package `orchestrator.onnode`, without files that this entry cannot use
+    (kernel/parts.py)."""
     from orchestrator import onnode
     from orchestrator.onnode.kernel.parts import is_carried, needs
 
@@ -239,14 +236,14 @@ def _package(entry: Entry) -> Files:
 
 
 def lib_file(name: str) -> bytes:
-    """Return a file of lib/, also of those that only some bundles carry."""
+    """Return a file of lib/, even if only some bundles carry it."""
     from orchestrator import onnode
 
     return (Path(onnode.__path__[0]) / name).read_bytes()
 
 
 def _code(workload: str) -> Files:
-    """Return the workload's own code, if the project ships it: it runs without an image."""
+    """Return a workload's shipped code, which runs without an image."""
     folder = data_dir("workloads") / workload
     if not folder.is_dir():
         return {}
@@ -258,8 +255,7 @@ def _code(workload: str) -> Files:
 
 
 def _workload(entry: Entry) -> bytes:
-    """Return `workload.json`: the part of the workload's document for scores and checks of the
-    set's logs."""
+    """Return `workload.json`: facts for scores and checks of the set's logs."""
     described = {
         "schema": 1,
         "workload": entry.workload,
@@ -272,8 +268,8 @@ def _workload(entry: Entry) -> bytes:
 def _manifest(
     entry: Entry, nexp: int, files: Files, templates: Path, names: Mapping[str, str]
 ) -> bytes:
-    """Return versions, and the hash of every input and output; reproducible, without a time,
-    host or absolute path."""
+    """Return versions and hashes of inputs and outputs: reproducible, without time, host or
+    absolute path."""
     inputs = {
         f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())
         for path in templates.rglob("*.j2")
@@ -293,7 +289,6 @@ def _manifest(
 
 
 def _input_names(entry: Entry) -> dict[str, str]:
-    """Return the bundle's names of the entry's documents, by path."""
     names: dict[str, str] = {}
     for path in entry.files:
         names[path] = _input_name(Path(path), names.values())
@@ -301,7 +296,6 @@ def _input_names(entry: Entry) -> dict[str, str]:
 
 
 def _input_name(path: Path, taken: Collection[str]) -> str:
-    """Return a document's place in the catalogue; for another document its file name alone."""
     for kind in ("systems", "workloads"):
         if path.resolve().is_relative_to(data_dir(kind)):
             return f"{kind}/{path.resolve().relative_to(data_dir(kind)).as_posix()}"

@@ -1,4 +1,4 @@
-"""Bundles on disk: written all or nothing, and compared."""
+"""Write bundles, all or nothing, and compare them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from orchestrator.onnode.kernel.regular import read_bytes
 from orchestrator.onnode.set.bundle import changed, hashes
 
 LARGEST_DIFF = 256 << 10
-"""Larger files are not compared by lines; the time grows with the square of their size."""
+"""Larger files are not compared by lines: the time grows with the square of their size."""
 _MANIFEST = "manifest.json"
 
 
 def write_bundle(
     files: Mapping[str, bytes], directory: Path, *, replace_edited: bool = False
 ) -> None:
-    """Write `files` below `directory`; a reader sees either the old bundle or the new.
+    """Write `files`; a reader sees either the old bundle or the new.
 
-    An existing bundle is replaced, other folders are not. Raises RenderError if the folder holds
-    something else, if somebody edited the bundle (unless `replace_edited`), or if it cannot be
-    written.
+    Only a bundle is replaced. Raises RenderError if the folder holds something else, if somebody
+    edited the bundle (unless `replace_edited`), or if it cannot be written.
     """
     directory = Path(os.path.realpath(directory))
     _check_place(directory, replace_edited)
@@ -52,7 +51,7 @@ def _fill(files: Mapping[str, bytes], folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        # Scripts for people are executable; sourced files are not.
+        # Scripts for people; other files are sourced.
         if content.startswith(b"#!"):
             path.chmod(0o777 & ~umask)
 
@@ -79,7 +78,7 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
             f"{directory} is a file; the bundle is a folder", hint="give another path with -o"
         )
     if directory == Path.cwd():
-        # The new folder takes the name; a shell in the old one would be in a deleted folder.
+        # A shell here would stay in the old, deleted folder.
         raise RenderError(
             f"{directory} is the current folder",
             hint=f"give another one with -o, such as {directory / 'bundle'}",
@@ -100,14 +99,12 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
 
 
 def edited_files(directory: Path) -> list[str]:
-    """Return the files of the bundle in `directory` that differ from its manifest (changed,
-    missing or added)."""
+    """Return files that differ from the manifest: changed, missing or added."""
     return list(changed(hashes(directory), directory))
 
 
 def read_bundle(directory: Path) -> dict[str, bytes]:
-    """Return every file below `directory` as {relative path: bytes}. Raises OSError, also for
-    far too large ones."""
+    """Raises OSError, also for far too large files."""
     return {
         path.relative_to(directory).as_posix(): read_bytes(path)
         for path in sorted(directory.rglob("*"))
@@ -116,8 +113,7 @@ def read_bundle(directory: Path) -> dict[str, bytes]:
 
 
 def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
-    """Yield the lines of a unified diff from the bundle in `directory` to `files`; nothing if
-    they are equal."""
+    """Yield a unified diff from the bundle in `directory` to `files`."""
     old = read_bundle(directory)
     for name in sorted({*old, *files}):
         if old.get(name) == files.get(name):

@@ -1,4 +1,4 @@
-"""The time that a job asks for: from published runs, or from the descriptor."""
+"""A job's time, from published runs, or from the descriptor."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ STARTUP_MINUTES = 5.0
 
 
 class JobTime(NamedTuple):
-    """Minutes of a job for each of its runs, and for one run more, which may have to be
-    repeated."""
+    """Minutes per run, plus one run in case of a repetition."""
 
     each: int
     why: str
@@ -28,20 +27,20 @@ class JobTime(NamedTuple):
     """Runs side by side."""
 
     def minutes(self, nexp: int) -> int:
-        """Return the minutes of a job of `nexp` runs."""
+        """Return a job's minutes."""
         return (self.rounds(nexp) + 1) * self.each
 
     def rounds(self, nexp: int) -> int:
-        """Return how many runs of the `nexp` follow one another."""
+        """Return how many of `nexp` runs follow one another."""
         return -(-nexp // self.at_once)
 
     def fitting(self, minutes: int) -> int:
-        """Return the most runs for which a job of these minutes is long enough."""
+        """Return the most runs that fit into these minutes."""
         return max(0, minutes // self.each - 1) * self.at_once
 
 
 class Need(NamedTuple):
-    """A published run in minutes: from run_start to run_stop, and on to the next run_start."""
+    """A published run in minutes: from run_start to run_stop, then to the next run_start."""
 
     run: float
     between: float
@@ -53,8 +52,7 @@ class Need(NamedTuple):
 
 
 def job_time(entry: Entry) -> JobTime:
-    """Return the time for a job of the entry: 30 % more than the published runs take, or the
-    descriptor's minutes_per_run and 5."""
+    """Return 30 % more than published runs take, or the descriptor's minutes_per_run and 5."""
     need, at_once = published_need(entry), entry.site.side_by_side
     if need is None:
         each = entry.minutes_per_run + 5
@@ -67,8 +65,7 @@ def job_time(entry: Entry) -> JobTime:
 
 
 def published_need(entry: Entry) -> Need | None:
-    """Return the need of a run: of the system's own result, else of the slowest of the same
-    number of the same GPUs; None without any."""
+    """Return this system's published run, else the slowest on as many of the same GPUs."""
     if entry.ruleset == "own":
         return None
     known = find(benchmark=entry.benchmark, round=entry.round, system=entry.system)
@@ -81,8 +78,8 @@ def published_need(entry: Entry) -> Need | None:
 
 
 def between_minutes(benchmark: str, round: str) -> float:
-    """Return the median time from run_stop to the next run_start in the round's published logs,
-    else in those of all rounds."""
+    """Return the median from run_stop to the next run_start in published logs of the round, else of
+    all rounds."""
     rows = [one for one in startup.load() if one.benchmark == benchmark and one.between_s]
     of_round = [one for one in rows if one.round == round]
     times = [one.between_s for one in of_round or rows if one.between_s]

@@ -1,4 +1,4 @@
-"""The commands in the bundle's README: the container's and the training's, as executed."""
+"""The README's commands, as executed: the container's and the training's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
 
 _FROM_CALLER = re.compile(r"type=bind,source=\$[A-Z_]+[,/][\w=,./-]*$")
-"""A folder from the environment of whoever starts the bundle, inserted by the shell."""
+"""A folder from the caller's environment, inserted by the shell."""
 _LABELS = {"set": "SET", "job": "JOB", "node": "NODE"}
 
 
 def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     """Return `container`, `code_dir` and `command`. SET, JOB, NODE stand for names, $NAME for
-    folders unknown so far."""
+    folders still unknown."""
     from orchestrator.onnode.agent.container import bind, client_argv
     from orchestrator.onnode.kernel.settings_file import folders, shared_folders
 
@@ -58,8 +58,6 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _run_word(entry: Entry, word: str) -> str:
-    """Return a word of the training's command, with the run's variable in place of an unknown
-    value."""
     known = {"nodes": entry.nodes, "gpus_per_node": entry.gpus_per_node, "world_size": entry.ranks}
     for name, value in known.items():
         word = word.replace("{" + name + "}", str(value))

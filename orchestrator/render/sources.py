@@ -1,5 +1,5 @@
-"""The source of each variable of the runs' environment: for the bundle, and for the nodes, which
-complete the variables of the network."""
+"""The source of each variable of the runs, for the bundle, and for nodes, which complete the
+network's variables."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _GIVEN_BY = {"command line": "user", "site": "site", "site network": "site"}
 
 
 def origins_table(entry: Entry, names: Mapping[str, str]) -> bytes:
-    """Return `origins.tsv`: one line per variable, tab separated, below a line with COLUMNS.
+    """Return `origins.tsv`: a line per variable, tab separated, below a line with COLUMNS.
 
-    `names` are the manifest's names of the entry's documents, by path. `layer` is as in `Origin`;
-    `file` and `line` are empty for the command line, `line` for a site without a file.
+    `names`: document path -> name in the manifest. `layer` is as in `Origin`; `file` and `line` are
+    empty for the command line, `line` for a site without a file.
     """
     called = {shown(Path(path)): name for path, name in names.items()}
     rows = [COLUMNS]
@@ -41,8 +41,8 @@ def _cell(text: str) -> str:
 def network_values(entry: Entry) -> dict[str, Any]:
     """Return the template's `fabric`, `network_origins` and `network_removed`.
 
-    An origin is a line "NAME<tab>user|site|descriptor<tab>value". By the value a node notices an
-    edited bundle.
+    An origin is "NAME<tab>user|site|descriptor<tab>value"; its value shows a node that somebody
+    edited the bundle.
     """
     return {
         "fabric": entry.documents.fabric,
