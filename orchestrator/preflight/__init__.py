@@ -1,4 +1,4 @@
-"""Checking nodes before they are used: a bundle's preflight.sh on them, and one verdict per node.
+"""Check nodes before their use: run a bundle's preflight.sh on them, for a verdict per node.
 
 with temporary_bundle(entry, log_dir) as bundle:
     # or in_allocation, over_ssh, on_this_host

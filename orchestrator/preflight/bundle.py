@@ -1,4 +1,4 @@
-"""The bundle of a preflight, in a hidden folder next to the sets; it is always removed."""
+"""A preflight's bundle, in a hidden folder next to the sets; always removed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REMOVE_TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A rendered bundle; `env` is for its program, `python` the nodes' interpreter."""
+    """`env` is for its program, `python` the nodes' interpreter."""
 
     folder: Path
     env: dict[str, str]
@@ -42,12 +42,12 @@ class Bundle:
     program: Program
 
     def command(self, *words: str) -> list[str]:
-        """Return the command of its program with these words: by value, so that nobody who may
-        write in the log directory decides what runs."""
+        """Return the command, with the program by value: otherwise anybody who may write in the log
+        directory could run programs as this user."""
         return self.program.command(self.python, *words)
 
     def on_node(self, action: str) -> list[str]:
-        """Return the command for a node outside of an allocation, which may not see the bundle."""
+        """Return the command for a node outside an allocation, which may not see the bundle."""
         start = self.command("node", action)
         return ["bash", "-c", _SEE, "orchestrator", self.program.archive, *start]
 
@@ -63,7 +63,7 @@ def with_deep(entry: Entry) -> Entry:
 
 
 def hosts_only(site: Site | Path) -> Entry:
-    """Return an entry of `site` with the checks that every host must pass."""
+    """Keep only checks for every host."""
     from orchestrator.model import load_entry
 
     entry = load_entry(*HOST_ONLY, site=site)
@@ -90,14 +90,14 @@ def temporary_bundle(entry: Entry, log_dir: Path, parts: Sequence[str] = ()) -> 
     try:
         try:
             folder.mkdir()
-            # The folder of the files is for people. What runs is the archive.
+            # The folder is for people; the archive is run.
             write_bundle(files, folder / "bundle")
             program = keep(Program(files), Layout(folder))
         except OSError as error:
             raise unwritable(error, f"cannot write a bundle into {log_dir}", log_dir) from error
         finally:
             os.umask(umask)
-        # The nodes write there too, so their files are removed with it.
+        # The nodes write there, too: all of it is removed together.
         env = {**environment(os.environ, entry), "ORCH_SET_DIR": str(folder)}
         yield Bundle(folder, env, entry.site.preflight.check_seconds, entry.site.python, program)
     finally:
@@ -121,7 +121,7 @@ def environment(caller: Mapping[str, str], entry: Entry) -> dict[str, str]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder, despite Ctrl-C and a node that writes its last file."""
+    """Remove it despite Ctrl-C, and a node still writing its last file."""
     before = None
     with suppress(ValueError):  # not the main thread
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -136,8 +136,8 @@ def _remove(folder: Path) -> None:
 
 
 def _sweep(log_dir: Path) -> None:
-    """Remove the folders of killed preflights on this host."""
-    # The whole name: host `login` must not remove those of `login-900001`.
+    """Remove the folders of preflights killed on this host."""
+    # Match the whole name: host `login` must not remove those of `login-900001`.
     mine = re.compile(re.escape(f"{PREFIX}{os.uname().nodename}-") + "([0-9]+)-[0-9a-f]{4}")
     with suppress(OSError):
         for name in os.listdir(log_dir):

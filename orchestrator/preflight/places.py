@@ -1,4 +1,4 @@
-"""Places of a preflight: an allocation, a short allocation, SSH, or this host."""
+"""Places of a preflight: an existing or a short allocation, SSH, or this host."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from orchestrator.scheduler.slurm_nodes import AllocationReply
 
 WAIT_S = 15
-"""Idle nodes take seconds; longer means that a job has them."""
+"""Idle nodes take seconds; after longer, a job has them."""
 COMPLETING_S = 10
 DEEP_S = 1200
 """No measurement starts after 900 s, or lasts more than 135 s; its end takes 30 s."""
 SPARE_S = 60
-"""For the start of a step, and slow shared storage."""
+"""For the start of a step, and for slow shared storage."""
 ENDING_S = 15.0
 
 
@@ -78,7 +78,7 @@ def on_this_host(request: Request) -> Verdicts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Requested nodes; `untested` are not idle, with the reason."""
+    """Requested nodes; `untested`: why some are not idle."""
 
     nodes: list[str]
     untested: dict[str, str]
@@ -98,10 +98,10 @@ def allocate(
     *,
     of: int = 0,
 ) -> Verdicts:
-    """Check the idle nodes of `names`, or of the partition, in a short allocation.
+    """Check idle nodes of `names`, or of the partition, in a short allocation.
 
-    The others are not tested. `of`: the partition's number of nodes, if known to the caller.
-    Raises SchedulerError if Slurm does not allocate.
+    `of`: the partition's number of nodes, if known. Raises SchedulerError if Slurm does not
+    allocate.
     """
     from orchestrator.scheduler.slurm_nodes import allocation_reply
 
@@ -124,15 +124,15 @@ def allocate(
         reply = allocation_reply(done.stderr)
         if reply.granted:
             return judge(chosen.nodes, _rows(request, done), {}, chosen.untested)
-        # Another job may have taken a node in the meantime: try once more.
+        # Another job may have taken a node: try again.
         if last or not reply.busy:
             raise _not_allocated(done, reply)
     raise AssertionError("the last try returns or raises")
 
 
 def settled(site: Site, names: Sequence[str]) -> Selection:
-    """Select nodes. Wait up to COMPLETING_S seconds for those that Slurm is still cleaning up after
-    a job, such as that of an earlier command."""
+    """Wait up to COMPLETING_S seconds while Slurm cleans up nodes after a job, such as an earlier
+    command's."""
     for _ in range(COMPLETING_S):
         chosen = select(site, names)
         if not chosen.completing:
@@ -142,7 +142,7 @@ def settled(site: Site, names: Sequence[str]) -> Selection:
 
 
 def select(site: Site, names: Sequence[str]) -> Selection:
-    """Return the nodes `names`, or those of the site's partition. Raises SchedulerError."""
+    """Select `names`, else the site's nodes. Raises SchedulerError."""
     from orchestrator.nodes.names import expand_all
     from orchestrator.scheduler.slurm_nodes import node_states
 
@@ -166,7 +166,6 @@ def select(site: Site, names: Sequence[str]) -> Selection:
 
 
 def allocation_options(site: Site, gpus: int = 0) -> list[str]:
-    """Return the site's options for a short allocation, with `gpus` of each node."""
     from orchestrator.scheduler.slurm_nodes import shared_options
 
     requested = {
@@ -220,7 +219,7 @@ def _not_allocated(
 def over_ssh(
     request: Request, nodes: Sequence[NamedNode], *, transport: Transport, limit: int
 ) -> Verdicts:
-    """Check `nodes`, which need no scheduler."""
+    """Check `nodes` without a scheduler."""
     from orchestrator.nodes.fanout import each
     from orchestrator.nodes.transport import NodeAnswer, NodeCommand
     from orchestrator.scheduler.slurm_variables import node_variables, run_variables
@@ -273,7 +272,6 @@ def _no_log_dir(node: str, bundle: Bundle) -> Row:
 
 
 def _marker(bundle: Bundle) -> dict[str, str]:
-    """Write a marker on shared storage; return its variables."""
     text = THIS.token()
     path = bundle.folder / "preflight" / ".seen"
     path.parent.mkdir(exist_ok=True)
@@ -285,7 +283,7 @@ def _marker(bundle: Bundle) -> dict[str, str]:
 
 
 class Judge:
-    """preflight.sh --judge, which compares the nodes' clocks as lines arrive."""
+    """preflight.sh --judge: compares the nodes' clocks as lines arrive."""
 
     def __init__(self, argv: list[str], env: Mapping[str, str]) -> None:
         self.process = _start(argv, env, stdin=subprocess.PIPE)
@@ -297,7 +295,7 @@ class Judge:
         _end(self.process)
 
     def send(self, node: str, output: bytes) -> None:
-        """Pass on the lines of a node about itself."""
+        """Pass on lines that a node wrote about itself."""
         lines = output.decode("utf-8", "replace").split("\n")
         about_itself = [line for line in lines if line.split("\t", 2)[1:2] == [node]]
         if self.process.stdin is not None:
@@ -318,7 +316,7 @@ def _run(
 def _start(
     argv: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[str]:
-    # A process group of its own: Ctrl-C reaches us alone, and we end the others in order.
+    # In its own process group: Ctrl-C reaches only us, and we end the others in order.
     group: dict[str, Any]
     if sys.version_info >= (3, 11):
         group = {"process_group": 0}
@@ -356,8 +354,7 @@ def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.Compl
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process. TERM first: the allocation releases its nodes, preflight.sh ends its
-    step."""
+    """TERM first: the allocation releases its nodes, preflight.sh ends its step."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -373,7 +370,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _kill_all(process: subprocess.Popen[str]) -> None:
-    """Kill the group and every process of this program, which may be in another group."""
+    """Kill the group, and processes of this program in other groups."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     argv = process.args if isinstance(process.args, list) else []
