@@ -1,1 +1,1 @@
-"""A workload's data: the published steps in its container, and the expected tree."""
+"""A workload's data: its published steps in a container, and the expected tree."""

@@ -1,4 +1,4 @@
-"""The documents in workloads/preparations/: the published steps of a workload, by round."""
+"""Documents of workloads/preparations/: a workload's published steps, by round."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from orchestrator.model.source import Document, read
 from orchestrator.resources import data_dir
 
 Address = Annotated[str, Field(pattern=r"^https://[\w.~:/@%+-]+$")]
-"""An address of plain characters: it stands in commands."""
+"""Only plain characters: it stands in commands."""
 
 
 def _below(text: str) -> str:
@@ -50,10 +50,8 @@ class CleanPart(DocumentPart):
 
 
 class OverwritePart(DocumentPart):
-    """A folder in which the commands delete or overwrite files.
-
-    It must be empty before the first try. Later it may hold files that match `makes`.
-    """
+    """The commands delete or overwrite files here. It must be empty before the first try; later it
+    may hold files that match `makes`."""
 
     variable: Variable
     path: Annotated[RelativePath, AfterValidator(_below)]
@@ -61,17 +59,17 @@ class OverwritePart(DocumentPart):
 
 
 class SpacePart(DocumentPart):
-    """Bytes that the whole preparation needs below `$variable`."""
+    """Bytes below `$variable` for the whole preparation."""
 
     variable: Variable
     bytes: Annotated[int, Field(ge=0)]
 
 
 class StepPart(DocumentPart):
-    """Bash text for a container of its own; it ends at its first failing command.
+    """Bash text for its own container; it ends at its first failing command.
 
-    `secret` names a hidden variable. `leaves` must exist and not be empty afterwards: the published
-    `bash <(curl ...)` succeeds even if curl fails. `mounts` replace those of the round.
+    `secret` names a hidden variable. `leaves` must exist and hold something afterwards: the
+    published `bash <(curl ...)` succeeds even if curl fails. `mounts` replace the round's.
     """
 
     name: Name
@@ -85,14 +83,12 @@ class StepPart(DocumentPart):
     overwrites: list[OverwritePart] = []
     optional: bool = False
     accepts: bool = False
-    """`leaves` made by others, such as with the published commands, are accepted."""
+    """Accept `leaves` made by others, such as with the published commands."""
 
 
 class PinPart(DocumentPart):
-    """A script of others that steps run by `<(curl -s URL)`, such as that of a branch.
-
-    It is fetched from `at` instead, which names a commit, and runs only with the content `sha256`.
-    """
+    """A script that steps run by `<(curl -s URL)`, such as a branch's: fetched instead from `at`,
+    which names a commit, and run only with the content `sha256`."""
 
     url: Address
     at: Address
@@ -100,7 +96,7 @@ class PinPart(DocumentPart):
 
     @property
     def published(self) -> str:
-        """Return the script as steps name it."""
+        """As steps write it."""
         return f"<(curl -s {self.url})"
 
 
@@ -108,15 +104,14 @@ Use = SpacePart | DataPart | PathPart | CleanPart | OverwritePart | MountPart
 
 
 class PreparationRound(DocumentPart):
-    """The steps of a round, and the tree that they leave."""
+    """Steps, and the tree that they leave."""
 
     extends: Round | None = None
-    """Another round of the preparation: everything missing here is as there."""
+    """Another round of the preparation, for keys missing here."""
     source: Line = "your own"
     space: list[SpacePart] = []
     engine_bytes: Annotated[int, Field(ge=0)] = 0
-    """Bytes that the steps write in their container, outside all mounts: in the engine's
-    storage."""
+    """Bytes written to the engine's storage, outside all mounts."""
     mounts: list[MountPart] = Field(min_length=1)
     workdir: AbsolutePath
     devices: list[AbsolutePath] = []
@@ -132,7 +127,7 @@ class Preparation(DocumentPart):
     kind: Literal["preparation"]
     name: Name
     extends: Name | None = None
-    """Its own name: the next preparation of that name, such as the shipped one."""
+    """Its own name: the next preparation with that name, such as the shipped."""
     rounds: dict[Round, PreparationRound] = Field(min_length=1)
 
 
@@ -150,10 +145,10 @@ def names(systems_dirs: Sequence[Path] = ()) -> list[str]:
 
 
 def load_preparation(name: str, systems_dirs: Sequence[Path] = ()) -> tuple[Document, Preparation]:
-    """Return the preparation of workload `name`, or of a file.
+    """Return the preparation of a workload, or of a file.
 
-    Those of `systems_dirs` (`workloads/preparations/` there) win over the package. Raises
-    UsageError if it is missing, DescriptorError with every problem of a document.
+    `workloads/preparations/` in `systems_dirs` wins over the package. Raises UsageError if it is
+    missing, DescriptorError with every problem of a document.
     """
     files = [
         path for folder in _folders(systems_dirs) if (path := folder / f"{name}.yaml").is_file()
@@ -195,7 +190,6 @@ def _extended(files: list[Path]) -> Document:
 
 
 def _check(document: Document, key: str, part: PreparationRound) -> None:
-    """Report variables without a mount, pins that no step runs, and steps of the same name."""
     known = {mount.variable for mount in part.mounts}
     for keys, uses in _uses(part):
         for number, use in enumerate(uses):
@@ -212,7 +206,6 @@ def _check(document: Document, key: str, part: PreparationRound) -> None:
 
 
 def _uses(part: PreparationRound) -> Iterator[tuple[tuple[str | int, ...], Sequence[Use]]]:
-    """Yield the lists whose members name a variable, with their keys."""
     yield ("space",), part.space
     yield ("tree",), part.tree
     for number, step in enumerate(part.steps):

@@ -1,4 +1,4 @@
-"""The plan for a workload on a site: folders, image, steps."""
+"""A workload's plan on a site: folders, image, steps."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ STATE_FOLDER = ".orchestrator-prepare"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A workload's preparation, with the site's folders."""
-
     workload: str
     round: str
     image: str
@@ -46,7 +44,7 @@ class Plan:
 
     @property
     def own_folder(self) -> Path:
-        """Records of all rounds, which may share data. Any machine can continue from here."""
+        """All rounds, as they may share data. Any machine can continue from here."""
         return self.folders[self.part.mounts[0].variable] / STATE_FOLDER / self.workload
 
     @property
@@ -64,7 +62,6 @@ class Plan:
         return step.mounts or self.part.mounts
 
     def binds(self, step: StepPart) -> dict[str, str]:
-        """Return host folder -> folder in the container."""
         return {
             str(self.folders[mount.variable] / (mount.subpath or "")): mount.container
             for mount in self.mounts(step)
@@ -86,8 +83,8 @@ class Plan:
         return step.workdir or self.part.workdir
 
     def text(self, step: StepPart, *, again: bool) -> str:
-        """Return the bash text of `step`, with its pinned scripts; `again` deletes the remains of a
-        try first."""
+        """Return a step's text with its pinned scripts; `again`: first delete the remains of a
+        try."""
         text = step.run
         for number, pin in enumerate(self.part.pins):
             if pin.published in text:
@@ -99,7 +96,7 @@ class Plan:
         return f"rm -rf -- {shlex.join(remains)}\n{text}"
 
     def fingerprint(self, step: StepPart) -> str:
-        """Return a hash of the definition: another hash makes a done step due."""
+        """Another hash makes a done step due."""
         mounts = [
             f"{mount.variable}/{mount.subpath or ''}:{mount.container}"
             for mount in self.mounts(step)
@@ -109,7 +106,7 @@ class Plan:
 
 
 def _fetched(name: str, pin: PinPart) -> str:
-    """Return bash text that fetches a script into a file named by a variable, and compares it."""
+    """Fetch a script into a file, named by a variable, and compare it."""
     lost = f"cannot fetch {pin.at}"
     text = (
         f'{name}=$(mktemp)\ncurl -fsSL {shlex.quote(pin.at)} >"${name}" || '
@@ -136,9 +133,9 @@ def make_plan(
     extra: Sequence[str] = (),
     systems_dirs: Sequence[Path] = (),
 ) -> Plan:
-    """Return the plan for a workload's name, or a preparation file.
+    """Plan a workload by name, or a preparation file.
 
-    `round` None is the newest, `extra` are optional steps. Raises UsageError or DescriptorError.
+    `round` None: the newest; `extra`: optional steps. Raises UsageError or DescriptorError.
     """
     from orchestrator.model import Catalogue
     from orchestrator.prepare.documents import load_preparation

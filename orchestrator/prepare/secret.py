@@ -1,4 +1,4 @@
-"""A secret token: read from a file or the environment, hidden in output."""
+"""A token from a file or the environment, hidden in output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HIDDEN = b"[hidden]"
 
 
 class Secret:
-    """A value with a text form that hides it."""
+    """A value whose text form hides it."""
 
     def __init__(self, name: str, value: str) -> None:
         printable = value.isascii() and value.isprintable() and " " not in value
@@ -38,7 +38,7 @@ class Secret:
 
 
 def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = None) -> Secret:
-    """Return the secret `name` from `file`, else from the environment.
+    """Read `name` from `file`, else from the environment.
 
     Raises UsageError if it is missing or readable for others.
     """
@@ -56,7 +56,7 @@ def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = Non
 def _content(path: Path) -> str:
     try:
         with open_regular(path) as file:
-            # Of the open file, which nobody can replace in between.
+            # Check the open file: nobody can replace it in between.
             _check_mode(path, os.fstat(file.fileno()))
             return file.read(MAX_BYTES + 1).decode("ascii").strip()
     except OSError as error:
@@ -76,7 +76,7 @@ def _check_mode(path: Path, stat_result: os.stat_result) -> None:
 
 
 class Redactor:
-    """Hides a secret in a stream, also across two pieces."""
+    """Hides a secret in a stream, even across two pieces."""
 
     def __init__(self, secret: Secret | None) -> None:
         self._value = secret.reveal() if secret else b""

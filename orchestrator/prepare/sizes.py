@@ -1,4 +1,4 @@
-"""Published sizes: the free space before a preparation, the expected tree after it."""
+"""Published sizes: free space before a preparation, the tree after it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 LEAST = 0.85
 MOST = 1.25
-"""The guides round sizes ("~64 GB"): 85 % to 125 % of a size counts as agreement."""
+"""The guides round sizes ("~64 GB"): 85 % to 125 % counts as agreement."""
 
 PartState = Literal["ok", "missing", "unreadable", "empty", "too small", "too large"]
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Data folders on a file system; `have` includes their content."""
+    """Data folders on one file system; `have` includes their content."""
 
     folders: tuple[Path, ...]
     need: int
@@ -49,7 +49,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class TreePart:
-    """An expected file or folder. `bytes` is -1 if not measured."""
+    """`bytes` is -1 if not measured."""
 
     part: DataPart
     path: Path
@@ -69,8 +69,8 @@ class TreePart:
 
 
 def spaces(plan: Plan, storage: Path | None = None) -> list[Space]:
-    """Return the space on each file system. Folders need not exist. `storage`: the engine's, if
-    it is a folder of this host."""
+    """Return the space on each file system; folders may be missing. `storage`: the engine's, if on
+    this host."""
     needs: dict[int, list[tuple[Path, int]]] = {}
     for part in plan.part.space:
         folder = plan.folders[part.variable]
@@ -101,14 +101,13 @@ def _existing(path: Path) -> Path:
 
 
 def _size_of(path: Path) -> int:
-    """Return the bytes of all readable files."""
     if not path.is_dir():
         return path.stat().st_size if path.exists() else 0
     return sum(file_sizes(path))
 
 
 def check_tree(plan: Plan) -> list[TreePart]:
-    """Check every expected part, without raising."""
+    """Check all parts without raising."""
     parts = []
     for part in plan.part.tree:
         path = plan.folders[part.variable] / part.path
@@ -118,7 +117,7 @@ def check_tree(plan: Plan) -> list[TreePart]:
 
 
 def check_part(path: Path, expected: int) -> tuple[PartState, int]:
-    """Return state and bytes; `expected` 0 is not published."""
+    """Return state and bytes; 0 in `expected`: not published."""
     try:
         if not path.exists():
             return "missing", -1
@@ -138,12 +137,12 @@ def check_part(path: Path, expected: int) -> tuple[PartState, int]:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether `path` is not empty. A folder that only root may read counts."""
+    """Return whether `path` holds something; a folder readable only to root counts."""
     return check_part(path, 0)[0] in ("ok", "unreadable")
 
 
 def gigabytes(size: int) -> str:
-    """Return bytes in the guides' notation: `270 GB`, `64.3 GB`, `12 bytes`."""
+    """Format like the guides: `270 GB`, `64.3 GB`, `12 bytes`."""
     for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"

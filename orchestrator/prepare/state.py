@@ -1,6 +1,6 @@
-"""The state of each step, as JSON in the data folder, and the due steps.
+"""State of each step, as JSON in the data folder, and the due steps.
 
-Only the lock's holder writes: a step `running` without a lock has died.
+Only the lock's holder writes: without a lock, a `running` step has died.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """The state of a step. Times are Unix ms, `ended_ms` 0 and `exit_code` -1 while running."""
+    """Times are Unix ms; while running `ended_ms` is 0, `exit_code` -1."""
 
     step: str
     state: Literal["running", "done", "failed"]
@@ -49,7 +49,7 @@ class StepReport:
     why: str
     state: StepState | None
     again: bool
-    """A try of the same commands ran: its remains may be deleted."""
+    """The same commands ran before: their remains may be deleted."""
     in_the_way: tuple[Path, ...]
     """Files of others that the step would delete."""
 
@@ -65,7 +65,7 @@ class StepReport:
 
 
 def read_state(folder: Path, step: str) -> StepState | None:
-    """Return the state, None without a readable one."""
+    """Return the state, if readable."""
     try:
         return StepState(**parse(read_bytes(folder / f"{step}.json")))
     except (OSError, ValueError, TypeError):
@@ -92,7 +92,7 @@ def outlook(plan: Plan) -> list[StepReport]:
 def _report(plan: Plan, step: StepPart) -> StepReport:
     state = read_state(plan.state_folder, step.name)
     reason = _reason_due(plan, step, state)
-    # Results of other commands are somebody's data: they are kept, and in the way.
+    # Results of other commands are somebody's data: kept, and in the way.
     same_commands = state is not None and state.fingerprint == plan.fingerprint(step)
     again = state is not None and (state.state != "done" or same_commands)
     obstacles = _in_the_way(plan, step, again=again) if reason else ()
@@ -109,7 +109,7 @@ def _reason_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
         return f"it failed: {state.reason}"
     if state.fingerprint != plan.fingerprint(step):
         return "it was done with other commands"
-    # An optional step, such as deleting downloads, removes results of others on purpose.
+    # Optional steps, such as deleting downloads, remove other steps' results on purpose.
     missing = [] if _optional_step_done(plan) else missing_after(plan, step)
     return f"what it leaves is missing: {', '.join(map(str, missing))}" if missing else ""
 
@@ -137,7 +137,7 @@ def _in_the_way(plan: Plan, step: StepPart, *, again: bool) -> tuple[Path, ...]:
 
 
 def _content(path: Path) -> list[Path]:
-    """Return the sorted content; a file or unreadable folder is its own."""
+    """Return sorted content; a file or unreadable folder counts as its own."""
     try:
         return sorted(path.iterdir())
     except FileNotFoundError:

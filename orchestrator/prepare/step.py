@@ -1,7 +1,7 @@
 """A step in a container that ends with this process.
 
-The secret goes to standard input: it is in no argument, file or output of `docker inspect`. The
-engine keeps no log, and ours hides the secret.
+The secret goes to standard input: no argument, file or `docker inspect` has it. The engine keeps no
+log, and ours hides the secret.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
 STDOUT = 1
 STDERR = 2
-"""The engine's numbers of streams."""
+"""Stream numbers of the engine."""
 
 # $1 is the step's text, $2 the variable for the first line of standard input, "" without a secret.
-# Standard input stays open while this process lives; at its end everything in the container is
-# killed.
+# Standard input stays open while this process lives; then the whole container is killed.
 LIFELINE = r"""
 exec 3<&0 </dev/null
 if [ -n "$2" ]; then IFS= read -r "$2" <&3 || exit 1; export "$2"; fi
@@ -41,26 +40,24 @@ exec bash -euo pipefail -c "$1"
 
 
 def container_name(plan: Plan) -> str:
-    """Return a name per data folder: the engine refuses a second container."""
+    """Name the container after the data folder: the engine refuses a second."""
     digest = hashlib.sha256(str(plan.own_folder).encode()).hexdigest()[:12]
     return f"orchestrator-prepare-{plan.workload}-{digest}"
 
 
 @dataclass(frozen=True)
 class StepRunner:
-    """Runs steps of `plan`; `output` receives their output."""
-
     client: DockerClient
     image_id: str
     plan: Plan
     output: Callable[[bytes], None]
 
     def run(self, step: StepPart, text: str, secret: Secret | None) -> int:
-        """Run `text` and return its exit code. Log and output hide the secret.
+        """Return the exit code; log and output hide the secret.
 
         Raises EngineError, or InputError for an unwritable log.
         """
-        # One for each stream: output of the other stream must not part a secret.
+        # Per stream: output of the other must not split a secret.
         redactors = {STDOUT: Redactor(secret), STDERR: Redactor(secret)}
         container = self._create(step, text)
         try:
@@ -121,12 +118,11 @@ class StepRunner:
         self.client.api.remove_container(container["Id"], force=True, v=True)
 
     def _attached(self, container: str, secret: Secret | None) -> Iterator[tuple[int, bytes]]:
-        """Start the container, send the secret, and yield (stream, bytes)."""
         from docker.utils.socket import frames_iter
 
         streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         connection = self.client.api.attach_socket(container, params=streams)
-        # The SDK's wrapper only reads; the socket inside it can also write.
+        # The SDK's wrapper only reads; its inner socket also writes.
         raw = getattr(connection, "_sock", connection)
         try:
             self.client.api.start(container)
@@ -140,7 +136,7 @@ class StepRunner:
 
 
 class StepLog:
-    """A step's log. It raises InputError: errors of the SDK are OSErrors too."""
+    """Raises InputError: errors of the SDK are OSErrors, too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -171,12 +167,12 @@ class StepLog:
 
 
 def present_devices(plan: Plan) -> list[str]:
-    """Return the published devices of this host: a login node has no GPU."""
+    """A login node has no GPU."""
     return [device for device in plan.part.devices if Path(device).exists()]
 
 
 def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
-    """Return a shell command for the step. It does not end with this process."""
+    """Return a shell command that does not end with this process."""
     engine = [
         *plan.engine_command,
         "run",

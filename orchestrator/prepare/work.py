@@ -1,4 +1,4 @@
-"""A preparation: due steps in order, under the lock."""
+"""Run due steps in order, under the lock."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SHOWN_PATHS = 10
 
 
 def data_lock(path: Path, lost: Callable[[], None], *, beat_s: float = BEAT_S) -> Lock:
-    """Return the lock of the data for one preparation, on any machine.
+    """Lock the data for one preparation, on any machine.
 
-    `lost` is called, in another thread, when another has taken the lock: this machine was cut off
-    for too long.
+    `lost` is called, in another thread, when another process has taken the lock: this machine was
+    cut off for too long.
     """
     lease = Lease(path, THIS.holder(), lost=lost, beat_s=beat_s)
     return Lock(lease, _another_preparation, InputError)
@@ -51,10 +51,10 @@ def prepare(
     progress: Callable[[str], None],
     output: Callable[[bytes], None],
 ) -> list[StepReport]:
-    """Run every due step until one fails, and return all steps.
+    """Run due steps until one fails; return all steps.
 
-    `progress` receives lines, `output` the steps' output. Raises EngineError, InputError for
-    folders that are unwritable or hold files of others, SetError if another process has the lock.
+    `output` receives the steps' output. Raises EngineError, InputError for folders that are
+    unwritable or hold files of others, SetError if another process has the lock.
     """
 
     def end_container() -> None:
@@ -114,7 +114,7 @@ def refuse_in_the_way(reports: list[StepReport]) -> None:
 
 
 def _remove_empty(plan: Plan, reports: list[StepReport]) -> None:
-    """Remove empty folders: a moved folder would end up inside them."""
+    """A moved folder would end up inside an empty folder."""
     for report in reports:
         if report.due and not report.again:
             for part in report.step.clean:
