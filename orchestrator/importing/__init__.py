@@ -1,1 +1,1 @@
-"""A published `config_*.sh` as documents: a system, and a round if the catalogue lacks it."""
+"""Import a published `config_*.sh`: a system, and a round if the catalogue lacks it."""

@@ -1,4 +1,4 @@
-"""From a config to checked documents: evaluate, split, write aside, compose, compare."""
+"""Import a config: evaluate, split, write to a temporary folder, compose, compare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEWEST_RULES = "6.1.0"
 
 @dataclass(frozen=True)
 class EnvironmentDifference:
-    """A variable that a run does not get as the config exports it; None: not at all."""
+    """A variable whose value differs between a run and the config; None: missing."""
 
     name: str
     config: str | None
@@ -30,7 +30,7 @@ class EnvironmentDifference:
 
 @dataclass(frozen=True)
 class Checked:
-    """An import whose documents are valid, with the differences of their environment."""
+    """An import with valid documents, and differences of their environment."""
 
     imported: Import
     documents: Documents
@@ -47,11 +47,10 @@ def import_config(
     ruleset_problem: Callable[[str], str],
     execute: bool = False,
 ) -> Checked:
-    """Return the documents of the config at `path`, and the part of it missing in their
-    environment.
+    """Return the config's documents, and its differences from their environment.
 
     Raises UsageError or InputError for a config that cannot be evaluated or placed, DescriptorError
-    for one that contradicts itself.
+    if it contradicts itself.
     """
     catalogue = Catalogue([folder for folder in dirs if folder.is_dir()])
     imported = split(evaluate(path, execute=execute), given, catalogue)
@@ -70,8 +69,8 @@ def _ruleset(
     wanted: str,
     problem_of: Callable[[str], str],
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the ruleset of a new round: the round's own if its rules can be had, else the newest
-    of the workload's rounds or of those built in, with a note."""
+    """Return the new round's own ruleset if it exists, else, with a note, the newest of the
+    workload's rounds or of the built-in rulesets."""
     if not imported.new_round:
         return "", ()
     if wanted:

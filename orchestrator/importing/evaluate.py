@@ -1,4 +1,4 @@
-"""The environment that a config gives, with values computed at each start as such."""
+"""A config's environment, in which values computed at each start stay computed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from orchestrator.onnode.kernel.regular import read_bytes
 MOST_FILES = 500
 LARGEST = 1_000_000
 OF_A_RUN = {"MASTER_ADDR": "master.invalid"}
-"""Set for every run; configs of several nodes end without it."""
+"""Given to every run; multi-node configs end without it."""
 
 
 @dataclass(frozen=True)
 class ConfigEnvironment:
-    """A config's environment. `chance`: variables that differ at every start. `run`: it was
-    executed, not only read."""
+    """`chance`: variables that differ at every start. `run`: executed, not only read."""
 
     name: str
     path: str
@@ -34,10 +33,9 @@ class ConfigEnvironment:
 
 
 def evaluate(path: Path, *, execute: bool = False) -> ConfigEnvironment:
-    """Return the values of the config at `path`.
+    """Read plain assignments; execute other configs if `execute`.
 
-    It is read without being executed if it consists of plain assignments; else `execute` has to
-    allow its execution. Raises UsageError without that, InputError for an unusable config.
+    Raises UsageError without it, InputError for an unusable config.
     """
     files = _files(path)
     try:
@@ -62,7 +60,6 @@ def evaluate(path: Path, *, execute: bool = False) -> ConfigEnvironment:
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    """Return the config and the scripts next to it, by name."""
     try:
         content = read_bytes(path, LARGEST)
     except OSError as error:
@@ -73,14 +70,14 @@ def _files(path: Path) -> dict[str, bytes]:
             try:
                 files[entry.name] = read_bytes(Path(entry.path), LARGEST)
             except OSError:
-                continue  # a file that the config sources is named as missing later
+                continue  # if the config sources it, it is reported as missing later
     return {**files, path.name: content}
 
 
 def _evaluation(
     path: Path, run_of: Callable[[str], dict[str, str]], *, run: bool
 ) -> ConfigEnvironment:
-    """Evaluate with 1, again 1, 2 and 3 runs: the differences show the computed values."""
+    """Evaluate with 1, again 1, 2 and 3 runs: differences show computed values."""
     first, again = run_of("1"), run_of("1")
     two, three = run_of("2"), run_of("3")
     env: dict[str, EnvValue] = {}

@@ -1,4 +1,4 @@
-"""Source a config in an empty bash, with limits. A config is code of its author: only on demand."""
+"""Source a config in an empty bash, with limits; only on demand, as it is its author's code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from orchestrator.errors import InputError
 SECONDS = 10
 MOST_BYTES = 1_000_000
 
-# Exported variables with a value, each ended by a NUL, on a descriptor that the config does not
-# have.
+# Prints exported variables, each ended by a NUL, on a descriptor that the config does not have.
 _PROGRAM = r"""
 ulimit -t 10 -f 2048 -c 0
 source "./$1" >/dev/null 2>&1 3>&-
@@ -28,10 +27,10 @@ _OF_THE_SHELL = {"PATH", "HOME", "TMPDIR", "LC_ALL", "PWD", "OLDPWD", "SHLVL", "
 
 
 def executed(name: str, files: Mapping[str, bytes], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment after the config `name` among `files`, sourced with `given` set.
+    """Source `name` among `files`, with `given` set; return the environment.
 
-    Nothing but these, PATH and a private HOME is there before. Raises InputError if it takes longer
-    than 10 s, prints more than a megabyte, or ends the shell.
+    Before, only these, PATH and a private HOME are set. Raises InputError if it takes longer than
+    10 s, prints more than a megabyte, or ends the shell.
     """
     with tempfile.TemporaryDirectory(prefix="orchestrator-import-") as place:
         folder = Path(place) / "config"
@@ -84,7 +83,7 @@ def _output(name: str, folder: Path, environment: dict[str, str], output: Path) 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill whatever the config left behind in its session."""
+    """Kill everything that the config left in its session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

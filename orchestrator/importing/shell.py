@@ -1,8 +1,8 @@
-"""Read a config without running it: its assignments, walked as `images inspect` walks scripts.
+"""Read a config without running it: walk its assignments as `images inspect` walks scripts.
 
-`export NAME=value`, defaults (`${NAME:-value}`), arithmetic, `source` of a file next to it, and the
-few commands by which configs take apart their own name. Everything else is refused with its line:
-such a config has to be executed.
+Accepted: `export NAME=value`, defaults (`${NAME:-value}`), arithmetic, `source` of a file next to
+it, and the few commands by which configs parse their own name. Everything else is refused with its
+line: such a config must be executed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MARK = "\ue002"
-"""In no text of a config."""
+"""No config has it in its text."""
 STAMP = f"{MARK}time{MARK}"
 """Stands for a time stamp in a value."""
 RANDOM = f"{MARK}random{MARK}"
 """Stands for a random number in a value."""
 FOLDER = f"/{MARK}config"
-"""The config's folder: it is another one wherever the config is executed."""
+"""The config's folder, which differs wherever the config is executed."""
 
 _STATEMENTS = {":", "echo", "true", "source", "."}
 _OUTPUTS = {"basename", "dirname", "readlink", "echo", "date", "expr", "sed"}
@@ -45,11 +45,11 @@ _PLAIN = {
     *("parenthesized_expression", "$((", "))", "(", ")", "+", "*", "/", *_EXPANSIONS, *_COMPUTED),
     *("command_substitution", "$(", "pipeline", "|", "command", "command_name"),
 }
-"""Nodes and signs of the grammar whose effect is known without execution."""
+"""Grammar nodes and signs with known effects."""
 
 
 class NotPlain(Exception):
-    """A line whose effect is not known without execution."""
+    """A line with an effect unknown without execution."""
 
     def __init__(self, file: str, line: int, text: str) -> None:
         short = " ".join(text.split())
@@ -63,8 +63,8 @@ class NoParser(Exception):
 def read_config(
     name: str, files: Mapping[str, bytes], given: Mapping[str, str], nexp: str
 ) -> dict[str, str]:
-    """Return the exported variables after the config `name` among `files`, read with `given` and
-    `NEXP` set. Raises NotPlain, NoParser, or InputError for a missing file."""
+    """Read `name` with `given` and `NEXP` set; return exported variables. Raises NotPlain,
+    NoParser, or InputError for a missing file."""
     walk = _ConfigWalk(files)
     shell = ShellState("bash", FOLDER, _Variables(nexp, {**given, "RANDOM": RANDOM}))
     try:
@@ -84,7 +84,7 @@ def read_config(
 
 
 class _Variables(dict[str, Value]):
-    """The variables of a shell whose NEXP stays what it is."""
+    """Shell variables with a constant NEXP."""
 
     def __init__(self, nexp: str, given: Mapping[str, str]) -> None:
         super().__init__({**given, "NEXP": nexp})
@@ -95,7 +95,7 @@ class _Variables(dict[str, Value]):
 
 
 class _ConfigWalk(ScriptWalk):
-    """A walk that ends at the first line whose effect it does not know."""
+    """Ends at the first line with an unknown effect."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         kept = (
@@ -140,7 +140,7 @@ class _ConfigWalk(ScriptWalk):
 
 
 def _odd(node: Node, *, inside: bool = False) -> Node | None:
-    """Return the first part below `node` that is not plain; `inside` a command substitution."""
+    """Return the first non-plain part; `inside`: in a command substitution."""
     children = node.children
     kinds = [child.type for child in children]
     match node.type:
@@ -170,7 +170,7 @@ def _odd(node: Node, *, inside: bool = False) -> Node | None:
 
 
 def _is_own(name: str) -> bool:
-    """Return whether a variable has the value that the config gives it, and none of the host."""
+    """Return whether the value comes only from the config, not from the host."""
     is_name = re.fullmatch(r"[A-Za-z_]\w*", name) is not None
     is_marked = name in ("RANDOM", "BASH_SOURCE")
     return is_name and (is_marked or value_of(ShellState("", ""), name) is None)

@@ -1,4 +1,4 @@
-"""Split a config's environment as the catalogue does: workload, system, fabric, site, run."""
+"""Split a config's environment like the catalogue: workload, system, fabric, site, run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from orchestrator.model.values import (
 )
 
 SITE_NAMES = (*(name for name in NETWORK_NAMES if name != "NCCL_IB_GID_INDEX"), "UCX_NET_DEVICES")
-"""Names of devices and interfaces. The index of a GID is a number that the catalogue gives a
+"""Names of devices and interfaces. A GID's index is a number, which the catalogue gives a
 system."""
 LEAST_SHARED = 0.3
-"""Share of a config's variables that a known round has; published configs share 0.6 and more."""
+"""Share of a config's variables in a known round; published configs share 0.6 and more."""
 _SHAPE = re.compile(r"_0*([0-9]+)x0*([0-9]+)(?:x|_|$)")
 _PARALLEL = {
     "tensor_parallel": ("TP", "PRIMUS_TP", "MLLOG_TENSOR_PARALLELISM"),
@@ -40,7 +40,7 @@ _PARALLEL = {
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """The user's choices; "" and 0 are computed."""
+    """The user's choices; "" and 0: computed."""
 
     round: str
     workload: str = ""
@@ -54,7 +54,7 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class Placed:
-    """A variable that differs from the known round: its values there and here, and its place."""
+    """A variable that differs from the known round: value there, value here, place."""
 
     name: str
     known: str | None
@@ -65,8 +65,8 @@ class Placed:
 
 @dataclass
 class Import:
-    """A config as parts of documents. `base`: the nearest known round; `new_round`: the workload
-    has no such round yet; `stack`: the round exists, but the config is that of an earlier round."""
+    """Parts of documents. `base`: the nearest known round; `new_round`: the workload lacks the
+    round; `stack`: the round exists, but the config comes from an earlier round."""
 
     evaluation: ConfigEnvironment
     given: ImportOptions
@@ -85,12 +85,12 @@ class Import:
         return self.facts["system"]
 
     def env(self, part: str) -> dict[str, EnvValue | None]:
-        """Return the variables of the new documents: of "workload" or "system"."""
+        """Return the variables of a new document: `part` is "workload" or "system"."""
         return {row.name: row.value for row in self.placed if row.part == part}
 
 
 def split(evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalogue) -> Import:
-    """Return the parts of a config. Raises UsageError for a fact that cannot be computed."""
+    """Raises UsageError for a fact that cannot be computed."""
     env = evaluation.env
     workload, base = _nearest_round(evaluation, given, catalogue)
     rounds = catalogue.workload(workload)[1].rounds
@@ -129,8 +129,8 @@ def split(evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalo
 def _nearest_round(
     evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalogue
 ) -> tuple[str, str]:
-    """Return workload and round whose variables are most alike; the workload that the config names
-    counts alone."""
+    """Return workload and round with the most similar variables; a workload that the config names
+    comes first."""
     candidates = []
     named = str(evaluation.env.get("MLLOG_SUBMISSION_BENCHMARK", ""))
     for workload in catalogue.workloads():
@@ -190,7 +190,7 @@ def _accelerator(
 
 
 def _of_ref(evaluation: ConfigEnvironment, known: WorkloadRound, fact: str) -> Iterator[str]:
-    """Yield the config's values of variables that stand for `fact` in the known round."""
+    """Yield the values of variables that stand for `fact` in the known round."""
     for name, value in known.env.items():
         if isinstance(value, Ref) and value.name == fact and name in evaluation.env:
             yield str(evaluation.env[name])
@@ -199,7 +199,6 @@ def _of_ref(evaluation: ConfigEnvironment, known: WorkloadRound, fact: str) -> I
 def _facts(
     evaluation: ConfigEnvironment, given: ImportOptions, known: WorkloadRound, accelerator: str
 ) -> dict[str, str]:
-    """Return the value of each fact that an environment may refer to."""
     own = evaluation.name.removeprefix("config_").removesuffix(".sh")
     shape = _SHAPE.search(own)
     facts = {"system": own, "config_file": evaluation.name, "accelerator": accelerator}
@@ -246,7 +245,6 @@ def _facts(
 def _number(
     evaluation: ConfigEnvironment, known: WorkloadRound, fact: str, otherwise: str = ""
 ) -> int | None:
-    """Return the most frequent value of a fact among the variables that stand for it."""
     votes = Counter(text for text in _of_ref(evaluation, known, fact) if text.isdecimal())
     text = votes.most_common(1)[0][0] if votes else otherwise
     return int(text) if text.isdecimal() else None
@@ -256,8 +254,9 @@ def _number(
 
 
 def _fabric(result: Import, catalogue: Catalogue) -> str | Fabric:
-    """Return the fabric whose variables the config sets; of several, that of the same GPU's
-    systems. Without it, the nearest with the config's own variables."""
+    """Return the fabric whose variables the config sets; of several, whichever has most variables,
+    then the most used with this GPU. Without a match: the most used, with the config's own
+    variables."""
     if result.facts["nodes"] == "1":
         return "none"
     ours = {name: str(value) for name, value in result.evaluation.env.items()}
@@ -297,7 +296,7 @@ def _fabric_env(result: Import, catalogue: Catalogue) -> Mapping[str, Any]:
 
 
 def _placed_elsewhere(name: str, value: EnvValue, shared: Mapping[str, Any]) -> Placed | None:
-    """Return the place of a variable that belongs neither to the workload nor to the system."""
+    """Return the place of a variable of neither workload nor system."""
     if name in OWNED_BY_THE_LOOP:
         return Placed(name, None, value, "run", OWNED_BY_THE_LOOP[name])
     if name in shared:
@@ -325,7 +324,7 @@ def _differences(
         if before is not None and mine != before:
             mine = _computed_like(mine, theirs)
             if isinstance(mine, Text) and mine.text == f"{before}:":
-                mine = Text(str(before))  # the config appends the caller's, which runs have not
+                mine = Text(str(before))  # it appends the caller's value, missing in runs
         if mine != before:
             yield Placed(name, None if before is None else str(before), mine, part)
 
@@ -339,7 +338,7 @@ def _resolved(result: Import, value: Any) -> EnvValue | None:
 
 
 def _computed_like(value: EnvValue, known: Any) -> EnvValue:
-    """Return a number of minutes as the known round computes it, with its fixed part."""
+    """Return minutes as the known round computes them, with its fixed part."""
     if isinstance(known, Minutes) and isinstance(value, Text) and value.text.isdecimal():
         per_run = int(value.text) - known.fixed
         return Minutes(known.fixed, per_run) if per_run >= 0 else value
@@ -349,8 +348,8 @@ def _computed_like(value: EnvValue, known: Any) -> EnvValue:
 def _set_by_systems(
     catalogue: Catalogue, workload: str, base: str, known: WorkloadRound
 ) -> set[str]:
-    """Return the variables that belong to systems: those that systems of the round set, those that
-    go with the global batch, and the submitter's."""
+    """Return variables of systems: set by systems of the round, tied to the global batch, or the
+    submitter's."""
     names = {name for env in known.reference.values() for name in env}
     for system in catalogue.systems():
         part: SystemRound | None = system.workloads.get(workload, {}).get(base)

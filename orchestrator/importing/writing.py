@@ -1,4 +1,4 @@
-"""Documents of an imported config: a system, and a workload with the round if it is new."""
+"""Documents of an imported config: a system, and a workload if the round is new."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from orchestrator.model.values import EnvValue, Minutes, Text, Unique
 
 @dataclass(frozen=True)
 class Documents:
-    """New files: path below the folder -> text. `system` is the name of the system; `notes` are
-    assumptions."""
+    """`files`: path below the folder -> text. `notes` are assumptions."""
 
     system: str
     files: dict[str, str]
@@ -30,8 +29,8 @@ class Documents:
 def documents(
     imported: Import, catalogue: Catalogue, *, image: str, ruleset: str, notes: tuple[str, ...] = ()
 ) -> Documents:
-    """Return the documents of `imported`. `image` "" is that of the nearest round with this round's
-    number. Raises UsageError for an unusable name."""
+    """`image` "": the nearest round's, with this round's number. Raises UsageError for an unusable
+    name."""
     name = imported.given.name or _free_name(imported, catalogue)
     if not NAME.fullmatch(name):
         raise UsageError(
@@ -51,7 +50,7 @@ def documents(
 
 
 def write(folder: Path, made: Documents) -> list[Path]:
-    """Write the documents; nothing that exists is overwritten. Raises UsageError."""
+    """Write, never over existing files. Raises UsageError."""
     there = [path for name in made.files if (path := folder / name).exists()]
     if there:
         raise UsageError(
@@ -71,8 +70,7 @@ def write(folder: Path, made: Documents) -> list[Path]:
 
 
 def _free_name(imported: Import, catalogue: Catalogue) -> str:
-    """Return the published name, with the round behind it if the catalogue has a system of that
-    name, which the new document would hide."""
+    """The published name alone would hide a system of the catalogue with that name."""
     name = imported.published_as
     return f"{name}_{imported.given.round}" if name in catalogue.system_names() else name
 
@@ -163,13 +161,13 @@ def _value(value: EnvValue | None) -> str:
 
 
 def as_published() -> Site:
-    """Return a site that adds nothing to the published environment: no caches, no log of RCCL's."""
+    """Return a site without additions to the environment: no caches, no RCCL log."""
     return Site(offline=False, pass_env=["NCCL_DEBUG"])
 
 
 def composed(imported: Import, made: Documents, folder: Path, dirs: list[Path]) -> dict[str, str]:
-    """Return the environment that the documents in `folder` give. Raises DescriptorError if they
-    are not valid, which is an error of the import."""
+    """Return the documents' environment. Raises DescriptorError if they are invalid: an error of
+    the import."""
     from orchestrator.model import load_entry
 
     try:
