@@ -1,7 +1,6 @@
 """The YAML documents as typed models, and their composition into an `Entry`.
 
-Importing this package is cheap: pydantic and yaml are imported with the first document
-read.
+Pydantic and yaml are imported when the first document is read.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its module on first use."""
     from orchestrator.lazy import public_name
 
     return public_name(__name__, _HOMES, name)

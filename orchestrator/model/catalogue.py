@@ -1,4 +1,4 @@
-"""The catalogue: the existing systems and workloads, read by name or by path."""
+"""Existing systems and workloads, by name or path."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ _FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
 
 
 class Catalogue:
-    """Systems and workloads from the package and from further folders; earlier folders win over the
-    package.
+    """Documents of `dirs`, earlier folders first, then of the package.
 
-    A folder holds systems as `*.yaml` and may have `shared/accelerators.yaml` and so on, and
-    `workloads/*.yaml`.
+    A folder has systems as `*.yaml`, and may have `workloads/*.yaml`, `shared/accelerators.yaml`
+    and so on.
     """
 
     def __init__(self, dirs: Sequence[Path | str] = ()) -> None:
@@ -53,7 +52,7 @@ class Catalogue:
         return {**_files([data_dir("systems")]), **systems}
 
     def not_systems(self) -> dict[Path, str]:
-        """Return the documents of other kinds in the further folders: path -> kind."""
+        """Return documents of other kinds in `dirs`: path -> kind."""
         kinds = {path: _kind(path) for path in _files(self.dirs).values()}
         return {path: kind for path, kind in kinds.items() if kind in _OTHER_KINDS}
 
@@ -67,28 +66,26 @@ class Catalogue:
         return [*own, data_dir("workloads")]
 
     def system_names(self) -> list[str]:
-        """Return the names of all systems; reads no file."""
+        """Read no file."""
         return sorted(self._system_files)
 
     def workload_names(self) -> list[str]:
-        """Return the names of all workloads; reads no file."""
+        """Read no file."""
         return sorted(self._workload_files)
 
     def systems(self) -> list[System]:
-        """Return every system, by name. Raises DescriptorError for a wrong document."""
+        """Raises DescriptorError for a wrong document."""
         return [self.system(name)[1] for name in self.system_names()]
 
     def workloads(self) -> list[Workload]:
-        """Return every workload, by name. Raises DescriptorError for a wrong document."""
+        """Raises DescriptorError for a wrong document."""
         return [self.workload(name)[1] for name in self.workload_names()]
 
     def system(self, name: str) -> tuple[Document, System]:
-        """Return the system `name` (or its only completion, or that in the file `name`) with its
-        document.
+        """Return the system by name, unique start of a name, or file.
 
-        The workloads next to a file are known afterwards, before those of the package: the file
-        may refer to them. Raises UsageError for an unknown name, DescriptorError for a wrong
-        document.
+        Workloads next to a file are known from then on, before the package's: the file may refer to
+        them. Raises UsageError for an unknown name, DescriptorError for a wrong document.
         """
         path = _find(name, self._system_files, "system", "orchestrator systems lists the catalogue")
         if (
@@ -108,15 +105,14 @@ class Catalogue:
         return self._systems[path]
 
     def workload(self, name: str) -> tuple[Document, Workload]:
-        """Return the workload `name` (or that in the file `name`) with its document. Raises as
-        `system` does."""
+        """Return the workload by name or file. Raises as `system` does."""
         path = _find(
             name, self._workload_files, "workload", f"there are: {', '.join(self.workload_names())}"
         )
         return self._workload(path, [])
 
     def _workload(self, path: Path, chain: list[Document]) -> tuple[Document, Workload]:
-        """Return the workload in the file `path`; `chain` are the documents that extend it."""
+        """`chain`: the documents that extend `path`."""
         if path not in self._workloads:
             document = with_rounds(self._extended(read(path), chain))
             document.check()
@@ -148,8 +144,7 @@ class Catalogue:
         return overlaid(base, document)
 
     def _to_extend(self, document: Document, given: str) -> Path:
-        """Return the file that `document` extends: a path next to it, or the next workload of that
-        name."""
+        """Return a path next to `document`, or the next workload with the given name."""
         if "/" in given or given.endswith((".yaml", ".yml")):
             return document.path.parent / given
         mine = document.path.resolve()
@@ -160,7 +155,7 @@ class Catalogue:
         ]
         behind = [path.resolve() for path in there]
         if mine in behind:
-            # A folder may be named twice: relative, and as it lies next to a system's file.
+            # A folder may be named twice: relative, and as found next to a system's file.
             after = behind.index(mine) + 1
             there = [path for path in there[after:] if path.resolve() != mine]
         if there:
@@ -177,8 +172,7 @@ class Catalogue:
     def shared(
         self, kind: str
     ) -> tuple[dict[str, Any], dict[str, tuple[Document, tuple[str, str]]]]:
-        """Return the shared facts of `kind` ("accelerators", "hosts", "fabrics") and their
-        places."""
+        """Return facts of `kind` ("accelerators", "hosts", "fabrics"), and their places."""
         facts, homes = self._shared_cache.get(kind, (None, None))
         if facts is None or homes is None:
             facts, homes = {}, {}
@@ -198,7 +192,7 @@ class Catalogue:
         return {}
 
     def fact(self, kind: str, given: Any) -> Any:
-        """Return the fact for a name or an inline fact of a checked system; None for no fact."""
+        """Return a named fact, or the inline fact of a checked system."""
         return self.shared(kind)[0][given] if isinstance(given, str) else given
 
     def _check_names(self, document: Document, system: System) -> None:
@@ -233,7 +227,6 @@ class Catalogue:
 
 
 def _kind(path: Path) -> str:
-    """Return the `kind` in a file; "" if it has none."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             match = re.search(r"(?m)^kind:[ \t]*[\"']?(\w+)", file.read(1 << 20))

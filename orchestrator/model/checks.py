@@ -1,5 +1,4 @@
-"""Checks across several keys: of a system its name, its batch, its stack; of a workload its
-number of runs."""
+"""Checks across keys: a system's name, batch and stack; a workload's number of runs."""
 
 from __future__ import annotations
 
@@ -12,19 +11,18 @@ from orchestrator.model.shared_documents import Accelerator
 from orchestrator.model.source import Document, Key
 from orchestrator.words import count
 
-# <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], nodes and GPUs may be padded with zeros; a
-# site's word may precede the numbers (MI350X_akash_4x8x1). Names without this shape are accepted
-# and mean nothing.
+# <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], both numbers possibly padded with zeros; a
+# site's word may come before (MI350X_akash_4x8x1). Other names are accepted and mean nothing.
 _SHAPE = re.compile(
     r"(MI[0-9]+[A-Z]*)_(?:[A-Za-z]+_)*0*([0-9]+)x0*([0-9]+)(?:x0*([0-9]+))?(?:_.*)?"
 )
 
 FEWEST_RUNS = 3
-"""Below three runs an olympic mean has nothing left to average."""
+"""With fewer, an olympic mean has nothing left to average."""
 
 
 def check_system(document: Document, system: System) -> None:
-    """Report every contradiction inside `system` in its document."""
+    """Report contradictions inside `system`."""
     _check_name(document, system)
     for workload, rounds in system.workloads.items():
         for name, part in rounds.items():
@@ -32,7 +30,7 @@ def check_system(document: Document, system: System) -> None:
 
 
 def check_workload(document: Document, workload: Workload) -> None:
-    """Report contradictions between the rounds of `workload` and the rest of it."""
+    """Report contradictions between rounds and the rest of `workload`."""
     own_rounds = [name for name, part in workload.rounds.items() if part.ruleset == OWN]
     if own_rounds and workload.runs_required < FEWEST_RUNS:
         document.add(
@@ -78,8 +76,8 @@ def launch_problem(
     round_name: str,
     code: Collection[str] = (),
 ) -> str:
-    """Return why the command of the round cannot start so many nodes, or "". `code`: workloads
-    with code of the site."""
+    """Return why the round's command cannot start so many nodes, or "". `code`: workloads with site
+    code."""
     stack = part.stack or round_name
     rules = workload.rounds.get(stack)
     most = None if rules is None else part.launch_over(rules).most_nodes
@@ -95,9 +93,9 @@ def launch_problem(
 
 
 def label_warning(system: System, part: SystemRound, workload: str, round_name: str) -> str:
-    """Return a warning if the third field of the name is not the micro batch, or "".
+    """Return a warning if the third field of the name differs from the micro batch.
 
-    The field is a label and is never read for a value: in some published names it differs.
+    The field is a label, never read for a value: in some published names it differs.
     """
     match = _SHAPE.fullmatch(system.name)
     if not match or not match[4] or part.micro_batch is None or int(match[4]) == part.micro_batch:

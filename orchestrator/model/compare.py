@@ -1,4 +1,4 @@
-"""The differences between two entries: two systems, or two rounds of one system."""
+"""Compare two entries: two systems, or two rounds of a system."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTAINER = (
 
 @dataclass(frozen=True, slots=True)
 class EntryDifference:
-    """A difference. `kind` is `fact`, `container` or `env`; "" on the side without a value."""
+    """`kind` is `fact`, `container` or `env`; a side without a value is ""."""
 
     kind: str
     name: str
@@ -30,7 +30,7 @@ class EntryDifference:
 
 
 def differences(left: Entry, right: Entry) -> list[EntryDifference]:
-    """Return all differences, facts first, then container options, then variables by name."""
+    """Return facts first, then container options, then variables by name."""
     theirs_of = right.facts(lambda fact: fact.compared)
     pairs = [
         ("fact", name, mine, theirs_of[name])

@@ -1,7 +1,7 @@
 """Composition: system x workload x round x site -> Entry.
 
-Environment, later wins: workload round < system's workload round < fabric < site < command line. A
-value null removes a variable of an earlier layer.
+Later environments win: workload round < system's workload round < fabric < site < command line.
+null removes an earlier layer's variable.
 """
 
 from __future__ import annotations
@@ -46,13 +46,12 @@ def load_entry(
     systems_dirs: Sequence[Path] = (),
     overrides: Iterable[tuple[str, str]] = (),
 ) -> Entry:
-    """Compose the entry of `system` and `workload`, both names in the catalogue or paths to YAML
-    files.
+    """Compose `system` and `workload`, names in the catalogue or paths to YAML files.
 
-    `round` None takes the newest round that the system has for the workload. `env` wins over all
-    documents. `overrides` are keys (`container.pull`) with values in YAML, in place of those of a
-    site file. `systems_dirs` are searched before the site's `systems_dirs`, and these before the
-    package. Raises UsageError for unknown names, DescriptorError with every problem of a document.
+    `round` None: the system's newest for the workload. `env` wins over all documents. `overrides`:
+    keys of the site (`container.pull`) with YAML values. `systems_dirs` come before the site's,
+    then the package. Raises UsageError for unknown names, DescriptorError with every problem of a
+    document.
     """
     site_document = None
     folders = [*systems_dirs]
@@ -109,8 +108,7 @@ def _choose(
 
 
 def _check_rounds(document: Document, workload: Workload, wanted: set[str], key: Key) -> None:
-    # Only a workload given as a file can lack a round: those of the catalogue were checked with the
-    # system.
+    # Only workload files can lack a round: the catalogue's were checked with the system.
     for missing in sorted(wanted - set(workload.rounds)):
         has = ", ".join(sorted(workload.rounds))
         document.add(("workloads", *key), f"{workload.name} has no round {missing}; it has: {has}")
@@ -131,19 +129,17 @@ def _shared_documents(catalogue: Catalogue, system: System) -> tuple[Document, .
 
 
 def round_order(name: str) -> tuple[int, ...]:
-    """Return the sort key of a round: "10.0" comes after "6.0"."""
+    """Sort "10.0" after "6.0"."""
     return tuple(int(part) for part in name.split("."))
 
 
 def newest(rounds: Mapping[str, object]) -> str:
-    """Return the newest of `rounds`."""
+    """Return the newest round."""
     return max(rounds, key=round_order)
 
 
 @dataclass
 class _Composition:
-    """Combines the layers of one entry."""
-
     chosen: EntryDocuments
     site: Site
     site_document: Document | None
@@ -251,7 +247,7 @@ class _Composition:
         self.origins[name] = origin
         self.removed.pop(name, None)
         if layer in _NETWORK_LAYERS:
-            # It stays there if the site's `env` or the command line has another value for it.
+            # It stays there if the site's `env` or the command line gives another value.
             self.network.add(name)
 
     def _command_line(self) -> None:
@@ -349,8 +345,8 @@ class _Composition:
         caps = dict.fromkeys(part.caps or [])
         ulimits = dict(part.ulimits or {})
         if rdma:
-            # Memory that a NIC reads and writes must be locked; without this registration fails or
-            # RCCL uses TCP.
+            # A NIC reads and writes only locked memory; without it registration fails, or RCCL uses
+            # TCP.
             caps["IPC_LOCK"] = None
             ulimits.setdefault("memlock", "-1:-1")
         return Container(
@@ -382,7 +378,7 @@ class _Composition:
 
 
 def _source(home: Document, key: Key, source: str) -> str:
-    """Return the source of a variable: of an inherited one that of the round it was written in."""
+    """Return a variable's source: if inherited, that of its original round."""
     if key[:1] != ("rounds",):
         return source
     return str(home.data["rounds"][key[1]].get("source") or "")

@@ -1,7 +1,6 @@
-"""The documents as typed models: system and workload (shared_documents.py: facts that systems
-share; site_documents.py: sites).
+"""System and workload (shared_documents.py: facts that systems share; site_documents.py: sites).
 
-Unknown keys are errors, types are exact (a number is not text), and every default is written here.
+Unknown keys are errors, types are exact (a number is not text), every default is here.
 """
 
 from __future__ import annotations
@@ -217,8 +216,8 @@ class SystemRound(DocumentPart):
     """Assumptions and remarks."""
 
     def computed_accumulation(self, ranks: int) -> int:
-        """Return the steps of accumulation that the batches of so many ranks need; 0 if a batch is
-        missing, or if no whole number does it."""
+        """Return the steps that the batches need on so many ranks; 0 if a batch is missing, or no
+        whole number fits."""
         parallel = self.tensor_parallel * self.pipeline_parallel * self.context_parallel
         if self.micro_batch is None or self.global_batch is None:
             return 0
@@ -226,9 +225,9 @@ class SystemRound(DocumentPart):
         return 0 if rest else steps
 
     def launch_over(self, stack: WorkloadRound) -> LaunchPart:
-        """Return how to start runs: the round's way with the system's own keys."""
+        """Return the round's launch with the system's own keys."""
         mine = self.launch.model_dump(exclude_none=True, exclude_unset=True)
-        if "command" in mine:  # the limit belongs to the round's own command
+        if "command" in mine:  # the limit belongs to the round's command
             mine.setdefault("most_nodes", None)
         return stack.launch.model_copy(update=mine)
 

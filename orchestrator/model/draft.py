@@ -1,4 +1,4 @@
-"""Write a new system descriptor with comments, as a start for its author."""
+"""Write a new system descriptor with comments for its author."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ workloads:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A descriptor's text, and its author's open decisions."""
+    """`warnings` are decisions left to the author."""
 
     text: str
     warnings: tuple[str, ...]
@@ -47,9 +47,6 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Variables for the new descriptor, their source in words, and whether they are only a
-    stopgap."""
-
     env: Mapping[str, object]
     note: str
     stopgap: bool = False
@@ -68,13 +65,12 @@ def draft_system(
     micro_batch: int,
     accumulation: int,
 ) -> Draft:
-    """Return a new descriptor for `name`.
+    """Return a new descriptor for `name`, in which the text gives each source.
 
-    The values for the global batch come from a published system with the same GPU and batch, else
-    from the reference convergence point of the batch. All other variables come from the system of
-    the same GPU with the nearest number of nodes. `fabric` None: that of the nearest system with
-    several nodes. The text names each source. Raises UsageError for an invalid name, and for an
-    unknown workload, round, GPU or fabric.
+    Values for the global batch come from a published system with the same GPU and batch, else from
+    the batch's reference convergence point; other variables from the same GPU's system with the
+    nearest number of nodes. `fabric` None: that of the nearest multi-node system. Raises UsageError
+    for an invalid name, and for an unknown workload, round, GPU or fabric.
     """
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a name; accepted: letters, digits, '.', '_' and '-'")
@@ -135,7 +131,6 @@ def _known(catalogue: Catalogue, kind: str, name: str) -> None:
 def _fabric(
     catalogue: Catalogue, accelerator: str, nodes: int, workload: str, given: str | None
 ) -> tuple[str, str]:
-    """Return the fabric's name, and its source in words."""
     if given is not None:
         _known(catalogue, "fabric", given)
         return given, "from systems/shared/fabrics.yaml"
@@ -170,7 +165,6 @@ def _schedule(
     rules: WorkloadRound,
     batch: int,
 ) -> _Layer:
-    """Return the variables for the global batch."""
     names = list(dict.fromkeys(name for env in rules.reference.values() for name in env))
     if not names:
         return _Layer({}, "")
@@ -206,7 +200,7 @@ def _nearest(
     rules: WorkloadRound,
     which: str,
 ) -> _Layer:
-    """Return all other variables; `which` names them."""
+    """`which` names the variables."""
     candidates = [
         (system, part)
         for system, part in _parts(_of_gpu(catalogue, accelerator), workload, round_name)
@@ -245,7 +239,7 @@ def _of_gpu(catalogue: Catalogue, accelerator: str) -> list[System]:
 def _parts(
     systems: Iterable[System], workload: str, round_name: str
 ) -> list[tuple[System, SystemRound]]:
-    """Return each system's part of the round: those with results first, AMD's before others."""
+    """Return parts with results first, AMD's before others."""
     parts = [
         (system, system.workloads[workload][round_name])
         for system in systems

@@ -1,4 +1,4 @@
-"""The result of a composition: one system, workload, round and site, ready for rendering."""
+"""A composed system, workload, round and site, ready for rendering."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class NamedWarning(str):
-    """A warning in words. A site that lists its `name` in `acknowledged` does not see it."""
+    """A warning, hidden if the site lists its `name` in `acknowledged`."""
 
     name: str
 
@@ -44,8 +44,7 @@ class NamedWarning(str):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The source of a value. `line` is 0 for the command line; `source` is the published source
-    of the fact."""
+    """`line` is 0 for the command line; `source` is the published source."""
 
     layer: str
     """`workload`, `system`, `fabric`, `transport`, `site` or `command line`."""
@@ -59,11 +58,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """The expected log value of `key`: that of a variable, a fact of the descriptor, or both; ""
-    for neither.
+    """The expected log value of `key`: from a variable, a fact of the descriptor, or both.
 
-    `form` has {} in place of the variable's value; `value` is the fact in that form, "" if it is
-    missing.
+    `form` has {} for the variable's value; `value` is the fact in that form, "" if missing.
     """
 
     key: str
@@ -75,11 +72,9 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A host folder in the container.
-
-    `host` is the complete host path, None without one from the site: then it is `$variable/subpath`
-    of the user who starts the bundle (no slash if `subpath` is "").
-    """
+    """A host folder in the container. `host` is the complete path, None if the site gives no
+    folder: then it is `$variable/subpath` of the user who starts the bundle (no slash if `subpath`
+    is "")."""
 
     variable: str
     subpath: str
@@ -92,11 +87,11 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Options of the container; `privileged` only on the site's request."""
+    """`privileged` only on the site's request."""
 
     engine: str
     command: tuple[str, ...]
-    """How to call the engine, such as ("sudo", "-n", "docker"); empty for the engine's own name."""
+    """How to call the engine, such as ("sudo", "-n", "docker"); empty: by its name."""
     privileged: bool
     devices: tuple[str, ...]
     groups: tuple[str, ...]
@@ -115,7 +110,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class EntryDocuments:
-    """The checked documents of one entry, each with its parts for this entry."""
+    """An entry's checked documents, and their parts for it."""
 
     system: System
     workload: Workload
@@ -125,7 +120,7 @@ class EntryDocuments:
     rules: WorkloadRound
     """The workload's part of the round."""
     stack: WorkloadRound
-    """The workload's part of the round with the image and environment; nearly always `rules`."""
+    """The round with the image and environment; nearly always `rules`."""
     stack_key: Key
     accelerator: Accelerator
     host: Host | None
@@ -137,20 +132,17 @@ class EntryDocuments:
 
     @property
     def launch(self) -> LaunchPart:
-        """Return how to start runs: the round's part with the system's own keys."""
         return self.mine.launch_over(self.stack)
 
     @property
     def accelerator_name(self) -> str:
-        """Return the name in systems/shared/, or the title of an accelerator described in the
-        system itself."""
+        """Return the name in systems/shared/, or the title of the system's own accelerator."""
         given = self.system.accelerator
         return given if isinstance(given, str) else self.accelerator.title
 
 
 class Fact(Generic[T]):
-    """One fact of an entry: its place in the documents, and whether `systems show` and `systems
-    diff` have it."""
+    """A fact of the documents, and whether `systems show` and `systems diff` have it."""
 
     def __init__(
         self, read: Callable[[EntryDocuments], T], *, shown: bool = True, compared: bool = False
@@ -171,9 +163,9 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of one entry, in display order; `values.REFS` lists those available to an `env`.
+    """Facts in display order; `values.REFS` lists those available to an `env`.
 
-    Times are minutes. Batch is 0 if the descriptor lacks it.
+    Times are minutes. Batch is 0 if missing in the descriptor.
     """
 
     documents: EntryDocuments
@@ -189,7 +181,7 @@ class Facts:
     config_file = Fact(
         lambda of: f"config_{of.mine.published_as or of.system.name}.sh", shown=False
     )
-    """Name of the config file in the bundle."""
+    """In the bundle."""
     submitter = Fact(lambda of: of.mine.submitter or "", compared=True)
     submitted = Fact(lambda of: of.mine.submitted, shown=False, compared=True)
     env_from = Fact(lambda of: of.mine.env_from)
@@ -239,17 +231,14 @@ _BRACED = re.compile(r"\{(\w+)\}")
 
 
 def fact_of(facts: Facts, name: str) -> str:
-    """Return the fact with this name in documents (`values.REFS`); "" if it is missing."""
+    """Return the fact with this name in `values.REFS`; "" if missing."""
     return str(getattr(facts, _FACT_OF_REF.get(name, name)) or "")
 
 
 @dataclass(frozen=True)
 class Entry(Facts):
-    """One system with one workload of one round on one site, ready for rendering.
-
-    `env` and `rccl_env` are disjoint and together the whole environment; `rccl_env` belongs to the
-    fabric and the site's network.
-    """
+    """`env` and `rccl_env` are disjoint and together the whole environment; `rccl_env` belongs to
+    the fabric and the site's network."""
 
     env: Mapping[str, EnvValue]
     rccl_env: Mapping[str, EnvValue]
@@ -261,17 +250,16 @@ class Entry(Facts):
     site: Site
     warnings: tuple[NamedWarning, ...] = field(default=())
     files: tuple[str, ...] = field(default=())
-    """Every document of the entry, for the manifest."""
+    """All documents, for the manifest."""
 
     @property
     def whole_env(self) -> dict[str, EnvValue]:
-        """Return `env` and `rccl_env` together."""
+        """Return `env` and `rccl_env`."""
         return {**self.env, **self.rccl_env}
 
     @property
     def requires(self) -> dict[str, str]:
-        """Return the image's requirements of a host: driver, rocm, nic_firmware (minimal
-        versions), gfx. {} for another image."""
+        """Return driver, rocm, nic_firmware (minimal versions) and gfx. {} for another image."""
         needs = self.documents.stack.requires
         firmware = needs.nic_firmware.get(self.documents.fabric.kind) if self.nodes > 1 else None
         driver = needs.driver
@@ -289,18 +277,18 @@ class Entry(Facts):
 
     @property
     def image_gb(self) -> int:
-        """Return the least compressed size of the image in GB; 0 if unknown."""
+        """Return the image's least compressed size in GB; 0 if unknown."""
         return 0 if self.documents.mine.image else self.documents.stack.image_gb
 
     @property
     def published_scripts(self) -> dict[str, str]:
-        """Return path -> SHA-256 of the published code's files; {} for another image."""
+        """Return path -> SHA-256 of the published code; {} for another image."""
         known = {} if self.documents.mine.image else self.documents.stack.scripts
         return {posixpath.join(self.code_dir, path): digits for path, digits in known.items()}
 
     @property
     def reaches(self) -> tuple[ReachPart, ...]:
-        """Return the hosts that runs reach while they start; () for another image."""
+        """Return hosts that starting runs reach; () for another image."""
         if self.documents.mine.image:
             return ()
         hosts = self.documents.stack.requires.reaches
@@ -313,7 +301,7 @@ class Entry(Facts):
 
     @property
     def run_timeout_s(self) -> int:
-        """Return the limit of a run in seconds."""
+        """Return a run's limit in seconds."""
         return round(60 * (self.site.limits.run_timeout_minutes or self.minutes_per_run))
 
     @property
@@ -322,35 +310,32 @@ class Entry(Facts):
 
     @property
     def code_path(self) -> str | None:
-        """Return the site's host folder to mount over `code_dir`, if any."""
+        """Return the host folder to mount over `code_dir`."""
         return self.site.code.get(self.workload)
 
     @property
     def pass_env(self) -> tuple[str, ...]:
-        """Return names of variables taken from the submitter's environment (secrets); their
-        values are never written."""
+        """Return names of the submitter's variables (secrets); their values are never written."""
         return tuple(dict.fromkeys([*self.site.pass_env, *self.needs_env]))
 
     @property
     def needs_env(self) -> dict[str, str]:
-        """Return the variables of the submitter that the program needs, with their use."""
+        """Return the submitter's variables that the program needs, with their use."""
         return {} if self.is_offline else dict(self.documents.stack.needs_env)
 
     @property
     def is_offline(self) -> bool:
-        """Return whether the runs use prepared caches instead of the network."""
+        """Return whether runs use prepared caches instead of the network."""
         return self.site.offline and bool(self.documents.stack.offline)
 
     @property
     def data_tree(self) -> tuple[DataPart, ...]:
-        """Return files and folders that must exist."""
         of_round = self.documents.stack.data_tree
         parts = self.documents.workload.data_tree if of_round is None else of_round
         return tuple(part for part in parts if self.is_offline or not part.offline_only)
 
     @property
     def logged(self) -> tuple[Logged, ...]:
-        """Return the expected log values of this entry, by the documents."""
         parts = {
             **self.documents.workload.logged,
             **self.documents.stack.logged,
@@ -373,7 +358,7 @@ class Entry(Facts):
         )
 
     def facts(self, want: Callable[[Fact[Any]], bool]) -> dict[str, Any]:
-        """Return the facts accepted by `want`, by name, in the order of `Facts`."""
+        """Return facts accepted by `want`, in display order."""
         return {
             name: getattr(self, name)
             for name, fact in vars(Facts).items()
@@ -381,6 +366,6 @@ class Entry(Facts):
         }
 
     def with_document(self, name: str, **values: Any) -> Entry:
-        """Return the entry with other, unchecked `values` in the document called `name`."""
+        """Replace `values`, unchecked, in the document called `name`."""
         changed = getattr(self.documents, name).model_copy(update=values)
         return replace(self, documents=replace(self.documents, **{name: changed}))

@@ -1,7 +1,7 @@
-"""`extends`: a workload, preparation or round that starts from another, merged key by key.
+"""`extends`: a workload, preparation or round starts from another, merged key by key.
 
-Mappings merge; every other value replaces the inherited one. A key with null removes it. Each key
-remembers the document and line that it comes from.
+Mappings merge; other values replace inherited values, and null removes a key. Each key remembers
+its document and line.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from orchestrator.model.source import Document, Key, shown
 
 EXTENDS = "extends"
 _ENVIRONMENTS = ("env", "logged", "offline")
-"""Mappings in which null is a value: composition removes the variable, or the key of the log."""
+"""Here null is a value: composition removes the variable, or the log's key."""
 _OF_THE_ROUND_ALONE = ("source", "note", EXTENDS)
-"""Statements about a round that are not true of another."""
+"""Statements that do not apply to another round."""
 
 
 def overlaid(base: Document, mine: Document) -> Document:
-    """Return `mine` over the whole of `base`, which is resolved already."""
+    """Put `mine` over all of `base`, which is resolved already."""
     merged = Document(mine.path, problems=mine.problems)
     inherited = {name: value for name, value in base.data.items() if name != EXTENDS}
     replaced = [("rounds", name) for name in _extending(mine)]
@@ -28,8 +28,7 @@ def overlaid(base: Document, mine: Document) -> Document:
 
 
 def with_rounds(document: Document) -> Document:
-    """Return `document` with every round that extends another one resolved. Problems are reported
-    in the document."""
+    """Resolve rounds that extend others; report problems in the document."""
     rounds = document.data.get("rounds")
     if not isinstance(rounds, dict):
         return document
@@ -41,7 +40,6 @@ def with_rounds(document: Document) -> Document:
 
 
 def _extending(document: Document) -> dict[str, str]:
-    """Return round -> the round it extends, of the rounds of `document` itself."""
     rounds = document.data.get("rounds")
     if not isinstance(rounds, dict):
         return {}
@@ -146,7 +144,7 @@ def _adopt(merged: Document, source: Document, value: Any, there: Key, here: Key
 
 
 def chain_text(documents: list[Document]) -> str:
-    """Return documents that extend each other in a circle, with their lines."""
+    """Format a circle of `extends`, with lines."""
     return " extends ".join(
         f"{shown(document.path)}:{document.line((EXTENDS,))}" for document in documents
     )

@@ -1,5 +1,4 @@
-"""Types of single fields in the documents: each accepts one shape and describes it in its
-errors."""
+"""Single fields: each type accepts one shape and describes it in its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _PROXY = re.compile(r"https?://([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:
 _REACHED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?")
 _DIRECT = re.compile(r"[A-Za-z0-9.*:\[\]/_-]+")
 OWN = "own"
-"""The ruleset of a workload that is no MLPerf benchmark: its own document has the rules."""
+"""The ruleset outside MLPerf: the workload's document has the rules."""
 
 _SBATCH_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)")
 
@@ -64,12 +63,12 @@ _RUN_FLAGS = ("--privileged", "--read-only", "--oom-kill-disable", "--no-healthc
 
 
 def refuse(reason: str) -> PydanticCustomError:
-    """Return the error for a rejected value; braces in `reason` are text."""
+    """Braces in `reason` are text."""
     return PydanticCustomError("refused", "{what}", {"what": reason})
 
 
 def matching(pattern: re.Pattern[str], meaning: str) -> AfterValidator:
-    """Accept texts that match the whole pattern; the others are no `meaning`."""
+    """Accept texts that match the whole pattern."""
 
     def checked(text: str) -> str:
         if not pattern.fullmatch(text):
@@ -80,7 +79,7 @@ def matching(pattern: re.Pattern[str], meaning: str) -> AfterValidator:
 
 
 def parse_each(raw: dict[str, Any], parse: Callable[[str, Any], tuple[Any, str]]) -> dict[str, Any]:
-    """Parse every item of a mapping and report all problems, each under its own key."""
+    """Parse a mapping's items; report all problems, each under its key."""
     parsed, errors = {}, []
     for key, value in raw.items():
         parsed[key], problem = parse(key, value)
@@ -180,8 +179,7 @@ def _passed(text: str) -> str:
 
 
 def _run_option(text: str) -> str:
-    """Parse an option of the engine's `run` in one word. Options that tie a container to its job
-    are refused."""
+    """Parse an option of the engine's `run`; refuse those that tie a container to its job."""
     _line(text)
     option = re.match(r"--?[A-Za-z][A-Za-z-]*", text)
     if not option:
@@ -205,7 +203,7 @@ def _run_option(text: str) -> str:
 
 
 def _proxy(text: str) -> str:
-    """Parse a proxy's address; one with a user name or password is refused unquoted."""
+    """Parse a proxy's address. A user name or password is refused without quoting it."""
     if "@" in text:
         raise refuse(
             "the address holds a user name or password: write it without them, or leave the key "
@@ -223,7 +221,7 @@ def _reached(text: str) -> str:
 
 
 def _direct(raw: object) -> object:
-    """Split the form of the variable no_proxy, and parse each host."""
+    """Split the variable no_proxy, and parse each host."""
     listed = raw.split(",") if isinstance(raw, str) else raw
     if not isinstance(listed, list) or not all(isinstance(host, str) for host in listed):
         return listed
@@ -281,7 +279,7 @@ def _sbatch(text: str) -> str:
 
 
 def sbatch_problem(text: str) -> str:
-    """Return the problem of a further option for sbatch, or ""."""
+    """Return the problem of an sbatch option, or ""."""
     try:
         _sbatch(text)
     except PydanticCustomError as error:
@@ -366,7 +364,6 @@ Size = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 def _only(**keys: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a mapping with exactly these keys."""
     return {
         "type": "object",
         "properties": keys,

@@ -1,8 +1,7 @@
-"""The list of systems: the lines of `orchestrator systems`, prepared for the shipped catalogue.
+"""The lines of `orchestrator systems`, prepared for the shipped catalogue.
 
-Reading and checking every document takes ten times as long as printing the list.
-generated/systems.json (`make reference`) has the lines and a digest of their documents; if that
-differs, the documents are read.
+Reading and checking all documents takes ten times as long as printing. generated/systems.json
+(`make reference`) has the lines and a digest of their documents; if it differs, they are read.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ INDEX = "systems.json"
 
 
 def line(system: System) -> dict[str, Any]:
-    """Return the line of `system`: names of its facts, rounds and their submitters; plain data
-    for JSON."""
+    """Return the system's facts, rounds and submitters, for JSON."""
     from orchestrator.model.compose import round_order
 
     def name(fact: Any) -> str | None:
@@ -49,8 +47,7 @@ def line(system: System) -> dict[str, Any]:
 
 
 def shipped() -> list[dict[str, Any]] | None:
-    """Return the lines of the shipped catalogue, by name; None if its documents differ from the
-    index."""
+    """Return the shipped lines by name; None if the documents differ from the index."""
     try:
         with open(generated_file(INDEX), encoding="utf-8") as file:
             index = json.load(file)
@@ -60,8 +57,7 @@ def shipped() -> list[dict[str, Any]] | None:
 
 
 def digest() -> str:
-    """Return the SHA-256 of the names and contents of every shipped document that affects a
-    system."""
+    """Hash names and contents of shipped documents that affect a system."""
     whole = hashlib.sha256()
     systems = str(data_dir("systems"))
     for folder in (systems, os.path.join(systems, "shared"), str(data_dir("workloads"))):
@@ -75,7 +71,7 @@ def digest() -> str:
 
 
 def index_text() -> str:
-    """Return the text of generated/systems.json. Raises DescriptorError for a wrong document."""
+    """Raises DescriptorError for a wrong document."""
     from orchestrator.model.catalogue import Catalogue
 
     lines = [json.dumps(line(system), ensure_ascii=False) for system in Catalogue().systems()]

@@ -1,5 +1,4 @@
-"""The base of all documents, apart from the documents: readers of one kind need not load the
-others."""
+"""The base of all documents, apart: readers of one kind need not load the others."""
 
 from __future__ import annotations
 
@@ -29,6 +28,6 @@ class DocumentPart(BaseModel):
 
 @dataclass(frozen=True)
 class NameOr:
-    """Marks a field with the name of a shared fact, or the fact itself."""
+    """Marks a field with a shared fact's name, or the fact itself."""
 
     model: type[DocumentPart]

@@ -1,4 +1,4 @@
-"""Needs of an entry besides its image, and the check of the submitter and the site for them."""
+"""Check submitter and site for an entry's needs besides its image."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 ACKNOWLEDGED = "prerequisites"
 DATA = "data"
-"""The site's `acknowledged` with these names lets sets start without their prerequisites, and
-without a look at the folders of data."""
+"""In the site's `acknowledged`: start sets without prerequisites, or without checking data
+folders."""
 
 
 class UnmetNeed(NamedTuple):
-    """Something that a set needs and that is missing here; `stops`: no set starts without it."""
+    """`stops`: no set starts without it."""
 
     check: str
     """The row of `doctor`: environment, prerequisite, data or prepared."""
@@ -34,13 +34,13 @@ class UnmetNeed(NamedTuple):
 
 
 def unmet(entry: Entry) -> list[PrerequisitePart]:
-    """Return the prerequisites that the site does not give."""
+    """Return prerequisites that the site does not give."""
     site = entry.site
     places = [mount.container or mount.host for mount in site.container.mounts]
     if entry.code_path:
         places.append(entry.code_dir)
     parts = entry.documents.mine.prerequisites
-    if entry.container.engine == "none":  # nothing is mounted; the site's code is all there is
+    if entry.container.engine == "none":  # nothing is mounted; only the site's code exists
         return [] if entry.code_path else list(parts)
     return [
         part
@@ -50,7 +50,7 @@ def unmet(entry: Entry) -> list[PrerequisitePart]:
 
 
 def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
-    """Yield the needs of the workload that the submitter's host or the site does not meet."""
+    """Yield needs unmet by the submitter's host or the site."""
     for name, what in entry.needs_env.items():
         if not environment.get(name):
             text = f"{entry.workload} needs {name} for {what}, and it is not set here"
@@ -75,7 +75,6 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
 
 
 def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
-    """Yield the folders of data that the site does not name, or that are not where it says."""
     given = entry.site.data.get(entry.workload, {})
     for name in dict.fromkeys(mount.variable for mount in entry.mounts):
         key = f"data.{entry.workload}.{name}"
@@ -103,9 +102,8 @@ def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[U
 def likely_folder(
     workload: str, name: str, environment: Mapping[str, str], others: Sequence[str], log_dir: str
 ) -> str:
-    """Return the folder for the data of a mount that the site file does not name: that of the
-    variable in the environment, else a folder named after the workload, next to the `others` of the
-    site or to its sets."""
+    """Return the folder in the environment's variable, else a folder named after the workload, next
+    to the site's `others` or its sets."""
     if os.path.isabs(value := environment.get(name, "")):
         return value
     places = [Path(folder) for folder in others]
@@ -115,8 +113,7 @@ def likely_folder(
 
 
 def near_folder(folder: str) -> str:
-    """Return the existing folder whose path is nearly that of a missing folder, or "": one name
-    of the path differs."""
+    """Return an existing folder whose path differs in one similar name, or ""."""
     missing = Path(folder)
     with suppress(OSError):
         path = next(path for path in (missing, *missing.parents) if path.parent.is_dir())
@@ -127,21 +124,19 @@ def near_folder(folder: str) -> str:
 
 
 def check_data(workload: str, key: str, folder: str) -> str:
-    """Return the command that shows which parts of the data are in `folder`."""
     check = f"orchestrator prepare {quoted(workload)} --check"
     return f"{check} --override {quote(f'{key}={folder}')}"
 
 
 def _prepare(entry: Entry, key: str, folder: str) -> Fix:
-    """Return the command that makes the data in `folder`."""
     return Fix(
         f"orchestrator prepare {quoted(entry.workload)} --override {quote(f'{key}={folder}')}"
     )
 
 
 def _surely_missing(folder: str) -> bool:
-    """Return whether a folder is missing though its file system is mounted here: a folder that
-    only nodes have lies below one that is missing, too, or below a mount point without a mount."""
+    """Return whether a folder is missing though its file system is mounted here. Above a folder
+    that only nodes have, another is missing, too, or a mount point has no mount."""
     above = PurePosixPath(folder).parent
     if os.path.lexists(folder) or not os.path.isdir(above):
         return False
@@ -151,15 +146,14 @@ def _surely_missing(folder: str) -> bool:
 
 
 def refusals(entry: Entry, environment: Mapping[str, str]) -> Iterator[UsageError]:
-    """Yield an error for each need without which no set starts."""
+    """Yield an error for each need that stops a set."""
     for need in needs(entry, environment):
         if need.stops:
             yield UsageError(need.text, hint=need.remedy, fix=need.fix)
 
 
 def missing_data(entry: Entry) -> str:
-    """Return the first missing files of the workload's data, `a, b, c and 2 more`; "" if all are
-    there. Folders that cannot be seen from here are left out."""
+    """Return missing files, `a, b, c and 2 more`, or "". Skip folders invisible from here."""
     folders = entry.site.data.get(entry.workload, {})
     seen = {name: Path(folder) for name, folder in folders.items() if os.path.isdir(folder)}
     paths = [
@@ -171,7 +165,7 @@ def missing_data(entry: Entry) -> str:
 
 
 def build_advice(entry: Entry) -> str:
-    """Return how to get an image that no registry has; "" for other images."""
+    """Return how to build an image that no registry has; "" for other images."""
     build = entry.build
     if build is None:
         return ""

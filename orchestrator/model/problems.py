@@ -1,5 +1,4 @@
-"""From pydantic's errors to one line each: the problem, the accepted values, the likely
-intention."""
+"""Turn pydantic's errors into a line each: problem, accepted values, likely intention."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ P = TypeVar("P", bound=DocumentPart)
 
 
 def validate(document: Document, model: type[P]) -> P | None:
-    """Turn a document into `model`; on errors report all of them in the document and return
-    None."""
+    """Build `model`; on errors report all in the document and return None."""
     if _other_kind(document, model):
         return None
     try:
@@ -29,8 +27,7 @@ def validate(document: Document, model: type[P]) -> P | None:
 
 
 def checked(document: Document, built: P | None) -> P:
-    """Return the result of `validate`. Raises DescriptorError with every problem so far in the
-    document."""
+    """Return the result of `validate`. Raises DescriptorError with every problem so far."""
     document.check()
     if built is None:
         raise AssertionError("a document without problems was not built")
@@ -119,7 +116,6 @@ def _short(given: Any) -> str:
 
 
 def _annotation_at(model: type[DocumentPart], location: Key) -> type[BaseModel] | None:
-    """Return the model of the mapping at `location`."""
     annotation: Any = model
     for part in location:
         annotation = _step(annotation, part)
@@ -137,8 +133,7 @@ def _step(annotation: Any, part: str | int) -> Any:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    """Return the annotation and the members of a union or Annotated; not those of a dict or a
-    list."""
+    """Return the annotation and the members of a union or Annotated, not of a dict or list."""
     return (
         (annotation,)
         if get_origin(annotation) in (dict, list)

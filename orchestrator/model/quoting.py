@@ -1,8 +1,8 @@
-"""The only way of a value into a shell script.
+"""Values enter shell scripts only through here.
 
-Templates print nothing but `Shell` text and whole numbers: `only_quoted` is the environment's
-`finalize` hook and refuses everything else, so a template without a filter fails in the first test
-that renders it.
+Templates print only `Shell` text and whole numbers: `only_quoted`, the environment's `finalize`
+hook, refuses everything else. So a template without a filter fails in the first test that renders
+it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from orchestrator.model.values import NAME, EnvValue, Minutes, Text, Unique
 
 
 class Shell(str):
-    """Text, safe at its place in the template."""
+    """Safe at its place in the template."""
 
 
 def quote(value: object) -> Shell:
-    """Return `value` as one bash word that expands to exactly its text, for any characters.
+    """Return a bash word that expands to exactly the text of `value`, for any characters.
 
-    Raises RenderError for a NUL character, which no shell word and no environment can hold.
+    Raises RenderError for NUL, which no shell word and no environment can hold.
     """
     text = str(value)
     if "\0" in text:
@@ -32,12 +32,12 @@ def quote(value: object) -> Shell:
 
 
 def quote_list(values: Iterable[object]) -> Shell:
-    """Return the values as words for a bash array: `(a 'b c')` without the parentheses."""
+    """Quote words for a bash array: `(a 'b c')` without the parentheses."""
     return Shell(" ".join(quote(value) for value in values))
 
 
 def env_value(value: EnvValue) -> Shell:
-    """Return the right-hand side of `export NAME=` for a value of an environment."""
+    """Return the right-hand side of `export NAME=`."""
     if isinstance(value, Text):
         return quote(value.text)
     if isinstance(value, Unique):
@@ -48,8 +48,8 @@ def env_value(value: EnvValue) -> Shell:
 
 
 def sbatch_value(value: object) -> Shell:
-    """Return an option for a `#SBATCH` line. Slurm splits the line like a shell, but a comment
-    cannot span lines.
+    """Quote an option for a `#SBATCH` line. Slurm splits it like a shell, but a comment cannot span
+    lines.
 
     Raises RenderError for line ends and other control characters.
     """
@@ -65,15 +65,14 @@ def comment(value: object) -> Shell:
 
 
 def only_quoted(value: object) -> object:
-    """Let through results of this module's filters and whole numbers, as Jinja's `finalize`."""
+    """As Jinja's `finalize`, accept only this module's results and whole numbers."""
     if isinstance(value, Shell) or type(value) is int:
         return value
     raise RenderError(f"a template prints a value that went through no quoting filter: {value!r}")
 
 
 def name(value: object) -> Shell:
-    """Return a variable name; RenderError for an invalid one. The models check names; this is
-    the last check."""
+    """Check a variable name again, after the models. Raises RenderError."""
     text = str(value)
     if not NAME.fullmatch(text):
         raise RenderError(f"not a variable name: {text!r}")

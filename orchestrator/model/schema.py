@@ -1,4 +1,4 @@
-"""JSON Schema of the documents, for editors; and the texts below the keys of a model."""
+"""JSON Schema of the documents, for editors, and the texts below a model's keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCUMENTS: dict[str, type[DocumentPart]] = {"system": System, "workload": Worklo
 
 
 def json_schema(kind: str) -> dict[str, Any]:
-    """Return the JSON Schema of `kind`, a key of DOCUMENTS, with the descriptions of its keys."""
+    """`kind` is a key of DOCUMENTS."""
     model = DOCUMENTS[kind]
     schema = model.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
@@ -43,8 +43,8 @@ def json_schema(kind: str) -> dict[str, Any]:
 
 
 def _allow_extending(schema: dict[str, Any]) -> None:
-    """Require of a workload that extends another its kind and name alone. Its rounds may be
-    inherited under their name, so none of their keys is required."""
+    """If a workload extends another, require only its kind and name. Its rounds may be inherited,
+    so they require no key."""
     own = ["kind", "name", "extends"]
     schema["anyOf"] = [{"required": schema["required"]}, {"required": own}]
     schema["required"] = ["kind", "name"]
@@ -58,14 +58,13 @@ def _described(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def descriptions(model: type[DocumentPart]) -> dict[str, str]:
-    """Return the text below each key of a model, as one line, by key."""
+    """Return key -> the text below it, as a single line."""
     return _texts(sys.modules[model.__module__]).get(model.__name__, {})
 
 
 @cache
 def _texts(module: Any) -> dict[str, dict[str, str]]:
-    """Return class -> key -> text. Read from the source on demand: it would slow every command
-    that reads a document."""
+    """Read the source on demand, as it would slow every command that reads a document."""
     texts: dict[str, dict[str, str]] = {}
     for statement in ast.parse(inspect.getsource(module)).body:
         if isinstance(statement, ast.ClassDef):

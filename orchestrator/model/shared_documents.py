@@ -1,5 +1,4 @@
-"""The facts that systems share, by name: systems/shared/*.yaml. A system names them, or includes
-them."""
+"""Facts in systems/shared/*.yaml, which systems name or include."""
 
 from __future__ import annotations
 
@@ -23,8 +22,6 @@ class Accelerator(DocumentPart):
 
 
 class Host(DocumentPart):
-    """A server model, as far as runs and submissions need it."""
-
     title: Line
     cpu: str = ""
     sockets: int | None = Field(default=None, ge=1, le=64)
@@ -40,10 +37,10 @@ FabricKind = Literal["none", "ethernet", "broadcom", "mellanox", "pollara", "gpu
 
 
 class Fabric(DocumentPart):
-    """A kind of network between the nodes, with its RCCL settings.
+    """A kind of network between nodes, with its RCCL settings.
 
-    Names of interfaces and devices are facts of a site and do not belong here. The drivers and
-    names by which a node recognises its RDMA devices belong to the kind.
+    Names of interfaces and devices belong to the site; the drivers and names by which a node
+    recognises its RDMA devices belong here.
     """
 
     title: Line
@@ -57,7 +54,7 @@ class Fabric(DocumentPart):
     gbps: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Rate of one device in Gb/s; 0: unknown."""
     nics_per_gpu: Annotated[int, Field(ge=0, le=64)] = 0
-    """RDMA devices per GPU; 0: unknown, so none is required."""
+    """RDMA devices per GPU; 0: unknown, and not required."""
     env: Env = {}
     source: str = ""
     note: str = ""
@@ -88,22 +85,16 @@ FabricFact = Annotated[Any, BeforeValidator(_name_or(Fabric)), NameOr(Fabric), _
 
 
 class Accelerators(DocumentPart):
-    """systems/shared/accelerators.yaml"""
-
     kind: Literal["accelerators"]
     accelerators: dict[Name, Accelerator]
 
 
 class Hosts(DocumentPart):
-    """systems/shared/hosts.yaml"""
-
     kind: Literal["hosts"]
     hosts: dict[Name, Host]
 
 
 class Fabrics(DocumentPart):
-    """systems/shared/fabrics.yaml"""
-
     kind: Literal["fabrics"]
     fabrics: dict[Name, Fabric]
 

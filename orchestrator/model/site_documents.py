@@ -1,6 +1,5 @@
-"""The site document: the facts of one cluster. The text below a key is its description in the
-schema, in docs/descriptors.md and in the file of `orchestrator init`; `examples` are values for
-keys without a default."""
+"""A cluster's facts. The text below a key describes it in the schema, docs/descriptors.md and the
+file of `orchestrator init`; `examples` are values for keys without a default."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from orchestrator.model.part import DocumentPart
 from orchestrator.onnode.policy.reports import CHECKS
 
 ALWAYS_DIRECT = ("localhost", "127.0.0.1", "::1")
-"""The processes of a run reach each other there; gRPC would ask the proxy."""
+"""Processes of a run reach each other there; gRPC would ask the proxy."""
 
 
 class SiteNetwork(DocumentPart):
@@ -186,7 +185,7 @@ if TYPE_CHECKING:
     NodeCheck = str
 else:
     NodeCheck = Literal[CHECKS]
-"""The checks of every node before a set uses it, in the order of the tables (docs/preflight.md)."""
+"""Checks of every node before its use, in table order (docs/preflight.md)."""
 
 
 class SitePreflight(DocumentPart):
@@ -237,7 +236,7 @@ class SiteNotify(DocumentPart):
 EntryWarning = Literal[
     "label", "launch", "fabric", "network.socket_ifname", "network.ib_hca", "data", "prerequisites"
 ]
-"""The warnings of a composed entry, by name; `prerequisites`: sets start without them."""
+"""Names of a composed entry's warnings; `prerequisites`: sets start without them."""
 
 
 class Site(DocumentPart):

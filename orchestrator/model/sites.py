@@ -17,10 +17,10 @@ def load_site(
     workloads: Iterable[str] = (),
     overrides: Iterable[tuple[str, str]] = (),
 ) -> Site:
-    """Read the site file at `path`. Raises DescriptorError with every problem found.
+    """Read a site file. Raises DescriptorError with every problem.
 
-    `workloads`: the existing names, to find site data for an unknown workload; not checked if
-    empty. `overrides`: keys with other values, as load_entry() has them.
+    `workloads`: existing names, to find data for an unknown workload; empty: unchecked.
+    `overrides`: as in load_entry().
     """
     document = read(Path(path))
     override(document, overrides)
@@ -28,7 +28,7 @@ def load_site(
 
 
 def site_of(document: Document, workloads: list[str]) -> Site:
-    """Turn a read document into a Site, or raise DescriptorError."""
+    """Build a Site. Raises DescriptorError."""
     site = validate(document, Site)
     if "log_dir" not in document.data:
         document.add(
@@ -47,8 +47,7 @@ def site_of(document: Document, workloads: list[str]) -> Site:
 
 
 def sets_folder(site: Site, error: type[OrchestratorError] = UsageError) -> Path:
-    """Return the folder on shared storage for the sets. Raises `error` for a site made without
-    one."""
+    """Return the sets' folder on shared storage. Raises `error` if the site lacks it."""
     if not site.log_dir:
         raise error(
             "the site file gives no log_dir, the folder on shared storage for the sets",
@@ -58,7 +57,7 @@ def sets_folder(site: Site, error: type[OrchestratorError] = UsageError) -> Path
 
 
 def check_data_variables(document: Document, site: Site, workload: Workload) -> None:
-    """Report every folder of `data` that no mount of `workload` uses, in any round."""
+    """Report folders of `data` that `workload` mounts in no round."""
     known = {mount.variable for mount in workload.mounts}
     for part in workload.rounds.values():
         known |= {mount.variable for mount in part.mounts or []}

@@ -1,9 +1,8 @@
 """Read YAML with the file and line of every value, for later messages.
 
-Only the plain part of YAML is accepted: mappings, lists and scalars. Anchors, aliases, merge keys,
-tags and repeated keys are refused (shared values belong in the workload's rounds and in
-systems/shared/). Scalars follow YAML 1.2: `off` and `no` are text, `60:00:00` is text and not a
-number in base 60.
+Only mappings, lists and scalars are accepted. Anchors, aliases, merge keys, tags and repeated keys
+are refused (shared values belong in the workload's rounds and in systems/shared/). Scalars follow
+YAML 1.2: `off` and `no` are text; `60:00:00` is text, not a number in base 60.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ _OVERRIDE = "--override"
 
 
 class Problem(NamedTuple):
-    """A problem at one place of a document, or in an option (line 0). `key` is as `key_text` writes
-    it; "" is the document itself, or all of the option's value."""
+    """A problem in a document, or in an option (line 0). `key` is in the form of `key_text`; "" is
+    the document, or the option's whole value."""
 
     path: str
     line: int
@@ -59,26 +58,26 @@ class Problem(NamedTuple):
 
 @dataclass
 class Document:
-    """A YAML file: its data, and the line (from 1) of every key and list item."""
+    """A YAML file's data, and the line (from 1) of every key and list item."""
 
     path: Path
     data: Any = None
     lines: dict[Key, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     homes: dict[Key, tuple[Document, Key]] = field(default_factory=dict)
-    """Of a document that extends another: the document, and the key there, of every key."""
+    """If the document extends another: key -> document, and the key there."""
     typed: list[Key] = field(default_factory=list)
-    """The keys whose values came from the command line."""
+    """Keys with values from the command line."""
 
     def origin(self, key: Key) -> tuple[Document, Key]:
-        """Return the document that `key` was written in, and its key there: that of the nearest
-        existing parent if `key` is missing."""
+        """Return the document and key where `key` was written; a missing key counts as its nearest
+        existing parent."""
         while key and key not in self.lines:
             key = key[:-1]
         return self.homes.get(key, (self, key))
 
     def line(self, key: Key) -> int:
-        """Return the line of `key`, or of its nearest existing parent, in its document."""
+        """Return the line of `key`, or of its nearest existing parent."""
         home, there = self.origin(key)
         return home.lines.get(there, 1)
 
@@ -88,7 +87,7 @@ class Document:
         return tuple(dict.fromkeys([self.path, *(home.path for home, _ in self.homes.values())]))
 
     def add(self, key: Key, text: str) -> None:
-        """Report a problem at `key`, where it was written."""
+        """Report a problem where `key` was written."""
         typed = next((given for given in self.typed if key[: len(given)] == given), ())
         if typed:
             below = key_text(key) if key != typed else ""
@@ -102,7 +101,7 @@ class Document:
         self.problems.append(Problem(shown(home.path), self.line(key), key_text(key), text))
 
     def check(self, hint: str = "") -> None:
-        """Raise DescriptorError with every problem so far, in the order of their lines."""
+        """Raise DescriptorError with every problem so far, by line."""
         if self.problems:
             typed = any(problem.path.startswith(_OVERRIDE) for problem in self.problems)
             fix = Fix("orchestrator docs keys") if typed else None
@@ -110,7 +109,7 @@ class Document:
 
 
 def shown(path: Path) -> str:
-    """Return `path` for people: relative if it lies below the current folder."""
+    """Return `path` for people: relative if below the current folder."""
     try:
         return str(Path(os.path.realpath(path)).relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -118,7 +117,7 @@ def shown(path: Path) -> str:
 
 
 def key_text(key: Key) -> str:
-    """Return ("data", "flux1", 0) as `data.flux1[0]`."""
+    """Format ("data", "flux1", 0) as `data.flux1[0]`."""
     text = ""
     for part in key:
         text += (
@@ -136,10 +135,8 @@ def _printable(part: str) -> str:
 
 
 def read(path: Path) -> Document:
-    """Read the mapping in the YAML file `path`.
-
-    Raises DescriptorError if the file is unreadable, no YAML, or not one mapping.
-    """
+    """Read a mapping. Raises DescriptorError if the file is unreadable, no YAML, or not exactly one
+    mapping."""
     document = Document(path)
     text = _text(document)
     _build(document, text)
@@ -150,10 +147,8 @@ def read(path: Path) -> Document:
 
 
 def override(document: Document, given: Iterable[tuple[str, str]]) -> None:
-    """Put values in place of those of `document`: `a.b` and YAML, such as `[x, y]`.
-
-    Raises DescriptorError if a value is no YAML.
-    """
+    """Replace values: `a.b` and YAML, such as `[x, y]`. Raises DescriptorError if a value is no
+    YAML."""
     for name, text in given:
         key: Key = tuple(name.split("."))
         value = Document(Path(f"{_OVERRIDE} {name}"))
@@ -169,7 +164,7 @@ def override(document: Document, given: Iterable[tuple[str, str]]) -> None:
 
 
 def folders_in(document: Document) -> list[Path]:
-    """Return the `systems_dirs` of an unchecked site document, as far as they are paths."""
+    """Return the paths in `systems_dirs` of an unchecked site document."""
     given = document.data.get("systems_dirs")
     return (
         [Path(folder) for folder in given if isinstance(folder, str)]
@@ -187,7 +182,7 @@ def _not_a_mapping(data: object) -> str:
 
 
 def kind_of(data: object) -> str:
-    """Return the kind of `data` in words."""
+    """Name the type of `data` for people."""
     if data is None:
         return "nothing"
     names = {
@@ -246,7 +241,7 @@ def _build(document: Document, text: str) -> None:
 
 
 def _code(character: object) -> str:
-    """Return `U+0007` for a character, or for the number that yaml has in its place."""
+    """Format a character, or yaml's number for it, as `U+0007`."""
     is_character = isinstance(character, str) and len(character) == 1
     return f"U+{ord(str(character)) if is_character else int(str(character)):04X}"
 
@@ -261,18 +256,18 @@ def _syntax(error: Any, text: str, line: int) -> str:
 
 
 class _Refused(Exception):
-    """The document uses a rejected part of YAML; the problem is reported."""
+    """The document uses refused YAML; the problem is reported."""
 
 
 class _Builder:
-    """Builds data and line numbers from the events of the YAML parser."""
+    """Builds data and lines from the YAML parser's events."""
 
     def __init__(self, document: Document, events: Iterator[Any]) -> None:
         self.document = document
         self.events = events
 
     def run(self) -> None:
-        """Build the first document; report a second one as a problem."""
+        """Build the first document; report a second as a problem."""
         from yaml.events import DocumentStartEvent
 
         documents = 0

@@ -1,5 +1,4 @@
-"""The variables of the inter-node network that the site names, and those with which RCCL names
-the network that it uses."""
+"""Network variables that the site names, and those that make RCCL name its network."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from orchestrator.model.shared_documents import Fabric
 from orchestrator.model.site_documents import Site, SiteNetwork
 
 _QUIET = ("", "NONE", "VERSION", "WARN")
-"""Levels of NCCL_DEBUG at which RCCL does not name its network."""
+"""NCCL_DEBUG levels at which RCCL does not name its network."""
 _SETTINGS = {
     "NCCL_DEBUG": "INFO",
     "NCCL_DEBUG_SUBSYS": "INIT,NET",
@@ -21,9 +20,9 @@ _SETTINGS = {
 def transport_settings(
     env: Mapping[str, object], given: Collection[str], nodes: int, fabric: Fabric, site: Site
 ) -> dict[str, str]:
-    """Return the variables that make quiet runs over RDMA name their network; {} if not needed.
+    """Return variables that make quiet runs over RDMA name their network; {} if not needed.
 
-    `env`: variable -> value; `given`: variables set or removed by the site or the user, who win.
+    `given`: variables set or removed by the site or the user, who win.
     """
     is_given = any(name in given or name in site.pass_env for name in _SETTINGS)
     over_rdma = nodes > 1 and fabric.kind not in ("none", "ethernet") and site.network.rdma != "off"
@@ -36,9 +35,9 @@ def transport_settings(
 
 
 def site_variables(network: SiteNetwork) -> dict[str, tuple[str, str]]:
-    """Return variable -> value, and the key of `network` that gives it."""
+    """Return variable -> value, and its key in `network`."""
     one_name = network.socket_ifname if NAME.fullmatch(network.socket_ifname or "") else None
-    # Gloo takes one name; from a list each node takes the first interface that it has.
+    # Gloo takes a single name; from a list each node takes its first existing interface.
     gloo = (
         ("gloo_socket_ifname", network.gloo_socket_ifname)
         if network.gloo_socket_ifname

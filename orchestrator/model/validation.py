@@ -1,4 +1,4 @@
-"""Check a user's own documents of any kind, without composing anything."""
+"""Check a user's document of any kind without composing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS = ("system", "workload", "site", *SHARED)
 def validate_file(
     catalogue: Catalogue, path: Path, ruleset_problem: Callable[[str], str] = lambda ruleset: ""
 ) -> tuple[str, list[str]]:
-    """Check the document at `path`; return its kind and warnings.
+    """Return kind and warnings of the document at `path`.
 
     `ruleset_problem` returns why no set can be scored by a ruleset, or "". Raises DescriptorError
     with every problem.
@@ -28,7 +28,7 @@ def validate_file(
     document = read(path)
     kind = document.data.get("kind")
     if kind is None and "log_dir" in document.data:
-        kind = "site"  # a site file may omit its kind, and no other kind has this key
+        kind = "site"  # optional in a site file; no other kind has this key
     if kind not in _KINDS:
         document.add(
             ("kind",),
@@ -58,7 +58,7 @@ def _check_rulesets(
 
 
 def _as_path(path: Path) -> str:
-    # A bare "flux1" must mean the file here, never the workload of the catalogue.
+    # A bare "flux1" must mean the file here, never the catalogue's workload.
     return os.path.realpath(path)
 
 

@@ -1,9 +1,9 @@
-"""Values of environment variables, and which names and values are allowed.
+"""Values of environment variables; allowed names and values.
 
-Text("32") exported exactly as it stands Minutes(fixed=5, per_run=205) fixed + NEXP x per_run,
-computed when the config is sourced Unique("flux-train-") the text and a time stamp in nanoseconds,
-made when the config is sourced Ref("nodes") only inside documents; composition replaces it by a
-Text
+Text("32")                     exported exactly as typed
+Minutes(fixed=5, per_run=205)  fixed + NEXP x per_run, computed when the config is sourced
+Unique("flux-train-")          with a time stamp in nanoseconds, made when the config is sourced
+Ref("nodes")                   only in documents; composition replaces it by a Text
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A value exported exactly as typed."""
-
     text: str
 
     def __str__(self) -> str:
@@ -24,8 +22,6 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """`fixed + NEXP x per_run`, in minutes."""
-
     fixed: int
     per_run: int
 
@@ -35,8 +31,6 @@ class Minutes:
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """`prefix` followed by the time in nanoseconds."""
-
     prefix: str
 
     def __str__(self) -> str:
@@ -45,8 +39,6 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A fact of the system, filled in by composition; see `REFS`."""
-
     name: str
 
 
@@ -69,8 +61,7 @@ REFS = (
 )
 
 RUN_REFS = ("node_rank", "nodes", "gpus_per_node", "world_size", "master", "port")
-"""Names in braces of a `launch`, known at the start of a run. `world_size`: GPUs of all nodes
-together."""
+"""Names in braces in a `launch`, known at the start of a run. `world_size`: all nodes' GPUs."""
 
 NETWORK_NAMES = (
     "NCCL_IB_HCA",
@@ -80,7 +71,7 @@ NETWORK_NAMES = (
     "NCCL_IB_DISABLE",
 )
 """Variables that differ between sites and nodes: set by the user or the site, or detected on the
-node. Never empty: RCCL takes an empty NCCL_IB_HCA for a list without devices."""
+node. Never empty: to RCCL an empty NCCL_IB_HCA is a list without devices."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET = re.compile(
@@ -90,22 +81,21 @@ SECRET = re.compile(
     r"_?KEY))(_(BASE)?64)?$",
     re.IGNORECASE,
 )
-"""Names of variables whose values are secrets: those of clouds, hubs, databases and CI."""
+"""Variables with secrets of clouds, hubs, databases and CI."""
 NO_SECRET = frozenset({"PWD", "OLDPWD"})
 
 _LOGIN = re.compile(
     r"\b(?:https?|socks[45][ah]?)://[^\s/?#]*@|\b[a-z][a-z0-9+.-]*://[^\s/?#@:]*:[^\s/?#@]+@",
     re.IGNORECASE,
 )
-"""A user or password in an address; of other protocols, such as ssh, a password alone."""
+"""A user or password in an address; for other protocols, such as ssh, only a password."""
 LOGIN_HINT = (
     "what is written here ends up in files and logs: export the variable where you submit, and put "
     "its name into the site's `pass_env` list"
 )
 
-# Variables set by the loop over the runs, per set or per run. MASTER_ADDR, MASTER_PORT and
-# NODE_RANK are not among them: published single-node configs export defaults for them, and the loop
-# overrides those per run.
+# Set by the loop, per set or per run. MASTER_ADDR, MASTER_PORT and NODE_RANK are not here:
+# published single-node configs export defaults, which the loop overrides per run.
 OWNED_BY_THE_LOOP = {
     "NEXP": "the number of runs is given with --nexp (NEXP in the environment of a bundle)",
     "SEED": "every run and attempt gets its own seed from the set's root seed",
@@ -115,7 +105,6 @@ OWNED_BY_THE_LOOP = {
 
 
 def name_problem(name: str) -> str:
-    """Return the problem of a variable name, or ""."""
     if not NAME.fullmatch(name):
         return (
             f"{name!r} is not a variable name; accepted: letters, digits and _, not starting "
@@ -127,7 +116,7 @@ def name_problem(name: str) -> str:
 
 
 def secret_problem(name: str) -> str:
-    """Return why `name` may not have a value in a document or on the command line, or ""."""
+    """Return why `name` must not have a value in a document or command line, or ""."""
     if name in NO_SECRET or not SECRET.search(name):
         return ""
     return (
@@ -147,7 +136,6 @@ def value_problem(text: str) -> str:
 
 
 def empty_problem(name: str, value: object) -> str:
-    """Return the problem of an empty value of a network variable, or ""."""
     if name not in NETWORK_NAMES or str(value):
         return ""
     return (
@@ -157,7 +145,7 @@ def empty_problem(name: str, value: object) -> str:
 
 
 def parse_value(raw: object) -> tuple[DocumentValue, str]:
-    """Parse one value of an `env` mapping; return it and a problem, or ""."""
+    """Parse a value of an `env` mapping; return it and a problem, or ""."""
     if raw is None:
         return None, ""
     if isinstance(raw, str):
