@@ -1,9 +1,9 @@
-"""The command line. Every command of index.py is a module, imported only when called, which ends
-with COMMAND = Command(name, help, arguments, run, codes), see command.py.
+"""The command line: each command of index.py is a module, imported when called, which ends with
+COMMAND = Command(name, help, arguments, run, codes), see command.py.
 
-`main` turns every exception into a message on standard error and an exit code: nobody sees a
-traceback. It also ends in order if the reader closed the pipe, or the disk is full. All output goes
-through words.Cleaned: a terminal never receives control characters of others.
+`main` turns every exception into a message and an exit code: no user sees a traceback. It ends in
+order if the reader closed the pipe, or the disk is full. Output goes through words.Cleaned:
+terminals never receive foreign control characters.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from orchestrator.cli.command import Command
 
 SHELLS = {"bash": "orchestrator.bash", "zsh": "_orchestrator", "fish": "orchestrator.fish"}
-"""Shell -> its completion in generated/shell/."""
+"""Shell -> completion in generated/shell/."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line `argv` (default: sys.argv[1:]) and return its exit code."""
+    """Run `argv` (default: sys.argv[1:]) and return the exit code."""
     args = present(list(sys.argv[1:] if argv is None else argv))
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_closed()
@@ -37,14 +37,14 @@ def main(argv: list[str] | None = None) -> int:
             code = int(ended.code or 0)
             raise
         finally:
-            # Here, not at Python's exit, where a full disk could no longer be reported.
+            # At Python's exit a full disk could no longer be reported.
             sys.stdout.flush()
     except KeyboardInterrupt:  # also while modules are imported
         _say("")
         return 130
     except OSError as error:
         return _unprinted(args, error, code)
-    except Exception as error:  # a message for the user, and a file for the developers
+    except Exception as error:  # a message for users, a file for developers
         return _defect(args, error)
     return code
 
@@ -78,8 +78,7 @@ def _run(args: list[str]) -> int:
 
 
 def print_completion(shell: str) -> int:
-    """Print the completion for a shell: profiles request it at every start, so nothing else is
-    loaded."""
+    """Profiles request it at every start, so load nothing else."""
     from orchestrator.resources import generated_file
 
     with open(generated_file(f"shell/{SHELLS[shell]}"), encoding="utf-8") as file:
@@ -88,10 +87,9 @@ def print_completion(shell: str) -> int:
 
 
 def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, ArgumentParser]:
-    """Return a command of COMMANDS and the parser of its arguments; tools/reference.py uses it,
-    too.
+    """Return a command and its parser, also for tools/reference.py.
 
-    `words` are the arguments to parse: with --json among them, errors are printed as JSON, too.
+    With --json among `words`, errors are printed as JSON, too.
     """
     import argparse
     from importlib import import_module
@@ -108,14 +106,14 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
             raise SystemExit(int(ExitCode.BAD_INPUT))
 
         def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-            # Options may stand between words, of actions too: `ledger verify --json SET`.
+            # Options may stand between words, also of actions: `ledger verify --json SET`.
             if self._subparsers is not None or vars(self).get("_in_turn"):
                 return super().parse_known_args(args, namespace)
             vars(self)["_in_turn"] = True
             try:
                 return self.parse_known_intermixed_args(args, namespace)
             except AttributeError as error:
-                # Ctrl-C before argparse has saved what it restores at the end.
+                # Ctrl-C came before argparse saved the state that it restores at the end.
                 if isinstance(error.__context__, KeyboardInterrupt):
                     raise KeyboardInterrupt from error
                 raise
@@ -123,11 +121,11 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
                 vars(self)["_in_turn"] = False
 
         def _get_formatter(self) -> argparse.HelpFormatter:
-            # For every argument; argparse's own imports shutil to know the terminal's width.
+            # Argparse's own imports shutil for the terminal's width, for every argument.
             return self.formatter_class(self.prog, width=_help_width())  # type: ignore[call-arg]
 
         def print_help(self, file: Any = None) -> None:
-            # argparse's own hides errors of the output (PYTHONUNBUFFERED=1, disk full).
+            # argparse's own hides output errors (PYTHONUNBUFFERED=1, disk full).
             (file or sys.stdout).write(self.format_help())
 
     command: Command = import_module(f"orchestrator.cli.{name}").COMMAND
@@ -143,7 +141,7 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
 
 
 def _help_width() -> int:
-    """Return the columns for help, as argparse has it: those of COLUMNS or the terminal, less 2."""
+    """Like argparse: the columns of COLUMNS or the terminal, less 2."""
     import os
 
     columns = os.environ.get("COLUMNS", "")
@@ -183,7 +181,7 @@ def _call(name: str, rest: list[str]) -> int:
 
     # Imported objects stay: collecting garbage among them takes a tenth of a cold command.
     gc.set_threshold(50_000)
-    # A third of pydantic's start is its search for plug-ins, which we do not use.
+    # The search for plug-ins, which we do not use, is a third of pydantic's start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command, parser = command_parser(name, rest)
     rest, level, debug_log = _common(parser, rest)
@@ -202,12 +200,12 @@ EVERYWHERE = {
     "--verbose": "the programs started and files changed, on standard error",
     "--debug-log FILE": "the same and every file read, appended to FILE",
 }
-"""Options of every command, for the reference, the completions and the man page."""
+"""Options of every command, for reference, completions and man page."""
 
 
 def _common(parser: ArgumentParser, rest: list[str]) -> tuple[list[str], int, str]:
-    """Return the arguments without --quiet, --verbose and --debug-log, which every command takes
-    (a command with an option of that name keeps it); the level of remarks, and the file."""
+    """Return the arguments without --quiet, --verbose and --debug-log (unless the command defines
+    them itself), the level of remarks, and the file."""
     own, level, debug_log = list[str](), 0, ""
     taken = vars(parser)["_option_string_actions"]
     words = iter(rest)
@@ -227,7 +225,6 @@ def _common(parser: ArgumentParser, rest: list[str]) -> tuple[list[str], int, st
 
 
 def _watched(command: Command, wanted: Any, level: int, debug_log: str) -> int:
-    """Run a command; with --verbose or --debug-log record which programs and files it uses."""
     if not level and not debug_log:
         return int(command.run(wanted))
     from orchestrator.cli import debug
@@ -242,8 +239,8 @@ def _watched(command: Command, wanted: Any, level: int, debug_log: str) -> int:
 
 
 def _open_closed() -> None:
-    """Open standard streams closed at the start (`>&-`): the next opened file would
-    get their numbers, and their output."""
+    """Open closed standard streams (`>&-`): else the next opened file would get their numbers, and
+    their output."""
     import os
 
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
@@ -258,12 +255,11 @@ def _open_closed() -> None:
 
 
 def _fail(args: list[str], message: str, hint: str, code: int, fix: str = "") -> int:
-    """Print an error, with --json also on standard output, and return the exit code. `fix` is the
-    last line, to be pasted."""
+    """`fix` is the last line, to be pasted."""
     from orchestrator.words import clean, wrapped_on_stderr
 
     name = " ".join(["orchestrator", *args[:1]])
-    # A command, in the hint or alone, is never broken: pasted, it would be two.
+    # Never break a command, in the hint or alone: pasted, it would be two.
     told = wrapped_on_stderr(f"{name}: {message}")
     shown = (
         wrapped_on_stderr(f"  hint: {hint}") if "orchestrator " not in hint else f"  hint: {hint}"
@@ -275,7 +271,6 @@ def _fail(args: list[str], message: str, hint: str, code: int, fix: str = "") ->
 
 
 def _print_error(args: Sequence[str], message: str, hint: str, code: int, fix: str = "") -> None:
-    """Print an error as one line of JSON on standard output, for programs that asked for JSON."""
     if "--json" not in args:
         return
     from orchestrator.cli.output import print_json
@@ -283,12 +278,11 @@ def _print_error(args: Sequence[str], message: str, hint: str, code: int, fix: s
     try:
         error = {"code": code, "message": message, "hint": hint, "fix": fix}
         print_json("error", {"error": error}, indent=None)
-    except OSError:  # the exit code has to do
+    except OSError:  # only the exit code remains
         _drop(sys.stdout)
 
 
 def _say(text: str) -> None:
-    """Write to standard error. If that fails, the exit code has to do."""
     try:
         print(text, file=sys.stderr)
     except OSError:
@@ -296,8 +290,7 @@ def _say(text: str) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Send the remaining output of `stream` to /dev/null, or Python fails on it again at its
-    exit."""
+    """Send remaining output to /dev/null, or Python fails on it again at its exit."""
     import os
     from contextlib import suppress
 
@@ -308,10 +301,8 @@ def _drop(stream: TextIO) -> None:
 
 
 def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
-    """Return the exit code for an error of the output, or of an unusable file or folder.
-
-    `code` is the command's own result, if it finished.
-    """
+    """Return the exit code for a failed output, or an unusable file or folder. `code` is the
+    command's own, if it finished."""
     import errno
     import os
 
@@ -320,7 +311,7 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
 
     name = " ".join(["orchestrator", *args[:1]])
     if isinstance(error, BrokenPipeError) and _reader_gone():
-        # `orchestrator status | head`: the reader has enough, which is no error of ours.
+        # `orchestrator status | head`: the reader has enough, which is no error.
         _drop(sys.stdout)
         if code is not None:
             return code
@@ -358,8 +349,7 @@ def _defect(args: list[str], error: Exception) -> int:
 
 
 def _owes_verdict(args: list[str]) -> bool:
-    """Return whether exit code 0 would be a verdict of the command in `args`, which has not been
-    given."""
+    """Return whether exit code 0 would claim a verdict that the command has not reached."""
     from importlib import import_module
 
     if not args or args[0] not in COMMANDS or {"-h", "--help"} & set(args):
@@ -368,8 +358,8 @@ def _owes_verdict(args: list[str]) -> bool:
 
 
 def _reader_gone() -> bool:
-    """Return whether standard output or standard error is a pipe without a reader. (A broken
-    pipe to another process is not.)"""
+    """Return whether standard output or error is a pipe without a reader. (Other broken pipes do
+    not count.)"""
     import select
 
     asked = select.poll()

@@ -1,4 +1,4 @@
-"""Arguments shared by commands, and the types of their values."""
+"""Arguments shared by commands, and their types."""
 
 from __future__ import annotations
 
@@ -25,38 +25,34 @@ MOST_LABEL = 60
 
 
 def add_flag(parser: Arguments, names: str, help: str) -> None:
-    """Add an option without a value. `names`: such as "-f --follow"."""
+    """`names`: such as "-f --follow"."""
     parser.add_argument(*names.split(), action="store_true", help=help)
 
 
 def add_option(parser: Arguments, names: str, metavar: str, help: str, **more: Any) -> None:
-    """Add an option with a value, None without it."""
     parser.add_argument(*names.split(), metavar=metavar, help=help, **more)
 
 
 def add_text(parser: Arguments, names: str, metavar: str, help: str) -> None:
-    """Add an option with a text, "" without it."""
     add_option(parser, names, metavar, help, default="")
 
 
 def add_number(
     parser: Arguments, names: str, metavar: str, help: str, default: int | None = None
 ) -> None:
-    """Add an option with a whole number above 0."""
     add_option(parser, names, metavar, help, default=default, type=positive)
 
 
 def add_choice(
     parser: Arguments, names: str, choices: Iterable[str], help: str, default: str | None = ""
 ) -> None:
-    """Add an option with a value of `choices`."""
     parser.add_argument(*names.split(), choices=choices, help=help, default=default)
 
 
 def add_operands(
     parser: Arguments, name: str, metavar: str, nargs: str, help: str, default: Any = None
 ) -> None:
-    """Add arguments without an option. `nargs`: ?, * or +."""
+    """Add positional arguments. `nargs`: ?, * or +."""
     parser.add_argument(name, metavar=metavar, nargs=nargs, help=help, default=default)
 
 
@@ -65,7 +61,7 @@ def add_site(parser: ArgumentParser) -> None:
 
 
 def add_set(parser: ArgumentParser) -> None:
-    """Add SET and --site, for commands about an existing set."""
+    """Add SET and --site."""
     add_operands(parser, "set", "SET", "?", f"{SET_HELP} (default: the newest set)", "")
     add_site(parser)
 
@@ -81,7 +77,7 @@ RULESET_HELP = (
 
 
 def add_rules(parser: ArgumentParser) -> None:
-    """Add the options that select the rules for logs."""
+    """Add the options that select rules for logs."""
     add_text(
         parser,
         "--ruleset",
@@ -107,8 +103,8 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
-    """Add SYSTEM, WORKLOAD, --round and --systems-dir, as finding.load_named() takes them.
-    `optional`: "" without them."""
+    """Add SYSTEM, WORKLOAD, --round and --systems-dir, for finding.load_named(). `optional`: "" if
+    missing."""
     many = "?" if optional else None
     text = "a name of `orchestrator systems`, a unique prefix of one, or a YAML file"
     parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
@@ -120,8 +116,7 @@ def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
 
 
 def add_systems_dir(parser: ArgumentParser, default: object = ()) -> None:
-    """Add --systems-dir, for every command that reads the catalogue. `default`:
-    argparse.SUPPRESS in an action."""
+    """Add --systems-dir. `default`: argparse.SUPPRESS in an action."""
     parser.add_argument(
         "--systems-dir",
         metavar="DIR",
@@ -136,7 +131,7 @@ def add_systems_dir(parser: ArgumentParser, default: object = ()) -> None:
 
 
 def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = None) -> None:
-    """Add the options of a new set. `spares`: another type of --spares."""
+    """Add the options of a new set. `spares`: another type for --spares."""
     add_system(parser)
     add_site(parser)
     add_number(parser, "--nexp", "N", "number of runs (default: what the rules require)")
@@ -146,7 +141,7 @@ def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = N
 
 
 def add_request(parser: ArgumentParser) -> None:
-    """Add the options of commands that submit a new set."""
+    """Add the options of a submitted set."""
     add_entry(parser)
     add_job(parser)
     add_label(parser)
@@ -220,7 +215,7 @@ def add_allocation(
 
 
 def add_job(parser: ArgumentParser) -> None:
-    """Add the options for the start of a job, as finding.job_options() takes them."""
+    """Add the options of a job's start, for finding.job_options()."""
     add_text(
         parser,
         "--dependency",
@@ -231,7 +226,6 @@ def add_job(parser: ArgumentParser) -> None:
 
 
 def add_force(parser: ArgumentParser) -> None:
-    """Add --force, for commands that submit a new set."""
     add_flag(parser, "--force", "submit it despite a failed check")
 
 
@@ -275,7 +269,7 @@ def positive(text: str) -> int:
 
 
 def split_command(text: str) -> list[str]:
-    """Split a command in one argument, quoted as for a shell."""
+    """Split a command, quoted as for a shell."""
     from shlex import split
 
     try:

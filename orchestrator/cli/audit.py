@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.evidence.replay import Replay
 
     Part = tuple[bool, list[str], dict[str, Any]]
-    """Whether nothing is wrong, the lines for people, and the JSON members."""
+    """(Nothing is wrong, lines for people, JSON members)."""
 
 
 ITSELF = (
@@ -125,7 +125,7 @@ def _ledger(root: Path, args: Namespace) -> Part:
 
 
 def _comments(root: Path) -> list[Anchor]:
-    """Return the heads in the comments that Slurm still has of a set's jobs."""
+    """Return the ledger heads still in Slurm's comments on a set's jobs."""
     from orchestrator.evidence.ledger import Anchor
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.onnode.set import ledger
@@ -194,7 +194,7 @@ def _compliance(root: Path, args: Namespace) -> Part:
     except OrchestratorError as error:
         if args.only:
             raise
-        # The set may have no result yet: its records are verified nevertheless.
+        # Verify the records even if the set has no result yet.
         return False, [f"compliance: {error.message}"], {"error": error.message}
     *findings, summary = check_text(score).split("\n")
     return is_clean(score), [*findings, f"compliance: {summary}"], document(score)
@@ -206,7 +206,7 @@ PARTS: dict[str, Callable[[Path, Namespace], Part]] = {
     "compliance": _compliance,
 }
 KINDS = {"compliance": "check"}
-"""Part -> kind of its output, if it has another name."""
+"""Part -> kind of output, if named differently."""
 
 COMMAND = Command(
     "audit",

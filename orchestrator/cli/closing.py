@@ -1,5 +1,4 @@
-"""The last lines about a set in trouble, for every command that shows it: why, the fix in words,
-and a command that can be pasted."""
+"""The last lines about a set in trouble: cause, fix, and a command to paste."""
 
 from __future__ import annotations
 
@@ -19,12 +18,11 @@ if TYPE_CHECKING:
 
 TROUBLE = frozenset({"failed", "refused", "lost", "paused", "held"})
 WAITS_IN_VAIN = frozenset({"nodes_unavailable", "never_fits", "partition_down", "partition_limit"})
-"""Causes of a waiting job that others must remove."""
+"""Only others can remove these causes of waiting."""
 
 
 def explained(picture: SetPicture, site: str | None = None) -> Explanation:
-    """Return the explanation of a set, its command completed on this host. `site`: the site file
-    named with --site."""
+    """Explain a set, with its command for this host. `site`: file of --site."""
     from orchestrator.evidence.explain import explain
     from orchestrator.evidence.sets import SetEvidence
 
@@ -35,7 +33,7 @@ def explained(picture: SetPicture, site: str | None = None) -> Explanation:
 
 
 def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
-    """Return the last lines about a set: at most three; [] for a set without trouble."""
+    """Return at most three last lines; [] without trouble."""
     if picture.state not in (*TROUBLE, "pending"):
         return []
     found = explained(picture, site)
@@ -73,7 +71,7 @@ def unreleased_line(picture: SetPicture, job_id: str, nodes: list[str]) -> str:
 
 
 class Trouble(NamedTuple):
-    """A set, why it is in trouble, and the site file named with --site."""
+    """`found`: why it is in trouble; `site`: file of --site."""
 
     picture: SetPicture
     found: Explanation
@@ -81,17 +79,16 @@ class Trouble(NamedTuple):
 
     @property
     def site_option(self) -> str:
-        """Return ` --site FILE` if it was named."""
         return f" --site {quote(self.site)}" if self.site else ""
 
     @property
     def text(self) -> str:
-        """Return all lines that name the reason."""
+        """Return the reason with all its evidence."""
         return " ".join([self.picture.reason, *(proof.text for proof in self.found.evidence)])
 
 
 def _again(trouble: Trouble, *overrides: str) -> str:
-    """Return the command that submits the set anew with other values of the site file."""
+    """Submit the set again with other values of the site file."""
     record = trouble.picture.record
     if record is None:
         return ""
@@ -102,7 +99,6 @@ def _again(trouble: Trouble, *overrides: str) -> str:
 
 
 def _name_data(trouble: Trouble) -> str:
-    """Return the command that names the folder of data that the set lacks."""
     from orchestrator.model.prerequisites import likely_folder
 
     record = trouble.picture.record
@@ -122,7 +118,7 @@ def _name_data(trouble: Trouble) -> str:
 
 
 def _site_data(site: str | None) -> dict[str, dict[str, str]]:
-    """Return the folders of data in the user's site file: per workload, by variable."""
+    """Return workload -> variable -> data folder, from the user's site file."""
     from orchestrator.cli.finding import find_site
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import load_site
@@ -135,8 +131,8 @@ def _site_data(site: str | None) -> dict[str, dict[str, str]]:
 
 
 def _find_data(trouble: Trouble) -> str:
-    """Return the command for a folder of data that nodes do not have: with the existing folder of
-    nearly its name, or a look at its parts. A preparation would download into a mistyped path."""
+    """Override with an existing folder of nearly the same name, or check the parts of the data. A
+    preparation would download into a mistyped path."""
     from orchestrator.model.prerequisites import check_data, near_folder
 
     record = trouble.picture.record
@@ -152,7 +148,7 @@ def _find_data(trouble: Trouble) -> str:
 
 
 def _load_image(trouble: Trouble) -> str:
-    """Return the commands that load the image on the nodes, from its tar if it is kept."""
+    """Load the image on nodes, from its tar if kept."""
     from orchestrator.container.store import stored
 
     record = trouble.picture.record
@@ -170,14 +166,14 @@ def _load_image(trouble: Trouble) -> str:
 
 
 def _without_sudo(trouble: Trouble) -> str:
-    """Return the command that submits the set without the part of it that calls sudo."""
+    """Submit the set again without the part that calls sudo."""
     if "container engine (sudo" in trouble.text:
         return _again(trouble, "container.command=[docker]")
     return _again(trouble, "tunables=off", "clear_caches=false")
 
 
 def _join_group(trouble: Trouble) -> str:
-    """Return the administrator's command that lets the set's owner use the engine."""
+    """Let the set's owner use the engine: a command for the administrator."""
     from orchestrator.trust import owner_name
 
     try:
@@ -210,4 +206,4 @@ _COMMANDS: dict[str, Callable[[Trouble], str]] = {
     "engine_no_sudo": lambda trouble: _again(trouble, "container.command=[docker]"),
     "nodes_unavailable": _look_at_nodes,
 }
-"""Cause -> its command; that of its rule is for all others."""
+"""Cause -> its command; other causes use their rule's."""

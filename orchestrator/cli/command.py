@@ -1,4 +1,4 @@
-"""A command's description, at the end of its module: COMMAND = Command(...)."""
+"""A command's description, which ends its module: COMMAND = Command(...)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SCORED = {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"}
-"""Exit codes of commands that run a set and score it."""
+"""Exit codes of commands that run and score a set."""
 
 
 class Command:
-    """A command of `orchestrator`.
+    """A command; cli/index.py has its line in `orchestrator --help`.
 
-    Its line in `orchestrator --help` is in cli/index.py. `help` is the module's docstring, which
-    ends with an example. `arguments` adds arguments to a parser. `run` returns an ExitCode, and
-    raises OrchestratorError for errors of users. `codes` are the exit codes with a meaning of their
-    own, as --help lists them.
+    `help` is the module's docstring, which ends with an example. `run` returns an ExitCode, and
+    raises OrchestratorError for users' errors. `codes`: exit codes with a special meaning, for
+    --help.
     """
 
     def __init__(
@@ -39,13 +38,12 @@ class Command:
 
     @property
     def verdict(self) -> bool:
-        """Return whether exit code 0 is a verdict: without a reader such a command may not
-        return it."""
+        """Return whether 0 is a verdict, which the command may not return without a reader."""
         return ExitCode.OK in self.codes
 
     @property
     def epilog(self) -> str:
-        """Return the exit codes as lines below the arguments."""
+        """Return exit codes as lines below the arguments."""
         if not self.codes:
             return ""
         lines = [f"  {int(code):<3}  {text}" for code, text in sorted(self.codes.items())]

@@ -91,8 +91,7 @@ def _text(comparisons: list[Comparison], chosen: str, where: Screen) -> str:
 
 
 def _side(name: str, ruleset: str, site: str | None) -> Side:
-    """Return a folder, a published entry, or a set of the site. Raises UsageError for another
-    name."""
+    """Return a folder, published entry or set of the site. Raises UsageError for another name."""
     from orchestrator.cli.finding import folders
     from orchestrator.compare.sides import find_side
 

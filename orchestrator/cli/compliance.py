@@ -1,5 +1,5 @@
-"""`score --compliance`: each finding with file, line and the expected value; of a set also values
-in its logs that differ from its environment or its descriptor."""
+"""`score --compliance`: findings with file, line and expected value; for sets also logged values
+that differ from their environment or descriptor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show(folders: list[str], as_json: bool, *, ruleset: str, own: OwnRules | None) -> int:
-    """Print the findings of each folder; ExitCode.NO_SCORE if there are any but warnings."""
+    """Print findings; return ExitCode.NO_SCORE unless all are warnings."""
     from orchestrator.mllog.score import score_dir
 
     scores = [score_dir(folder, ruleset=ruleset, own=own) for folder in folders]
@@ -29,12 +29,12 @@ def show(folders: list[str], as_json: bool, *, ruleset: str, own: OwnRules | Non
 
 
 def is_clean(score: Score) -> bool:
-    """Return whether nothing but warnings was found."""
+    """Return whether there are only warnings."""
     return score.compliant and score.seeds_ok and not score.differences
 
 
 def document(score: Score) -> dict[str, object]:
-    """Return the output of kind `check`."""
+    """Return output of kind `check`."""
     findings = score.findings
     return {
         "directory": score.directory,

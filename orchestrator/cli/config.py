@@ -36,7 +36,7 @@ DEFAULT = "default"
 
 
 class Value(NamedTuple):
-    """An effective value. `line` in the site file; 0 for a default."""
+    """`line` in the site file; 0 for a default."""
 
     key: str
     value: Any
@@ -71,7 +71,6 @@ def run(args: Namespace) -> int:
 
 
 def _values(part: DocumentPart, document: Document, above: Key) -> Iterator[Value]:
-    """Yield the values of a mapping and of its sections, in the order of the model."""
     from orchestrator.model.part import DocumentPart
 
     for name in type(part).model_fields:

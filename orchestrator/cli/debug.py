@@ -1,7 +1,7 @@
-"""--verbose and --debug-log: which programs a command starts, which hosts it connects to, and which
-files it opens, from Python's audit events. The flows know nothing of it.
+"""--verbose and --debug-log: a command's programs, connections and files, from Python's audit
+events, without help from other modules.
 
-Values that can be secrets are left out: those of NAME=VALUE, and users in addresses.
+Possible secrets are left out: values of NAME=VALUE, and users in addresses.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ CHANGES = {
     "os.chmod": "change mode",
     "os.truncate": "truncate",
 }
-"""Audit event -> its name in the log; all about paths."""
+"""Audit event -> name in the log, for events about paths."""
 _ITSELF = tuple(
     {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, os.__file__[:-6])}
 )
-"""Folders of Python itself, which it reads to run."""
+"""Python reads them to run."""
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 class Recorder:
-    """Lines of events, with the seconds since the start. `file` gets all lines; standard error
-    gets changes alone."""
+    """Lines with seconds since the start: all in `file`, only changes on standard error."""
 
     def __init__(self, *, verbose: bool, file: TextIO | None) -> None:
         self.verbose, self.file = verbose, file
@@ -74,7 +73,7 @@ class Recorder:
 
 
 _RECORDERS = list[Recorder]()
-"""At most a single recorder. The hook itself cannot be removed."""
+"""At most a single recorder: Python cannot remove the hook itself."""
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
@@ -89,7 +88,7 @@ def _hook_once() -> None:
 
 @contextmanager
 def recording(words: Sequence[str], *, verbose: bool, path: str) -> Iterator[None]:
-    """Record until the end of the block. Raises UsageError for a file that cannot be written."""
+    """Record until the block ends. Raises UsageError for an unwritable file."""
     file = _opened(user_path(path)) if path else None
     recorder = Recorder(verbose=verbose, file=file)
     command = " ".join(quote(without_values(word)) for word in words)
@@ -121,8 +120,7 @@ def _opened(path: Path) -> TextIO:
 
 
 def described(event: str, args: tuple[Any, ...]) -> tuple[str, bool]:
-    """Return the line for an audit event, "" to ignore it, and whether it has effects outside this
-    process."""
+    """Return an event's line, "" to ignore it; and whether it acts outside this process."""
     if event == "subprocess.Popen":
         argv = args[1] if isinstance(args[1], list | tuple) else [args[1]]
         return "start " + " ".join(quote(without_values(_text(word))) for word in argv), True
@@ -147,8 +145,8 @@ def _text(value: object) -> str:
 
 
 def without_values(word: str) -> str:
-    """Return a word of a command line without possible secrets: the value of NAME=VALUE and of
-    options named after secrets, and the user in an address."""
+    """Remove possible secrets: the value of NAME=VALUE and of options named after secrets, and the
+    user in an address."""
     word = without_login(word)
     name, equals, value = word.partition("=")
     secret = re.search(r"pass|token|secret|key|auth|cred", name, re.IGNORECASE)
@@ -158,5 +156,5 @@ def without_values(word: str) -> str:
 
 
 def without_login(text: str) -> str:
-    """Return a text without the users of addresses in it."""
+    """Remove users from addresses."""
     return re.sub(r"://[^/\s]*@", "://...@", text)

@@ -1,4 +1,4 @@
-"""Report an unexpected exception: one sentence, and a file with all details to send."""
+"""Report an unexpected exception: a sentence, and a file with all details to send."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from orchestrator.cli.debug import without_login, without_values
 from orchestrator.trust import others
 
 LONGEST = 200_000
-"""The most characters of a traceback in the file."""
+"""Characters of a traceback in the file."""
 
 
 def explained(args: list[str], error: Exception) -> tuple[str, str]:
-    """Write the file and return the message and the hint."""
+    """Write the file; return message and hint."""
     text = without_login(" ".join(f"{type(error).__name__}: {error}".split())[:300])
     try:
         path = _write(args, error)
@@ -51,8 +51,7 @@ def _write(args: list[str], error: Exception) -> Path:
 
 
 def _folder() -> Path:
-    """Return the user's folder for state (XDG); if it is not writable, a new private temporary
-    folder."""
+    """Return the user's state folder (XDG), or, if unwritable, a new private temporary folder."""
     home = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     folder = Path(home) / "orchestrator"
     if os.path.isabs(home):

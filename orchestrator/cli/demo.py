@@ -42,7 +42,7 @@ def run(args: Namespace) -> int:
     folder = user_path(args.dir).absolute()
     site = _site(folder)
     command = own_command()
-    # The runs use this installation's Python: the system's own may be older, or missing.
+    # The system's Python may be older, or missing.
     os.environ["PATH"] = (
         f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     )
@@ -55,7 +55,6 @@ def run(args: Namespace) -> int:
 
 
 def _next_steps(command: str, folder: Path, site: Path) -> list[str]:
-    """Return lines to paste, with the command's path if it is not on PATH."""
     import shlex
 
     steps = ("status", "nodes", "report -o report.html", "docs first-set")
@@ -69,8 +68,7 @@ def _next_steps(command: str, folder: Path, site: Path) -> list[str]:
 
 
 def own_command() -> str:
-    """Return how to call this command: `orchestrator` if the shell would find this one, as uvx
-    was called, or its path."""
+    """Return how to call this command: by name if the shell would find it, with uvx, or by path."""
     import shlex
     import shutil
 
@@ -95,7 +93,7 @@ def own_command() -> str:
 
 
 def _site(folder: Path) -> Path:
-    """Return the site file of the demo, made on first use; an edited file is kept."""
+    """Make the demo's site file on first use; keep an edited file."""
     path = folder / "site.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +113,7 @@ def _site(folder: Path) -> Path:
 
 
 def _site_text(folder: Path) -> str:
-    import json  # a JSON string is a YAML string, whatever the path contains
+    import json  # a JSON string is YAML, whatever the path contains
 
     return (
         "# Everything on this machine: process groups instead of nodes, no container, no host "

@@ -26,7 +26,7 @@ from orchestrator.words import TextTable
 MOST_LINES = 3
 """Lines of a page that a search lists."""
 MOST_TEXT = 120
-"""Characters of a line that it shows."""
+"""Shown characters of a line."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
 
 
 def _pages() -> dict[str, Path]:
-    """Return every page by its path below docs/ without `.md`, guides first."""
+    """Return path below docs/ without `.md` -> page, guides first."""
     top = data_dir("docs")
     pages = {path.relative_to(top).with_suffix("").as_posix(): path for path in top.rglob("*.md")}
     order = ("tutorial", "howto", "", "reference", "explanation")
@@ -63,7 +63,7 @@ def _pages() -> dict[str, Path]:
 
 
 def _find(topic: str, pages: dict[str, Path]) -> str:
-    """Return the page called `topic`. Raises UsageError without a match, or with several."""
+    """Raises UsageError without a match, or with several."""
     wanted = topic.removeprefix("docs/").removesuffix(".md").strip("/").lower()
     named = [name for name in pages if wanted in (name, name.rpartition("/")[2])]
     begun = [
@@ -109,7 +109,7 @@ def _search(words: str, pages: dict[str, Path], as_json: bool) -> ExitCode:
 
 
 def _matches(words: str, text: str) -> list[tuple[int, str]]:
-    """Return the first (number, line) of a page with all words, headings first."""
+    """Return (number, line) of the first lines with all words, headings before text."""
     wanted = words.lower().split()
     lines = [
         (number, line.strip())
@@ -128,7 +128,6 @@ def _title(text: str) -> str:
 
 
 def _show(text: str) -> None:
-    """Print a page, through a pager if it is longer than the terminal."""
     import shutil
 
     if is_terminal() and text.count("\n") >= shutil.get_terminal_size().lines:

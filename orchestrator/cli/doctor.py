@@ -67,7 +67,7 @@ def _check(args: Namespace) -> int:
     def load(path: Path) -> Entry:
         from orchestrator.model import load_site
 
-        load_site(path)  # first, so that errors of the file name the file
+        load_site(path)  # first: its errors name the file
         return requested_entry(args)
 
     rows = list(examine(lambda: need_site(args.site), load, note, hosts_only=not args.system))
@@ -83,8 +83,7 @@ def _check(args: Namespace) -> int:
 
 
 def alike(rows: list[Row]) -> list[tuple[str, ...]]:
-    """Return (check, verdict, nodes, text, remedy) for all nodes with the same result of a check,
-    in the order of the first node."""
+    """Return (check, verdict, nodes, text, remedy), folding nodes with equal results."""
     from orchestrator.nodes.names import fold
 
     nodes: dict[tuple[str, str, str, str], list[str]] = {}
@@ -96,15 +95,15 @@ def alike(rows: list[Row]) -> list[tuple[str, ...]]:
 
 
 def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
-    """Yield the passes as a number, the problems with their fixes, and the verdict."""
+    """Yield passes as a number, problems with fixes, and the verdict."""
     from orchestrator.site.doctor import HERE
 
     passed = sum(row.verdict == "pass" for row in rows)
     yield f"{screen.state('pass')}  {count(passed, 'check')} passed"
-    # Checks with the same problem are named together: without a driver all of the GPU's are.
+    # Without a driver every GPU check has the same problem: name them together.
     checks: dict[tuple[str, ...], list[str]] = {}
     for check, *problem in alike(rows):
-        # A skipped check with a remedy was left out for a reason that the user can change.
+        # The user can change the reason for a skipped check with a remedy.
         if problem[0] in ("warn", "fail") or (problem[0] == "skip" and problem[3]):
             checks.setdefault(tuple(problem), []).append(check)
     order = ("skip", "warn", "fail")
@@ -115,13 +114,13 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
         first, *more = folded(line, screen.width - 8, whole=True) if screen.width else [line]
         yield head + first
         yield from (f"        {one}" for one in more)
-        if remedy:  # never folded: it is to be pasted
+        if remedy:  # unfolded, for pasting
             yield f"        fix: {cell(remedy)}"
     yield verdict(rows)
 
 
 def verdict(rows: list[Row]) -> str:
-    """Return the last line: `ready, with 2 warnings`; not `ready` if something was not checked."""
+    """Return `ready, with 2 warnings`; not `ready` if something was not checked."""
     failed = [row.check for row in rows if row.verdict == "fail"]
     warnings = len({(row.text, row.remedy) for row in rows if row.verdict == "warn"})
     if failed:

@@ -97,8 +97,7 @@ def run(args: Namespace) -> int:
 
 
 def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
-    """Return the reports, and the unusable sets with the reason. Raises SetError without a
-    usable set."""
+    """Raises SetError without a usable set."""
     from orchestrator.cli.finding import folders, own_rules
     from orchestrator.mllog.own import OWN
     from orchestrator.mllog.rounds import chosen_round
@@ -127,8 +126,7 @@ def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
 
 
 def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the folders of the log directory's complete sets, oldest first, and the others with
-    their states."""
+    """Return folders of complete sets, oldest first, and the others' states."""
     from orchestrator.cli.status import site_sets
     from orchestrator.evidence.sets import SetEvidence, set_folders
 
@@ -152,7 +150,7 @@ def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def _write(chosen: str, output: str, reports: list[Report]) -> int:
-    """Write the runs; return their number (for MLflow: of new runs)."""
+    """Return the number of runs (for MLflow: of new runs)."""
     if chosen == "mlflow":
         from orchestrator.report.export import Tracking
 

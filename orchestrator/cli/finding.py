@@ -1,4 +1,4 @@
-"""From arguments to objects: the site, the set, the folders, the entry to run."""
+"""From arguments to site, set, folders and entry."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ if TYPE_CHECKING:
 
 SITE_VARIABLE = "ORCHESTRATOR_SITE"
 BUNDLE_RUNS = "its bundle would run as you: look at {bundle}, then"
-"""The risk of a command that starts the job of another user's set."""
 
 
 # ---- site and set ----
 
 
 def find_site(given: str | None) -> Path | None:
-    """Return the first existing file of --site, $ORCHESTRATOR_SITE, ./site.yaml,
-    ~/.config/orchestrator/site.yaml; None without any.
+    """Return the first of --site, $ORCHESTRATOR_SITE, ./site.yaml, ~/.config/orchestrator/site.yaml
+    that exists.
 
-    Raises UsageError if a named one does not exist, or if another user decides about the content
-    of an unnamed one.
+    Raises UsageError if a named file (--site or the variable) is missing, or if another user can
+    change an unnamed file.
     """
     return find_site_and_source(given)[0]
 
 
 def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
-    """Return find_site(), and which of its places the file is from."""
+    """Return find_site(), and the place of the file."""
     for named, by in ((given, "--site"), (os.environ.get(SITE_VARIABLE), SITE_VARIABLE)):
         if named:
             path = user_path(named)
@@ -57,7 +56,7 @@ def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
     if why := others(path):
         import shlex
 
-        # A site file decides which programs run as me: in /tmp it could be anybody's.
+        # A site file decides which programs run as me: in /tmp anybody could have written it.
         name = f"./{path}" if path is here else str(path)
         raise UsageError(
             f"{name} can be changed by other users, so it is not used by default: {why}",
@@ -67,7 +66,7 @@ def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
 
 
 def need_site(given: str | None) -> Path:
-    """Return find_site(). Raises UsageError with the searched places."""
+    """Raises UsageError with the searched places."""
     path = find_site(given)
     if path is None:
         raise UsageError(
@@ -85,9 +84,9 @@ def site_log_dir(site: Site) -> Path:
 
 
 def log_dir_of(path: Path) -> Path:
-    """Return the log directory in the site file at `path`, for commands that only read sets.
+    """Return a site file's log directory, for commands that only read sets.
 
-    The whole file is checked (a quarter of a second for the models) only if that key is unusable.
+    Check the whole file (a quarter of a second for the models) only if that key is unusable.
     """
     from orchestrator.model.source import read
 
@@ -100,12 +99,12 @@ def log_dir_of(path: Path) -> Path:
 
 
 def chosen_set(args: Namespace) -> RunSet:
-    """Return the set of SET and --site. If SET is a path, the site is not read."""
+    """If SET is a path, the site is not read."""
     return named_set(args.set, args.site)
 
 
 def named_set(name: str, given_site: str | None) -> RunSet:
-    """Return a set by its name; "" for the newest."""
+    """`name` "" is the newest set."""
     from orchestrator.evidence.sets import is_set, open_set
     from orchestrator.runset.find import find_set
 
@@ -116,11 +115,9 @@ def named_set(name: str, given_site: str | None) -> RunSet:
 
 
 def own_set(args: Namespace, risk: str = BUNDLE_RUNS) -> RunSet:
-    """Return the set of SET and --site, for commands that execute or end something; without SET the
-    user's newest.
+    """Return SET, to be executed or ended; by default the user's newest.
 
-    Raises SetError for a set made by another user, or with files of one, unless it is named with
-    --others.
+    Raises SetError for a set made by another user, or with their files, unless named with --others.
     """
     from orchestrator.evidence.sets import open_set
     from orchestrator.runset.find import find_set, foreign
@@ -143,7 +140,7 @@ def own_set(args: Namespace, risk: str = BUNDLE_RUNS) -> RunSet:
 
 
 def _real(run_set: RunSet) -> RunSet:
-    """Return a set with jobs. Raises SetError for a rehearsal."""
+    """Raises SetError for a rehearsal, which has no jobs."""
     if run_set.record.rehearsed:
         from orchestrator.errors import SetError
 
@@ -164,8 +161,7 @@ def scheduler_of(run_set: RunSet) -> Scheduler:
 
 
 def folders(named: list[str], site: str | None) -> list[str]:
-    """Return the folders to work on: paths as given, else sets of the site by name, else its
-    newest set."""
+    """Return paths as given, else sets of the site by name, else its newest set."""
     from os.path import exists
 
     if named and all(exists(name) for name in named):
@@ -186,8 +182,7 @@ def _set_folder(name: str, site: str | None) -> str:
 
 
 def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
-    """Return the rules of --workload; None without it. Raises UsageError for a workload with
-    MLPerf's rules."""
+    """Return the rules of --workload. Raises UsageError for a workload with MLPerf's rules."""
     if not workload:
         return None
     from orchestrator.mllog.own import OWN, OwnRules
@@ -218,15 +213,14 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
 
 
 def catalogue_of(args: Namespace, *further: Path) -> Catalogue:
-    """Return all documents: of `further` folders, of systems_folders(), and the built-in
-    documents."""
+    """Search `further`, systems_folders(), and the built-in documents."""
     from orchestrator.model import Catalogue
 
     return Catalogue([*further, *systems_folders(args)])
 
 
 def systems_folders(args: Namespace) -> list[Path]:
-    """Return folders with further systems: of --systems-dir, then of the site."""
+    """Return the folders of --systems-dir, then of the site."""
     site = find_site(args.site)
     if site is None:
         return list(args.systems_dir)
@@ -238,7 +232,7 @@ def systems_folders(args: Namespace) -> list[Path]:
 def load_named(
     args: Namespace, site: Path | Site | None, env: dict[str, str] | None = None
 ) -> Entry:
-    """Return the entry on `site` named by the arguments of add_system()."""
+    """Return the entry named by the arguments of add_system()."""
     from orchestrator.model import Catalogue, load_entry
 
     try:
@@ -263,8 +257,8 @@ def load_named(
 
 
 def load_asked(args: Namespace) -> Entry:
-    """Return the entry described by the arguments of add_entry(); its warnings go to standard
-    error. Raises DescriptorError for rules by which no set could be scored."""
+    """Return the entry of add_entry()'s arguments; print its warnings. Raises DescriptorError for
+    rules that cannot score a set."""
     from orchestrator.mllog.rounds import ruleset_problem
 
     entry = load_named(args, need_site(args.site), dict(args.env))
@@ -277,23 +271,20 @@ def load_asked(args: Namespace) -> Entry:
 
 
 def print_warnings(entry: Entry) -> None:
-    """Print the warnings of an entry on standard error, each with its name for the site's
-    `acknowledged`."""
+    """Print warnings with their names for the site's `acknowledged`."""
     for warning in entry.warnings:
         note(f"warning: {warning} [{warning.name}]")
 
 
 def excluded(args: Namespace) -> list[str]:
-    """Return the names of --exclude. Raises UsageError for an unknown node or an unreadable
-    file."""
+    """Raises UsageError for an unknown node or unreadable file."""
     from orchestrator.nodes.names import names_given
 
     return names_given(args.exclude, "--exclude") if args.exclude else []
 
 
 def with_allocation(entry: Entry, args: Namespace) -> Entry:
-    """Return `entry` with --spares and --side-by-side in place of its site's, and --exclude in
-    addition."""
+    """Replace the site's values by --spares and --side-by-side; add --exclude."""
     from dataclasses import replace
 
     from orchestrator.runset.allocation import without
@@ -314,8 +305,7 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
 
 
 def job_options(args: Namespace, scheduler: str) -> tuple[str, ...]:
-    """Return --dependency and --begin as options for sbatch. Raises UsageError for another
-    scheduler."""
+    """Return --dependency and --begin for sbatch. Raises UsageError for another scheduler."""
     given = {"--dependency": args.dependency, "--begin": args.begin}
     for option in (option for option, value in given.items() if value):
         refuse_without_scheduler(scheduler, option)

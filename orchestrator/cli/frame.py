@@ -1,5 +1,4 @@
-"""The live view: one screen of lines about one or several sets, as functions of their pictures
-alone."""
+"""The live view: a screen of lines, computed only from pictures of sets."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ _PARTS = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 
 
 def cropped(line: str, width: int) -> str:
-    """Return the start of a painted line, at most `width` columns wide, with its colours ended."""
+    """Cut a painted line to `width` columns, and end its colours."""
     parts = _PARTS.findall(line)
     if sum(width_of(part) for part in parts if len(part) == 1) <= width:
         return line
@@ -55,15 +54,14 @@ def cropped(line: str, width: int) -> str:
 
 
 def bar(share: float, screen: Screen, width: int = 20) -> str:
-    """Return a bar with `share` of it filled."""
+    """Return a bar, filled to `share`."""
     full, empty = BARS[screen.signs]
     count = min(width, int(max(0.0, share) * width))
     return full * count + empty * (width - count)
 
 
 def curve(values: Sequence[float], screen: Screen, width: int, also: float | None = None) -> str:
-    """Return the last values as a small curve; `also` is a level within its height, such as the
-    target."""
+    """Draw the last values. `also`: a level within the curve's height, such as the target."""
     blocks = BLOCKS[screen.signs]
     shown = list(values)[-width:]
     if not shown:
@@ -85,8 +83,8 @@ def one_set(
     below: Sequence[str] | None = None,
     why: Sequence[str] = (),
 ) -> list[str]:
-    """Return at most `height` lines: the facts of a set, `why` it waits with the fix, and `below`
-    under them, or its runs."""
+    """Return at most `height` lines: facts, `why` the set waits with the fix, and `below` or its
+    runs."""
     width = screen.width or 80
     head = [cropped(screen.paint(cell(picture.set_id), "1"), width)]
     head += facts(_facts(picture, screen), screen)
@@ -100,7 +98,7 @@ def one_set(
 
 
 def _shown(picture: SetPicture, most: int) -> Sequence[RunPicture]:
-    """Return the runs that fit: up to the run after the active runs."""
+    """Return the runs that fit, up to the first waiting run."""
     if len(picture.runs) <= most:
         return picture.runs
     if most < 1:
@@ -156,7 +154,7 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
     warnings = [*picture.warnings, *map(str, picture.findings)]
     if warnings:
         more = f" (and {len(warnings) - 1} more: w)" if len(warnings) > 1 else ""
-        # One line, with room for the number of the others.
+        # Leave room for the number of the others.
         room = max(NARROWEST, (screen.width or 80) - 10 - len(more))
         text = cell(warnings[0])
         pairs.append(("warning", (text if len(text) <= room else f"{text[: room - 1]}…") + more))
@@ -164,8 +162,6 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
 
 
 def _run_facts(picture: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[str, str]]:
-    """Return the facts of an active run: progress, evaluations against the target, speed,
-    silence."""
     alone = len(picture.going) == 1
     spent = run.seconds or 0.0
     usual = picture.usual_s or (60 * best[0].minutes if (best := published(picture)) else None)
@@ -193,7 +189,7 @@ def _run_facts(picture: SetPicture, run: RunPicture, screen: Screen) -> list[tup
 
 
 def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[str]:
-    """Return at most `height` lines: a table of sets, and the progress of the active runs."""
+    """Return at most `height` lines: a table, and active runs' progress."""
     width = screen.width or 80
     table, rows = sets_table(sets)
     lines = table.lines(rows, screen)

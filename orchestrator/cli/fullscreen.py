@@ -1,5 +1,5 @@
-"""The whole terminal for a while: the alternate screen, which leaves nothing in the scroll-back,
-and single keys."""
+"""Take the whole terminal: single keys, and the alternate screen, which leaves nothing in the
+scroll-back."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from orchestrator.words import bare
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 SLICE_S = 0.25
-"""The delay until a new window size is noticed."""
+"""Delay until a new window size is noticed."""
 
 
 class FullScreen:
-    """`show` replaces all lines; `wait` lets time pass and calls back for keys and new sizes."""
+    """`show` replaces all lines; `wait` calls back for keys and new sizes."""
 
     def __init__(self, keys: bool) -> None:
         self._keys = keys
@@ -33,15 +33,15 @@ class FullScreen:
         return terminal.columns, terminal.lines
 
     def show(self, lines: Sequence[str]) -> None:
-        """Draw `lines`, each no wider than the screen, cut off at its height."""
-        # No line end behind the last line: at the bottom it would scroll the screen.
+        """Draw `lines`, no wider than the screen, cut off at its height."""
+        # A last line end at the bottom would scroll the screen.
         body = "\x1b[K\r\n".join(lines[: self.size[1]])
         bare(sys.stdout).write(f"\x1b[H{body}\x1b[K\x1b[J")
         sys.stdout.flush()
 
     def wait(self, seconds: float, on_key: Callable[[str], None]) -> None:
-        """Wait `seconds`; call `on_key` with each pressed key, and with "" after a change of the
-        window's size."""
+        """Wait `seconds`; call `on_key` with each pressed key, and with "" after a change of
+        size."""
         end = time.monotonic() + seconds
         size = self.size
         while (left := end - time.monotonic()) > 0:
@@ -63,8 +63,7 @@ class FullScreen:
 
 @contextmanager
 def full_screen() -> Iterator[FullScreen]:
-    """Take the terminal's whole screen. Restore it at the end of the block, SIGTERM and SIGHUP
-    included."""
+    """Take the terminal; restore it after the block, even after SIGTERM or SIGHUP."""
     keys = sys.stdin.isatty()
     before = _single_keys() if keys else None
     with exit_on(signal.SIGTERM, signal.SIGHUP):
@@ -81,8 +80,8 @@ def full_screen() -> Iterator[FullScreen]:
 
 
 def _single_keys() -> list[Any]:
-    """Read keys one by one without echo; return the previous settings. Ctrl-C stays; Ctrl-Z
-    would leave a broken screen."""
+    """Read single keys without echo; return the previous settings. Ctrl-C stays; Ctrl-Z would leave
+    a broken screen."""
     import termios
 
     before = termios.tcgetattr(sys.stdin)

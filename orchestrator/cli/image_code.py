@@ -1,4 +1,4 @@
-"""`images code`: copy the benchmark's code out of a system's image, which is not run."""
+"""`images code`: copy a benchmark's code out of its image, without running it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def copy(args: Namespace, entry: Entry) -> int:
-    """Copy the code of `entry` into --output, a new folder."""
+    """Copy into --output, a new folder."""
     target = user_path(args.output) if args.output else default_folder(entry.system, entry.workload)
     with reachable(args.engine, entry.container.engine, entry.container.command) as address:
         copied = copy_code(entry.image, entry.code_dir, target, address=address)

@@ -31,7 +31,7 @@ FINDINGS = TextTable(
     below=("WHAT", "WHY", "FIX"),
 )
 FOLDED = 3
-"""Findings of a kind without a line printed one by one; more are printed as one."""
+"""More findings of a kind without a line share a row."""
 RUN_SCRIPTS = ("run_and_time.sh", "run.sh", "train.sh")
 
 
@@ -46,7 +46,7 @@ def inspect(
     folder: Path | None,
     as_json: bool,
 ) -> int:
-    """Print the contract of an image with an entry, or alone, and keep it in `folder`.
+    """Print an image's contract, with or without an entry, and keep it in `folder`.
 
     Raises UsageError, InputError or EngineError.
     """
@@ -55,7 +55,7 @@ def inspect(
     from orchestrator.inspection.given import Given, given_by
 
     given = given_by(entry) if entry is not None else Given()
-    if command:  # it is no run: it makes no ranks, and needs no variable of the training
+    if command:  # it is no run: no ranks, no training variables
         given = replace(given, nodes=1, gpus=1, ranks="node", sources={}, second=None, is_run=False)
     image = reference or (entry.image if entry is not None else "")
     tree = read(image, given.configured)
@@ -84,7 +84,7 @@ def inspect(
 
 
 def _published(contract: Contract, known: Mapping[str, str]) -> dict[str, str]:
-    """Return path -> `equal`, `differs` or `missing` of the files whose published hash is known."""
+    """Return path -> `equal`, `differs` or `missing`, for files with a published hash."""
     states = {}
     for path, digits in known.items():
         file = contract.tree.get(path)
@@ -97,7 +97,7 @@ def _published(contract: Contract, known: Mapping[str, str]) -> dict[str, str]:
 def _keep(
     folder: Path, contract: Contract, found: list[ContractFinding], entry: Entry
 ) -> list[str]:
-    """Keep the result of a known image; return its changes since the last other one."""
+    """Keep a known image's result; return changes since the last different result."""
     from orchestrator.inspection.kept import changes, entry_name, keep, newest
     from orchestrator.onnode.kernel.world import now_ms
 
@@ -123,7 +123,6 @@ def _around(given: Given, tree: ImageTree) -> Any:
 
 
 def _own_command(tree: ImageTree) -> tuple[str, ...]:
-    """Return the command of an image without an entry: its run script, else its own command."""
     folder = tree.config.workdir.rstrip("/")
     for name in RUN_SCRIPTS:
         if tree.text(f"{folder}/{name}") is not None:
@@ -203,7 +202,6 @@ def _print(
 
 
 def _rows(found: list[ContractFinding]) -> Iterable[list[str]]:
-    """Return the table's rows; many findings of one kind without a line are folded."""
     folded: Mapping[tuple[str, str], list[ContractFinding]] = {}
     for one in found:
         if not one.file:

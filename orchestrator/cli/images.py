@@ -177,7 +177,7 @@ def run(args: Namespace) -> int:
 
 @dataclass
 class _Request:
-    """The arguments together with the site file, each value read on first use."""
+    """The arguments with the site file; each value is read on first use."""
 
     args: Namespace
 
@@ -230,7 +230,7 @@ class _Request:
 
     @contextmanager
     def engines(self) -> Iterator[list[NodeEngine]]:
-        """Yield the engines of the nodes, whose allocation lasts as long as the context."""
+        """Their allocation lasts until the context ends."""
         from orchestrator.cli.lending import lends, lent
         from orchestrator.container.engine import engines_of
         from orchestrator.nodes.names import NamedNode, expand_all, parse_nodes
@@ -410,7 +410,6 @@ def _inspect(request: _Request) -> int:
 
 
 def _image_files(request: _Request, image: str, names: Collection[str]) -> ImageTree:
-    """Return the files of an image: from --from, its registry, or the engine."""
     args, site = request.args, request.site
     container = site.container if site else None
     if args.source:

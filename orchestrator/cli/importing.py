@@ -1,4 +1,4 @@
-"""`systems import`: a published config, from a file or out of an image, as documents."""
+"""`systems import`: turn a published config, in a file or an image, into documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ NEW = TextTable("VARIABLE", "KNOWN", "HERE", "GOES TO", "WHY", below=("WHY",))
 
 
 def add_import(parser: ArgumentParser) -> None:
-    """Define the command line of `systems import`."""
     parser.add_argument(
         "config", metavar="FILE|IMAGE", help="a published config_*.sh, or an image that has it"
     )
@@ -63,7 +62,7 @@ def add_import(parser: ArgumentParser) -> None:
 
 
 def run_import(args: Namespace, dirs: list[Path]) -> ExitCode:
-    """Import a config. `dirs`: further folders with documents."""
+    """`dirs`: further folders with documents."""
     path = user_path(args.config)
     if path.is_file():
         return _import(args, path, dirs, args.image)
@@ -82,8 +81,7 @@ def run_import(args: Namespace, dirs: list[Path]) -> ExitCode:
 
 
 def _config_in(folder: Path, args: Namespace) -> Path:
-    """Return the config among the files of an image. Raises UsageError unless a single config is
-    meant."""
+    """Raises UsageError unless there is a single match."""
     configs = sorted(path for path in folder.glob("config_*.sh") if "common" not in path.name)
     chosen = [path for path in configs if not args.file or path.name == args.file]
     if len(chosen) == 1:

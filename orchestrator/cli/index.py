@@ -1,6 +1,6 @@
-"""The index of the commands: groups of (command, its line in `--help`), in the order of `--help`.
+"""Groups of (command, its line in `--help`), in that order.
 
-Lines stand here alone, so that `--help` loads no command.
+They stand apart, so that `--help` loads no command.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
 }
 HIDDEN = "more"
-"""The group that only `help --all` shows."""
+"""Only `help --all` shows this group."""
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
@@ -66,13 +66,12 @@ OLD_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("metrics",): ("export", "--format", "prometheus", "--quiet"),
     ("preflight",): ("doctor", "--all-nodes"),
 }
-"""Commands under their former names -> their present words, and `systems list`, which newcomers
-type. The first match counts. No help, completion or page has them; the next version drops the
-former ones."""
+"""Former names -> present words, and `systems list`, which newcomers type. The first match counts.
+Help, completion and pages hide them; the next version drops the former names."""
 
 
 def present(words: list[str]) -> list[str]:
-    """Return the words of a command line with a former name replaced."""
+    """Replace a former name."""
     for old, new in OLD_NAMES.items():
         if tuple(words[: len(old)]) == old:
             return [*new, *words[len(old) :]]
@@ -80,7 +79,7 @@ def present(words: list[str]) -> list[str]:
 
 
 def usage(*, every: bool = False) -> str:
-    """Return the text of `orchestrator --help`; with `every`, of `help --all`."""
+    """Return `orchestrator --help`, or, with `every`, `help --all`."""
     width = max(map(len, COMMANDS))
     lines = [
         "usage: orchestrator COMMAND [ARGUMENT ...]",

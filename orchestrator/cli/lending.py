@@ -1,5 +1,4 @@
-"""Nodes that Slurm lends to a command for its time, for those that reach nodes outside an
-allocation."""
+"""Nodes lent by Slurm to a command outside an allocation."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def lends(site: Site | None, nodes: Sequence[NamedNode]) -> bool:
-    """Return whether Slurm lends `nodes` (without names: those of its choice): not inside an
-    allocation, and not those with an address."""
+    """Return whether Slurm lends `nodes` (empty: it chooses): outside an allocation, and without
+    addresses."""
     from orchestrator.scheduler.slurm_variables import current_allocation
 
     inside = bool(current_allocation().job)
@@ -31,8 +30,7 @@ def lends(site: Site | None, nodes: Sequence[NamedNode]) -> bool:
 def lent(
     site: Site, names: Sequence[str], minutes: int, purpose: str
 ) -> Iterator[tuple[list[NamedNode], Transport]]:
-    """Lend `names`, or the idle nodes of the site's partition, for at most `minutes`; yield them
-    with the way to them.
+    """Borrow `names`, or the partition's idle nodes, for at most `minutes`.
 
     Named nodes in use answer with their state; others are left out, with a note. Raises
     SchedulerError if no node is idle, or if Slurm does not lend them.

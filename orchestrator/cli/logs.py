@@ -77,8 +77,8 @@ def _copy(path: Path) -> None:
 
 
 def _writer() -> Callable[[bytes], object]:
-    """Return a function that writes bytes unchanged, since logs are not always text; but no
-    control characters to a terminal."""
+    """Write bytes unchanged, since logs are not always text, but no control characters to a
+    terminal."""
     if not sys.stdout.isatty():
         return sys.stdout.buffer.write
     shown = Shown()

@@ -1,7 +1,7 @@
-"""Warn of nodes that may lack the image of a set. No node is asked.
+"""Warn of nodes that may lack a set's image, without asking them.
 
-Nodes that may pull are left out. For the others the records of earlier sets show which nodes had
-the image; a tar on shared storage can be loaded.
+Nodes that may pull are left out. Records of earlier sets show where the image was; a tar on shared
+storage can be loaded.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 NEWEST = 20
-"""Sets of the log directory that are read."""
+"""Sets read in the log directory."""
 
 
 def missing_image(entry: Entry) -> tuple[str, str] | None:
-    """Return why the nodes may lack the image, and the command that checks or fixes it; None for
-    nodes that may pull it, or had it for an earlier set."""
+    """Return why nodes may lack the image, and a command to check or fix it; None if they may pull
+    it, or had it for an earlier set."""
     container = entry.container
     if container.engine == "none" or (container.pull == "missing" and not entry.build):
         return None
@@ -63,7 +63,6 @@ def missing_image(entry: Entry) -> tuple[str, str] | None:
 
 
 def _nodes_with(image: str, log_dir: Path) -> Iterator[str]:
-    """Yield the nodes whose jobs found the image."""
     for folder in set_folders(log_dir)[:NEWEST]:
         files = SetEvidence(folder)
         if files.record and files.record.image == image and not files.record.rehearsed:

@@ -85,7 +85,6 @@ def run(args: Namespace) -> int:
 
 
 def table(root: Path, screen: Screen) -> list[str]:
-    """Return the table of a set's nodes as lines."""
     from orchestrator.evidence.nodes import read_history
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.views import nodes as views

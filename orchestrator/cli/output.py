@@ -1,5 +1,4 @@
-"""Output of commands: results on standard output, remarks on standard error, tables for
-terminals and pipes."""
+"""Results on standard output, remarks on standard error, tables for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -21,15 +20,13 @@ if TYPE_CHECKING:
 
 
 SCHEMA = 1
-"""Version of the JSON output: a higher one has lost a member or changed its type
-(generated/schemas/)."""
+"""Version of the JSON output; it grows if a member is lost or changes type (generated/schemas/)."""
 
 
 def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> str:
-    """Return an output for programs: an object that starts with its version and kind
-    (generated/schemas).
+    """Return JSON for programs, starting with version and kind (generated/schemas).
 
-    Text is not escaped, except for control characters.
+    Only control characters are escaped.
     """
     document = {"schema": SCHEMA, "kind": kind, **members}
     text = json.dumps(document, indent=indent, ensure_ascii=False, default=str)
@@ -39,13 +36,12 @@ def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> 
 
 
 def one_or_more(kind: str, documents: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    """Return kind and members of the output about one folder, or about several: then a list in
-    an object (`score`, `scores`)."""
+    """Return the kind and members of one folder, or of a list (`score`, `scores`)."""
     return (kind, documents[0]) if len(documents) == 1 else (f"{kind}s", {f"{kind}s": documents})
 
 
 def print_json(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> None:
-    """Print json_text(); without `indent` as one line, at once."""
+    """Without `indent`: as one line, at once."""
     print(json_text(kind, members, indent), flush=indent is None)
 
 
@@ -63,23 +59,22 @@ def is_verbose() -> bool:
 
 
 def note(text: str) -> None:
-    """Print a remark to standard error, so that pipes get results only; with --quiet nothing."""
+    """Print to standard error, to leave pipes only results; nothing with --quiet."""
     if _LEVEL < 0:
         return
     from orchestrator.words import wrapped_on_stderr
 
-    # A command is never broken: pasted, it would be two.
+    # Never break a command: pasted, it would be two.
     lines = (
         line if "orchestrator " in line or line.startswith("  ") else wrapped_on_stderr(line)
         for line in text.split("\n")
     )
-    with suppress(OSError):  # an unreadable remark must not end a command that has submitted a job
+    with suppress(OSError):  # a failed remark must not end a command that has submitted a job
         print("\n".join(lines), file=sys.stderr)
 
 
 class Shown:
-    """Foreign bytes as text for a terminal, piece by piece: a lone carriage return ends a line,
-    too."""
+    """Foreign bytes as terminal text, piece by piece; a lone carriage return also ends a line."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -95,8 +90,7 @@ def is_terminal() -> bool:
 
 
 def screen() -> Screen:
-    """Return the abilities of standard output: on a terminal its width, signs, and colours
-    unless NO_COLOR is set."""
+    """Return standard output's width, signs, and colours unless NO_COLOR is set."""
     if not is_terminal():
         return PIPE
     import shutil
@@ -110,8 +104,7 @@ def screen() -> Screen:
 
 
 def draw(lines: Iterable[str]) -> None:
-    """Print lines of clean text (`words.cell`): on a terminal with their colours, which `print`
-    would escape."""
+    """Print clean lines (`words.cell`), with the terminal's colours, which `print` would escape."""
     out = bare(sys.stdout) if screen().colour else sys.stdout
     for line in lines:
         text = (
@@ -123,7 +116,7 @@ def draw(lines: Iterable[str]) -> None:
 
 
 def draw_text(text: str) -> None:
-    """Draw a text of tables and sentences; on a terminal long sentences are wrapped."""
+    """On a terminal wrap long sentences."""
     from orchestrator.words import wrapped
 
     width = screen().width
@@ -132,20 +125,20 @@ def draw_text(text: str) -> None:
 
 
 def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
-    """Print rows as wide as the terminal; in a pipe with every column, one line each."""
+    """Print rows as wide as the terminal; in a pipe every column, a row per line."""
     draw(table.lines(rows, screen()))
 
 
 def print_closing(lines: Sequence[str]) -> None:
-    """Print the last lines about a set in trouble (cli/closing.py), after an empty line."""
+    """Print the lines of cli/closing.py after an empty line."""
     if lines:
         print()
     print_prose(lines)
 
 
 def print_prose(lines: Iterable[str]) -> None:
-    """Print lines of text: on a terminal long lines are wrapped at blanks, but for commands, which
-    are indented by two spaces: pasted, a broken command would be two."""
+    """Wrap text at blanks on a terminal. Commands, indented by two spaces, stay whole: pasted, a
+    broken command would be two."""
     from orchestrator.words import wrapped
 
     width = screen().width
@@ -155,5 +148,5 @@ def print_prose(lines: Iterable[str]) -> None:
 
 
 def print_facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and values in lines; on a terminal long values are folded next to their names."""
+    """On a terminal fold long values next to their names."""
     draw(facts(pairs, screen()))

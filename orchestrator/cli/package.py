@@ -120,7 +120,6 @@ def _options(args: Namespace) -> Options:
 
 
 def _systems_dirs(site: str | None) -> list[Path]:
-    """Return the folders with further descriptors in the site file."""
     from orchestrator.cli.finding import find_site
     from orchestrator.model import load_site
 

@@ -29,7 +29,7 @@ NAMED_SETS = TextTable(
     "SET", "NAME", *SETS.columns[1:],
     right=SETS.right, below=SETS.below, leave=(*SETS.leave[:-1], "NAME", "LEFT"),
 )  # fmt: skip
-"""SETS with the names that `submit --name` gave."""
+"""With the names from `submit --name`."""
 RUNS = TextTable(
     "RUN", "STATE", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED", "REASON",
     right=("RUN", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED"),
@@ -41,7 +41,7 @@ TIMELINE = TextTable("TIME", "WHO", "WHAT HAPPENS", right=("TIME",), states=())
 
 
 def spares_table(limit: str) -> TextTable:
-    """Return the table of spares_row(); `limit` is the time to finish within, "" if missing."""
+    """Return the table of spares_row(); `limit`: the time to finish within, or ""."""
     columns = [
         "SPARES",
         "NODES",
@@ -58,7 +58,7 @@ def spares_table(limit: str) -> TextTable:
 
 
 def spares_row(result: SparesResult, within_s: float | None) -> list[str]:
-    """Return a row for one number of spares: finishing times, and shares of the sets."""
+    """Return finishing times, and shares of the sets."""
     failures = sum(trial.failures for trial in result.trials) / len(result.trials)
     times = [result.quantile(share) for share in (0.5, 0.9, 0.99)]
     shares = [
@@ -77,7 +77,7 @@ def spares_row(result: SparesResult, within_s: float | None) -> list[str]:
 
 
 def moment_row(moment: Moment) -> list[str]:
-    """Return a row of TIMELINE: `5:33:20`, the actor, the event."""
+    """Return `5:33:20`, actor, event."""
     minutes, second = divmod(int(moment.at_s), 60)
     return [f"{minutes // 60}:{minutes % 60:02}:{second:02}", moment.kind, moment.text]
 
@@ -102,7 +102,7 @@ def set_row(picture: SetPicture) -> list[str]:
 
 
 def sets_table(pictures: Sequence[SetPicture]) -> tuple[TextTable, list[list[str]]]:
-    """Return the table of sets and its rows; with their names if any has a name."""
+    """Add a column of names if any set has a name."""
     rows = [set_row(picture) for picture in pictures]
     labels = [picture.record.label if picture.record else "" for picture in pictures]
     if not any(labels):
@@ -113,8 +113,8 @@ def sets_table(pictures: Sequence[SetPicture]) -> tuple[TextTable, list[list[str
 
 
 def published(picture: SetPicture) -> list[PublishedResult]:
-    """Return the published results of the set's system, benchmark and round; [] for a set that
-    lacks a part of the published configuration, or runs a stand-in."""
+    """Return published results of the set's system, benchmark and round; [] if the set lacks part
+    of the published configuration, or runs a stand-in."""
     record = picture.record
     if (
         record is None
@@ -130,11 +130,10 @@ def published(picture: SetPicture) -> list[PublishedResult]:
 
 
 _STAND_INS: dict[Path, bool] = {}
-"""By the set's folder, once a log names its benchmark."""
+"""By set folder, once a log names its benchmark."""
 
 
 def _is_stand_in(picture: SetPicture) -> bool:
-    """Return whether the set's first log is of a small stand-in for the benchmark."""
     from orchestrator.evidence.progress import stand_in
     from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.onnode.kernel.mllog_tail import telling_log
@@ -150,13 +149,12 @@ def _is_stand_in(picture: SetPicture) -> bool:
 
 
 def score_name(picture: SetPicture) -> str:
-    """Return the name of the mean of the runs: that of a complete set is no estimate."""
+    """Name the mean of the runs: for a complete set it is no estimate."""
     return "olympic mean" if picture.state == "complete" else "score so far"
 
 
 def left_s(picture: SetPicture) -> float | None:
-    """Return the seconds until the set ends; before its first result from the published time of
-    the same system."""
+    """Return seconds to the end; before the first result use the same system's published time."""
     left = picture.left_s()
     if left is None and picture.state == "running" and (known := published(picture)):
         left = picture.left_s(60 * known[0].minutes)
@@ -176,8 +174,7 @@ def left_text(picture: SetPicture, now_s: float | None = None) -> str:
 
 
 def now_text(picture: SetPicture) -> str:
-    """Return `run 3 of 10`, with the attempt from the second on; `runs 3, 4 of 10` for runs side
-    by side."""
+    """Return `run 3 of 10`, with the attempt from the second on; `runs 3, 4 of 10` side by side."""
     if not picture.current or picture.record is None:
         return "-"
     if len(picture.going) > 1:
@@ -191,7 +188,7 @@ def now_text(picture: SetPicture) -> str:
 
 
 def evaluation_text(picture: SetPicture) -> str:
-    """Return the last evaluation of each active run, against the target."""
+    """Return active runs' last evaluations, against the target."""
     evaluations = (
         [run.evaluation for run in picture.going]
         if len(picture.going) > 1
@@ -210,8 +207,8 @@ def job_text(picture: SetPicture) -> str:
 
 
 def startup_text(seconds: float | None, cold: bool | None) -> str:
-    """Return `7m15s new` for the first run in a new container; - if unknown. Only compile caches
-    are cold or warm."""
+    """Return `7m15s new` for the first run in a new container. Only compile caches are cold or
+    warm."""
     return "-" if seconds is None else duration(seconds) + (" new" if cold else "")
 
 
@@ -231,7 +228,6 @@ def run_row(run: RunPicture) -> list[str]:
 
 
 def headline(picture: SetPicture) -> str:
-    """Return one set in one line."""
     nexp = picture.record.nexp if picture.record else 0
     parts = [
         *(["rehearsal"] if picture.rehearsed else []),
@@ -251,12 +247,11 @@ def headline(picture: SetPicture) -> str:
 
 
 def aside_text(aside: SetAside) -> str:
-    """Return `n3 (run 2, attempt 1): its reason`."""
+    """Return `n3 (run 2, attempt 1): reason`."""
     return f"{aside.node} ({aside.when}): {aside.reason or 'no reason recorded'}"
 
 
 def describe(picture: SetPicture) -> list[tuple[str, str]]:
-    """Return name and value pairs of a set, for its detail view."""
     from orchestrator.evidence.state import STATES
     from orchestrator.nodes.names import fold
 

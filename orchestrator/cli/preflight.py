@@ -1,5 +1,4 @@
-"""`doctor --all-nodes`: a verdict for each node of the allocation, of the partition, or of
---nodes."""
+"""`doctor --all-nodes`: a verdict per node of the allocation, the partition, or --nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +35,6 @@ EXAMPLE = "orchestrator doctor MI325X_08x08x32 flux1 --all-nodes"
 
 
 def add_nodes(parser: ArgumentParser) -> None:
-    """Add the options that select nodes and how they are checked."""
     add_text(
         parser,
         "--nodes",
@@ -64,12 +62,12 @@ def add_nodes(parser: ArgumentParser) -> None:
 
 
 def names_nodes(args: Namespace) -> bool:
-    """Return whether an option is given that makes sense for all nodes only."""
+    """Return whether an option needs --all-nodes."""
     return bool(args.nodes or args.via or args.deep or args.exclude_file)
 
 
 def check_nodes(args: Namespace) -> int:
-    """Check the nodes, print a verdict for each, and return the exit code."""
+    """Print a verdict for each node, and return the exit code."""
     from orchestrator.evidence.sets import check_log_dir
     from orchestrator.preflight.bundle import temporary_bundle, with_deep
     from orchestrator.preflight.places import Request
@@ -98,7 +96,7 @@ def check_nodes(args: Namespace) -> int:
 
 @contextmanager
 def _termination() -> Iterator[None]:
-    """Handle TERM as Ctrl-C: temporary files are removed, and the nodes are released."""
+    """Treat TERM like Ctrl-C: remove temporary files, release the nodes."""
 
     def stop(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -114,7 +112,7 @@ def _termination() -> Iterator[None]:
 
 
 def requested_entry(args: Namespace) -> Entry:
-    """Return the entry of SYSTEM and WORKLOAD, else an entry with the checks of every host."""
+    """Return the entry of SYSTEM and WORKLOAD, else with only the checks of every host."""
     from orchestrator.preflight.bundle import hosts_only
 
     site = need_site(args.site)
@@ -219,7 +217,7 @@ def _print(verdicts: Verdicts, *, deep: bool) -> None:
     for row in verdicts.together:
         remedy = f"; {row.remedy}" if row.remedy else ""
         print(clean(f"{row.verdict}: {row.reason}{remedy}"))
-    # The bandwidth test is reported even if nothing is wrong.
+    # Report the bandwidth test even if nothing is wrong.
     checks = [row for node in verdicts.nodes for row in node.rows]
     labels = {"pass": "deep", "skip": "bandwidth not measured"}
     measured = [(row.verdict, row.text) for row in checks if row.check == "deep"]
@@ -234,7 +232,6 @@ def _print(verdicts: Verdicts, *, deep: bool) -> None:
 
 
 def _common_reasons(tested: Sequence[NodeVerdict]) -> list[tuple[str, str, str]]:
-    """Return the reasons that all tested nodes share, if there are several."""
     if len(tested) < 2:
         return []
     first, *others = tested
@@ -244,7 +241,6 @@ def _common_reasons(tested: Sequence[NodeVerdict]) -> list[tuple[str, str, str]]
 def _node_rows(
     node: NodeVerdict, common: Sequence[tuple[str, str, str]]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the table rows of a node: one for each reason that not all nodes share."""
     cells = [
         (text, remedy)
         for verdict, text, remedy in node.reasons

@@ -230,8 +230,8 @@ def _prepare(plan: Plan, args: Namespace, site: Site, address: str) -> int:
 def _inspect(
     plan: Plan, due: list[StepPart], site: Site, systems_dirs: list[Path], address: str
 ) -> None:
-    """Warn of an image that lacks the steps' programs, or does not fit the entries of the round:
-    before hours of downloads."""
+    """Warn, before hours of downloads, if the image lacks the steps' programs, or does not fit the
+    round's entries."""
     from orchestrator.container.local import engine
     from orchestrator.inspection.preparing import StepCommand, inspect_for_preparation
     from orchestrator.model import Catalogue, load_entry
@@ -279,11 +279,10 @@ def _print_output() -> Callable[[bytes], None]:
 
 
 def _ignore_output(piece: bytes) -> None:
-    """Ignore a step's output: it is in the log."""
+    """The log has it."""
 
 
 def _engine_storage(plan: Plan, address: str) -> Path | None:
-    """Return the engine's folder on this host, if the steps need room there."""
     from orchestrator.container.local import engine, storage_folder
 
     if not plan.part.engine_bytes:

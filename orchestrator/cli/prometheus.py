@@ -1,5 +1,5 @@
-"""`export --format prometheus`: the state of the sets in the log directory as Prometheus metrics
-(text format), for the textfile collector of its node exporter."""
+"""`export --format prometheus`: sets in Prometheus' text format, for node exporter's textfile
+collector."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 
 
 def export(args: Namespace) -> int:
-    """Write the metrics to --output, or print them. A file is replaced atomically: no collector
-    reads half of it."""
+    """Replace --output atomically, so that no collector reads half of it; or print."""
     from orchestrator.evidence.metrics import exposition, families
     from orchestrator.evidence.sets import SetEvidence, set_folders
     from orchestrator.onnode.kernel.records import write_bytes
@@ -31,7 +30,7 @@ def export(args: Namespace) -> int:
     elif args.output in ("", "-"):
         print(exposition(metrics), end="")
     else:
-        # A new file is for everybody: the collector is another user. A device keeps its mode.
+        # Everybody may read a new file: the collector is another user. A device keeps its mode.
         umask = os.umask(0o022)
         try:
             write_bytes(Path(args.output), exposition(metrics).encode(), sync=False)

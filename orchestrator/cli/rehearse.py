@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.simulation.trials import Failures, SparesResult
 
 MOST_BYTES = 1 << 20
-"""Size limit of a file with faults."""
+"""Limit for a file of faults."""
 MOST_RANGE = 20
 TRIALS, REPAIR_S = 1000, 4 * 3600.0
 PATIENCE_S = 20.0
@@ -126,7 +126,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def spares_range(text: str) -> tuple[int, ...]:
-    """Return the numbers of `2` or `0..3`."""
+    """Parse `2` or `0..3`."""
     first, dots, last = text.partition("..")
     numbers = tuple(range(spares(first), spares(last) + 1)) if dots else (spares(text),)
     if not numbers or len(numbers) > MOST_RANGE:
@@ -170,7 +170,6 @@ def run(args: Namespace) -> int:
 
 
 def _refuse_mixed(args: Namespace) -> None:
-    """Raise UsageError for options of one set together with those of many."""
     if args.node_mtbf is None:
         many = {"--trials": args.trials, "--node-repair": args.node_repair, "--within": args.within}
         for option in (option for option, value in many.items() if value is not None):
@@ -187,8 +186,7 @@ def _refuse_mixed(args: Namespace) -> None:
 
 
 def _entry(args: Namespace) -> Entry:
-    """Return the entry of the arguments. Raises UsageError, as `submit` does, for a job that no
-    partition takes."""
+    """Raise UsageError, like `submit`, for a job that no partition takes."""
     from dataclasses import replace
 
     from orchestrator.runset.limit import refuse_too_long
@@ -215,8 +213,8 @@ def _plan(args: Namespace, entry: Entry) -> RehearsalPlan:
 
 
 def _faults(args: Namespace, entry: Entry) -> Iterator[Fault]:
-    """Yield the faults of the command line, then those of the file. Raises UsageError, for the
-    file with its line."""
+    """Yield faults of the command line, then of the file. Raises UsageError, with the file's
+    line."""
     from orchestrator.simulation.faults import parse, refuse_unknown
     from orchestrator.simulation.rehearsal import cluster_nodes
 
@@ -234,7 +232,6 @@ def _faults(args: Namespace, entry: Entry) -> Iterator[Fault]:
 
 
 def _lines(name: str) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines of a file, without empty lines and comments."""
     from orchestrator.onnode.kernel.regular import read_bytes
     from orchestrator.resources import user_path
 
@@ -250,8 +247,7 @@ def _lines(name: str) -> Iterator[tuple[int, str]]:
 
 
 def _output(args: Namespace, entry: Entry) -> Path | None:
-    """Return the place of the set's folder. Raises UsageError for an existing place, or one
-    among real sets."""
+    """Raises UsageError if the place exists, or is among real sets."""
     from orchestrator.resources import user_path
 
     if args.output is None:
@@ -290,7 +286,7 @@ def _play_once(args: Namespace, plan: RehearsalPlan, output: Path | None) -> int
 
 @contextmanager
 def _temporary() -> Iterator[Path]:
-    """Create a temporary folder, in memory if possible, also removed by SIGTERM."""
+    """Create a temporary folder, in memory if possible; SIGTERM removes it, too."""
     import os
     import signal
     from tempfile import TemporaryDirectory
@@ -307,7 +303,7 @@ def _temporary() -> Iterator[Path]:
 
 
 def _keep(root: Path, output: Path) -> None:
-    """Copy a set's folder to `output`, which appears complete or not at all."""
+    """Copy a set's folder to `output`, complete or not at all."""
     import os
     import shutil
 
@@ -353,7 +349,7 @@ def _print(rehearsal: Rehearsal, output: Path | None) -> None:
 
 
 def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
-    """Return the plan's facts, as names and values. `source`: the source of the run length."""
+    """`source`: of the run length."""
     from orchestrator.render.job_time import job_time
     from orchestrator.scheduler.slurm_nodes import minutes_of
     from orchestrator.simulation.faults import span
@@ -389,7 +385,6 @@ def _cluster(plan: RehearsalPlan) -> str:
 
 
 def _picture(rehearsal: Rehearsal, output: Path | None) -> Any:
-    """Return the picture of the set, as `orchestrator status` draws it."""
     from orchestrator.evidence.picture import look
     from orchestrator.scheduler import open_scheduler
 
@@ -398,7 +393,7 @@ def _picture(rehearsal: Rehearsal, output: Path | None) -> Any:
 
 
 def moved(value: Any, place: str, name: str) -> Any:
-    """Return `value` with the set's folder renamed in every text."""
+    """Rename the set's folder in every text of `value`."""
     from dataclasses import fields, is_dataclass, replace
 
     if isinstance(value, str):
@@ -419,7 +414,6 @@ def moved(value: Any, place: str, name: str) -> Any:
 
 
 def _score(rehearsal: Rehearsal, output: Path | None) -> Any:
-    """Return the set's score; None without a result."""
     from orchestrator.mllog.score import score_dir
 
     try:
@@ -486,7 +480,6 @@ def _print_json(rehearsal: Rehearsal, output: Path | None) -> None:
 
 
 def _many(args: Namespace, entry: Entry, numbers: Sequence[int]) -> int:
-    """Play many sets with each number of spares, and print their durations."""
     from dataclasses import replace
 
     from orchestrator.simulation.trials import Failures, run_trials

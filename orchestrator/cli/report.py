@@ -97,7 +97,6 @@ def run(args: Namespace) -> int:
 
 
 def _open(path: Path) -> None:
-    """Open a page in the user's browser ($BROWSER, else the desktop's)."""
     import webbrowser
 
     from orchestrator.cli.output import note
@@ -107,7 +106,7 @@ def _open(path: Path) -> None:
 
 
 def _run_all(args: Namespace) -> int:
-    """Write a page for every set of a log directory, and index.html."""
+    """Write a page per set of a log directory, and index.html."""
     from orchestrator.cli.finding import log_dir_of, need_site, own_rules
     from orchestrator.errors import OrchestratorError
     from orchestrator.evidence.sets import set_folders
@@ -177,8 +176,8 @@ def _text(report: Report, chosen: str) -> str:
 
 
 def write_file(path: str | Path, content: str | bytes) -> int:
-    """Write a file atomically and return its bytes. Raises UsageError if it cannot be written,
-    SetError on a full disk."""
+    """Write atomically; return the size. Raises UsageError if unwritable, SetError on a full
+    disk."""
     from orchestrator.onnode.kernel.records import write_bytes
 
     data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")

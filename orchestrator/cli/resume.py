@@ -106,8 +106,7 @@ def run(args: Namespace) -> int:
 
 
 def _note_excluded(run_set: RunSet, exclude: tuple[str, ...]) -> None:
-    """Name the nodes that earlier jobs of the set excluded: the scheduler may give them to this
-    job, too."""
+    """Name nodes that the set's earlier jobs excluded: this job may get them again."""
     from orchestrator.evidence.events import read_told
     from orchestrator.evidence.sets import SetEvidence
 

@@ -45,8 +45,7 @@ def watch_and_score(
     as_json: bool = False,
     site: str | None = None,
 ) -> int:
-    """Show a submitted set until it ends, then its score; return the exit code of `orchestrator
-    score`."""
+    """Show a set until it ends, then its score; return the exit code of `orchestrator score`."""
     root = run_set.layout.root
     out = sys.stderr if as_json else None
     print(f"job  {submission.job_id}", file=out or sys.stdout, flush=True)

@@ -93,8 +93,8 @@ def show(
     minutes_left: float | None = None,
     own: OwnRules | None = None,
 ) -> int:
-    """Print the score of each folder and return the worst exit code. Raises the errors of
-    scoring a single folder."""
+    """Print scores and return the worst exit code. Raises scoring errors if there is a single
+    folder."""
     from orchestrator.mllog.score import score_dir
 
     documents, worst, single = [], ExitCode.OK, len(folders) == 1
@@ -129,8 +129,7 @@ def show(
 
 
 def against_published(folder: str, minutes: float | None) -> list[str]:
-    """Return the score of our own set compared with the published results of its system,
-    benchmark and round."""
+    """Compare our set with published results of its system, benchmark and round."""
     from os.path import join
 
     from orchestrator.mllog.source import read_json

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def exit_on(*numbers: signal.Signals) -> Iterator[None]:
-    """Make these signals raise SystemExit with 128 + n in the block, so that its `finally`
-    clauses run."""
+    """Raise SystemExit with 128 + n, so that the block's `finally` clauses run."""
     before = {number: signal.signal(number, _exit) for number in numbers}
     try:
         yield

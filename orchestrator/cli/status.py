@@ -69,7 +69,7 @@ def _one(args: Namespace) -> int:
 
 
 def list_sets(args: Namespace) -> int:
-    """Print the sets of the log directory as a table."""
+    """Print the log directory's sets as a table."""
     from orchestrator.cli.pictures import sets_table
     from orchestrator.evidence.picture import as_json
     from orchestrator.evidence.sets import SetEvidence, set_folders, surely_settled
@@ -99,7 +99,7 @@ def list_sets(args: Namespace) -> int:
 
         if lines := closing_lines(
             pictures[0], args.site
-        ):  # of the newest set; the table stays one of sets
+        ):  # of the newest set; the table has only sets
             note("\n".join([f"\n{pictures[0].set_id}:", *lines]))
     else:
         note(f"there is no set in {log_dir} yet")
@@ -107,7 +107,7 @@ def list_sets(args: Namespace) -> int:
 
 
 def site_sets(args: Namespace) -> Path:
-    """Return the log directory of the site. Raises SetError if it is missing."""
+    """Raises SetError if the log directory is missing."""
     from orchestrator.evidence.sets import check_log_dir
 
     log_dir = log_dir_of(need_site(args.site))
@@ -116,8 +116,7 @@ def site_sets(args: Namespace) -> Path:
 
 
 def draw_all(sets: list[SetEvidence]) -> list[SetPicture]:
-    """Return the pictures of sets, with one query of each scheduler; a note if one does not
-    answer."""
+    """Query each scheduler once; note a scheduler that does not answer."""
     from orchestrator.evidence.picture import draw
 
     def opened(name: str) -> Scheduler:

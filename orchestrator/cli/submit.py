@@ -76,7 +76,6 @@ def run(args: Namespace) -> int:
 
 
 def _wait(run_set: RunSet, site: str | None) -> int:
-    """Wait without a view until the set's job has ended, as `watch` does."""
     from orchestrator.cli.closing import closing_lines
     from orchestrator.cli.watch import come_back, last_picture
 
@@ -94,7 +93,7 @@ def _wait(run_set: RunSet, site: str | None) -> int:
 
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
-    """Create the set described by the arguments of add_entry() and add_job(), and submit it."""
+    """Submit the set of the arguments of add_entry() and add_job()."""
     entry = load_asked(args)
     options = job_options(args, entry.site.scheduler)
     insist = _insist(args) if args.force else None
@@ -104,8 +103,6 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
 
 
 def _insist(args: Namespace) -> Insist:
-    """Return a function that warns of a reason why the set cannot run, with the fix."""
-
     def show(problem: UsageError) -> None:
         fix = problem.fix.line(args.typed) if problem.fix else problem.hint
         note(f"warning: {problem.message}\n  {fix}")
@@ -118,7 +115,6 @@ def _warn(text: str) -> None:
 
 
 def _warn_of_image(entry: Entry) -> None:
-    """Print the errors that the image's inspection found, and whether nodes may lack the image."""
     from orchestrator.cli.missing_image import missing_image
     from orchestrator.inspection.kept import command_for, kept_for
 
@@ -138,8 +134,7 @@ def submit_entry(
     as_json: bool = False,
     insist: Insist | None = None,
 ) -> tuple[RunSet, SubmissionRecord]:
-    """Submit a set of `nexp` runs; its folder is printed before the scheduler is asked
-    (runset/start.py)."""
+    """Print the folder before asking the scheduler (runset/start.py)."""
     from orchestrator.model.prerequisites import needs
     from orchestrator.runset.start import start
 
@@ -166,7 +161,7 @@ def submit_entry(
 
 
 class SetRequest(NamedTuple):
-    """A request to the scheduler for a set, unwritten. `files`: its bundle."""
+    """A request to the scheduler, unwritten. `files`: its bundle."""
 
     entry: Entry
     run_set: RunSet
@@ -175,7 +170,6 @@ class SetRequest(NamedTuple):
 
 
 def _request(args: Namespace) -> SetRequest:
-    """Return the request to the scheduler, and the bundle. Writes nothing."""
     from orchestrator.evidence.sets import RunSet
     from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.runset.allocation import Allocation
@@ -217,7 +211,6 @@ def _show(args: Namespace) -> int:
 
 
 def _planned(asked: SetRequest) -> dict[str, Any]:
-    """Return the needs of the job: members of the JSON output."""
     from orchestrator.runset.limit import asked_minutes, asked_nodes
 
     site, slurm = asked.entry.site, asked.run_set.record.scheduler == "slurm"
@@ -234,7 +227,6 @@ def _planned(asked: SetRequest) -> dict[str, Any]:
 
 
 def _summary(asked: SetRequest) -> list[tuple[str, str]]:
-    """Return the same for people, as pairs."""
     plan, record, site = _planned(asked), asked.run_set.record, asked.entry.site
     runs = f"{count(record.nexp, 'run')} of {record.workload} (round {record.round})"
     spares = f", {count(site.spares, 'spare')} included" if site.spares else ""

@@ -49,11 +49,10 @@ ROUNDS = TextTable(
     right=("MICRO", "GLOBAL"), leave=("VARIABLES FROM",),
 )  # fmt: skip
 ENV_FROM = {"config": "published config", "logs": "logs, the rest assumed", "assumed": "assumed"}
-"""`env_from` of a descriptor -> its meaning for people."""
+"""`env_from` of a descriptor -> text for people."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Define the command line of `systems`."""
     _add_common(parser)
     _add_filters(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
@@ -83,8 +82,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_filters(parser: ArgumentParser) -> None:
-    # Names of their own: an action has a --workload and a --round too, and its defaults would
-    # overwrite these.
+    # Named apart: an action's own --workload and --round would overwrite them with its defaults.
     for option, metavar, text in (
         ("--gpu", "GPU", "with this accelerator, such as MI355X"),
         ("--workload", "W", "that can run this workload"),
@@ -108,7 +106,7 @@ def _action(actions: Any, name: str, text: str) -> ArgumentParser:
     parser: ArgumentParser = actions.add_parser(
         name, help=text, description=text, allow_abbrev=False
     )
-    # SUPPRESS: a default of the action must not undo an option before the action.
+    # SUPPRESS: an action's default must not undo an option before the action.
     _add_common(parser, json=SUPPRESS, site=SUPPRESS, dirs=SUPPRESS)
     return parser
 
@@ -144,7 +142,6 @@ def _add_new(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Run `systems` or one of its actions."""
     given = [name for name, value in vars(args).items() if name.startswith("only_") and value]
     if args.action and given:
         raise UsageError(
@@ -193,8 +190,7 @@ def _list(args: Namespace) -> ExitCode:
 
 
 def _wanted(system: dict[str, Any], args: Namespace) -> bool:
-    """Return whether a line of the list matches the filters: one of its rounds has to match them
-    all."""
+    """Return whether a single round matches all filters."""
     if args.only_gpu and args.only_gpu.lower() not in system["accelerator"].lower().split():
         return False
     if args.only_nodes and args.only_nodes != system["nodes"]:
@@ -341,8 +337,7 @@ def _facts(entry: Entry) -> list[tuple[str, object]]:
 
 
 def _print_why(entry: Entry) -> None:
-    """Print every variable with its line; documents are numbered and listed once, with their
-    sources."""
+    """Print every variable with its line; number and list documents once, with their sources."""
     rows: list[tuple[str, str, Origin]] = [
         *((name, str(value), entry.origins[name]) for name, value in entry.whole_env.items()),
         *((name, "(removed)", origin) for name, origin in entry.removed.items()),
@@ -370,7 +365,7 @@ def _print_why(entry: Entry) -> None:
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
-    """Return the composed entry as plain data; every variable with its value and origin."""
+    """Return the entry as plain data; every variable with value and origin."""
     from dataclasses import asdict
 
     result = {

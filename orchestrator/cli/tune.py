@@ -170,7 +170,6 @@ def run(args: Namespace) -> int:
 
 @contextmanager
 def _hosts(args: Namespace) -> Iterator[tuple[list[NamedNode], Transport]]:
-    """Yield the hosts, and the way to them."""
     site = _lending_site(args)
     if site is None:
         yield _reached(args)
@@ -184,8 +183,8 @@ def _hosts(args: Namespace) -> Iterator[tuple[list[NamedNode], Transport]]:
 
 
 def _lending_site(args: Namespace) -> Site | None:
-    """Return the site whose Slurm lends the nodes; None for hosts reached otherwise.
-    Raises UsageError if --via slurm is impossible."""
+    """Return the site whose Slurm lends the nodes; None for other hosts. Raises UsageError if --via
+    slurm is impossible."""
     if args.via not in ("auto", "slurm") or args.ssh_config:
         return None
     if args.via == "auto" and (not args.nodes or args.action == "apply"):
@@ -250,7 +249,7 @@ def _root(args: Namespace) -> Root:
 
 
 def _password_from(descriptor: int) -> str:
-    """Return the first line of a descriptor, which stays open. Raises UsageError, also if empty."""
+    """Return the first line; the descriptor stays open. Raises UsageError, also if empty."""
     try:
         with os.fdopen(os.dup(descriptor), encoding="utf-8", errors="surrogateescape") as source:
             password = source.readline().rstrip("\n")
@@ -291,7 +290,7 @@ def _document(action: str, profile: TuningProfile, answers: list[HostAnswer]) ->
 
 
 def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> None:
-    """Print a table for hosts with equal results; hosts without a result are last."""
+    """Print a table per equal result; hosts without a result last."""
     from orchestrator.nodes.names import fold
 
     groups: dict[tuple[Cells, ...], list[HostAnswer]] = {}

@@ -63,8 +63,7 @@ def run(args: Namespace) -> int:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """Return the file itself, or the documents of a user's folder. Raises UsageError for a
-    folder without any."""
+    """Raises UsageError for an empty folder."""
     if not path.is_dir():
         return [path]
     files = [

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 VIEWS = {"l": "logs", "n": "nodes", "w": "warnings"}
 LOG_BYTES = 32 * 1024
-"""Read from the end of a log for the view of it."""
+"""Read from a log's end."""
 VOLATILE = ("elapsed_s", "left_s", "seconds", "silent_s", "quiet_s")
-"""Members of a picture and of its runs that change with the clock alone."""
+"""Members of a picture and its runs that change only with time."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -93,11 +93,9 @@ def watch(
     summary: bool = False,
     site: str | None = None,
 ) -> SetPicture:
-    """Show the set until it ends and return its last picture. Without a terminal, lines go to
-    `out`.
+    """Show the set until it ends; return its last picture. Without a terminal, lines go to `out`.
 
-    `summary`: the last screen stays on the terminal, as `orchestrator status` has it; else one line
-    of it.
+    `summary`: leave the last screen, like `orchestrator status`; else a line of it.
     """
     looks = _looks(run_set, interval_s)
     if is_terminal() and out is None:
@@ -119,7 +117,7 @@ def _looks(
 
 
 def last_picture(run_set: RunSet) -> SetPicture:
-    """Wait until the set ends, and return its picture then."""
+    """Wait until the set ends."""
     *_, picture = _looks(run_set, None)(time.sleep)
     return picture
 
@@ -167,7 +165,7 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> Set
 
 
 class Changes:
-    """Prints changed pictures of sets: as lines of JSON, or as headlines with the set's id."""
+    """Prints changed pictures: as JSON lines, or as headlines with the set's id."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -190,7 +188,6 @@ class Changes:
 
 
 def _lasting(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a picture without the members that change with the clock alone."""
     runs = [
         {name: value for name, value in run.items() if name not in VOLATILE}
         for run in document["runs"]
@@ -204,7 +201,7 @@ def _lasting(document: dict[str, Any]) -> dict[str, Any]:
 
 
 class View:
-    """The screen, the last picture, and the view selected by keys."""
+    """The screen, the last picture, and the view chosen by keys."""
 
     def __init__(self, full: FullScreen, draw: Callable[[View], list[str]], keys: str) -> None:
         self.full = full
@@ -260,7 +257,7 @@ def _live(
 
 
 class WaitReason:
-    """Why a set waits, with the fix. The scheduler is asked again only for another reason."""
+    """Why a set waits, with the fix; asks the scheduler again only if the reason changes."""
 
     def __init__(self, site: str | None) -> None:
         self._site = site
@@ -277,7 +274,7 @@ class WaitReason:
 
 
 def _below(run_set: RunSet, picture: SetPicture, view: View) -> list[str] | None:
-    """Return the lines in place of the runs; None for the runs."""
+    """None: show the runs."""
     if view.chosen == "l":
         return _log_lines(run_set, picture, view.full.size[1])
     if view.chosen == "n":
@@ -302,7 +299,7 @@ def _log_lines(run_set: RunSet, picture: SetPicture, most: int) -> list[str]:
     else:
         path = run_set.layout.job_output(picture.job_id)
     lines = read_end(path, LOG_BYTES).decode("utf-8", "replace").splitlines()
-    # The facts take a part of the screen; the rest is cut at its end, the newest part.
+    # The facts take part of the screen; the rest keeps its newest lines.
     return [str(path), *(cell(line) for line in lines[-max(1, most - 14) :])]
 
 
