@@ -1,5 +1,5 @@
-"""The loop's beat, by which a node detects a dead loop behind an open input: a stopped srun, or
-a dead slurmd, keeps the nodes' input open forever."""
+"""The loop's beat: nodes detect a dead loop although a stopped srun, or a dead slurmd, keeps their
+input open forever."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoopWatch:
         self._checks = 0
 
     def reset(self) -> None:
-        """Restart after a line."""
+        """Start again, after a line."""
         self._checks = 0
 
     def check(self) -> str:
@@ -42,7 +42,7 @@ def listen(
     receive: Callable[[str], object],
     at_end: Callable[[str], object],
 ) -> None:
-    """Call `receive` with each line on standard input; `at_end` with "" at its end, or with the
+    """Pass each line of standard input to `receive`. Call `at_end` with "" at its end, or with the
     reason if the loop seems dead."""
     watch = LoopWatch(storage_wait_s)
 

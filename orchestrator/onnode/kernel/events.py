@@ -29,8 +29,8 @@ _CODES = (
     *range(0x2066, 0x206A),
 )
 UNSHOWN = dict.fromkeys(_CODES, " ")
-"""Characters -> a blank, for `str.translate`: control characters, ends of lines, and characters
-that change the direction of text. orchestrator/words.py has the same."""
+"""For `str.translate`: replaces control characters, ends of lines, and characters that change the
+direction of text. orchestrator/words.py has the same."""
 _UNSHOWN_BUT_UNIT = {code: " " for code in _CODES if chr(code) != UNIT}
 
 
@@ -52,7 +52,7 @@ class Event:
         return next(iter(self.parts[index:]), "")
 
     def data(self) -> dict[str, Any]:
-        """Return the detail as a JSON object, or {}."""
+        """Parse the detail; {} if it is no JSON object."""
         try:
             found = json.loads(self.detail)
         except (ValueError, RecursionError):
@@ -78,8 +78,7 @@ class Pulse(NamedTuple):
 
 
 class NetworkUse(NamedTuple):
-    """Processes that report RDMA, processes that report only another network, and a line of
-    theirs."""
+    """Numbers of processes that report RDMA, or only another network; `line`: an example."""
 
     rdma: int
     other: int
@@ -92,7 +91,7 @@ def clean(text: str, limit: int) -> str:
 
 
 def number(text: str, digits: int = 15) -> int | None:
-    """Return a text as a whole number, or None."""
+    """Return a whole number, or None."""
     bare = text[1:] if text[:1] == "-" else text
     return int(text) if bare.isascii() and bare.isdigit() and len(bare) <= digits else None
 
@@ -119,8 +118,8 @@ _PONG = re.compile(
 
 
 def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
-    """Return (node, attempt, pulse) of a reply to a ping, by far the most frequent line; None
-    for others. Between runs: attempt "", no pulse."""
+    """Return (node, attempt, pulse) of a reply to a ping, by far the most frequent line; None for
+    others. Between runs: attempt "", no pulse."""
     pong = _PONG.fullmatch(line.decode("utf-8", "replace")) if line[:5] == b"pong\t" else None
     if pong is None:
         return None

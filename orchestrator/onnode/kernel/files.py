@@ -79,7 +79,6 @@ class Files:
     read_bytes = staticmethod(read_bytes)
 
     read_with_time = staticmethod(read_with_time)
-    """Return a file's start and its modification time."""
 
     def names(self, folder: PathLike) -> list[str]:
         return os.listdir(folder)
@@ -114,12 +113,12 @@ class Files:
     # ---- writing ----
 
     def temporary(self, path: PathLike) -> str:
-        """Return a unique name in `path`'s folder."""
+        """Return a unique name in its folder."""
         folder, name = os.path.split(path)
         return os.path.join(folder, f".{name}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
 
     def create(self, path: PathLike, content: bytes, *, sync: bool = False) -> None:
-        """Create a file, flushed if `sync`. Raises FileExistsError, also for a link."""
+        """Raises FileExistsError, also for a link."""
         with open_new(path) as file:
             file.write(content)
             file.flush()
@@ -159,7 +158,7 @@ class Files:
     appender = Appender
 
     def rename(self, source: PathLike, target: PathLike) -> None:
-        """Rename, replacing a file or an empty folder."""
+        """Replaces a file or an empty folder."""
         os.replace(source, target)
 
     def link(self, source: PathLike, target: PathLike) -> None:
@@ -218,4 +217,3 @@ class Files:
 
 
 HERE = Files()
-"""The storage as this host sees it."""

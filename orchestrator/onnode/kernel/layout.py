@@ -10,12 +10,12 @@ CONTENT_PARTS = ("packages", "libraries", "code", "caches")
 
 
 def group_name(job_id: str, number: int) -> str:
-    """Return the name of a group's files; the first group's is that of a single one."""
+    """Return the name of a group's files; the first group has the job's."""
     return job_id if number == 1 else f"{job_id}.{number}"
 
 
 class Layout:
-    """The paths of one set. `root` is the set folder."""
+    """`root`: the set's folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -30,7 +30,7 @@ class Layout:
 
     @cached_property
     def program(self) -> Path:
-        """The archives that carried the bundle to jobs, each named after its hash."""
+        """Archives that carried the bundle to jobs, named after their hash."""
         return self.root / "program"
 
     @cached_property
@@ -79,7 +79,7 @@ class Layout:
         return self.jobs / f"{job_id}.json"
 
     def job_environment(self, job_id: str, restart: int = 0) -> Path:
-        """A job's evaluated environment, compressed; one per restart by the scheduler."""
+        """A job's evaluated environment, compressed; again for each restart by the scheduler."""
         suffix = f"-{restart}" if restart else ""
         return self.jobs / f"{job_id}{suffix}.env.gz"
 
@@ -139,7 +139,7 @@ class Layout:
         return self.attempt(run, attempt) / "hang" / f"{node}.txt"
 
     def inside(self, part: str, sha: str) -> Path:
-        """The list of a part of a container's content, for all nodes and runs that had it."""
+        """A part of a container's content, for all nodes and runs that had it."""
         return self.root / "inside" / f"{part}-{sha}.tsv"
 
     def node_files(self, run: int, attempt: int, node: str) -> Path:

@@ -24,11 +24,8 @@ class LogEnds:
     start: int
 
     def line(self, offset: int) -> int:
-        """Return the line number at `offset` of the text, from 1 on; below 0: from the end of the
-        file (-1: the last).
-
-        0 if the file is no longer readable.
-        """
+        """Return the line number at `offset` of the text, from 1 on. Below 0: from the end of the
+        file (-1: the last). 0: the file is no longer readable."""
         if offset < self.cut or self.start == self.cut:
             return self.text.count(b"\n", 0, offset) + 1
         at = self.start + offset - self.cut
@@ -42,7 +39,7 @@ class LogEnds:
 
 
 def read_log_ends(path: PathLike, files: Files = HERE) -> LogEnds | None:
-    """Return the two ends of a log, whole lines; None if it is unreadable."""
+    """Read both ends, whole lines; None if the log is unreadable."""
     try:
         with files.open(path) as file:
             size = os.fstat(file.fileno()).st_size

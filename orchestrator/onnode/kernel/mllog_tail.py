@@ -1,4 +1,4 @@
-"""The MLLOG records in a part of a log, and the status of its run. The score is the referee's
+"""MLLOG records in a part of a log, and the status of its run. The score is the referee's
 (orchestrator/mllog/reader.py).
 
 Nothing here raises on any bytes: torn, damaged and foreign lines are skipped.
@@ -21,22 +21,22 @@ TOKEN = b":::MLLOG "
 MAX_LINE = 1 << 20
 """A longer line counts as damaged."""
 SEARCH_BYTES = 256 << 20
-"""The maximal distance of run_stop from the end of a log."""
+"""run_stop counts only this close to the end of a log."""
 _BLOCK = 1024 * 1024
 _OF_EVERY_RANK = frozenset({"cache_clear", "init_start"})
-"""Some programs log these in every process, and all else in one process."""
+"""Some programs log these in every process, all else in a single process."""
 _DECODER = json.JSONDecoder()
 
 
 def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the MLLOG records in `chunk` that have a key and metadata, in order."""
+    """Yield the records that have a key and metadata, in order."""
     chunk = chunk.replace(b"\r", b"\n")
     at = chunk.find(TOKEN)
     while at >= 0:
         end = chunk.find(b"\n", at)
         line = chunk[at : end if end >= 0 else len(chunk)]
         try:
-            # Output of another process behind it on the same line does not hide the record.
+            # Output of another process after it on the same line does not hide the record.
             record, _ = _DECODER.raw_decode(
                 line[line.rfind(TOKEN) + len(TOKEN) :].decode("latin-1").lstrip()
             )
@@ -57,7 +57,7 @@ def status_of(record: dict[str, Any]) -> str:
 
 
 def _last_stop(chunk: bytes) -> str | None:
-    """Return the status of the last run_stop in a chunk, None if missing."""
+    """None without a run_stop."""
     stops = (
         [one for one in lines(chunk) if one["key"] == "run_stop"] if b"run_stop" in chunk else []
     )
@@ -65,12 +65,12 @@ def _last_stop(chunk: bytes) -> str | None:
 
 
 class StopFinder:
-    """Finds the status of the last run_stop in a log that arrives in pieces."""
+    """Finds the last run_stop's status in a log that arrives in pieces."""
 
     def __init__(self) -> None:
         self.status = ""
         self._rest = bytearray()
-        """The unfinished line; of a long line only enough to see that it is too long."""
+        """The unfinished line, cut once it is too long."""
 
     def feed(self, piece: bytes) -> None:
         cut = piece.rfind(b"\n") + 1
@@ -81,19 +81,18 @@ class StopFinder:
             self._rest += piece[cut:]
 
     def _take(self, chunk: bytes) -> None:
-        """Parse whole lines."""
         found = _last_stop(chunk)
         self.status = self.status if found is None else found
 
     def finish(self) -> None:
-        """Parse the unfinished line as a line."""
+        """Parse the unfinished line."""
         self.feed(b"\n")
 
 
 def last_status(
     path: PathLike, limit: int = SEARCH_BYTES, files: Files = HERE, *, strict: bool = False
 ) -> str:
-    """Return the status of the last run_stop in a log, "" if missing in its last `limit` bytes.
+    """Return the last run_stop's status, "" if its last `limit` bytes have none.
 
     `strict`: raise OSError if the storage does not answer.
     """
@@ -108,7 +107,7 @@ def last_status(
                 found = _last_stop(chunk)
                 if found is not None:
                     return found
-                # The line cut at the start of this block ends the next one.
+                # The line cut at the start of this block ends the next block.
                 begun, end = chunk[: chunk.find(b"\n") + 1 or len(chunk)][:MAX_LINE], begin
     except OSError as error:
         if strict and error.errno in AWAY:
@@ -117,7 +116,7 @@ def last_status(
 
 
 def has_record(path: PathLike, files: Files = HERE) -> bool:
-    """Return whether the first megabyte of a log has a record."""
+    """Search its first megabyte."""
     try:
         with files.open(path) as file:
             return any(True for _ in lines(file.read(_BLOCK)))
@@ -126,7 +125,7 @@ def has_record(path: PathLike, files: Files = HERE) -> bool:
 
 
 def _tells(path: Path) -> bool:
-    """Return whether the first or the last megabyte of a log has records of the logging process."""
+    """Return whether the logging process has records in its first or last megabyte."""
     try:
         with open_regular(path) as file:
             first = file.read(_BLOCK)
@@ -141,8 +140,7 @@ def _tells(path: Path) -> bool:
 
 
 def telling_log(layout: Layout, run: int, attempt: int) -> Path:
-    """Return the log of the logging node of an attempt: rank 0 if it has logged, or no node has
-    yet."""
+    """Return the logging node's log: rank 0 if it has logged, or no node has yet."""
     ranks = [0, *numbered(layout.attempt(run, attempt), ".log", "node_")]
     logs = [layout.node_log(run, attempt, rank) for rank in ranks]
     return next(filter(_tells, logs), logs[0])

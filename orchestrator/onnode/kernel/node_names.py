@@ -63,7 +63,7 @@ def ranked(nodes: Iterable[str]) -> dict[str, int]:
 
 
 def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return text -> its nodes, from (node, text)."""
+    """Return text -> nodes, from (node, text)."""
     nodes: dict[str, list[str]] = {}
     for node, text in pairs:
         nodes.setdefault(text, []).append(node)

@@ -1,4 +1,4 @@
-"""The files of lib/ in a bundle, without those that its entry cannot use."""
+"""Files of lib/ in a bundle: all but those that its entry cannot use."""
 
 from __future__ import annotations
 

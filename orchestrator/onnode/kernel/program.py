@@ -1,7 +1,6 @@
-"""A bundle's files in memory, as they were at the start, and the archive that carries them to
-nodes.
+"""A bundle's files in memory, and the archive that carries them to nodes.
 
-What runs was read once: a file that changes on storage later is never executed.
+They are read once, at the start: a file that changes on storage later is never executed.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _BLOCK = 512
 
 
 class Program(NamedTuple):
-    """`archive`: the path of the archive, "" until it is written; `data`: its content; `folder`:
-    the bundle that was started by hand, "" for a submitted job."""
+    """`archive`: its path, "" until it is written; `data`: its content; `folder`: the bundle
+    started by hand, "" for a submitted job."""
 
     files: Mapping[str, bytes]
     archive: str = ""
@@ -41,22 +40,22 @@ class Program(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the archive's file name. It comes from the content."""
+        """The archive's file name, from its content."""
         return f"{self.sha256[:16]}.tar.gz"
 
     def packed(self) -> Program:
-        """Return it with the content of its archive. Raises ValueError for too long names."""
+        """Fill `data`. Raises ValueError for too long names."""
         return self if self.data else self._replace(data=pack(self.files))
 
     def command(self, python: str, *words: str) -> list[str]:
-        """Return the command of a program with these words, isolated from modules in a user's
-        folders and without byte code."""
+        """Return a program's command, isolated from modules in a user's folders and without byte
+        code."""
         loader = self.files[LOADER].decode()
         start = [python or "python3", "-I", "-S", "-B", "-c", loader]
         return [*start, self.archive, self.sha256, *words]
 
     def below(self, prefix: str) -> dict[str, bytes]:
-        """Return the files below a folder, without its name."""
+        """Return the files below a folder, without `prefix`."""
         return {
             name[len(prefix) :]: content
             for name, content in self.files.items()
@@ -65,7 +64,7 @@ class Program(NamedTuple):
 
 
 def read(bundle: PathLike) -> Program:
-    """Return the program of a bundle's folder. Raises OSError."""
+    """Read a bundle's folder. Raises OSError."""
     files = {name: content for name, content in walk(bundle) if content is not None}
     return Program(files, folder=os.fspath(bundle))
 
@@ -74,8 +73,8 @@ def walk(bundle: PathLike) -> Iterator[tuple[str, bytes | None]]:
     """Yield (path below `bundle`, content) of every file; None for links and the like. Raises
     OSError.
 
-    Byte code is left out, and so is the output of jobs started by hand in it (`--output` of
-    job.sh). A folder without files has no part in it.
+    Leaves out byte code, empty folders, and output of jobs started by hand in it (`--output` of
+    job.sh).
     """
     if os.path.isdir(bundle):
         yield from _below(os.fspath(bundle), "")

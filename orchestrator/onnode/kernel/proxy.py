@@ -1,4 +1,4 @@
-"""The registry of an image, and the site's proxy for an engine's pulls or a host outside."""
+"""The registry of an image; the site's proxy for an engine's pulls or a host outside."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def with_proxy(
 ) -> list[str]:
     """Return an engine's command with the proxy of `variables` (NAME=VALUE) for these `clients`.
 
-    Podman pulls by itself; Docker's daemon has a proxy of its own, its client reads manifests.
-    Behind sudo nothing changes: it clears the environment, and may allow the engine alone.
+    Podman pulls by itself. Docker's daemon has its own proxy; its client only reads manifests. sudo
+    clears the environment and may allow the engine alone, so nothing changes behind it.
     """
     direct = os.path.basename("".join(command[:1])) in clients
     return ["env", *variables, *command] if variables and direct else list(command)
 
 
 def proxy_of(host: str, variables: Mapping[str, str]) -> str:
-    """Return the address of the proxy for https:// to `host`; "" for a direct connection."""
+    """Return the proxy's address for https:// to `host`; "" for a direct connection."""
     values = {name.lower(): value for name, value in variables.items() if value}
     exceptions = values.get("no_proxy", "").split(",")
     if any(_is_in(host.lower(), one.strip().lower()) for one in exceptions):
@@ -29,13 +29,13 @@ def proxy_of(host: str, variables: Mapping[str, str]) -> str:
 
 
 def registry_in(image: str) -> str:
-    """Return the registry (HOST or HOST:PORT) in an image's name; "" for Docker Hub's."""
+    """Return HOST or HOST:PORT from an image's name; "" for Docker Hub."""
     head, slash, _ = image.partition("/")
     return head if slash and (set(head) & set(".:") or head == "localhost") else ""
 
 
 def _is_in(host: str, exception: str) -> bool:
-    """Return whether an entry of no_proxy (name, domain, address, network, *) covers a host."""
+    """`exception`: an entry of no_proxy (name, domain, address, network, *)."""
     if exception == "*":
         return True
     try:

@@ -1,6 +1,6 @@
 """The small JSON files of a set as typed records, written atomically (docs/set-folder.md).
 
-Reading never raises: a missing file is None, an unusable one a Finding. Only regular files up to
+Reading never raises: a missing file is None, an unusable file a Finding. Only regular files up to
 `regular.MAX_BYTES` count: anybody may write into a set.
 """
 
@@ -38,8 +38,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class StateFile:
-    """A kind of record: members with their types in words (keys of _ACCEPTED); NEEDED ones are
-    required."""
+    """A kind of record. Members' types are keys of _ACCEPTED; NEEDED members are required."""
 
     NEEDED: ClassVar[tuple[str, ...]] = ()
     SELDOM: ClassVar[tuple[str, ...]] = ()
@@ -60,7 +59,7 @@ class SetRecord(StateFile):
     schema: int = SCHEMA
     set_id: str = ""
     label: str = ""
-    """Its name for people."""
+    """For people."""
     system: str = ""
     workload: str = ""
     benchmark: str = ""
@@ -87,7 +86,6 @@ class SetRecord(StateFile):
 
     @property
     def rehearsed(self) -> bool:
-        """True for a simulated set."""
         return self.created_by == REHEARSAL
 
 
@@ -114,7 +112,7 @@ class SubmissionRecord(StateFile):
 
     @property
     def settled(self) -> bool:
-        """True with a known decision of the scheduler."""
+        """The scheduler's decision is known."""
         return self.state in ("submitted", "refused")
 
 
@@ -159,7 +157,7 @@ class JobRecord(StateFile):
 
 @dataclass(frozen=True)
 class RunRecord(StateFile):
-    """state.json of a run, or of an attempt."""
+    """state.json of a run or an attempt."""
 
     NEEDED = ("run", "state")
     SELDOM = ("inside",)
@@ -183,7 +181,7 @@ class RunRecord(StateFile):
 
     @property
     def done(self) -> bool:
-        """True with a final result."""
+        """The result is final."""
         return self.state == "success" or (
             self.state == "failed" and self.outcome == "not_converged"
         )
@@ -194,8 +192,8 @@ class NodeRunRecord(StateFile):
     """node_<rank>.json of an attempt: its end on a node. `drift`: host settings that did not hold.
 
     `container_run`: number of the run in its container (0: unknown). `cache`: compile caches at its
-    start (agent/scratch.py), or {}. `transport`: how many processes said that they use RDMA
-    (`rdma`) or another network (`other`, with the first `line`).
+    start (agent/scratch.py), or {}. `transport`: how many processes reported RDMA (`rdma`) or
+    another network (`other`, with the first `line`).
     """
 
     NEEDED = ("node", "exit")
@@ -231,9 +229,9 @@ _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 def read(
     kind: type[R], path: PathLike, files: Files = HERE, *, strict: bool = False
 ) -> R | Finding | None:
-    """Return a record; None without a file; a Finding if unusable. Unknown members are ignored.
+    """Return a record, or None without a file. Unknown members are ignored.
 
-    `strict`: raise OSError without an answer of the storage.
+    `strict`: raise OSError if the storage does not answer.
     """
     try:
         data = parse(files.read_bytes(path))
@@ -253,13 +251,12 @@ def read(
 
 
 def checked(kind: type[R], data: dict[str, Any]) -> R | None:
-    """Return `data` as a record, None if invalid. Unknown members are ignored."""
+    """Return a record, None if invalid. Unknown members are ignored."""
     shape, values = _fitting(kind, data)
     return None if _problem(kind, shape, values) else kind(**values)
 
 
 def _fitting(kind: type[StateFile], data: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return required types and known members."""
     shape = _SHAPES.get(kind) or _SHAPES.setdefault(
         kind, {item.name: str(item.type) for item in fields(kind)}
     )
@@ -267,7 +264,6 @@ def _fitting(kind: type[StateFile], data: dict[str, Any]) -> tuple[dict[str, str
 
 
 def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any]) -> str:
-    """Return the error in `values`, or ""."""
     for name, value in values.items():
         if not (type(value) is str and shape[name] == "str") and (
             problem := _misfit(value, shape[name])
@@ -282,7 +278,7 @@ def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any
 
 
 def _misfit(value: Any, word: str) -> str:
-    """Return why `value` is no `word`, or ""."""
+    """`word`: a type of _ACCEPTED."""
     fits = isinstance(value, _ACCEPTED[word]) and (type(value) is not bool or word == "bool")
     if not fits:
         return f"is {json.dumps(value)[:40]}, not {word}"
@@ -306,8 +302,8 @@ def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files 
 
 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
-    """Replace a file as a whole, a link and not its target; write to a device or pipe. Raises
-    OSError and leaves nothing behind.
+    """Replace a whole file, through a link; write to a device or pipe. Raises OSError and leaves
+    nothing behind.
 
     Without `sync` the content may be lost with the machine, but is never seen in half.
     """
@@ -326,7 +322,7 @@ def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
 
 
 def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files = HERE) -> None:
-    """Replace `path` by a new file, through a temporary name. Raises OSError."""
+    """Replace `path` through a temporary name. Raises OSError."""
     temporary = files.temporary(path)
     try:
         files.create(temporary, content, sync=sync)
@@ -348,7 +344,7 @@ def numbered(
 ) -> list[int]:
     """Return the rising numbers k of `<prefix><k><suffix>` in `folder`.
 
-    `strict`: raise OSError without an answer of the storage.
+    `strict`: raise OSError if the storage does not answer.
     """
     try:
         return numbers(files.names(folder), suffix, prefix)

@@ -37,7 +37,7 @@ def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
 def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
     """Return the first `limit` bytes and the modification time in seconds. Raises OSError.
 
-    Opened before its time is read, so that an NFS client asks its server.
+    Opens before it reads the time, so that an NFS client asks its server.
     """
     fd = _open(path, 0)[0]
     try:
@@ -47,8 +47,7 @@ def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float
 
 
 def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -> bytes:
-    """Return the content. Raises OSError, also for irregular files, beyond `limit`, and for a
-    link unless `follow`."""
+    """Raises OSError, also for irregular files, beyond `limit`, and for a link unless `follow`."""
     fd, size = _open(path, 0 if follow else os.O_NOFOLLOW)
     try:
         if size > limit:
@@ -59,7 +58,7 @@ def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -
 
 
 def last_bytes(path: PathLike, limit: int) -> bytes:
-    """Return the last `limit` bytes. Raises OSError, also for irregular files."""
+    """Raises OSError, also for irregular files."""
     fd, size = _open(path, 0)
     try:
         return os.pread(fd, limit, max(size - limit, 0))

@@ -1,5 +1,4 @@
-"""The settings of a bundle, a row each: its name and kind, the source of its value, its limit and
-its description.
+"""The settings of a bundle, a row each: name, kind, source of the value, limit and description.
 
 settings.sh, the record of the loop and the nodes, its limits and docs/reference/settings.md are
 made from these rows. settings_file.py reads a settings.sh.
@@ -24,8 +23,8 @@ def row(
 ) -> Any:
     """Return the row of a setting.
 
-    `source` is the expression of its value in a template, of `entry`, `site` and the values of
-    render/bundle.py. `text` describes it, and `title` begins a section. `overridable`: the caller's
+    `source`: the expression of its value in a template, of `entry`, `site` and the values of
+    render/bundle.py. `text` describes it, `title` starts a section. `overridable`: the caller's
     environment wins. `most`: the environment may set it from 1 to this. `default`: the value in
     event files of versions without the setting.
     """
@@ -42,7 +41,7 @@ def row(
 
 @dataclass(frozen=True)
 class Settings:
-    """The values of settings.sh under their names in lower case; arrays are tuples."""
+    """Values of settings.sh, names in lower case; arrays are tuples."""
 
     python: str = row(
         "site.python",
@@ -379,14 +378,13 @@ class Settings:
         default="",
     )
     data: dict[str, str] = field(default_factory=dict)
-    """The folders of MOUNTS by their variable."""
+    """Folders of MOUNTS by variable."""
 
     @property
     def notifies(self) -> bool:
-        """Return whether anybody gets notifications."""
         return bool(self.notify_command or self.notify_mail or self.notify_webhook)
 
 
 def rows() -> Iterator[Field[Any]]:
-    """Yield the settings in the order of settings.sh."""
+    """In the order of settings.sh."""
     return (setting for setting in fields(Settings) if setting.metadata)

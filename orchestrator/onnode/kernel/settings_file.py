@@ -1,5 +1,5 @@
-"""settings.sh of a bundle, evaluated once by bash (the caller's environment may override
-values); the runs' environment, from config_<SYSTEM>.sh. Both come from memory."""
+"""settings.sh of a bundle, evaluated once by bash (the caller's environment may override values);
+the runs' environment, from config_<SYSTEM>.sh. Both come from memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SettingsError(Exception):
 
 
 def load(files: Mapping[str, bytes], environment: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings in a bundle's files. Raises SettingsError with the wrong value."""
+    """Evaluate a bundle's settings. Raises SettingsError with the wrong value."""
     kinds = {setting.name: str(setting.type) for setting in rows()}
     script = _TELL % " ".join(kinds).upper()
     told_values = bash(script, [], environment, "settings.sh", files)
@@ -63,7 +63,7 @@ def load(files: Mapping[str, bytes], environment: Mapping[str, str] | None = Non
 
 
 def check_parts(files: Collection[str], settings: Settings, *, deep: bool) -> None:
-    """Raise SettingsError for a bundle without a needed part of lib/."""
+    """Raise SettingsError if lib/ lacks a needed part."""
     scratch = bool(settings.scratch_dir)
     wanted = needs(settings.engine, deep=deep, notifies=settings.notifies, scratch=scratch)
     for part in PARTS:
@@ -90,7 +90,7 @@ def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, s
 
 
 def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[str, str]:
-    """Return place -> folder's name of LAUNCH_SHARED; a site mount there wins."""
+    """Return place -> folder's name; a site mount at the place wins."""
     of_the_site = {mount.split("\t")[1] for mount in site_mounts}
     return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
 
@@ -105,8 +105,7 @@ def _number(name: str, text: str) -> int:
 
 
 def rehearsed(name: str, default: str, node: str) -> str:
-    """Return a host folder's replacement in rehearsals (ORCH_SYS_ROOT and the like); %n: the
-    node."""
+    """Return a host folder's replacement in rehearsals (ORCH_SYS_ROOT and the like); %n: node."""
     return os.environ.get(name, default).replace("%n", node)
 
 
@@ -117,7 +116,7 @@ def bash(
     file: str,
     files: Mapping[str, bytes],
 ) -> bytes:
-    """Return the output of a script that evaluates `file`, its $1. Raises SettingsError."""
+    """Return a script's output; `file` is its $1. Raises SettingsError."""
     try:
         with _opened(files) as places:
             if file not in places:
@@ -144,8 +143,7 @@ def bash(
 
 @contextmanager
 def _opened(files: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
-    """Put the scripts in the bundle's own folder into memory; return their paths by name. Raises
-    OSError.
+    """Put the bundle's top-level scripts into memory; yield their paths by name. Raises OSError.
 
     Nothing is left if this process is killed, and no other user can read or change them.
     """
@@ -168,8 +166,7 @@ def _opened(files: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
 def evaluate_config(
     files: Mapping[str, bytes], settings: Settings, nexp: int, *, timeless: bool = False
 ) -> bytes:
-    """Return the runs' environment: the config, evaluated in an empty environment, as `declare -x`
-    lines.
+    """Evaluate the config in an empty environment; return `declare -x` lines.
 
     `timeless`: with empty time stamps, for `unique_names`. Raises SettingsError with bash's
     message.
@@ -218,13 +215,13 @@ def declared(text: str) -> dict[str, str]:
 
 
 def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:
-    """Return variables new in each job: with a time stamp (`{unique: ...}` in a document)."""
+    """Return variables that differ per job: with a time stamp (`{unique: ...}` in a document)."""
     values, constant = _declared(environment), _declared(timeless)
     return frozenset(name for name, value in values.items() if value != constant.get(name))
 
 
 def fingerprint(environment: bytes, unique: Collection[str]) -> str:
-    """Return the SHA-256 of other variables: equal in all jobs of an unedited set."""
+    """Return the SHA-256 of all other variables: equal in all jobs of an unedited set."""
     values = sorted(_declared(environment).items())
     text = "".join(f"{name}={value}\0" for name, value in values if name not in unique)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -11,9 +11,9 @@ from typing import Any
 from .files import PathLike
 
 MAX_BYTES = 4 << 20
-"""The most output of a program."""
+"""Most output of a program."""
 UNKNOWN_JOB = "Invalid job id"
-"""In the reply of squeue and scontrol about a forgotten job."""
+"""In replies of squeue and scontrol about a forgotten job."""
 ENDED_STATES = frozenset(
     {
         "COMPLETED",
@@ -72,7 +72,7 @@ def first_line(path: PathLike) -> str:
 
 
 def amd_gpus(sys: str) -> list[str]:
-    """Return the folders of amdgpu's devices, by PCI address."""
+    """Return amdgpu's device folders, by PCI address."""
     driver = f"{sys}/bus/pci/drivers/amdgpu"
     addresses = filter(
         re.compile("[0-9a-f]+:[0-9a-f]+:[0-9a-f]+[.][0-9a-f]+").fullmatch, entries(driver)
@@ -84,8 +84,7 @@ def amd_gpus(sys: str) -> list[str]:
 
 
 class Inventory:
-    """The versions and devices of the host whose file systems lie in these folders; "" for an
-    unknown version."""
+    """Versions and devices of the host whose file systems lie in these folders; unknown: ""."""
 
     def __init__(self, root: str, sys: str, proc: str) -> None:
         self.kernel = first_line(f"{proc}/sys/kernel/osrelease")
@@ -132,8 +131,7 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
 
 
 def process_start(pid: int) -> str:
-    """Return a process's start in clock ticks since boot, which distinguishes a recycled pid; ""
-    for dead ones and zombies."""
+    """Return clock ticks since boot, which distinguish a recycled pid; "" if dead or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().decode("utf-8", "replace").rpartition(")")[2].split()
@@ -143,8 +141,7 @@ def process_start(pid: int) -> str:
 
 
 def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] = ask) -> str:
-    """Return Slurm's state of a job, RUNNING without Slurm; "" if forgotten, "?" without an
-    answer."""
+    """Return Slurm's state, RUNNING without Slurm; "" if forgotten, "?" without an answer."""
     if local := re.match(r"local-([0-9]{1,9})-([0-9]+)", job_id):
         return "RUNNING" if process_start(int(local[1])) == local[2] else ""
     if not job_id[:1].isdecimal():
@@ -157,6 +154,6 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
 
 
 def comment(shown: str) -> str:
-    """Return a job's comment in `scontrol show job`, "" if missing."""
+    """Find a job's comment in `scontrol show job`."""
     found = re.search(r"(?m)^ *Comment=(.*)$", shown)
     return found[1] if found and found[1] != "(null)" else ""

@@ -1,8 +1,7 @@
 """One place to wait for all events of a process: input, signals, children, pipes, times. Waiting
 code is a generator (Flow).
 
-Signals arrive through a descriptor like everything else, so a signal to end cannot interrupt the
-end.
+Signals arrive through a descriptor, too, so a signal to end cannot interrupt the end.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ def failing(kind: str, what: str) -> Iterator[None]:
 
 
 class Waiting:
-    """Descriptors, timers and children of this process. `exit_status`: None until the release of
-    the node is requested; then `wait` raises ReleaseRequested until `releasing` is set."""
+    """Descriptors, timers and children of this process. `exit_status`: None until the node's
+    release is requested; then `wait` raises ReleaseRequested until `releasing` is set."""
 
     def __init__(self) -> None:
         self.exit_status: int | None = None
@@ -72,8 +71,7 @@ class Waiting:
     def watch_lines(
         self, fd: int, then: Callable[[str], object], at_end: Callable[[], object] = lambda: None
     ) -> None:
-        """Call `then` with each line, without its end, and `at_end` once. Too long lines are
-        lost."""
+        """Pass on lines without their ends. Too long lines are lost."""
         Lines(self, fd, lambda line: then(line.decode("utf-8", "replace")), at_end)
 
     def forget(self, fd: int) -> None:
@@ -81,7 +79,7 @@ class Waiting:
             self._selector.unregister(fd)
 
     def after(self, name: str, seconds: float, then: Callable[[], object]) -> None:
-        """Call `then` once; replaces a timer of this name."""
+        """Replaces a timer of this name."""
         self._timers[name] = time.monotonic() + seconds, then
 
     def cancel(self, name: str) -> None:
@@ -103,7 +101,7 @@ class Waiting:
             self.serve(limit)
 
     def request_release(self, status: int) -> None:
-        """Request that this process releases everything and ends, unless requested before."""
+        """Make this process release everything and end; the first `status` counts."""
         self.exit_status = status if self.exit_status is None else self.exit_status
 
     def start_release(self) -> None:
@@ -111,12 +109,12 @@ class Waiting:
         self.releasing = True
 
     def let_signals_come(self) -> None:
-        """Wait a moment before a child's end is reported: a signal to the whole job may have
-        ended it. Raises ReleaseRequested."""
+        """Wait a moment before reporting a child's end: a signal to the whole job may have ended
+        it. Raises ReleaseRequested."""
         self.wait(lambda: False, 0.3)
 
     def serve(self, limit: float | None) -> None:
-        """Wait for an event, `limit` or an hour, and serve all events."""
+        """Wait for an event, `limit` or an hour; serve all events."""
         times = [when for when, _ in self._timers.values()] + ([] if limit is None else [limit])
         for key, _ in self._selector.select(
             min(max(min(times) - time.monotonic(), 0), 3600) if times else None
@@ -146,12 +144,12 @@ class Waiting:
         errors: int | IO[bytes] = subprocess.DEVNULL,
         given: bytes = b"",
     ) -> tuple[int, bytes]:
-        """Run a program while serving everything else; return exit status and output, up to a
-        megabyte.
+        """Run a program while serving everything else; return exit status and up to a megabyte of
+        output.
 
-        NOT_DONE: killed after `seconds`. CANNOT_START: with the reason as output. `patient`: not
-        ended on ReleaseRequested. `shielded`: with its children, it ignores `ENDS` from its
-        first instruction. `given`: standard input.
+        NOT_DONE: killed after `seconds`. CANNOT_START: the output is the reason. `patient`: not
+        ended on ReleaseRequested. `shielded`: it and its children ignore `ENDS` from the first
+        instruction. `given`: standard input.
         """
         try:
             with os.fdopen(os.memfd_create("given"), "wb+") as stdin:
@@ -198,8 +196,8 @@ def _ignore_ends() -> None:
 
 
 def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process's session. A signal to the whole job can end a process before
-    it has its session: it gets its signals back first."""
+    """Send a signal to a process's session. A child gets its signals back before its session, so a
+    signal to the whole job can end it in between."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, number)
@@ -208,7 +206,7 @@ def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) ->
 
 
 class Lines:
-    """Splits input into lines without their ends; `at_end` is called once, also by `close`."""
+    """Splits input into lines without their ends. `at_end` is called once, also by `close`."""
 
     def __init__(
         self,
@@ -244,8 +242,8 @@ class Lines:
 
 
 class Partner:
-    """A process with its own session; `hear` gets its lines. Raises OSError. `held`: inherited
-    descriptors."""
+    """A process with its own session. `hear` gets its lines; it inherits the descriptors `held`.
+    Raises OSError."""
 
     def __init__(
         self,
@@ -273,7 +271,7 @@ class Partner:
         waiting.watch_lines(self.process.stdout.fileno(), hear, at_end)  # type: ignore[union-attr]
 
     def tell(self, line: str) -> bool:
-        """Send a line; False if it no longer reads."""
+        """Send a line; return False if it no longer reads."""
         try:
             self.input.write(f"{line}\n".encode())
         except (OSError, ValueError):  # ended, or closed
@@ -282,7 +280,7 @@ class Partner:
 
 
 def stand_alone(*kept: int) -> None:
-    """Detach a forked process: no input, output or signals, only the descriptors `kept`."""
+    """Detach a forked process: no input, output or signals; descriptors only `kept`."""
     signal.set_wakeup_fd(-1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -307,7 +305,7 @@ def exit_code(status: int) -> int:
 
 
 Flow = Generator[float, None, Any]
-"""Waiting code: yields the time (World.now) of its next check, and is resumed then or sooner."""
+"""Waiting code: yields the time (World.now) of its next check, and resumes then or sooner."""
 
 UNTIL_WOKEN = float("inf")
 """Wait for another flow or a node."""
@@ -316,7 +314,7 @@ UNTIL_WOKEN = float("inf")
 def together(flows: Sequence[Flow]) -> Flow:
     """Run `flows` side by side; return their values, or raise the first exception.
 
-    After one ends, the others check at once: they may wait for its nodes.
+    After a flow ends, the others check at once: they may wait for its nodes.
     """
     going, values, raised = dict(enumerate(flows)), dict[int, Any](), list[Exception]()
     while going:

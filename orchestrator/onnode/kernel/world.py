@@ -1,7 +1,7 @@
-"""The surroundings of a program: clocks, storage, other programs, its identity.
+"""A program's surroundings: clocks, storage, other programs, its identity.
 
-Loop and writing commands use a World and nothing else, so that they also run in the simulated one
-(orchestrator/simulation). This is the real one, without a layer.
+Loop and writing commands use a World and nothing else, so that they also run in the simulated world
+(orchestrator/simulation). This is the real world, without a layer.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class World:
         )
 
     def lives(self, pid: int, start: str) -> bool:
-        """Return whether a process of this kernel lives; one hidden from /proc may be another
+        """Return whether a process of this kernel lives. A process hidden from /proc may be another
         user's (hidepid)."""
         found = process_start(pid)
         if found:
@@ -88,7 +88,8 @@ class World:
         return False  # dead, of this user
 
     def every(self, seconds: float, action: Callable[[], bool]) -> Callable[[], None]:
-        """Call `action` every `seconds` in a thread until False; return a function that ends it."""
+        """Call `action` every `seconds` in a thread until it returns False; return a function to
+        stop it."""
         import threading
 
         over = threading.Event()
@@ -109,12 +110,12 @@ class World:
 
 
 def stamp(wall_ms: int, form: str, *, utc: bool = False) -> str:
-    """In the format of time.strftime."""
+    """`form`: as for time.strftime."""
     return time.strftime(form, (time.gmtime if utc else time.localtime)(wall_ms / 1000))
 
 
 def log(wall_ms: int, text: str) -> None:
-    """Write a line with a time stamp to standard error; failures stop nothing."""
+    """Write a line with a time stamp to standard error. Failures stop nothing."""
     line = f"{stamp(wall_ms, '%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
     with suppress(OSError):
         os.write(2, line.encode("utf-8", "backslashreplace"))
