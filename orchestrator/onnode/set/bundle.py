@@ -1,7 +1,7 @@
-"""A bundle in a set's folder, on both sides: compared with its manifest, and its archive.
+"""A set's bundle: its comparison with the manifest, and its archive.
 
-The archive is read once by each process that runs it, and compared with the hash in the job's own
-environment: who can replace it can only prevent its use.
+A process reads the archive once and compares it with the hash in the job's own environment:
+replacing it can only prevent its use.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MANIFEST = "manifest.json"
 
 
 def hashes(bundle: Path) -> dict[str, str]:
-    """Return path -> SHA-256 of every file below `bundle`, in order; "no file" for links and the
-    like. Raises OSError."""
+    """Return path -> SHA-256 of every file, sorted; "no file" for links and the like. Raises
+    OSError."""
     found = (
         (name, "no file" if content is None else hashlib.sha256(content).hexdigest())
         for name, content in walk(bundle)
@@ -33,12 +33,12 @@ def hashes(bundle: Path) -> dict[str, str]:
 
 
 def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return path -> SHA-256 of the files of a bundle in memory, in order."""
+    """The same for a bundle in memory."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
 
 
 def digest(found: dict[str, str]) -> str:
-    """Return one hash for all files: that of the lines of `sha256sum`, in byte order."""
+    """Return one hash for all files: of the lines of `sha256sum`, in byte order."""
     rows = sorted(
         (os.fsencode(f"./{name}"), sha) for name, sha in found.items() if sha != "no file"
     )
@@ -48,7 +48,7 @@ def digest(found: dict[str, str]) -> str:
 
 
 def changed(found: Mapping[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
-    """Return name -> hash now ("" if removed) of all files that differ from the manifest, which
+    """Return name -> hash now ("" if removed) of files that differ from the manifest, whose hash
     must be `sha256`."""
     try:
         manifest = read_bytes(bundle / MANIFEST)
@@ -58,7 +58,7 @@ def changed(found: Mapping[str, str], bundle: Path, sha256: str = "") -> dict[st
 
 
 def changed_from(manifest: bytes, found: Mapping[str, str], sha256: str = "") -> dict[str, str]:
-    """Return what `changed` does, of a manifest in memory."""
+    """The same for a manifest in memory."""
     try:
         made = parse(manifest)["outputs"]
         wanted = {str(name): str(sha) for name, sha in made.items()}
@@ -79,14 +79,14 @@ def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
 
 
 def unexpected(now: dict[str, str], meant: dict[str, str]) -> list[str]:
-    """Return the files of a bundle that differ from the declared or accepted ones."""
+    """Return files that differ from those declared or accepted."""
     return sorted(
         name for name in {*now, *meant} if now.get(name, "as made") != meant.get(name, "as made")
     )
 
 
 def keep(program: Program, layout: Layout, files: Files = HERE) -> Program:
-    """Write the archive of a program, unless it is there; return the program with it.
+    """Write a program's archive if it is missing; return the program with it.
 
     Raises ValueError for a bundle that cannot be carried, OSError.
     """

@@ -1,6 +1,7 @@
-"""The folder of a set, written by the job that has taken it: states, results, ledger.
+"""A set's folder (docs/set-folder.md), written by the job that has taken it: states, results,
+ledger.
 
-docs/set-folder.md describes it. A published result is final: nothing here replaces it.
+A published result is final: nothing here replaces it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NO_ROOM = "disk full, quota, or the folder is missing"
 
 
 class FolderError(Exception):
-    """The set cannot be used; the message has the reason."""
+    """The set cannot be used."""
 
 
 class SameJobError(FolderError):
@@ -42,7 +43,7 @@ class SameJobError(FolderError):
 
 
 class TakingJob(Protocol):
-    """The job that works on a set, as its scheduler shows it; see JobAllocation
+    """The job that works on a set, as its scheduler shows it: JobAllocation
     (loop/allocation.py)."""
 
     name: str
@@ -56,10 +57,8 @@ class TakingJob(Protocol):
 
 @dataclass
 class Folder:
-    """The set folder of one job.
-
-    `job_id` has taken it: call `check_mine` before every step that others may see.
-    """
+    """The set folder of one job, `job_id`. Call `check_mine` before every step that others may
+    see."""
 
     layout: Layout
     record: SetRecord
@@ -67,7 +66,7 @@ class Folder:
     world: World = THIS
     lease: Lease | None = None
     head: str = ""
-    """Head of the ledger, after this job's records."""
+    """The ledger's head after this job's records."""
 
     @property
     def files(self) -> Files:
@@ -76,24 +75,18 @@ class Folder:
     # ---- runs and attempts, read ----
 
     def run_state(self, run: int, *, strict: bool = False) -> RunRecord | None:
-        """Return the state of a run; None without a usable one.
-
-        `strict`: raise OSError if the storage does not answer.
-        """
+        """None without a usable state. `strict`: as in records.read."""
         found = records.read(RunRecord, self.layout.run_state(run), self.files, strict=strict)
         return found if isinstance(found, RunRecord) else None
 
     def is_done(self, run: int) -> bool:
-        """Return whether a run has a final result.
-
-        Raises OSError: a failed read must not repeat a run.
-        """
+        """Raises OSError: a failed read must not repeat a run."""
         state = self.run_state(run, strict=True)
         return state is not None and state.done
 
     def start_facts(self, *, inside: bool = False) -> list[tuple[int, Facts]]:
-        """Return the facts of each run that counts: at its start and its end, or (`inside`) the
-        content of its containers at its end alone."""
+        """Return the facts of each run that counts, at its start and end; `inside`: only its
+        containers' content at the end."""
         states = (self.run_state(run) for run in range(1, self.record.nexp + 1))
         done = [state for state in states if state is not None and state.done]
         if inside:
@@ -113,7 +106,7 @@ class Folder:
         return [run for run in range(1, self.record.nexp + 1) if not self.is_done(run)]
 
     def last_attempt(self, run: int) -> int:
-        """Return the number of a run's last attempt, 0 if missing. Raises OSError."""
+        """0 without an attempt. Raises OSError."""
         return max(self.attempts(run), default=0)
 
     def has_results(self) -> bool:
@@ -121,31 +114,31 @@ class Folder:
         return any(self.files.has_name(self.layout.result(run)) for run in runs)
 
     def attempts(self, run: int) -> list[int]:
-        """Return the attempts of a run that have a folder. Raises OSError."""
+        """Return a run's attempts that have a folder. Raises OSError."""
         return records.numbered(self.layout.run(run), "", "attempt_", self.files, strict=True)
 
     def ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
-        """Return the ranks that have left a file, such as `node_3.log`. Raises OSError."""
+        """Return the ranks with a file, such as `node_3.log`. Raises OSError."""
         folder = self.layout.attempt(run, attempt)
         return records.numbered(folder, suffix, "node_", self.files, strict=True)
 
     # ---- runs and attempts, written ----
 
     def begin(self, state: RunRecord) -> None:
-        """Create the folder of an attempt and mark it as running. Raises FolderError, OSError."""
+        """Create an attempt's folder; mark it as running. Raises FolderError, OSError."""
         self.check_mine()
         self.files.make_folder(self.layout.attempt(state.run, state.attempt))
         for path in self._states(state):
             self.write(state, path, sync=False)
-        # A try that failed after this line is repeated.
+        # If it fails after this line, it is tried again.
         self.record_that(ledger.attempt_started(state), once=True)
 
     def close(self, state: RunRecord, rank: int | None) -> None:
         """Publish the log of `rank`, if given, as the run's result; write final states.
 
-        The ledger comes first: the next job completes what is recorded but missing. Then the
-        result: a state never refers to a missing result. Everything final is on the disk before
-        anybody can see it. Raises FolderError, OSError.
+        The ledger comes first: the next job completes what is recorded but missing. The result
+        comes next, so that no state refers to a missing result. Everything final is on the disk
+        before anybody can see it. Raises FolderError, OSError.
         """
         self.check_mine()
         ended = ledger.attempt_ended(state)
@@ -157,7 +150,7 @@ class Folder:
             self.write(state, path)
 
     def write(self, record: StateFile, path: Path, *, sync: bool = True) -> None:
-        """Write a small file of the set. Raises OSError."""
+        """Raises OSError."""
         records.write(record, path, sync=sync, files=self.files)
 
     def _states(self, state: RunRecord) -> tuple[Path, Path]:
@@ -165,10 +158,8 @@ class Folder:
         return self.layout.attempt_state(run, attempt), self.layout.run_state(run)
 
     def publish(self, run: int, attempt: int, rank: int, *said: ledger.Said) -> None:
-        """Make a log the result of its run; record `said` and the result before.
-
-        Raises FolderError, OSError.
-        """
+        """Record a log and `said`, then make the log its run's result. Raises FolderError,
+        OSError."""
         layout, files = self.layout, self.files
         result = layout.result(run)
         temporary = layout.run(run) / f".result.tmp.{self.world.token()}"
@@ -180,7 +171,7 @@ class Folder:
                 raise FolderError(
                     f"{result} is there already; a published result is never replaced"
                 )
-            # A job killed before the next line has recorded it already.
+            # A job killed before `_put_in_place` has recorded it already: hence `once`.
             published = ledger.published(temporary, run, attempt, rank, files)
             self.record_that(*said, published, once=True)
             self._put_in_place(temporary, result)
@@ -189,7 +180,7 @@ class Folder:
         self.link(run)
 
     def _put_in_place(self, temporary: Path, result: Path) -> None:
-        """Give a result its name, unless it exists already. Raises FolderError, OSError."""
+        """Raises FolderError if the result exists already."""
         try:
             self.files.link(temporary, result)  # fails if it exists already
         except OSError as error:
@@ -208,10 +199,7 @@ class Folder:
     # ---- the records ----
 
     def record_that(self, *said: ledger.Said, once: bool = False) -> None:
-        """Append records to the set's ledger; `once`: only new ones.
-
-        Raises OSError.
-        """
+        """Append to the set's ledger; `once`: only new records. Raises OSError."""
         root, world = self.layout.root, self.world
         cluster = self.lease.me.cluster if self.lease else ""
         try:
@@ -222,11 +210,11 @@ class Folder:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
 
     def verify_bundle(self, kept: str) -> tuple[list[str], Program]:
-        """Return the files of the bundle with accepted edits, and the bundle as it was verified.
+        """Return the files with accepted edits, and the bundle as verified.
 
-        `kept`: its hash in the environment kept by the scheduler since the submission, "" for a job
-        started by hand. Raises FolderError for a bundle that differs from the declared or accepted
-        one; OSError.
+        `kept`: its hash in the environment that the scheduler kept since the submission, "" for a
+        job started by hand. Raises FolderError for a bundle that was neither declared nor accepted;
+        OSError.
         """
         bundle, record = self.layout.bundle, self.record
         contents = dict(walk(bundle))
@@ -248,8 +236,7 @@ class Folder:
         return sorted(now), program
 
     def carry(self, program: Program) -> Program:
-        """Write the archive of a program for the nodes, unless it is there; return the program
-        with it. Raises FolderError, OSError."""
+        """Like bundle.keep, but raises FolderError, OSError."""
         try:
             return bundle_files.keep(program, self.layout, self.files)
         except ValueError as error:
@@ -261,8 +248,8 @@ class Folder:
         """Take the set for this job. Return its dead former holder, or "".
 
         A job that the scheduler no longer shows may live on: wait until it is silent for long
-        enough. `lost` is called, perhaps in another thread, when the set turns out to be another
-        job's. Raises FolderError when another works on it.
+        enough. `lost` is called, perhaps in another thread, if another job turns out to have the
+        set. Raises FolderError if another job works on it.
         """
         lock = self.layout.loop_lock
         me = self.world.holder(job.job_id, job.cluster, job.restart)
@@ -287,10 +274,7 @@ class Folder:
 
     @property
     def is_mine(self) -> bool:
-        """Return whether this job still has the set.
-
-        A loop that Slurm has given up may live on, and its successor may be done.
-        """
+        """A loop that Slurm has given up may live on after its successor is done."""
         try:
             return self.lease is not None and self.lease.mine
         except OSError:
@@ -298,10 +282,7 @@ class Folder:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether another job has the set, for certain.
-
-        Unavailable storage is no evidence of another job.
-        """
+        """True only if certain: unavailable storage is no evidence of another job."""
         try:
             is_there = self.files.state(self.layout.root) is not None
             return is_there and (self.lease is None or not self.lease.mine)
@@ -309,7 +290,7 @@ class Folder:
             return False
 
     def check_mine(self) -> None:
-        """Raise FolderError if another job has the set, OSError if that is unknown."""
+        """Raise FolderError if another job has the set, OSError if unknown."""
         if self.lease is None or not self.lease.mine:
             words = "is not this job's any more: another job has the set, or had it"
             raise FolderError(f"{self.layout.loop_lock} {words}")
@@ -327,11 +308,11 @@ class Folder:
 
 
 BUNDLE_COPY = ".bundle.tmp."
-"""Prefix of unfinished copies of a bundle."""
+"""Prefix of unfinished copies."""
 
 
 def sweep(layout: Layout, world: World) -> None:
-    """Remove unfinished files of killed programs from a set's folder, as far as possible."""
+    """Remove killed programs' unfinished files from a set's folder, as far as possible."""
     for folder in _folders(layout, world.files):
         with suppress(OSError):
             for name in world.files.names(folder):
@@ -344,7 +325,6 @@ def sweep(layout: Layout, world: World) -> None:
 
 
 def _folders(layout: Layout, files: Files) -> list[Path]:
-    """Return the folders of a set in which a program may write."""
     folders = [layout.root, layout.jobs, layout.preflight, *_below(layout.nodes, files)]
     for run in _below(layout.runs, files):
         attempts = _below(run, files)
@@ -353,7 +333,6 @@ def _folders(layout: Layout, files: Files) -> list[Path]:
 
 
 def _below(folder: Path, files: Files) -> list[Path]:
-    """Return the folders in a folder; [] if it is unreadable."""
     try:
         return [folder / name for name in sorted(files.names(folder)) if "." not in name]
     except OSError:

@@ -1,11 +1,11 @@
 """Mutual exclusion on shared storage: a file with its holder, the time of its last beat and a
 token.
 
-It is complete when it appears: a finished file is linked to its name, or made with O_EXCL without
-hard links. That works on NFS and Lustre; flock is not everywhere. Its holder touches it every
-`BEAT_S` seconds. Its age is measured against a new file in the same folder: both times come from
-the storage's clock, so the clocks of the machines may differ. policy/lease.py decides whether a
-holder is dead.
+The file is complete when it appears: a finished file is linked to its name, or, without hard links,
+made with O_EXCL. That works on NFS and Lustre; flock does not work everywhere. The holder touches
+it every `BEAT_S` seconds. Its age is measured against a new file in the same folder: both times are
+of the storage's clock, so machines' clocks may differ. policy/lease.py decides whether a holder is
+dead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNREADABLE = Holder(token="?")
 _TYPES = {item.name: int if item.type == "int" else str for item in fields(Holder)}
 
 JobSight = Callable[[str], "bool | None"]
-"""True if the scheduler shows a job, False if it answers without it, None without an answer."""
+"""True if the scheduler shows a job, False if it does not, None without an answer."""
 
 
 class HeldError(Exception):
@@ -38,8 +38,7 @@ class HeldError(Exception):
 
 
 def read(path: Path, world: World = THIS) -> tuple[Holder, float] | None:
-    """Return the holder of a lease and its last touch (seconds); None without a holder. Raises
-    OSError.
+    """Return a lease's holder and its last touch (seconds), None without a lease. Raises OSError.
 
     An unreadable lease is held by an unknown process, since its file's time.
     """
@@ -58,7 +57,7 @@ def read(path: Path, world: World = THIS) -> tuple[Holder, float] | None:
 
 
 def server_now(folder: Path, world: World = THIS) -> float:
-    """Return the current time (seconds) of the storage's clock. Raises OSError."""
+    """Return seconds by the storage's clock. Raises OSError."""
     probe = folder / f".clock.{world.token()}"
     try:
         world.files.create(probe, b"\n")
@@ -70,7 +69,7 @@ def server_now(folder: Path, world: World = THIS) -> float:
 
 
 def remove_unfinished(path: Path, world: World = THIS) -> None:
-    """Remove the files of processes killed while they took the lease `path`. Its holder calls
+    """Remove files of processes killed while taking the lease `path`. Only its holder calls
     this."""
     held = world.files.state(path)
     for name in world.files.names(path.parent) if held else ():
@@ -78,8 +77,8 @@ def remove_unfinished(path: Path, world: World = THIS) -> None:
             name.startswith(".") and (".lock.new." in name or ".lock.of-" in name)
         ):
             state = world.files.state(path.parent / name)
-            # The holder's beats keep its file young; a process taking a lease needs its file for a
-            # moment. A file of the future is older than a clock that was set back.
+            # The holder's beats keep its file young; taking a lease needs a file for a moment. A
+            # file of the future is older than a clock that was set back.
             if held and state and abs(held.mtime - state.mtime) > STALE_S:
                 world.files.remove(path.parent / name)
 
@@ -95,8 +94,7 @@ def _abandoning(path: Path, token: str, world: World) -> Iterator[None]:
 
 
 def remove_abandoned(world: World = THIS) -> None:
-    """Try again to remove the files that the storage refused to remove, except leases that
-    another has taken since."""
+    """Try again to remove them, except leases that another process has taken since."""
     for path, token in world.abandoned.items():
         with suppress(OSError):
             found = read(path, world) if token else None
@@ -107,10 +105,9 @@ def remove_abandoned(world: World = THIS) -> None:
 def look(
     path: Path, viewer: Holder, sees: JobSight, stale_s: float = STALE_S, world: World = THIS
 ) -> tuple[Holder, HolderVerdict] | None:
-    """Return the holder of a lease and its verdict; None without a holder. Raises OSError.
+    """Return a lease's holder and its verdict, None without a lease. Raises OSError.
 
-    Without write permission in the folder, only the clock of this machine is available for
-    comparison.
+    Without write permission in the folder, it compares with this machine's clock.
     """
     found = read(path, world)
     if found is None:
@@ -140,11 +137,8 @@ Waits = Generator[float, None, "Holder | None"]
 
 
 class Lease:
-    """A lease on `path` for `me`. `lost` is called, perhaps in another thread, when another has
-    taken it.
-
-    `sees` checks the job of a holder.
-    """
+    """A lease on `path` for `me`. `sees` checks a holder's job. `lost` is called, perhaps in
+    another thread, after another process has taken the lease."""
 
     def __init__(
         self,
@@ -165,7 +159,7 @@ class Lease:
     def take(
         self, *, wait: bool = False, patience_s: float = 0.0, beat: bool = True
     ) -> Holder | None:
-        """Take the lease, waiting here; see `taking`."""
+        """Like `taking`, but wait here."""
         world = self._world
         with closing(self.taking(wait=wait, patience_s=patience_s, beat=beat)) as flow:
             while True:
@@ -179,8 +173,8 @@ class Lease:
         """Take the lease; return its dead former holder. Raises HeldError, and OSError if it cannot
         be written.
 
-        `wait`: wait until a holder whose job the scheduler does not show is silent for long enough;
-        otherwise raise at once. `patience_s`: how long to wait for a live holder.
+        `wait`: if the scheduler does not show the holder's job, wait until it is silent for long
+        enough, instead of raising at once. `patience_s`: how long to wait for a live holder.
         """
         world, mine, gone = self._world, self._beside("new"), None
         deadline = world.now() + patience_s
@@ -214,7 +208,7 @@ class Lease:
 
     @property
     def mine(self) -> bool:
-        """Return whether the file still belongs to this lease. Raises OSError."""
+        """Raises OSError."""
         try:
             content, _ = self._world.files.read_with_time(self.path, 1 << 16)
         except FileNotFoundError:
@@ -222,16 +216,16 @@ class Lease:
         return content == self._content
 
     def confirm(self) -> None:
-        """Raise HeldError unless the lease is still held: directly before a step that must not
-        happen twice. Raises OSError."""
+        """Call directly before a step that must not happen twice. Raises HeldError if the lease is
+        lost, OSError."""
         if not self.mine:
             found = read(self.path, self._world)
             holder = found[0] if found else UNREADABLE
             raise HeldError(self.path, holder, HolderVerdict(ALIVE, "it took over meanwhile"))
 
     def release(self) -> None:
-        """Release the lease. Only its own file is removed. If the storage refuses, the next
-        lease or remove_abandoned does it."""
+        """Remove the lease if it is still this one's. If the storage refuses, the next lease or
+        remove_abandoned does it."""
         if self._stop is not None:
             self._stop()
         with _abandoning(self.path, self.me.token, self._world):
@@ -239,10 +233,10 @@ class Lease:
                 self._world.files.remove(self.path)
 
     def _drop(self, holder: Holder, mine: Path) -> bool:
-        """Remove the lease of a dead holder, unless another has taken it since it was read.
+        """Remove a dead holder's lease, unless another process has taken it since it was read.
 
-        Of several finders, the creator of the guard for this holder removes it; False for all
-        others.
+        Of several finders, only the creator of the guard for this holder removes it; the others get
+        False.
         """
         files = self._world.files
         guard = self.path.with_name(
@@ -266,7 +260,7 @@ class Lease:
         return self.path.with_name(f".{self.path.name}.{what}.{self.me.token}")
 
     def _beat(self) -> bool:
-        """Touch the lease; False if another has taken it."""
+        """Touch the lease; return False if another process has taken it."""
         try:
             if not self.mine:
                 if not self._world.files.is_folder(self.path.parent):
@@ -280,7 +274,7 @@ class Lease:
 
 
 def linked(source: Path, target: Path, world: World = THIS) -> bool:
-    """Create `target` with the content of `source`, complete when it appears; False if it
+    """Create `target` with the content of `source`, complete when it appears; return False if it
     exists. Raises OSError."""
     files = world.files
     try:

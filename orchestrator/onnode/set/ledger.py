@@ -1,8 +1,8 @@
 """ledger.jsonl of a set: a line per declaration or act, with the previous line's hash
 (docs/ledger.md).
 
-Controller and loop append lines by single writes under a lease. The next line covers an unfinished
-one (`torn`), which stays. orchestrator/evidence/ledger.py compares ledger and set.
+Controller and loop append lines by single writes under a lease. An unfinished line stays, covered
+by the next (`torn`). orchestrator/evidence/ledger.py compares ledger and set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..kernel.world import THIS, World
 NAME, LOCK = "ledger.jsonl", ".ledger.lock"
 MOST_BYTES = 256 << 20
 MOST_LINES = 200_000
-"""A set of 9,999 runs in five attempts each has half of them."""
+"""A set of 9,999 runs in five attempts each has half as many."""
 PATIENCE_S = 30.0
 """Writes take milliseconds."""
 
@@ -38,10 +38,10 @@ Said = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """A line. `line` counts from 1; `kind` is "" for no record; `hash`: of the line as written.
+    """A line. `line` counts from 1; `kind`: "" if it is no record; `hash`: of the line as written.
 
     Consecutive lines without records share a chain: each hash covers the previous hash, a space,
-    and its own line's.
+    and the hash of its own line.
     """
 
     line: int
@@ -58,7 +58,7 @@ class LedgerRecord:
 
 @lru_cache(maxsize=1024)
 def _entry(line: int, text: bytes) -> LedgerRecord:
-    """Cached: an append reads all lines again, mostly unchanged."""
+    """Cached: each append reads all lines again, mostly unchanged."""
     own = hashlib.sha256(text).hexdigest()
     try:
         said = parse(text)
@@ -82,7 +82,7 @@ def _entry(line: int, text: bytes) -> LedgerRecord:
 
 
 def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
-    """Return the lines, and whether the last is unfinished; a missing ledger is empty. Raises
+    """Return the lines, and whether the last is unfinished. A missing ledger is empty. Raises
     OSError."""
     try:
         content = files.read_bytes(root / NAME, MOST_BYTES)
@@ -111,17 +111,17 @@ def _texts(value: object) -> list[str]:
 
 
 def head(entries: list[LedgerRecord]) -> str:
-    """Return `<number> <hash>` of the last record, which covers all others; "" if empty."""
+    """Return `<number> <hash>` of the last record, which covers all others; "" without records."""
     return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
 
 
 def mark(head: str) -> str:
-    """Return a head as one word, for places outside of the set; "" if missing."""
+    """Return a head as one word, for places outside of the set."""
     return f"{MARK}{head.replace(' ', ':')}" if head else ""
 
 
 def marked(text: str) -> list[str]:
-    """Return the heads that `mark` has put into a text."""
+    """Return the heads in a text marked by `mark`."""
     return [f"{number} {sha}" for number, sha in _MARKED.findall(text)]
 
 
@@ -133,7 +133,7 @@ def append(
     once: bool = False,
     world: World = THIS,
 ) -> str:
-    """Append records, flushed to disk; return the new head. `once`: skip existing ones. Raises
+    """Append records, flushed to disk; return the new head. `once`: skip existing records. Raises
     OSError; HeldError after PATIENCE_S."""
     from .lease import Lease
 
@@ -164,7 +164,7 @@ def append(
             whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
             prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
             own.append(prev)
-        # a frozen writer must not write after an outdated read
+        # A frozen writer must not write after an outdated read.
         lease.confirm()
         if world.files.append(root / NAME, text, sync=True) != len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
@@ -185,7 +185,7 @@ def declaration(record: SetRecord, place: Path, inode: int) -> Said:
 
 
 def declared(entries: list[LedgerRecord]) -> SetRecord | None:
-    """Return the declared set with its extensions, or None."""
+    """Return the declared set with its extensions."""
     first = next((one for one in entries if one.kind == "declare"), None)
     data = first.data.get("set") if first else None
     record = checked(SetRecord, data) if isinstance(data, dict) else None
@@ -195,12 +195,12 @@ def declared(entries: list[LedgerRecord]) -> SetRecord | None:
 
 
 def extension(nexp: int) -> Said:
-    """Return the record of a set that has `nexp` runs from here on."""
+    """Return the record: from here on the set has `nexp` runs."""
     return "extend", {"nexp": nexp}
 
 
 def extensions(entries: list[LedgerRecord]) -> list[tuple[LedgerRecord, int]]:
-    """Return the extensions with their numbers of runs, 0 for an unusable number."""
+    """Return extensions with their numbers of runs, 0 if unusable."""
     found = [(one, one.data.get("nexp")) for one in entries if one.kind == "extend"]
     return [(one, runs if type(runs) is int and 0 < runs < 10_000 else 0) for one, runs in found]
 
@@ -208,7 +208,7 @@ def extensions(entries: list[LedgerRecord]) -> list[tuple[LedgerRecord, int]]:
 def original(root: Path, entries: list[LedgerRecord]) -> str:
     """Return a copied set's original; "" for a set in its place, a moved set, or a rehearsal.
 
-    A copy has another path and inode, and its original exists, or is not mounted.
+    A copy has another path and inode, and its original exists or is not mounted.
     """
     found = next((one.data.get("place") for one in entries if one.kind == "declare"), None)
     if not isinstance(found, dict) or not isinstance(found.get("path"), str):
@@ -248,6 +248,6 @@ def published(path: Path, run: int, attempt: int, rank: int, files: Files) -> Sa
 
 
 def subject(record: LedgerRecord) -> tuple[str, object, object]:
-    """Return kind, run and attempt; of a result kind and run."""
+    """Return kind, run and attempt; for a result kind and run, 0."""
     attempt = 0 if record.kind == "result" else record.data.get("attempt")
     return record.kind, record.data.get("run"), attempt

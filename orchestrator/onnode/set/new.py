@@ -14,17 +14,17 @@ SEEDS_PER_RUN = 1000
 
 
 def seed_of(root: int, run: int, attempt: int) -> int:
-    """Return an attempt's seed; run and attempt count from 1."""
+    """Run and attempt count from 1."""
     return root + SEEDS_PER_RUN * (run - 1) + attempt
 
 
 def largest_root(nexp: int) -> int:
-    """Return the largest root for `nexp` runs (at most 9,999: settings.py)."""
+    """Return the largest root seed for `nexp` runs (at most 9,999: settings.py)."""
     return SEED_LIMIT - seed_of(0, nexp, SEEDS_PER_RUN - 1) - 1
 
 
 def draw_root(nexp: int, world: World = THIS) -> int:
-    """Return a random root. (The modulus favours no value by more than 2^-33.)"""
+    """The modulus favours no value by more than 2^-33."""
     return int(world.token(), 16) % largest_root(nexp) + 1
 
 

@@ -1,4 +1,4 @@
-"""The set's folder, found or created by its job."""
+"""A job finds or creates its set's folder."""
 
 from __future__ import annotations
 
@@ -42,10 +42,8 @@ def open_folder(
     environment: Mapping[str, str],
     world: World,
 ) -> Folder:
-    """Find or create the folder. Raises FolderError.
-
-    The controller names it in ORCH_SET_DIR; jobs started by hand make a new one.
-    """
+    """Find the folder that the controller names in ORCH_SET_DIR; a job started by hand creates its
+    own. Raises FolderError."""
     root = _root(settings, environment, world)
     try:
         layout = _make_folders(root, settings.shared_group, world)
@@ -60,7 +58,7 @@ def open_folder(
 
 
 def _root(settings: Settings, environment: Mapping[str, str], world: World) -> Path:
-    """Return the set's folder, which may not exist yet."""
+    """The folder may not exist yet."""
     named = environment.get("ORCH_SET_DIR", "")
     if not named:
         return Path(settings.logdir) / new_set_id(settings.system, settings.workload, world)
@@ -118,7 +116,7 @@ class _Opener:
         return Folder(layout, record, self.job.job_id, self.world)
 
     def _describe(self, layout: Layout) -> SetRecord:
-        """Return the record of a set made by this job. Raises FolderError."""
+        """Raises FolderError."""
         settings = self.settings
         return new_set(
             layout.root.name,
@@ -138,7 +136,7 @@ class _Opener:
         )
 
     def _root_seed(self) -> int:
-        """Return ROOT_SEED, 0: draw. Raises FolderError."""
+        """Return ROOT_SEED, 0 if unset. Raises FolderError."""
         given = self.environment.get("ROOT_SEED", "")
         nexp = self.settings.nexp
         seed, largest = number(given, 10) if given else 0, largest_root(nexp)
@@ -173,7 +171,7 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
 
 
 def _copy(bundle: str, layout: Layout, group: str, world: World) -> None:
-    """Copy the bundle into the set: editing the original cannot reach a running set. Raises
+    """Copy the bundle into the set: edits of the original cannot reach a running set. Raises
     OSError."""
     temporary = layout.root / f"{BUNDLE_COPY}{world.pid}"
     try:
@@ -187,7 +185,7 @@ def _copy(bundle: str, layout: Layout, group: str, world: World) -> None:
 
 
 def _declare(record: SetRecord, job: TakingJob, layout: Layout, world: World) -> None:
-    """Start the ledger. A job's set has the bundle as it is. Raises OSError."""
+    """Start the ledger. A set made by a job accepts the bundle as it is. Raises OSError."""
     state = world.files.state(layout.root)
     first = [ledger.declaration(record, layout.root, state.inode if state else 0)]
     if record.bundle_sha256:

@@ -1,4 +1,4 @@
-"""Settle a killed job's remains: attempts marked as running, results without a state, and so on.
+"""Settle a killed job's remains, such as attempts marked as running or results without a state.
 
 A job can be killed at any step, and small files can be lost. The next job gives every attempt and
 run a state supported by logs, result and ledger.
@@ -19,7 +19,8 @@ from .new import seed_of
 
 
 def settle(folder: Folder) -> None:
-    """Close attempts left as `running`; give every run a state. Raises OSError, FolderError."""
+    """Close `running` attempts of dead jobs; give every run a state. Raises OSError,
+    FolderError."""
     _settle_jobs(folder)
     sweep(folder.layout, folder.world)
     settling = _Settling(folder)
@@ -28,7 +29,7 @@ def settle(folder: Folder) -> None:
         settling.settle_run(run)
     layout = folder.layout
     for place in (layout.runs, layout.root, layout.root.parent):
-        with suppress(PermissionError):  # perhaps another's log directory
+        with suppress(PermissionError):  # the log directory may be another user's
             folder.files.sync_folder(place)  # a result on the disk is found
     settling.complete_ledger()
 
@@ -60,7 +61,7 @@ class _Settling:
     # ---- a run ----
 
     def settle_run(self, run: int) -> None:
-        """Give the run the state of its last, or published, attempt. Raises OSError,
+        """Give the run the state of its published, or else last, attempt. Raises OSError,
         FolderError."""
         folder = self._folder
         states = [self._settled(run, attempt) for attempt in folder.attempts(run)]
@@ -78,7 +79,7 @@ class _Settling:
             folder.write(last, self._layout.run_state(run), sync=last.state != "queued")
 
     def _rebuilt(self, run: int, last: RunRecord) -> RunRecord:
-        """Return the state of a run with only its result left."""
+        """Nothing but the run's result is left."""
         status = last_status(self._layout.result(run), files=self._files, strict=True)
         is_good = status == "success"
         return replace(
@@ -90,7 +91,7 @@ class _Settling:
         )
 
     def _published_again(self, state: RunRecord) -> RunRecord:
-        """Publish a finished run's result again, if its log exists."""
+        """Publish a finished run's lost result again, if its log exists."""
         for rank, status in self._stops(state.run, state.attempt).items():
             if status and (status == "success") == (state.outcome == "success"):
                 self._folder.publish(state.run, state.attempt, rank)
@@ -103,7 +104,7 @@ class _Settling:
     # ---- an attempt ----
 
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
-        """Return an attempt's final state; None for an unstarted one."""
+        """Return an attempt's final state; None if it never started."""
         path = self._layout.attempt_state(run, attempt)
         state = records.read(RunRecord, path, self._files, strict=True)
         if state is None and ("attempt", run, attempt) not in self._known:
@@ -123,8 +124,8 @@ class _Settling:
         return ended
 
     def _by_its_logs(self, state: RunRecord) -> RunRecord:
-        """Return an attempt's end by its logs. A successful run_stop makes it a finished run,
-        published and not repeated."""
+        """Return an attempt's end by its logs. After a successful run_stop the run is finished: it
+        is published and not repeated."""
         run, attempt = state.run, state.attempt
         stops = self._stops(run, attempt)
         good = next((rank for rank, status in stops.items() if status == "success"), None)
@@ -145,13 +146,12 @@ class _Settling:
         )
 
     def _publish_unless_done(self, run: int, attempt: int) -> None:
-        """Publish a final attempt's log, if the run has no result."""
         ranks = [rank for rank, status in self._stops(run, attempt).items() if status]
         if ranks and not self._files.exists(self._layout.result(run)):
             self._folder.publish(run, attempt, ranks[0])
 
     def _on_record(self, run: int, attempt: int) -> RunRecord | None:
-        """Return an attempt's end from the ledger; None if missing or contradicted by its logs."""
+        """None if the ledger has no end, or the logs contradict it."""
         found = self._known.get(("end", run, attempt))
         data = found.data.get("state") if found else None
         state = records.checked(RunRecord, data) if isinstance(data, dict) else None
@@ -162,7 +162,7 @@ class _Settling:
         return state if not state.done or any(self._stops(run, attempt).values()) else None
 
     def _as_left(self, run: int, attempt: int) -> RunRecord:
-        """Return the known facts of an attempt without a usable state."""
+        """For an attempt without a usable state."""
         nodes = self._ends_of_nodes(run, attempt)
         return RunRecord(
             run=run,
@@ -176,7 +176,6 @@ class _Settling:
         )
 
     def _ends_of_nodes(self, run: int, attempt: int) -> dict[int, NodeRunRecord]:
-        """Return rank -> the node's own record, if written."""
         ranks = self._folder.ranks(run, attempt, ".json")
         paths = [self._layout.node_state(run, attempt, rank) for rank in ranks]
         told = [records.read(NodeRunRecord, path, self._files, strict=True) for path in paths]
@@ -189,7 +188,7 @@ class _Settling:
         return list(names) if isinstance(names, list) and is_whole else []
 
     def _last_change_ms(self, state: RunRecord) -> int:
-        """Return the last write to its logs: its nodes may have been dead for a day."""
+        """The last change of its logs: its nodes may have been dead for a day."""
         run, attempt = state.run, state.attempt
         ranks = self._folder.ranks(run, attempt, ".log")
         logs = [self._files.state(self._layout.node_log(run, attempt, rank)) for rank in ranks]
@@ -206,8 +205,7 @@ class _Settling:
         }
 
     def _is_result_of(self, state: RunRecord) -> bool:
-        """Return whether the run's result is a log of this attempt, by size: logs only grow, and
-        nothing else is published."""
+        """Compare sizes: logs only grow, and nothing else is published."""
         run, attempt = state.run, state.attempt
         try:
             head = self._size(self._layout.cache_log(run, attempt))
@@ -219,7 +217,6 @@ class _Settling:
         return result is not None and any(size + head == result.size for size in sizes)
 
     def _size(self, path: Path) -> int:
-        """0 if missing."""
         state = self._files.state(path)
         return state.size if state else 0
 

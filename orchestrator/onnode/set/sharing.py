@@ -34,14 +34,14 @@ def rights(root: Path, world: World) -> Iterator[None]:
 
 
 def give(folder: Path, group: str) -> None:
-    """Give a new folder, with everything created later, to a group. Raises LookupError for an
-    unknown group, OSError (EPERM) for non-members."""
+    """Give a new folder and its future content to a group. Raises LookupError for an unknown group,
+    OSError (EPERM) for non-members."""
     os.chown(folder, -1, _number(group))
     folder.chmod(folder.stat().st_mode & 0o005 | 0o2770)
 
 
 def show(folder: Path, group: str) -> None:
-    """Let a group read a folder and its content. Raises as `give` does."""
+    """Let a group read a folder and its content. Raises like `give`."""
     number = _number(group)
     for path in (folder, *folder.rglob("*")):
         os.chown(path, -1, number, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Submissions of a set, written by the controller, or by a job after its controller was killed."""
+"""A set's submissions, written by the controller, or by a job whose controller was killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .lease import HeldError, Lease
 def record(
     layout: Layout, submission: SubmissionRecord, job: str = "", world: World = THIS
 ) -> SubmissionRecord:
-    """Write a submission, after the ledger if settled or cancelled; return it. `job`: the
+    """Write a submission, after its outcome or cancellation is in the ledger; return it. `job`: the
     writer's. Raises OSError, HeldError."""
     path = layout.submission(submission.number)
     world.files.make_folder(path.parent, exist_ok=True)
@@ -32,8 +32,8 @@ def _on_ledger(
 ) -> SubmissionRecord:
     """Record a submission's outcome once; return it as recorded, with the ledger's head.
 
-    If already recorded, its writer was killed before the file, and Slurm may have forgotten the
-    job.
+    If it is recorded already, its writer was killed before it wrote the file, and Slurm may have
+    forgotten the job.
     """
     said: ledger.Said = ("cancel", {"number": submission.number, "job_id": submission.job_id})
     if not submission.cancelled_ms:
@@ -73,8 +73,8 @@ def _unfinished(layout: Layout, world: World) -> list[str]:
 
 
 def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
-    """Settle the newest submission as this job's, and remove lock and files of killed commands,
-    unless a controller may be running. Raises OSError."""
+    """Make the newest submission this job's, and remove lock and files of killed commands, unless a
+    controller may be running. Raises OSError."""
     nothing_open = _open_one(layout, job_id, world) is None
     if nothing_open and not _unfinished(layout, world) and not world.files.exists(layout.lock):
         return
@@ -92,7 +92,7 @@ def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -
 
 
 def _open_one(layout: Layout, job_id: str, world: World) -> SubmissionRecord | None:
-    """Return the newest submission without an outcome, if none has the job."""
+    """Return the newest submission without an outcome, unless a submission has the job."""
     files = world.files
     numbers = records.numbered(layout.submissions, files=files, strict=True)
     found = [
