@@ -1,8 +1,8 @@
-"""The search for nodes that slow an all-reduce down. Rules: docs/deep.md.
+"""Search for nodes that slow an all-reduce down. Rules: docs/deep.md.
 
 A ring is as fast as its slowest member, so a good pair clears both nodes. Disjoint pairs are
 measured together, in two rounds (up to six nodes: all pairs); then each uncleared node meets a
-cleared one.
+cleared node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 ENOUGH_PERCENT = 60
-"""Of the reference; fit nodes below it are slow together."""
+"""Of the reference; below it, fit nodes are slow together."""
 LOG_PLACE = "nodes/<node>/deep.log in the set"
 Row = tuple[str, str, str]
 
@@ -35,7 +35,7 @@ class Round:
 
 @dataclass(frozen=True)
 class GroupResult:
-    """An all-reduce. `mbps`: bus bandwidth in MB/s; `wrong`: values in the sum; `why`: failure."""
+    """`mbps`: bus bandwidth in MB/s; `wrong`: wrong values in the sum; `why`: failure."""
 
     bytes: int = 0
     microseconds: int = 0
@@ -45,7 +45,7 @@ class GroupResult:
 
     @property
     def good_mbps(self) -> int:
-        """0 if it failed or sums are wrong."""
+        """0 for a failure or wrong sums."""
         return 0 if self.why else self.mbps
 
 
@@ -56,7 +56,7 @@ class DeepVerdict:
     rows: dict[str, Row]
     """node -> verdict (pass, warn, fail or skip), text, remedy."""
     slow: list[str]
-    """Slow, wrong or silent nodes, in rank order."""
+    """Slow, wrong or silent, in rank order."""
     summary: str
     data: dict[str, Any] | None
     """For programs, in MB/s; None without a measurement."""
@@ -67,8 +67,8 @@ Rounds = Generator[Round, "list[GroupResult]", None]
 
 
 class Search:
-    """Call `ready` or `lost` per node, `next_round` and `take` until None, then `verdict`; a
-    search may end early. `nodes`: in rank order, not empty."""
+    """Call `ready` or `lost` per node, `next_round` and `take` until None, then `verdict`; ending
+    early is allowed. `nodes`: in rank order, not empty."""
 
     def __init__(self, nodes: list[str], settings: Settings) -> None:
         self.nodes, self.settings = nodes, settings
@@ -83,9 +83,9 @@ class Search:
         """Node -> reason."""
         self.way = self.skip = self.halves = ""
         self.wholes: list[tuple[int, GroupResult]] = []
-        """(nodes, all-reduce over all fit nodes): `all` first, `rest` last."""
+        """(nodes, all-reduce over all fit nodes): round `all` first, `rest` last."""
         self.best: dict[str, int] = {}
-        """node -> best MB/s in pairs."""
+        """Node -> best MB/s in pairs."""
         self.failure: dict[str, str] = {}
         self._rounds: Rounds | None = None
         self._wanted: Round | None = None
@@ -96,12 +96,12 @@ class Search:
             self._rccl_tests.add(node)
 
     def lost(self, node: str, reason: str) -> None:
-        """Set that a node is silent; the first reason counts."""
+        """The first reason counts."""
         self.silent.setdefault(node, reason)
 
     @property
     def live(self) -> list[str]:
-        """Neither silent nor bad, in rank order."""
+        """Neither silent nor bad."""
         return [node for node in self.nodes if node not in self.silent and node not in self.bad]
 
     @property
@@ -110,7 +110,7 @@ class Search:
         return self.wholes[-1][1].good_mbps if self.wholes else 0
 
     def next_round(self) -> Round | None:
-        """Return the round to measure, until `take`; None at the end."""
+        """The same round until `take`; None at the end."""
         if self._rounds is None:
             self._rounds = self._search()
             self._wanted = next(self._rounds, None)
@@ -136,12 +136,12 @@ class Search:
         if len(self.live) < 3:
             return
         yield from self._pairs()
-        # Another try for a failure without a bad node.
+        # Try again after a failure without a bad node.
         if (self.bad or self.silent or not self.fit) and len(self.live) > 1:
             yield from self._together("rest")
         live = self.live
         if self.fit < max(1, self._floor()) and len(live) > 3:
-            # Slow together: is it the link between the halves?
+            # Slow together: is the link between the halves slow?
             half = len(live) // 2
             first, second = yield self._round("halves", [live[:half], live[half:]])
             self.halves = (
@@ -149,13 +149,12 @@ class Search:
             )
 
     def _cannot(self, live: list[str]) -> str:
-        """Return why nothing can be measured, or ""."""
         if not live:
             return f"no node can measure ({self.nodes[0]}: {self.silent[self.nodes[0]]})"
         fewest, most = (choice(live, key=lambda node: self.gpus[node]) for choice in (min, max))
         if self.gpus[fewest] == 0:
             return f"{fewest}: {self.notes[fewest] or 'torch sees no GPU'}"
-        # Ranks count GPUs, so nodes need equally many.
+        # Ranks count GPUs, so nodes need equal numbers.
         if self.gpus[fewest] != self.gpus[most]:
             seen = f"{self.gpus[fewest]} GPUs on {fewest}, {self.gpus[most]} on {most}"
             return f"torch sees {seen}"
@@ -173,7 +172,7 @@ class Search:
         self.wholes.append((len(live), whole))
 
     def _each_alone(self) -> Rounds:
-        """Measure every node's own GPUs and links, twice if slow."""
+        """Measure slow nodes twice."""
         suspects, level, first = self.live, 0, GroupResult()
         way = "rccl-tests" if self._rccl_tests.issuperset(suspects) else "torch"
         for name in ("alone1", "alone2"):
@@ -199,7 +198,7 @@ class Search:
     def _meet(
         self, name: str, pairs: list[list[str]]
     ) -> Generator[Round, list[GroupResult], list[int]]:
-        """Measure pairs; return MB/s, 0 for failures."""
+        """Return MB/s of the pairs, 0 for failures."""
         results = yield self._round(name, pairs)
         for pair, result in zip(pairs, results):
             for node in pair:
@@ -209,7 +208,7 @@ class Search:
         return [result.good_mbps for result in results]
 
     def _pairs(self) -> Rounds:
-        """Measure disjoint pairs; up to a third of the nodes may be slow."""
+        """Up to a third of the nodes may be slow."""
         measured: list[tuple[int, list[str]]] = []
         count = len(self.live)
         for number in range(2 if count > 6 else count - 1 + count % 2):
@@ -225,9 +224,9 @@ class Search:
         yield from self._confirm(good, level)
 
     def _confirm(self, cleared: set[str], usual: int) -> Rounds:
-        """Pair each uncleared node with a cleared one; slow again means bad."""
+        """Pair uncleared with cleared nodes; slow again means bad."""
         suspects = [node for node in self.live if node not in cleared]
-        # Without a good pair slow nodes remain unknown.
+        # Without a good pair, slow nodes remain unknown.
         while suspects and (good := [node for node in self.live if node in cleared]):
             meetings = [[node, suspect] for node, suspect in zip(good, suspects)]
             suspects = suspects[len(meetings) :]
@@ -273,7 +272,7 @@ class Search:
         if len(self.silent) == len(self.nodes):
             # Image or engine are at fault.
             return self.skipped(self.skip or self.silent[self.nodes[0]])
-        # By the site.
+        # The site decides.
         fail = "warn" if "deep" in self.settings.preflight_warn else "fail"
         together = self._together_row(fail)
         rows = dict.fromkeys(self.nodes, together)
@@ -308,7 +307,6 @@ class Search:
         return DeepVerdict(rows, slow, summary, data)
 
     def _together_row(self, fail: str) -> Row:
-        """Return the row of fit nodes."""
         if not self.wholes:
             return "skip", self.skip or "not measured: no time or no nodes left", ""
         if not self.fit:
@@ -338,15 +336,15 @@ class Search:
 
 
 def matching(nodes: list[str], number: int) -> list[list[str]]:
-    """Return disjoint pairs, different in each round (`number` 0, 1, ...)."""
+    """Return disjoint pairs, different in each round `number` (0, 1, ...)."""
     count = len(nodes)
     if count > 6:
         if number == 0:  # neighbours mostly share a switch
             return [nodes[i : i + 2] for i in range(0, count - 1, 2)]
-        # One half with the other; with an odd number, the node that rested takes part.
+        # The halves with each other; of an odd number, the node that rested takes part.
         half, first = count // 2, count % 2
         return [[nodes[first + i], nodes[first + i + half]] for i in range(half)]
-    # A round-robin tournament; with an odd number one node rests.
+    # A round-robin tournament; of an odd number, a node rests.
     even = count + count % 2
     places = [
         ((number - i) % (even - 1), (number + i) % (even - 1) if i else even - 1)
@@ -363,16 +361,16 @@ Rate = TypeVar("Rate", int, float)
 
 
 def upper_quartile(rates: Iterable[Rate]) -> Rate:
-    """Return a rate reached by more than a quarter; 0 without any."""
+    """Return a rate that more than a quarter reach; 0 without rates."""
     ordered = sorted(rates)
     return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
 
 
 def too_slow(rate: float, good: float, way: str = "") -> bool:
-    """Compare rates in the same unit. `way`: of old sets."""
+    """Rates in the same unit. `way`: of old sets."""
     return rate * 100 < good * (SOCKET_MARGIN if way == "tcp" else MARGIN)
 
 
 def gbps(mbps: int) -> str:
-    """Return MB/s as GB/s for people."""
+    """Convert MB/s for people."""
     return f"{mbps / 1000:.3f}" if mbps < 10_000 else f"{(mbps + 50) // 100 / 10:.1f}"

@@ -1,7 +1,7 @@
-"""Is a set one experiment? Facts of a job's nodes compared with those of the runs that count.
+"""Is a set one experiment? Compares facts of a job's nodes with those of the runs that count.
 
-Image and content of the containers must stay the same across the runs of a set; another driver or
-firmware is a warning. Values missing on either side are not recorded, and never a difference.
+Image and content of the containers must not change between runs of a set; another driver or
+firmware is a warning. A value missing on either side was not recorded: never a difference.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from ..kernel.layout import CONTENT_PARTS
 from .judge import MOST_TOLD, usual
 
 Facts = Mapping[str, Mapping[str, str]]
-"""field -> node (* for most) -> value."""
+"""Field -> node (* for most) -> value."""
 Known = Mapping[str, Mapping[str, Sequence[int]]]
-"""field -> value -> runs that count and had it."""
+"""Field -> value -> runs that count and had it."""
 
 ALL = "*"
 INSIDE = "inside."
-"""Prefix of the facts about the content of containers, followed by a part."""
+"""Prefix of facts about the content of containers; a part follows."""
 _WARNED = ("driver", "gpu.firmware.", "gpu.vbios", "nic.firmware", "kernel", "bios", "rocm")
 _MOST_LISTED = 4
 
 
 class FactChange(NamedTuple):
     """A fact without precedent in the runs that count. `nodes`: () for all; `before`: the usual
-    value of `runs`."""
+    value, in `runs`."""
 
     field: str
     nodes: tuple[str, ...]
@@ -45,7 +45,7 @@ class FactChange(NamedTuple):
 
 
 def label(field: str) -> str:
-    """Return a fact's name for people."""
+    """For people."""
     part = field[len(INSIDE) :] if field.startswith(INSIDE) else ""
     return f"{part} of the containers:" if part else f"{field} is"
 
@@ -63,7 +63,7 @@ def runs_text(runs: Sequence[int]) -> str:
 
 
 def parse_facts(text: str) -> dict[str, dict[str, str]]:
-    """Return the facts of a start.tsv to compare between runs."""
+    """Return the facts of a start.tsv that are compared between runs."""
     facts: dict[str, dict[str, str]] = {}
     for row in text.splitlines()[1:]:
         node, field, value = (row.split("\t", 2) + ["", ""])[:3]
@@ -73,7 +73,7 @@ def parse_facts(text: str) -> dict[str, dict[str, str]]:
 
 
 def is_content(field: str) -> bool:
-    """Return whether a fact is about the image or the content of its containers."""
+    """Return whether a fact is the image or content of a container."""
     return field == "image" or field.startswith(INSIDE)
 
 
@@ -82,7 +82,7 @@ def is_compared(field: str) -> bool:
 
 
 def of_run(inside: Mapping[str, object]) -> dict[str, dict[str, str]]:
-    """Return the facts in the member `inside` of a run's state (node -> part -> hash)."""
+    """Return the facts of a run's state. `inside`: node -> part -> hash."""
     facts: dict[str, dict[str, str]] = {}
     for node, parts in inside.items():
         for part, value in parts.items() if isinstance(parts, dict) else ():
@@ -101,7 +101,7 @@ def known(runs: Iterable[tuple[int, Facts]]) -> dict[str, dict[str, list[int]]]:
 
 
 def folded(reports: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return node -> part -> hash, with the most frequent values at * and only others by node."""
+    """Return node -> part -> hash: the most frequent values at *, others by node."""
     fields = list(dict.fromkeys(field for facts in reports.values() for field in facts))
     most = {
         field: usual(facts[field] for facts in reports.values() if field in facts)
@@ -115,7 +115,7 @@ def folded(reports: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]
 
 
 def changes(now: Mapping[str, Mapping[str, str]], before: Known) -> list[FactChange]:
-    """Return the facts of nodes (node -> field -> value) that no run that counts had."""
+    """Return facts that no run that counts had. `now`: node -> field -> value."""
     found = []
     for field, values in before.items():
         nodes: dict[str, list[str]] = {}
@@ -155,8 +155,8 @@ def judge_end(
     before: Known,
     differences: Callable[[str, str, str], str],
 ) -> str:
-    """Return how the containers of a run (node -> part -> hash) differ from those of the runs
-    before, or from each other; "" if they do not. `differences`: of two values of a field."""
+    """Return how a run's containers (node -> part -> hash) differ from earlier runs, or from each
+    other; or "". `differences`: texts for two values of a field."""
     now = {
         node: {INSIDE + part: sha for part, sha in parts.items()} for node, parts in inside.items()
     }
@@ -174,7 +174,7 @@ def listed(texts: Sequence[str], most: int = MOST_TOLD) -> str:
 
 
 def list_differences(old: str, new: str) -> str:
-    """Return how two lists (lines of name, tab, value) differ: `numpy 1.26.4 -> 2.0.0`."""
+    """Compare two lists (lines of name, tab, value): `numpy 1.26.4 -> 2.0.0`."""
     one, other = _entries(old), _entries(new)
     texts = [
         f"{name} {_shown(one.get(name))} -> {_shown(other.get(name))}"

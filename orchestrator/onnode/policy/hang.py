@@ -16,7 +16,7 @@ LEAST_S = 600
 LOOK_S = 60
 """The shortest silence after which evidence is gathered."""
 LOOK_TIMES = 3
-"""Evidence is gathered after this many times the run's own rhythm."""
+"""Evidence is gathered after this many of the run's own intervals."""
 _COLLECTIVE = re.compile(
     r"(?i)nccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|synchronize"
 )
@@ -49,12 +49,12 @@ class Silence(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Half of the limit has passed: people see the remaining time."""
+        """Half of the limit has passed: the remaining time is shown."""
         return 0 < self.limit_ms <= 2 * self.pulse.quiet_ms
 
     @property
     def is_odd(self) -> bool:
-        """The silence is unusual for this run: evidence costs nothing, and may be gone later."""
+        """Unusual for this run: evidence costs nothing, and may be gone later."""
         if not self.limit_ms:
             return False
         interval_ms = self.pulse.interval_ms
@@ -63,7 +63,7 @@ class Silence(NamedTuple):
 
     @property
     def stage(self) -> tuple[int, ...]:
-        """The facts of the verdict without the passing seconds."""
+        """The verdict's facts without the passing seconds."""
         began, stopped = self.pulse.began, self.pulse.stopped
         return self.limit_ms, began, stopped, self.pulse.interval_ms > 0, self.is_long, self.hangs
 
@@ -77,7 +77,6 @@ class Silence(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Why the run hangs, or ""."""
         return f"hung: {self.text}" if self.hangs else ""
 
     def detail(self, attempt: str) -> str:
@@ -95,7 +94,7 @@ def recorded(event: Event) -> tuple[str, Silence] | None:
 
 
 def silence(pulses: Mapping[str, Pulse], settings: Settings, unheard: int = 0) -> Silence:
-    """Return a run's silence, which any node's output ends. `unheard`: nodes without a pulse."""
+    """Any node's output ends a run's silence. `unheard`: nodes without a pulse."""
     if not pulses:
         return Silence(Pulse(0, 0, 0, 0), 0, unheard)
     quiet, began, interval, stopped = zip(*pulses.values())
@@ -127,18 +126,17 @@ def _phase(run: Pulse) -> str:
 
 
 def hung(pulses: Mapping[str, Pulse], settings: Settings) -> str:
-    """Return why a run hangs, or ""."""
     return silence(pulses, settings).verdict
 
 
 def stands_out(
     ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping[str, str]
 ) -> tuple[str, str]:
-    """Return the only node of a silent run unlike all others, and how; or ("", ""). Of a single
+    """Return the only node of a silent run unlike all others, and how; or ("", ""). For a single
     node, its activity.
 
     In this order: its processes are gone, stopped or blocked in the kernel; it is in no collective;
-    its activity differs; its last output is older, if the others' ended together.
+    its activity differs; its last output is older than that of the others, which ended together.
     """
     if len(ranks) < 2:
         return next(((node, text) for node, text in doing.items() if text), ("", ""))
@@ -151,7 +149,7 @@ def stands_out(
     ages = sorted((quiet_ms[node], node) for node in ranks if node in quiet_ms)
     if len(ages) == len(ranks) > 2:
         (youngest, _), (second, _), (oldest, node) = ages[0], ages[-2], ages[-1]
-        # If one node logs for all, the others are quiet since the start.
+        # If a single node logs for all, the others are silent from the start.
         if oldest - second > 2 * (second - youngest) + 5000:
             older_s = (oldest - second) // 1000
             return node, f"its last output is {older_s} s older than that of the others"
@@ -159,7 +157,7 @@ def stands_out(
 
 
 def _odd_activities(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield unusual activities, by one criterion after the other."""
+    """A list per criterion."""
     yield [text for text in texts if text.startswith(_HELD)]
     if not all(texts):
         return
@@ -169,7 +167,7 @@ def _odd_activities(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def on_sockets(transports: Mapping[str, NetworkUse]) -> str:
-    """Return the nodes whose RCCL lacks RDMA; "" if all have it."""
+    """Return nodes whose RCCL lacks RDMA, or ""."""
     nodes = [(node, use) for node, use in sorted(transports.items()) if use.other]
     if not nodes:
         return ""

@@ -1,4 +1,4 @@
-"""Decisions about a job: why it ends, whether another run fits, due notifications."""
+"""A job's decisions: why it ends, whether another run fits, due notifications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WARNING = "SIGUSR1"
 CLOSE_S = 120
 """Seconds between WARNING and the time limit (--signal of job.sh)."""
 ENDED_BY_SCHEDULER = ("container", "loop", "silent")
-"""Kinds of failures of a node that the scheduler causes, too, when it ends a job."""
+"""Failures of a node that the scheduler causes, too, when it ends a job."""
 MOST_MISSED = 1
 """The olympic mean drops the slowest run (mllog/olympic.py)."""
 _EVENTS = {
@@ -23,7 +23,7 @@ _EVENTS = {
     "time_limit": "paused",
     "failed": "failed",
 }
-"""State of a job -> event. A set out of time waits for `resume`, as if paused. Nobody needs a
+"""A job's state -> event. A set out of time waits for `resume`, as if paused. Nobody needs a
 notification about their own cancellation."""
 
 
@@ -32,17 +32,17 @@ notification about their own cancellation."""
 
 @dataclass(frozen=True)
 class JobEnd:
-    """The scheduler's account of a job. `text`: its own, or ""."""
+    """The scheduler's account of a job. `text`: its words, or ""."""
 
     text: str = ""
     is_ended: bool = False
     """Recorded by the scheduler before it signals any process."""
     cause: tuple[str, str] | None = None
-    """The state and reason of an end other than a cancellation, if reported."""
+    """State and reason of an end other than a cancellation, if reported."""
 
 
 def ending(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
-    """Return an ending job's state and reason. `signals`: names, in order.
+    """Return state and reason. `signals`: names, in order.
 
     The time limit and pre-emption send the same signals as a cancellation: without the scheduler's
     account nobody is said to have cancelled the job.
@@ -53,7 +53,7 @@ def ending(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
 
 
 def fits(left_s: float, needs_s: float) -> bool:
-    """Return whether a run of `needs_s` (the shortest known, or 0) fits into `left_s`."""
+    """`needs_s`: the shortest run known, or 0."""
     return left_s - CLOSE_S >= needs_s
 
 
@@ -72,7 +72,7 @@ class SetCounts:
 
 
 def has_score(required: int, converged: int, missed: int) -> bool:
-    """Return whether the runs suffice for a score, which `orchestrator score` validates."""
+    """Return whether the runs suffice for a score; `orchestrator score` validates it."""
     return converged + min(missed, MOST_MISSED) >= required
 
 

@@ -1,7 +1,7 @@
-"""Judging nodes: their checks, and whether image, network and facts are alike.
+"""Judge nodes: their checks, and whether image, network and facts are alike.
 
 Rules: docs/preflight.md, docs/network.md, docs/tuning.md. Nodes are compared with the majority, at
-a linear cost.
+linear cost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_RDMA = "no RDMA device (/sys/class/infiniband)"
 
 
 def usual(values: Iterable[str]) -> str:
-    """Return the first most frequent value, or ""."""
+    """Return the most frequent value, the first of several; "" without values."""
     times = Counter(values)
     return max(times, key=times.__getitem__, default="")
 
@@ -41,7 +41,7 @@ class Judgement:
     """`warnings`: for the job's record."""
 
     rows: dict[str, list[Check]] = field(default_factory=dict)
-    """node -> final checks."""
+    """Node -> final checks."""
     failed: dict[str, str] = field(default_factory=dict)
     """Unfit node -> reason."""
     warnings: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma:
 
 
 def failing(name: str, text: str, remedy: str, settings: Settings) -> dict[str, Check]:
-    """Return a failing check, or a warning, by the site's rules; {} if switched off."""
+    """Return a failing check, by the site's rules a warning, or {} if skipped."""
     if name in settings.preflight_skip:
         return {}
     verdict = "warn" if name in settings.preflight_warn else "fail"
@@ -99,7 +99,7 @@ def _markers(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) 
 
 
 def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
-    """Fail nodes undecided (a warning) in a check that others decided."""
+    """Fail nodes that could not decide (a warning) a check that others decided."""
     decided = [node for node, checks in rows.items() if _verdict(checks, name) in ("pass", "fail")]
     for checks in rows.values() if decided else ():
         if _verdict(checks, name) == "warn":
@@ -108,7 +108,7 @@ def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
 
 
 def _data(rows: Rows, reports: Mapping[str, NodeReport]) -> None:
-    """Warn about nodes with other data than most."""
+    """Warn about data unlike that of most nodes."""
     values = {}
     for node, report in reports.items():
         if report.same.get("data"):
@@ -154,11 +154,11 @@ def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Whether nodes are alike; if so, `problem` is ""."""
+    """`problem`: "" if nodes are alike."""
 
     problem: str = ""
     differing: dict[str, str] = field(default_factory=dict)
-    """node -> difference."""
+    """Node -> difference."""
     warnings: list[str] = field(default_factory=list)
     image: str = ""
     rdma_expected: bool = False
@@ -170,7 +170,7 @@ def agree(
 ) -> Agreement:
     """Compare image, network and facts, up to the first difference.
 
-    `image`: the set's, or ""; None before containers start: images are not compared.
+    `image`: the set's, or ""; None before containers start: not compared.
     """
     first = Agreement()
     if image is not None:
@@ -189,7 +189,7 @@ def agree(
 def agree_on_image(
     images: Mapping[str, str], nodes: Sequence[str], digest: str, cont: str
 ) -> Agreement:
-    """Compare images by identity, not by tag. `digest`: the set's image, or ""."""
+    """Compare identities, not tags. `digest`: the set's image, or ""."""
     identities = {node: images.get(node) or "none" for node in nodes}
     best = digest or usual(identities.values())
     others = {node: image for node, image in identities.items() if image != best}
@@ -278,7 +278,6 @@ def _agreement(
     option: str,
     see: str = "",
 ) -> Agreement:
-    """Return differences as a problem, or as a warning if allowed."""
     if not sentences:
         return Agreement()
     more = f"; and {len(sentences) - MOST_TOLD} more{see}" if len(sentences) > MOST_TOLD else ""
@@ -298,7 +297,6 @@ class NetworkDifference(NamedTuple):
 
 
 def _unlike_most(networks: Mapping[str, str]) -> list[NetworkDifference]:
-    """Return the nodes' differences from the most frequent network."""
     most = usual(networks.values())
     reference = next(node for node, summary in networks.items() if summary == most)
     ports = _ports(most)
@@ -312,7 +310,7 @@ def _unlike_most(networks: Mapping[str, str]) -> list[NetworkDifference]:
 
 
 def _ports(summary: str) -> dict[str, list[str]]:
-    """Return port -> rate, link layer, GID index; `-`: unknown."""
+    """Return port -> [rate, link layer, GID index]; `-`: unknown."""
     ports = {}
     for word in summary.split():
         port, *rest = word.split(",")

@@ -1,4 +1,5 @@
-"""Is the holder of a lease gone? Decided from its record, the viewer, and each source's answer.
+"""Is the holder of a lease gone? Decided from its record, the viewer, and the answers of the
+sources.
 
 A holder is gone if its kernel reports so, or if its lease is `STALE_S` old by the file server's
 clock and a scheduler that could see its job does not. A holder invisible from another cluster, user
@@ -20,9 +21,9 @@ ALIVE, GONE, WAIT, UNKNOWN = "alive", "gone", "wait", "unknown"
 @dataclass(frozen=True)
 class Observation:
     process: bool | None
-    """The kernel's answer; None without."""
+    """The kernel's answer, if any."""
     job: bool | None
-    """The scheduler's answer; None without."""
+    """The scheduler's answer, if any."""
     age_s: float
     """Since its last beat, by the file server's clock."""
 
@@ -41,7 +42,7 @@ class HolderVerdict:
 
 
 def same_kernel(holder: Holder, viewer: Holder) -> bool:
-    """Return whether both are processes of one kernel and namespace, where answers are certain."""
+    """In the same kernel and namespace, answers about processes are certain."""
     return bool(holder.boot) and (holder.boot, holder.pids) == (viewer.boot, viewer.pids)
 
 

@@ -1,7 +1,4 @@
-"""The outcome of an attempt, and the nodes to blame.
-
-Rules: docs/set-folder.md, docs/preflight.md.
-"""
+"""An attempt's outcome and the nodes to blame. Rules: docs/set-folder.md, docs/preflight.md."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from .trouble import in_one, is_echo, way_of
 
 NOT_ENDED = -1
 ENDED_BY_US = 143
-"""128 + SIGTERM: after the loop's order to stop, or from others; nobody is blamed for it."""
+"""128 + SIGTERM: the loop's order to stop, or others'; nobody is blamed for it."""
 CONTAINER_ENDED = 125
-"""A run whose container ended (agent/run.py)."""
+"""Exit code of a run whose container ended (agent/run.py)."""
 QUICK_MS = 60_000
-"""A death within a minute would repeat; a later one may be chance."""
+"""A death within a minute would repeat; later, it may be chance."""
 
 MOST_ENDS = 3
 """Ends of nodes, and nodes of an end, in a reason."""
@@ -33,24 +30,24 @@ Blamed = tuple[tuple[str, str, str], ...]
 
 @dataclass(frozen=True)
 class AttemptFacts:
-    """An attempt after its end. `ranks`: its nodes; `exits`: node -> exit code."""
+    """An ended attempt. `ranks`: its nodes; `exits`: node -> exit code."""
 
     run: int
     ranks: tuple[str, ...]
     exits: Mapping[str, int] = field(default_factory=dict)
     stops: Mapping[str, str] = field(default_factory=dict)
-    """node -> status of the last run_stop in its log, or ""."""
+    """Node -> status of the last run_stop in its log, or ""."""
     gate: Mapping[str, str] = field(default_factory=dict)
-    """node -> why it was not ready for the run."""
+    """Node -> why it was not ready for the run."""
     gate_problem: str = ""
     timed_out: int = 0
     """The limit in seconds, if reached."""
     ending: str = ""
     """Why the set is ending, or ""."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """node -> last error in its log."""
+    """Node -> last error in its log."""
     lasted: Mapping[str, int] = field(default_factory=dict)
-    """node -> milliseconds of its run."""
+    """Node -> milliseconds of its run."""
     cause: str = ""
     """Why it died, if known without logs."""
     remark: str = ""
@@ -58,17 +55,17 @@ class AttemptFacts:
     cut_short: str = ""
     """Why the loop ended it early: a hang, or missing RDMA."""
     quiet: Mapping[str, int] = field(default_factory=dict)
-    """node -> milliseconds since its output at its last reply."""
+    """Node -> milliseconds between its output and its last reply."""
     doing: Mapping[str, str] = field(default_factory=dict)
-    """node -> activity in the silence before the end."""
+    """Node -> activity in the silence before the end."""
     sockets: Sequence[str] = ()
-    """The nodes without RDMA, if ended for that."""
+    """Nodes without RDMA, if ended for that."""
     protocol_errors: Mapping[str, str] = field(default_factory=dict)
-    """node -> how it broke the protocol."""
+    """Node -> how it broke the protocol."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """node -> its own reason to give up, such as its storage."""
+    """Node -> its own reason to give up, such as its storage."""
     silent_ms: Mapping[str, int] = field(default_factory=dict)
-    """Silent node -> milliseconds from the start of the run to its last message."""
+    """Silent node -> milliseconds from the run's start to its last message."""
     unanswered: bool = False
     """The scheduler did not answer whether it is ending the job."""
 
@@ -76,7 +73,7 @@ class AttemptFacts:
 @dataclass(frozen=True)
 class Outcome:
     """`outcome`: success, not_converged, infrastructure or interrupted; `rank`: of the result's
-    log, or None."""
+    log."""
 
     outcome: str
     reason: str
@@ -87,7 +84,7 @@ class Outcome:
     blamed: Blamed = ()
     silent: tuple[str, ...] = ()
     way: str = ""
-    """How it died soon after its start, equal for equal deaths."""
+    """How it died soon after its start; equal deaths have equal texts."""
 
     @property
     def state(self) -> str:
@@ -95,16 +92,15 @@ class Outcome:
 
 
 def result_rank(attempt: AttemptFacts) -> int | None:
-    """Return the rank whose log has the run's end. The program's ranks may differ: c10d sorts
-    host names."""
+    """Return the rank whose log ends the run. The program's ranks may differ: c10d sorts host
+    names."""
     ranks = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node)]
     good = [rank for rank in ranks if attempt.stops[attempt.ranks[rank]] == "success"]
     return next(iter(good or ranks), None)
 
 
 def decide(attempt: AttemptFacts) -> Outcome:
-    """Return the outcome. Only run_stop with success proves a good run; its later problems are
-    in the reason."""
+    """Only run_stop with success proves a good run; later problems are in its reason."""
     if attempt.gate_problem:
         if attempt.ending:
             return Outcome("interrupted", attempt.ending, {})
@@ -132,7 +128,7 @@ def decide(attempt: AttemptFacts) -> Outcome:
 def _died(
     attempt: AttemptFacts, codes: Mapping[str, int], ends: Mapping[str, str], bad: str
 ) -> Outcome:
-    """Return the outcome without a result. Its reason begins with the culprits."""
+    """Decide without a result. The reason starts with the culprits."""
     own = [node for node in attempt.ranks if not is_echo(attempt.errors.get(node, ""))]
     errors = in_one(list(dict.fromkeys((*ends, *own, *attempt.ranks))), attempt.errors)
     odd, odd_text = _odd_node(attempt) if attempt.doing else ("", "")
@@ -162,8 +158,8 @@ def _died(
 
 
 def _mute(attempt: AttemptFacts) -> str:
-    """Return a text about the only node without a last word, if all others just lost a node; or
-    "". Some images end with 0 however the program ends."""
+    """Describe the only node without a last word, if all others just lost a node; or "". Some
+    images exit 0 however the program ends."""
     mute = [node for node in attempt.ranks if not attempt.errors.get(node)]
     if len(mute) != 1 or not all(map(is_echo, attempt.errors.values())):
         return ""
@@ -174,7 +170,7 @@ def _own_faults(attempt: AttemptFacts, blamed: Blamed) -> Blamed:
     """Return the blame that stands.
 
     A scheduler that ends a job ends the nodes' processes first, and not all at once. Without its
-    answer a node is blamed only for a fault that it reported, or for an error in its log.
+    answer, a node is blamed only for a fault that it reported, or an error in its log.
     """
     if not attempt.unanswered:
         return blamed
@@ -188,7 +184,7 @@ def _own_faults(attempt: AttemptFacts, blamed: Blamed) -> Blamed:
 
 
 def _odd_node(attempt: AttemptFacts) -> tuple[str, str]:
-    """Return the node that stands out in a silence, and a text about it; or ("", "")."""
+    """("", "") if no node stands out in the silence."""
     node, activity = stands_out(attempt.ranks, attempt.quiet, attempt.doing)
     rank = attempt.ranks.index(node) if node else 0
     verb = " stands out" if len(attempt.ranks) > 1 else ""
@@ -196,7 +192,7 @@ def _odd_node(attempt: AttemptFacts) -> tuple[str, str]:
 
 
 def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
-    """Return the outcome of an attempt ended by the loop, whose exit codes mean nothing else."""
+    """The exit codes mean nothing: the loop ended the attempt."""
     run, ranks = attempt.run, attempt.ranks
     if attempt.sockets:
         few = len(attempt.sockets) <= len(ranks) // 2
@@ -221,7 +217,7 @@ def _hung(run: int, node: str, text: str) -> Blamed:
 
 
 def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:
-    """Return how the first node to end by itself died, if within QUICK_MS."""
+    """How the first node that ended by itself died, if within QUICK_MS."""
     ended = [node for node in attempt.ranks if codes[node] not in (ENDED_BY_US, NOT_ENDED)]
     first = min(ended, key=lambda node: attempt.lasted.get(node, QUICK_MS), default="")
     if attempt.lasted.get(first, QUICK_MS) >= QUICK_MS:
@@ -234,7 +230,7 @@ def _joined(*parts: str) -> str:
 
 
 def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
-    """Return node -> its bad end, the culprits first, in the order of their ends.
+    """Return node -> its bad end, culprits first, in the order of their ends.
 
     Nodes ended by the loop are left out, unless nobody else ended badly.
     """
@@ -264,14 +260,13 @@ def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
 
 
 def _moment(ms: float) -> str:
-    """Return a time since the start of a run in words. Nodes send messages every 30 s or so."""
+    """In minutes: nodes send messages about every 30 s."""
     minutes = ms / 60_000
     return "in the first minute" if minutes < 1 else f"{minutes:.0f} min into the run"
 
 
 def describe_ends(ranks: Sequence[str], ends: Mapping[str, str], stopped: int = 0) -> str:
-    """Return nodes with equal ends together, in the order of `ends`, and the number of
-    `stopped`."""
+    """Describe equal ends together, in the order of `ends`, and the number of `stopped`."""
     alike = by_text(ends.items())
     rank_of = ranked(ranks)
     texts = [f"{subject(nodes, len(ranks), rank_of)} {text}" for text, nodes in alike.items()]
@@ -330,7 +325,7 @@ def _with_error(reason: str, error: str | None) -> str:
 def _first_to_end(
     ended: Sequence[str], few: int, nodes: int, errors: Mapping[str, str], lasted: Mapping[str, int]
 ) -> list[str]:
-    """Return the node that ended first, preferably with an error; [] if that means nothing."""
+    """Prefer a node with an error; [] if the first end means nothing."""
     with_error = [node for node in ended if errors.get(node)]
     if len(ended) == nodes and len(with_error) > few:
         return []

@@ -1,7 +1,7 @@
 """Ranks, waiting nodes, excluded nodes. Rules: docs/preflight.md, "Spare nodes".
 
-`apply` folds `GroupState` from a job's events; decisions depend on it alone, so equal events give
-equal decisions.
+`apply` folds `GroupState` from a job's events. Decisions depend on it alone: equal events, equal
+decisions.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class GroupState:
     failed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """This step: node -> (kind, reason)."""
     excluded: dict[str, str] = field(default_factory=dict)
-    """Unused for the rest of the job: node -> reason."""
+    """For the rest of the job: node -> reason."""
     lost: dict[str, str] = field(default_factory=dict)
-    """Unused while lost to Slurm: node -> state."""
+    """While lost to Slurm: node -> state."""
     blamed: dict[str, int] = field(default_factory=dict)
-    """Unused while others can take the rank, since a run died there: node -> order of blame."""
+    """Node -> order of blame: a run died there; unused while others can take the rank."""
     freed: set[str] = field(default_factory=set)
     """Nodes whose blame cost no attempt."""
     silent: set[str] = field(default_factory=set)
     """This step: not answering, not awaited."""
     slow: set[str] = field(default_factory=set)
     ways: list[str] = field(default_factory=list)
-    """How the attempts died, "" for later deaths; see Outcome."""
+    """How the attempts died; "" for late deaths, see Outcome."""
     pulling: set[str] = field(default_factory=set)
     """This step: ordered to pull."""
     generation: int = 0
@@ -68,7 +68,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Pause:
-    """Too few fit nodes; `reason` names the excluded ones."""
+    """Too few fit nodes; `reason` names the excluded nodes."""
 
     reason: str
 
@@ -77,7 +77,7 @@ class Pause:
 
 
 def apply(group: GroupState, event: Event) -> None:
-    """Fold an event; unknown and incomplete events change nothing."""
+    """Unknown and incomplete events change nothing."""
     if event.source != "node":
         _apply_own(group, event)
     elif event.node in group.reports:
@@ -88,7 +88,6 @@ def apply(group: GroupState, event: Event) -> None:
 
 
 def _failure(group: GroupState, event: Event) -> tuple[str, str] | None:
-    """Return kind and reason of a reported failure; None for other messages."""
     if event.word == "failed":
         return event.part(0), event.part(1) or event.part(0)
     if event.word == "gone":
@@ -101,10 +100,9 @@ def _failure(group: GroupState, event: Event) -> tuple[str, str] | None:
 
 
 def _apply_own(group: GroupState, event: Event) -> None:
-    """Fold an event of loop or Slurm."""
     word, node = event.word, event.node
     if word == "begin":
-        # After Slurm restarts a job, its event file has two lives.
+        # A job restarted by Slurm has two lives in its event file.
         vars(group).update(vars(GroupState()))
         need = event.data().get("need")
         group.allocated = tuple(event.names("allocated"))
@@ -148,7 +146,7 @@ def _apply_own(group: GroupState, event: Event) -> None:
 
 
 def _start_step(group: GroupState, nodes: Sequence[str]) -> None:
-    """Start a step: earlier reports are dropped."""
+    """Drop earlier reports."""
     group.generation += 1
     group.failed = {}
     group.silent = set()
@@ -162,8 +160,8 @@ def _start_step(group: GroupState, nodes: Sequence[str]) -> None:
 
 
 def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[str]], list[str]]:
-    """Divide nodes into at most `most` groups of `need`; return groups and unassigned nodes. A
-    single group gets all."""
+    """Return at most `most` groups of `need` nodes, and unassigned nodes. A single group gets
+    all."""
     count = min(most, len(allocated) // need)
     if count < 2:
         return [list(allocated)], []
@@ -177,7 +175,7 @@ def healthy(group: GroupState) -> list[str]:
 
 
 def unusable(group: GroupState) -> tuple[object, ...]:
-    """Return a value that changes with every node newly excluded, blamed or lost."""
+    """Return a value that changes with every node excluded, blamed or lost."""
     return len(group.excluded), dict(group.blamed), set(group.lost)
 
 
@@ -192,8 +190,7 @@ def lost_reason(state: str) -> str:
 
 
 def candidates(group: GroupState) -> list[str] | Pause:
-    """Return usable nodes, those with a rank first; or Pause. Blamed nodes are used before a set
-    stops."""
+    """Return usable nodes, those with a rank first. Blamed nodes are used before a set stops."""
     excluded = group.excluded.keys() | group.lost.keys()
     usable = [node for node in group.by_rank if node not in excluded]
     nodes = [node for node in usable if node not in group.blamed]
@@ -216,9 +213,9 @@ def _why_excluded(group: GroupState, node: str) -> str:
 
 
 def choose(group: GroupState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
-    """Assign the ranks to unfailed `nodes`; None for too few.
+    """Assign the ranks to unfailed `nodes`; None if too few.
 
-    Nodes keep their rank, except blamed ones if replaceable. Vacant ranks go to healthy, then slow,
+    Nodes keep their rank, except replaceable blamed nodes. Vacant ranks go to healthy, then slow,
     then blamed nodes, oldest blame first. `first`: no rank is kept.
     """
     need = group.need
@@ -244,9 +241,8 @@ def choose(group: GroupState, nodes: Sequence[str], *, first: bool = False) -> P
 
 
 def in_order(group: GroupState) -> list[str]:
-    """Return the nodes in use in the order of torchrun's c10d rendezvous: full host names as
-    text (n10 before n9), else node names. So the training's rank 0 is on our rank 0,
-    MASTER_ADDR."""
+    """Sort nodes in use like torchrun's c10d rendezvous: by full host name as text (n10 before n9),
+    else node name. So the training's rank 0 is our rank 0, MASTER_ADDR."""
 
     def name(node: str) -> str:
         return (group.reports[node].host if node in group.reports else "") or node
@@ -259,8 +255,7 @@ def waiting_now(group: GroupState) -> list[str]:
 
 
 def is_free(group: GroupState, node: str) -> bool:
-    """Return whether the attempt lost by `node` does not count: once per spare that can replace
-    it."""
+    """Return whether `node`'s lost attempt does not count: once per spare that can replace it."""
     unfit = group.excluded.keys() | group.lost.keys() | group.blamed.keys() | {node}
     unfit |= set(group.ranks)
     has_fresh = any(other not in unfit for other in group.allocated)
@@ -269,8 +264,8 @@ def is_free(group: GroupState, node: str) -> bool:
 
 
 def repeats_itself(group: GroupState, attempts: int) -> bool:
-    """Return whether all attempts of this job (`attempts`, those of one run, at least two) died
-    alike soon after their start."""
+    """Return whether all attempts of this job died alike soon after their start. `attempts`: those
+    of a run, at least two."""
     ways = group.ways
     return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
 
@@ -288,7 +283,6 @@ def lacking(group: GroupState) -> list[str]:
 
 
 def next_to_pull(group: GroupState, at_once: int) -> list[str]:
-    """Return the next nodes to pull, `at_once` at a time."""
     lack = lacking(group)
     free = at_once - sum(node in group.pulling for node in lack)
     return [node for node in lack if node not in group.pulling][: max(free, 0)]
@@ -303,7 +297,7 @@ def describe_failures(group: GroupState, nodes: Sequence[str]) -> str:
 
 
 def describe_lost(group: GroupState, nodes: Sequence[str]) -> str:
-    """Return which of `nodes` Slurm has lost, and how; "" for none."""
+    """Return how Slurm has lost which of `nodes`, or ""."""
     return _describe(group, nodes, {node: lost_reason(how) for node, how in group.lost.items()})
 
 
@@ -316,7 +310,7 @@ def _describe(group: GroupState, nodes: Sequence[str], reasons: Mapping[str, str
 
 
 def revert_problems(group: GroupState) -> list[str]:
-    """Return a warning per reason why host settings stay changed, with nodes and the reverting
+    """Warn, per reason, about nodes whose host settings stay changed, with the reverting
     command."""
     nodes = by_text(
         (node, report.revert_problem)

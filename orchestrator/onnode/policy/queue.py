@@ -10,30 +10,28 @@ from typing import Any
 from ..kernel.events import Event
 
 IN_A_ROW = 3
-"""Dead attempts in a row after which a group takes no more runs."""
+"""After this many dead attempts in a row, a group takes no more runs."""
 
 
 @dataclass
 class Queue:
-    """The runs to do, and the fate of taken runs."""
-
     missing: list[int] = field(default_factory=list)
-    """Without a result, not in hand, and with attempts left; in order."""
+    """In order: without a result, not in hand, with attempts left."""
     most: int = 0
     """Attempts per run in this job."""
     groups: set[int] = field(default_factory=set)
     """At work."""
     in_hand: set[int] = field(default_factory=set)
     tried: Counter[int] = field(default_factory=Counter)
-    """run -> counted attempts of this job."""
+    """Run -> counted attempts of this job."""
     dead: Counter[int] = field(default_factory=Counter)
-    """group -> dead attempts since its last one without an infrastructure failure."""
+    """Group -> dead attempts since its last without an infrastructure failure."""
     died: set[tuple[int, int]] = field(default_factory=set)
     """(group, run)"""
 
 
 def apply(queue: Queue, event: Event) -> None:
-    """Fold an event; unknown and incomplete events change nothing."""
+    """Unknown and incomplete events change nothing."""
     if event.source != "loop" or event.word not in ("runs", "take", "gives", "leaves"):
         return
     about = event.data()
@@ -53,7 +51,7 @@ def apply(queue: Queue, event: Event) -> None:
 
 
 def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
-    """Fold an attempt's end. `why`: result, died, free (not counted) or back."""
+    """`why`: result, died, free (not counted) or back."""
     queue.in_hand.discard(run)
     if why == "result":
         queue.dead[group] = 0
@@ -61,7 +59,7 @@ def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
     if why in ("died", "free"):
         counts = why == "died"
         queue.died.add((group, run))
-        # Of this job alone: a resumed set tries again.
+        # Counts in this job alone: a resumed set tries again.
         queue.tried[run] += counts
         queue.dead[group] += counts
     if why == "back" or queue.tried[run] < queue.most:
@@ -81,10 +79,8 @@ def _numbers(about: Mapping[str, Any], name: str) -> list[int]:
 
 
 def next_run(queue: Queue, group: int) -> int:
-    """Return `group`'s next run, or 0.
-
-    Runs that died there come last; their last attempt is for another group at work.
-    """
+    """Return a run, or 0. Runs that died in `group` come last; their last attempt is for another
+    group at work."""
     runs = queue.missing
     if len(queue.groups) > 1:
         died_here = [run for run in runs if (group, run) in queue.died]
@@ -98,5 +94,5 @@ def _is_kept_for_others(queue: Queue, run: int) -> bool:
 
 
 def is_to_stop(queue: Queue, group: int) -> bool:
-    """Return whether IN_A_ROW attempts died in `group` while another works."""
+    """Return whether IN_A_ROW attempts died in `group` while another group works."""
     return queue.dead[group] >= IN_A_ROW and len(queue.groups) > 1

@@ -31,13 +31,13 @@ CHECKS = (
     "reach",
     "deep",
 )
-"""In display order; the first failure is the reason for an unfit node."""
+"""In display order; the first failure is a node's reason to be unfit."""
 OUTCOMES = ("container", "tunables", "verdict")
 """Rows after a node's checks."""
 
 MOST_CHECKS, MOST_FACTS, MOST_ITEMS, MOST_CHARACTERS = 64, 512, 64, 1024
 MOST_QUOTED = 200
-"""The most characters of a log's line in a reason or an explanation."""
+"""Most characters of a log's line in a reason or explanation."""
 _ORDER = {name: (0, index) for index, name in enumerate(CHECKS)} | {
     name: (2, index) for index, name in enumerate(OUTCOMES)
 }
@@ -61,7 +61,7 @@ class Check:
 
 
 def parse_check(detail: str) -> Check | None:
-    """Parse a check; None for an invalid name or verdict."""
+    """None for an invalid name or verdict."""
     name, verdict, ms, text, remedy = (detail.split(UNIT, 4) + [""] * 4)[:5]
     if not _NAME.fullmatch(name) or verdict not in VERDICTS:
         return None
@@ -69,12 +69,12 @@ def parse_check(detail: str) -> Check | None:
 
 
 def line(text: str, limit: int = MOST_CHARACTERS) -> str:
-    """Return `text` as one line of valid UTF-8."""
+    """Return one line of valid UTF-8."""
     return clean(text[:limit], limit).replace(UNIT, " ").encode("utf-8", "replace").decode()
 
 
 def check_order(name: str) -> tuple[int, int, str]:
-    """Return a sort key: CHECKS, unknown names, OUTCOMES."""
+    """Sort key: CHECKS, unknown names, OUTCOMES."""
     part, index = _ORDER.get(name, (1, 0))
     return part, index, name
 
@@ -92,20 +92,20 @@ class NodeReport:
     image: str = ""
     lacks_image: bool = False
     host: str = ""
-    """Full host name in its runs, as torchrun finds it, or ""."""
+    """Full host name in its runs, as torchrun finds it."""
     address: str = ""
-    """IPv4, if wanted by the site."""
+    """IPv4, if the site wants it."""
     clock_off_ms: int = 0
     unseen: bool = False
     """Its marker is invisible to the batch host."""
     revert_problem: str = ""
-    """Why host settings stay changed, or ""."""
+    """Why host settings stay changed."""
     loop_gone: str = ""
-    """Why it ended by itself, the loop seeming dead, or ""."""
+    """Why it ended by itself: the loop seemed dead."""
     messages: set[str] = field(default_factory=set)
 
     def apply(self, word: str, detail: str) -> None:
-        """Apply a message of the node, or of the loop about it (`clock`, `unseen`, `deep`)."""
+        """`word`: from the node, or from the loop about it (`clock`, `unseen`, `deep`)."""
         if len(self.messages) < MOST_ITEMS:
             self.messages.add(line(word, 20))
         # Measuring containers send `deep` with other fields.

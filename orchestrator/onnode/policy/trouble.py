@@ -1,7 +1,7 @@
 """The line of a log that names why a program ended, and such lines of several nodes in one text.
 
-The loop needs one short reason. `orchestrator explain` reads the same logs with its tables of
-causes (orchestrator/causes) and has the explanation.
+The loop needs a short reason. `orchestrator explain` explains it from the same logs, with its
+tables of causes (orchestrator/causes).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PASSED_OVER = re.compile(
     r"warning|deprecat|\[w ?\d|\[w |\[info|\[debug|\b(?:info|debug)\b ?[:\]|-]|\b(?:info|debug) +\S"
     r"|nccl info|ignored|retrying|will retry|fall(?:ing)? ?back|^\++ |^export |^[a-z0-9_]+=\S*$"
 )
-"""In the first characters of a line: the program did not end because of it."""
+"""In a line's first characters: the program did not end because of it."""
 _ECHO = re.compile(
     r"childfailed|signalexception|broken ?pipe|connection ?(?:was )?(?:reset|refused|closed"
     r"|aborted)"
@@ -45,12 +45,12 @@ _ECHO = re.compile(
     r"|force terminated|job step aborted|task failure|worker (?:group failed|failure)|in destructor"
     r"|semaphore objects|data inconsistency|store->get|failed to (?:recv|send)|other ranks?\b"
 )
-"""The end of another process, or a header: it is quoted if the log has nothing else."""
+"""The end of another process, or a header: quoted if the log has nothing else."""
 _PEER = re.compile(
     r"timed? ?out|watchdog|rendezvous|no route|unreachable|host name|gaierror|getaddrinfo|not known"
     r"|retry exceeded|retry counter|vendor err|completion (?:error|with error)|desync|did not join"
 )
-"""A failure that another process may have caused."""
+"""Another process may have caused this failure."""
 _OWN = re.compile(
     r"what\(\):|fatal python error|hsa_status_error|\b(?:hip|cuda|nccl|rccl) error"
     r"|^(?:error|fatal|failed)[:\s]|out of memory|oom-kill|cannot allocate memory"
@@ -66,17 +66,17 @@ _OWN = re.compile(
     r"|non-finite|loss is nan|nan loss|assertion .*failed|sh: .*no such file|: line \d+: "
 )
 _LOOSE = re.compile(r"no such file|not found|does not exist|doesn't exist|nccl warn")
-"""Loose words, which count less than a failure of the program itself."""
+"""Loose words: they count less than a failure of the program itself."""
 _KILLED = re.compile(r"failed \(exitcode: -(?!15\b)\d+\) local_rank")
-"""torchrun about a rank that a signal ended; with 15 torchrun itself ends the other ranks."""
+"""torchrun about a rank that a signal ended; with 15, torchrun itself ends the other ranks."""
 _GRADES = ((_KILLED, 0), (_ECHO, 3), (_PEER, 1), (_OWN, 0), (_LOOSE, 2))
 
 
 def telling_line(tail: bytes) -> str:
-    """Return the last line that names the failure in the end of a log, or "". Never raises.
+    """Return the last line that names the failure in a log's end, or "". Never raises.
 
-    The program's own failure comes first, then a failure that another process may have caused,
-    then loose words, then the mere end of another process.
+    The program's own failure comes first, then a failure that another process may have caused, then
+    loose words, then the mere end of another process.
     """
     best: dict[int, str] = {}
     for raw in reversed(tail[-TAIL_BYTES:].replace(b"\r", b"\n").split(b"\n")):
@@ -93,7 +93,7 @@ def telling_line(tail: bytes) -> str:
 
 
 def _grade(text: str) -> int | None:
-    """Return the grade of a line, 0 the best; None if it names no failure."""
+    """0 is the best; None: the line names no failure."""
     low = text.lower()
     raised = _RAISED.match(text) is not None
     if not raised and _PASSED_OVER.search(low, 0, 160) and "nccl warn" not in low:
@@ -108,10 +108,7 @@ def is_echo(error: str) -> bool:
 
 
 def way_of(error: str) -> str:
-    """Return a line without its numbers.
-
-    Ports, addresses and ranks differ between attempts that died alike.
-    """
+    """Remove numbers: ports, addresses and ranks differ between attempts that died alike."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "0", error)
 
 

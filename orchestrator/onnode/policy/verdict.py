@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..kernel.settings import Settings
 
 COLUMNS = ("node", "check", "verdict", "ms", "text", "remedy")
-"""Of `preflight.sh --tsv`, and of a set's preflight/<job>.tsv."""
+"""Also of a set's preflight/<job>.tsv."""
 ORDER = ("pass", "skip", "warn", "untested", "fail")
 """Verdicts of a check or a node, the worst last."""
 _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
@@ -21,7 +21,7 @@ _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 
 @dataclass(frozen=True)
 class Row:
-    """One check on one node. `verdict`: pass, warn, fail or skip; untested for a silent node."""
+    """A check on a node. `verdict`: pass, warn, fail or skip; untested for a silent node."""
 
     node: str
     check: str
@@ -36,17 +36,17 @@ class Row:
 
     @property
     def unchecked(self) -> bool:
-        """Return whether the node had no source for this check, such as a driver or tool."""
+        """The node had no source for this check, such as a driver or tool."""
         return self.text.startswith("cannot be checked")
 
     def to_json(self) -> dict[str, object]:
-        """Return the row without its node."""
+        """Without its node."""
         return {name: getattr(self, name) for name in COLUMNS[1:]}
 
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """One node. `problem`: why it was not tested; `asked`: False if drained or in use."""
+    """`problem`: why it was not tested; `asked`: False if drained or in use."""
 
     node: str
     rows: tuple[Row, ...] = ()
@@ -63,10 +63,10 @@ class NodeVerdict:
 
     @property
     def telling(self) -> list[Row]:
-        """The rows with problems, failures first."""
+        """Rows with problems, failures first."""
         rows = [row for row in self.rows if _RANK[row.verdict] > _RANK["skip"]]
         rows.sort(key=lambda row: -_RANK[row.verdict])
-        # The last row of a set's table, `verdict`, repeats the check that failed.
+        # A set's last row, `verdict`, repeats the failed check.
         return [row for row in rows if row.check != "verdict"] or rows
 
     @property
@@ -82,7 +82,7 @@ class NodeVerdict:
 
     @property
     def silent(self) -> bool:
-        """It was asked and did not answer."""
+        """Asked, without an answer."""
         return self.asked and self.verdict == "untested"
 
     @property
@@ -103,7 +103,7 @@ class NodeVerdict:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """All given nodes, in order, and rows about all of them together."""
+    """The given nodes, in order, and rows about all of them together."""
 
     nodes: tuple[NodeVerdict, ...]
     together: tuple[Row, ...] = ()
@@ -120,7 +120,7 @@ class Verdicts:
 
     @property
     def fit(self) -> bool:
-        """Return whether every node was tested without failures."""
+        """Every node was tested without failures."""
         return self.verdict in ("pass", "warn")
 
     @property
@@ -130,7 +130,7 @@ class Verdicts:
 
     @property
     def rows(self) -> list[Row]:
-        """All rows of the table; an untested node has a row with the reason."""
+        """The table; an untested node has a row with the reason."""
         rows = [row for node in self.nodes for row in node.rows]
         for node in self.nodes:
             if node.untested:
@@ -138,7 +138,7 @@ class Verdicts:
         return [*rows, *self.together]
 
     def with_checks(self, checks: Mapping[str, Check]) -> Verdicts:
-        """Return these verdicts with one more row for some nodes."""
+        """Add a row to some nodes."""
         return replace(self, nodes=tuple(_with_check(node, checks) for node in self.nodes))
 
     def to_json(self) -> dict[str, object]:
@@ -166,10 +166,10 @@ def judge_preflight(
     untested: Mapping[str, str],
     settings: Settings,
 ) -> Verdicts:
-    """Return the verdicts of preflight.sh on the nodes `given`. `untested`: node -> reason.
+    """Return verdicts of preflight.sh. `untested`: node -> reason.
 
-    A node that differs from the others fails the check `versions`. Problems without a single node
-    to blame are about all together.
+    A node unlike the others fails the check `versions`. Problems without a single node to blame are
+    about all together.
     """
     settings = replace(settings, preflight_run=1)
     answered = [
@@ -212,7 +212,7 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def plain_table(verdicts: Verdicts, summary: str = "") -> str:
-    """Return the output of preflight.sh for people. `summary`: of the bandwidth test."""
+    """Return preflight.sh's output for people. `summary`: of the bandwidth test."""
     width = max([4, *(len(node.node) for node in verdicts.nodes)])
     lines = [f"{'NODE':{width}}  {'VERDICT':8}  REASON"]
     for node in verdicts.nodes:
