@@ -20,7 +20,7 @@ class OtherCopy(Exception):
 
 
 class JobAllocation:
-    """The parts common to all schedulers."""
+    """Common to all schedulers."""
 
     name: str
     """slurm or local."""
@@ -34,45 +34,43 @@ class JobAllocation:
     world: World
 
     def in_step(self, nodes: Sequence[str]) -> list[str]:
-        """Return `nodes` in a step's task order."""
+        """Sort `nodes` like a step's tasks."""
         return list(nodes)
 
     def commands(
         self, nodes: Sequence[str], argv: Sequence[str]
     ) -> list[tuple[list[str], dict[str, str]]]:
-        """Return commands that start `argv` on `nodes`, with additional environment."""
+        """Return commands, each with its additional environment."""
         raise NotImplementedError
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str] | None:
-        """Return nodes that the scheduler has lost or removed from the job, with their state; None
-        without an answer."""
+        """Return node -> state, also of nodes removed from the job; None without an answer."""
         return {}
 
     def names(self, text: str) -> list[str]:
         return [text]
 
     def master(self, ranks: Sequence[str]) -> str:
-        """Return the first rank's address."""
         return "127.0.0.1"
 
     def is_here(self, node: str) -> bool:
-        """Return whether a node is known to be this host."""
+        """False if unknown."""
         return True
 
     def seconds_left(self) -> float | None:
-        """Return the seconds left; None without a limit or an answer."""
+        """None without a limit or an answer."""
         return None
 
     def job_end(self) -> JobEnd | None:
-        """Return the scheduler's account of the job's end; None without an answer. Without a
-        scheduler the job runs, and only a person sends it signals."""
+        """None without an answer. Without a scheduler the job runs, and only a person sends it
+        signals."""
         return JobEnd("JobState=RUNNING")
 
     def keep_mark(self, word: str) -> None:
-        """Let the scheduler keep a word with the job, as far as it does. Never raises."""
+        """Keep a word with the job, if the scheduler can. Never raises."""
 
     def sees(self, job_id: str) -> bool | None:
-        """Return whether the scheduler shows a job; None without an answer or a scheduler."""
+        """None without an answer or a scheduler."""
         state = job_state(job_id, 120, self.world.ask) if job_id[:1].isdecimal() else "?"
         return None if state == "?" else bool(state)
 

@@ -1,4 +1,4 @@
-"""One attempt of a run: the nodes get ready, run and end; the outcome is recorded."""
+"""An attempt of a run: the nodes get ready, run and end; the outcome is recorded."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .group import Group
 from .step import stalled_s
 
 GATE_S = 300.0
-"""Limit to get ready: dropping the caches of a large node takes minutes."""
+"""Limit to get ready: dropping a large node's caches takes minutes."""
 SIGNAL_S = 2.0
-"""Wait for the loop's own signal: all processes of a cancelled job get theirs within this time."""
+"""A cancelled job's processes all get their signals within this time, the loop too."""
 STOP_S = 25.0
-"""Wait for the ends of a stopped run, which its nodes kill after 10 s and record within 20."""
+"""Limit for a stopped run's ends: its nodes kill it after 10 s and record that within 20."""
 PORTS = 100
 """Ports tried for MASTER_PORT."""
 _CACHE_CLEAR = (
@@ -45,17 +45,17 @@ class Attempt:
         self._gate = self._reports.gate
         self._watch = HangWatch(group, self._reports)
         self._started = job.world.now()
-        """Start of the run, by World.now."""
+        """World.now."""
         self.change = ""
-        """How the run was not the experiment of the runs before, or ""."""
+        """How the run was not the experiment of earlier runs."""
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether a retry on these nodes must fail."""
+        """A retry on these nodes must fail."""
         return bool(self._gate.cannot_drop)
 
     def play(self) -> Flow:
-        """Run the attempt to its end. Value: the Outcome. Raises OSError, FolderError."""
+        """Value: the Outcome. Raises OSError, FolderError."""
         job, group = self._job, self._group
         state = self._new_record()
         job.status.start(self._run, self._number)
@@ -98,8 +98,8 @@ class Attempt:
         )
 
     def _port(self) -> int:
-        """Return MASTER_PORT: different for jobs, runs and attempts, and below the kernel's own
-        range. Another job may have drawn it: on this host the first free port is used."""
+        """Different for jobs, runs and attempts, and below the kernel's own range. Another job may
+        have drawn it: on this host the first free port is used."""
         job = self._job
         first = job.port_base + 37 * self._run + 7 * self._number
         ports = [10000 + (first + step) % 22000 for step in range(PORTS)]
@@ -108,7 +108,7 @@ class Attempt:
         return next(filter(job.world.is_free, ports), ports[0])
 
     def _to_its_end(self, request: dict[str, int]) -> Flow:
-        """Let the nodes run. Value: why they could not start or "", and whether it timed out."""
+        """Value: why the nodes could not start, or "", and whether the run timed out."""
         job, group, reports = self._job, self._group, self._reports
         failed = group.state.failed
         self._gate.take_ended({node: failed[node][1] for node in self._ranks if node in failed})
@@ -128,8 +128,7 @@ class Attempt:
         return problem, False
 
     def _shows_all(self) -> bool:
-        """Return whether the program is to show all its output: the attempt before has no record,
-        and its errors may be hidden."""
+        """The last attempt has no record: its errors may be hidden."""
         job = self._job
         if self._number == 1 or not job.settings.launch_verbose:
             return False
@@ -142,7 +141,7 @@ class Attempt:
     # ---- before the run ----
 
     def _get_ready(self) -> Flow:
-        """Wait for verified settings and dropped caches on all nodes. Value: problem or ""."""
+        """Wait for verified settings and dropped caches. Value: problem or ""."""
         job, step, gate = self._job, self._group.step, self._gate
         until = job.world.now()
         deadline = until + GATE_S
@@ -159,7 +158,6 @@ class Attempt:
         return gate.refusals() or (job.end_reason if job.end_state else "")
 
     def _take_gone(self, unanswered: Iterable[str]) -> bool:
-        """Close the gate if a node that has not answered is gone."""
         group = self._group
         failed = group.state.failed
         gone = [node for node in unanswered if group.record.is_gone(node)]
@@ -169,17 +167,17 @@ class Attempt:
         return bool(gone)
 
     def _record_start(self) -> None:
-        """Write the nodes' facts, and the event of the dropped caches. Raises OSError."""
+        """Raises OSError."""
         job, layout, files = self._job, self._job.layout, self._job.world.files
         text = "".join("\t".join(row) + "\n" for row in self._start_rows())
         table = layout.start_table(self._run, self._number)
         replace_file(table, text.encode(), sync=False, files=files)
-        # A separate file: on NFS two hosts must not append to one file.
+        # A file of its own: on NFS two hosts must not append to the same file.
         event = _CACHE_CLEAR % job.world.wall_ms() if job.settings.clear_caches == 1 else ""
         files.write(layout.cache_log(self._run, self._number), event.encode())
 
     def _start_rows(self) -> list[tuple[str, str, str]]:
-        """Return the rows of start.tsv. Raises OSError."""
+        """Raises OSError."""
         environment = self._job.world.files.read_bytes(self._job.layout.environment)
         sha = fingerprint(environment, self._job.unique)
         rows = [("node", "field", "value"), ("*", "environment", sha)]
@@ -232,7 +230,7 @@ class Attempt:
         return self._group.record.still_there(node for node in self._ranks if node not in exits)
 
     def _drop_silent(self, left: list[str], since: float) -> list[str]:
-        """Record nodes of `left` silent `since` (World.now); return the others."""
+        """Record nodes silent `since` (World.now); return the others."""
         group = self._group
         silent = group.step.silent(left, since)
         for node in silent:
@@ -260,8 +258,8 @@ class Attempt:
     # ---- after the run ----
 
     def _await_signal(self) -> Flow:
-        """Learn whether the job is being ended, before its nodes are blamed: after the run's
-        signal, the loop's own may follow. Value: whether the scheduler did not answer."""
+        """After the run's signal, the loop's own may follow: nodes of an ending job are not blamed.
+        Value: whether the scheduler did not answer."""
         now = self._job.world.now
         deadline = now() + SIGNAL_S
         is_ending = self._job.check_for_end()
@@ -271,7 +269,7 @@ class Attempt:
         return is_ending is None
 
     def _outwait_storage(self) -> Flow:
-        """Wait for storage, which holds the logs and delays reports."""
+        """The storage has the logs, and delays reports."""
         now = self._job.world.now
         started = now()
         yield from storage.wait(self._job)
@@ -322,7 +320,7 @@ class Attempt:
         return {node: max(0, int(1000 * seconds)) for node, seconds in heard.items()}
 
     def _cut_off(self) -> dict[str, str]:
-        """Return the nodes that missed this loop, with their reasons."""
+        """Nodes that missed this loop end by themselves: node -> reason."""
         reports = self._group.state.reports
         return {node: reason for node in self._ranks if (reason := reports[node].loop_gone)}
 
@@ -335,7 +333,6 @@ class Attempt:
         return {node: last_status(log, files=files) for node, log in logs.items()}
 
     def _errors(self) -> dict[str, str]:
-        """Return node -> the line of its log that names its failure."""
         layout, files = self._job.layout, self._job.world.files
         errors = {}
         for rank, node in enumerate(self._ranks):
@@ -360,5 +357,5 @@ def _final_state(
 
 
 def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:
-    """Return the decision and its facts, for `replay`."""
+    """For `replay`."""
     return {"facts": {**facts.__dict__}, "outcome": {**outcome.__dict__}}

@@ -1,4 +1,4 @@
-"""Reports of the nodes of an attempt, and the watch for hangs."""
+"""Reports of an attempt's nodes, and the watch for hangs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _HELP = "; run as root, give the site a sudo prefix, or set clear_caches: false"
 
 
 class Gate:
-    """Replies of the nodes: settings verified, caches dropped."""
+    """The nodes' replies: settings verified, caches dropped."""
 
     def __init__(self, run: int, ranks: Sequence[str]) -> None:
         self.run, self.ranks = run, tuple(ranks)
         self.prepared: dict[str, list[str]] = {}
-        """node -> time it was ready (ms), KiB in its caches before and after."""
+        """Node -> time it was ready (ms), KiB in its caches before and after."""
         self.failed: dict[str, str] = {}
-        """node -> its own reason to give up, such as its storage or a setting."""
+        """Node -> its own reason to give up, such as its storage or a setting."""
         self.cannot_drop: set[str] = set()
         """Nodes that cannot drop their caches, in any container."""
         self._refused: dict[str, str] = {}
@@ -46,11 +46,11 @@ class Gate:
                 self.cannot_drop.add(node)
 
     def take_ended(self, reasons: Mapping[str, str]) -> None:
-        """Take in nodes whose container ended before this run."""
+        """Their containers ended before this run."""
         self._refused = dict(reasons)
 
     def take_gone(self, reasons: Mapping[str, str]) -> None:
-        """Take in dead nodes: the gate closes, and unanswered nodes are not to blame."""
+        """Dead nodes: the gate closes, and unanswered nodes are not to blame."""
         self._refused = {**reasons, **self._refused}
         self._waits_for_all = False
 
@@ -60,7 +60,7 @@ class Gate:
         ]
 
     def refusals(self, *more: str) -> str:
-        """Return a sentence per reason of unready nodes, in rank order, and `more`."""
+        """Return a sentence per reason, in rank order, and `more`."""
         return "; ".join([*self._sentences(), *more])
 
     def _sentences(self) -> Iterable[str]:
@@ -76,7 +76,6 @@ class Gate:
             yield f"{subject(nodes, len(ranks), ranks)}{clause}"
 
     def not_ready(self) -> dict[str, str]:
-        """Return node -> why it was not ready."""
         reasons = {}
         for node, reason in self._refused.items():
             subject = " it" if node in self.cannot_drop else ":"
@@ -88,30 +87,30 @@ class Gate:
 
 
 class AttemptReports:
-    """Reports of one attempt. `ranks`: its nodes; `id`: `3.1` of run 3."""
+    """`ranks`: the attempt's nodes; `id`: `3.1` of run 3."""
 
     def __init__(self, run: int, number: int, ranks: Sequence[str]) -> None:
         self.id, self.ranks = f"{run}.{number}", tuple(ranks)
         self.gate = Gate(run, ranks)
         self.exits: dict[str, int] = {}
         self.stops: dict[str, str] = {}
-        """node -> status of the last run_stop in its log, or ""."""
+        """Node -> status of the last run_stop in its log, or ""."""
         self.lasted: dict[str, int] = {}
         """Milliseconds by the node's clock."""
         self.pulses: dict[str, Pulse] = {}
         self.transports: dict[str, NetworkUse] = {}
         self.doing: dict[str, str] = {}
-        """node -> activity of its processes in a hang, or ""."""
+        """Node -> activity of its processes in a hang, or ""."""
         self.inside: dict[str, dict[str, str]] = {}
-        """node -> part -> hash: the content of its container at the end."""
+        """Node -> part -> hash: its container's content at the end."""
         self.was_signalled = False
-        """Ended by somebody else, such as Slurm, before the loop ended it."""
+        """Ended by others, such as Slurm, before the loop ended it."""
         self._members = frozenset(ranks)
         self._is_stopped = False
         self._has_news = True
 
     def take(self, event: Event) -> None:
-        """Take in a message; other attempts' and incomplete messages change nothing."""
+        """Ignore incomplete messages, and those of other attempts."""
         if event.node not in self._members:
             return
         self._has_news = True
@@ -154,12 +153,12 @@ class AttemptReports:
             self._has_news = True
 
     def has_news(self) -> bool:
-        """Return whether anything came in since the last call."""
+        """Return whether anything arrived since the last call."""
         news, self._has_news = self._has_news, False
         return news
 
     def stop(self) -> None:
-        """Set that the loop ends the attempt: it causes the following exits."""
+        """From now on, the loop causes the exits."""
         self._is_stopped = True
 
     @property
@@ -168,25 +167,23 @@ class AttemptReports:
 
 
 def _numbers(texts: Sequence[str]) -> list[int]:
-    """Return the texts as numbers from 0 on; [] if any is none."""
     if not all(text.isascii() and text.isdigit() and len(text) <= 15 for text in texts):
         return []
     return list(map(int, texts))
 
 
 EVIDENCE_S = 60.0
-"""Nodes take 45 s at most (agent/evidence.py)."""
+"""Nodes take at most 45 s (agent/evidence.py)."""
 PING_S = 30.0
 MOST_LOOKS = 3
-"""Times that evidence is gathered in a silence before a hang, per attempt."""
+"""How often evidence of silences before a hang is gathered, per attempt."""
 RESUMED_S = 120.0
-"""Output for this long shows that a silent run continues: a failing one prints its last lines."""
+"""Output for this long: a silent run continues. A failing run prints its last lines."""
 PULSE_S = 60.0
-"""Interval of recorded `pulse` events. A change of the silence's stage is recorded at once."""
+"""Interval of recorded `pulse` events. Changes of the silence's stage are recorded at once."""
 
 
 def ping_interval_s(settings: Settings) -> float:
-    """Return how often nodes are asked for their pulse."""
     intervals = [PING_S, settings.node_silence_s / 4]
     if settings.hang_multiple > 0:
         unknown_s = settings.hang_multiple * settings.hang_s
@@ -195,24 +192,25 @@ def ping_interval_s(settings: Settings) -> float:
 
 
 class Look:
-    """The evidence of a silence that is no hang yet: the run may end before it is one."""
+    """Evidence of a silence that is no hang yet: the run may end before it is."""
 
     def __init__(self, group: Group, reports: AttemptReports) -> None:
         self._group, self._reports = group, reports
         self._count = 0
         self._asked: float | None = None
-        """When evidence was asked for (World.now)."""
+        """World.now."""
         self._resumed: float | None = None
-        """When output has come since."""
+        """Since when output has come (World.now)."""
         self._is_recorded = False
 
     @property
     def is_open(self) -> bool:
-        """Return whether the run has been silent since the evidence."""
+        """The run has been silent since the evidence."""
         return self._asked is not None
 
     def check(self, quiet: Silence, left: list[str], now: float) -> None:
-        """Ask for evidence of an odd silence, record the answers, forget it when output resumes."""
+        """Ask for evidence of an odd silence; record the answers; forget them when output
+        resumes."""
         if self._asked is None:
             if quiet.is_odd and self._count < MOST_LOOKS:
                 self._ask(now)
@@ -246,7 +244,7 @@ class Look:
 
 
 class HangWatch:
-    """The watch over an attempt. `ended`: why it is ended early, or ""."""
+    """Watches an attempt. `stop_reason`: why it is ended early, or ""."""
 
     def __init__(self, group: Group, reports: AttemptReports) -> None:
         self.stop_reason = ""
@@ -254,7 +252,7 @@ class HangWatch:
         """Nodes without RDMA that end it."""
         self._group, self._reports = group, reports
         self._stage: tuple[int, ...] | None = None
-        """The silence's stage, as last recorded."""
+        """As last recorded."""
         self._pulse_due = 0.0
         """World.now."""
         self._look = Look(group, reports)
@@ -289,13 +287,12 @@ class HangWatch:
         return f"{reason}; evidence in {folder}"
 
     def _record(self, quiet: Silence, now: float) -> None:
-        """Record the silence about once a minute, which also shows that the loop lives."""
+        """About once a minute; this also shows that the loop lives."""
         if quiet.stage != self._stage or now >= self._pulse_due:
             self._stage, self._pulse_due = quiet.stage, now + PULSE_S
             self._group.record.note("pulse", detail=quiet.detail(self._reports.id))
 
     def _gather(self, left: list[str]) -> Flow:
-        """Make the nodes write evidence."""
         group, reports = self._group, self._reports
         reports.doing.clear()
         group.step.send({"do": "evidence", "id": reports.id})
@@ -310,12 +307,11 @@ class HangWatch:
 
     @property
     def evidence(self) -> Mapping[str, str]:
-        """Return node -> activity in the silence that ended the run, {} without one."""
+        """Node -> activity in the silence that ended the run."""
         return self._reports.doing if self.stop_reason or self._look.is_open else {}
 
     def remark(self) -> str:
-        """Return a remark about RCCL on TCP sockets despite RDMA, or without a sign of RDMA where
-        it is required; or ""."""
+        """Describe a run on TCP sockets despite RDMA, or without a sign of required RDMA."""
         if self.stop_reason or not self._group.rdma_expected:
             return ""
         transports = self._reports.transports

@@ -18,10 +18,8 @@ from .step import GroupRecord, GroupStep
 
 
 class GroupChecks:
-    """The checks of a group's nodes.
-
-    A marker is a file by which this host and the nodes test the shared storage.
-    """
+    """The checks of a group's nodes. Markers are files by which this host and the nodes test the
+    shared storage."""
 
     def __init__(self, job: JobContext, record: GroupRecord, name: str) -> None:
         self._job, self._record, self._name = job, record, name
@@ -58,7 +56,7 @@ class GroupChecks:
         return {"ORCH_MARKER": self._marker, "ORCH_MARKER_TEXT": self._text}
 
     def see_markers(self, nodes: Sequence[str]) -> Flow:
-        """Record nodes whose markers stay invisible here for the limit of a check."""
+        """Record nodes whose markers stay invisible here for a check's limit."""
         if not self._marker:
             return
         now = self._job.world.now
@@ -100,7 +98,7 @@ class GroupChecks:
     # ---- verdicts ----
 
     def judging(self, nodes: Sequence[str]) -> Flow:
-        """Judge the checks; unfit nodes fail."""
+        """Unfit nodes fail."""
         if not self.are_wanted:
             return
         yield from self.see_markers(nodes)
@@ -119,7 +117,7 @@ class GroupChecks:
             self._record.fail(node, "check", reason)
 
     def take_deep(self, node: str, verdict: Sequence[str], ms: int) -> Check:
-        """Record a node's bandwidth test: verdict, text, remedy."""
+        """`verdict`: verdict, text, remedy."""
         check = Check("deep", verdict[0], ms, verdict[1], verdict[2])
         detail = (check.name, check.verdict, str(check.ms), check.text, check.remedy)
         self._record.note("deep", node, UNIT.join(detail))
@@ -151,11 +149,11 @@ class GroupChecks:
 
 
 PULL_GRACE_S = 60.0
-"""A node ends its pull at the limit; after this time it has failed."""
+"""Nodes end a pull at the limit; after this time more, it has failed."""
 
 
 class Pulls:
-    """The pulls of a group; a job's groups share the limit."""
+    """A group's pulls; a job's groups share the limit."""
 
     def __init__(self, job: JobContext, record: GroupRecord, step: GroupStep, group: int) -> None:
         self._job, self._record, self._step, self._group = job, record, step, group
@@ -166,7 +164,7 @@ class Pulls:
         self._deadlines = {}
 
     def advance(self) -> bool:
-        """Start the next pulls; return whether any node still lacks the image."""
+        """Start the next pulls; return whether any node lacks the image."""
         job, state = self._job, self._record.state
         others = sum(count for group, count in job.pulls.items() if group != self._group)
         at_once = job.settings.pull_at_once - others

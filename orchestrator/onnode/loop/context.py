@@ -36,7 +36,7 @@ from .host import BatchHost
 
 
 class JobStatus:
-    """A job's status. `started_ms`: Unix milliseconds."""
+    """`started_ms`: Unix milliseconds."""
 
     def __init__(self, started_ms: int) -> None:
         self.started_ms = started_ms
@@ -47,11 +47,11 @@ class JobStatus:
         self.excluded: list[dict[str, Any]] = []
         """Nodes no longer used."""
         self.edited: list[str] = []
-        """Files of the bundle with accepted edits."""
+        """The bundle's files with accepted edits."""
         self._problem = ""
 
     def update(self, state: str = "", reason: str = "") -> None:
-        """Set state and reason; "" keeps them."""
+        """Set state and reason; "" keeps a value."""
         self.state = state or self.state
         self.reason = reason or self.reason
 
@@ -62,11 +62,11 @@ class JobStatus:
         self.run, self.attempt = run, attempt
 
     def complete(self, run: int) -> None:
-        """Set that nothing is left to do of the runs up to `run`."""
+        """Nothing is left to do of the runs up to `run`."""
         self.run = run
 
     def warn(self, text: str) -> bool:
-        """Add a warning; return whether it is new."""
+        """Return whether the warning is new."""
         is_new = text not in self.warnings
         if is_new:
             self.warnings.append(text)
@@ -83,11 +83,11 @@ class JobStatus:
 
 
 ANSWERS = 3
-"""How often the scheduler is asked about the end of the job: a missing answer is not a no."""
+"""How often the scheduler is asked whether the job ends: no answer is not a no."""
 
 
 class ActiveGroup(Protocol):
-    """A group in the job's record. `last`: its last run and attempt."""
+    """`last`: its last run and attempt."""
 
     number: int
     last: tuple[int, int]
@@ -108,7 +108,7 @@ class JobContext:
     has_spares = False
     image = ""
     unique: frozenset[str] = frozenset()
-    """Variables of runs that differ per job."""
+    """The runs' variables that differ per job."""
     end_state = ""
     """Why nothing more is started, or ""."""
 
@@ -120,7 +120,7 @@ class JobContext:
         self.pool: list[str] = []
         """Unassigned nodes."""
         self.rows: dict[str, dict[str, Check]] = {}
-        """node -> check -> result."""
+        """Node -> check -> result."""
         self.pulls: dict[int, int] = {}
         """Group -> number of pulls."""
         self.behind: set[int] = set()
@@ -128,14 +128,13 @@ class JobContext:
         self.reactor = world.reactor(self.take_signals)
 
     def take_signals(self) -> None:
-        """Act on received signals."""
         self.end_state = "cancelled"
 
     def warn(self, text: str) -> None:
-        """Log and record a warning, once."""
+        """Log and record, once."""
 
     def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's record; return False without storage."""
+        """Write the job's record; return False if the storage fails."""
         return True
 
     def check_for_end(self) -> bool | None:
@@ -144,7 +143,7 @@ class JobContext:
         return bool(self.end_state)
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
-        """Record an excluded node. `last`: its last run and attempt, or 0."""
+        """`last`: the node's last run and attempt, or 0."""
 
     def others(self, group: int) -> dict[str, NodeReport]:
         return {}
@@ -152,8 +151,8 @@ class JobContext:
     def compare_with_runs(
         self, facts: Mapping[str, Mapping[str, str]], note: Callable[[dict[str, Any]], object]
     ) -> str:
-        """Compare node facts with those of the runs that count; return why no run starts, or
-        "". `note` records the decision."""
+        """Compare node facts with those of the runs that count; return why no run starts, or "".
+        `note` records the decision."""
         return ""
 
     def meet(self, group: int) -> Flow:
@@ -165,13 +164,13 @@ class JobContext:
         self.image = image or self.image
 
     def take_environment(self, text: bytes) -> str:
-        """Let nodes use this environment of the runs and no other; return its hash."""
+        """Let nodes use only this environment of the runs; return its hash."""
         sha256 = hashlib.sha256(text).hexdigest()
         self.environment["ORCH_ENVIRONMENT_SHA256"] = sha256
         return sha256
 
     def node_names(self, text: str) -> list[str]:
-        """Return the nodes in `n[1-3]`."""
+        """Expand `n[1-3]`."""
         return self.allocation.names(text)
 
     def append_to(self, path: Path, text: str) -> None:
@@ -194,7 +193,7 @@ class SetContext(JobContext):
         self.allocation, self.folder, self.job_id = allocation, folder, allocation.job_id
         self.status = JobStatus(world.wall_ms())
         self.unexplained: list[str] = []
-        """Ending signals that the scheduler has not explained."""
+        """Signals to end that the scheduler has not explained."""
         self.active: list[ActiveGroup] = []
         self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
         self.has_spares = len(allocation.allocated) > settings.nnodes
@@ -225,8 +224,7 @@ class SetContext(JobContext):
     def compare_with_runs(
         self, facts: Mapping[str, Mapping[str, str]], note: Callable[[dict[str, Any]], object]
     ) -> str:
-        """Compare node facts with those of the runs that count; return why no run starts, or
-        "". `note` records the decision. Raises OSError."""
+        """Raises OSError."""
         before = known(self.folder.start_facts())
         policy = self.settings.changes
         verdict = judge_start(facts, before, policy)
@@ -251,8 +249,8 @@ class SetContext(JobContext):
         return "".join(f": {text}" for text in dict.fromkeys(filter(None, texts)))
 
     def compare_after(self, state: RunRecord, inside: Mapping[str, Mapping[str, str]]) -> str:
-        """Compare the containers at the end of a run with those of the runs before; return the
-        difference, or "". Raises OSError."""
+        """Compare the containers at a run's end with earlier runs; return the difference, or "".
+        Raises OSError."""
         runs = self.folder.start_facts(inside=True)
         before = known(facts for facts in runs if facts[0] != state.run)
         text = judge_end(state.run, inside, before, self._list_differences)
@@ -262,7 +260,7 @@ class SetContext(JobContext):
         return text
 
     def _list_differences(self, field: str, old: str, new: str) -> str:
-        """Return how two lists of a container's content differ, "" if they are missing."""
+        """ "" if a list is missing."""
         files, part = self.world.files, field[len(INSIDE) :]
         try:
             one, other = (files.read_bytes(self.layout.inside(part, sha)) for sha in (old, new))
@@ -278,7 +276,7 @@ class SetContext(JobContext):
     # ---- the job's record ----
 
     def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's record, unless another job has the set; return False without storage."""
+        """Write the job's record, unless another job has the set."""
         status, path = self.status, self.layout.job(self.job_id)
         status.update(state, reason)
         if not self.folder.is_mine:
@@ -329,7 +327,6 @@ class SetContext(JobContext):
             self.log(f"WARNING: {text}")
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
-        """Record an excluded node. `last`: its last run and attempt, or 0."""
         self.log(f"node {node} is excluded: {reason}")
         entry = {"node": node, "kind": kind, "reason": reason, "run": last[0], "attempt": last[1]}
         self.status.excluded.append({**entry, "time_ms": self.world.wall_ms()})
@@ -343,7 +340,7 @@ class SetContext(JobContext):
         return bool(self.end_state)
 
     def take_signals(self) -> None:
-        """Close the set at the first signals."""
+        """The first signals close the set."""
         if self.reactor.signals and not self.end_state:
             self.unexplained = [signal.Signals(number).name for number in self.reactor.signals]
             # Recorded before the scheduler is asked: time may not suffice for an answer.
@@ -351,8 +348,7 @@ class SetContext(JobContext):
             self.ask_why()
 
     def check_for_end(self) -> bool | None:
-        """Return whether the set is being closed, also by the scheduler, which may signal other
-        processes first; None without its answer."""
+        """The scheduler may signal other processes first, so it is asked."""
         if self.is_ending():
             return True
         answers = (self.allocation.job_end() for _ in range(ANSWERS))
@@ -383,7 +379,7 @@ class SetContext(JobContext):
     def _end_as(self, state: str, reason: str) -> None:
         self.end_state, self.end_reason = state, reason
         self.log(f"{reason}: closing the set; `{self.resume_command}` continues")
-        # First, as time may not suffice for more.
+        # Before anything else: time may not suffice for more.
         if self.status.state:
             self.write(state, reason)
 

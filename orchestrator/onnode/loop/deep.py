@@ -1,4 +1,4 @@
-"""The bandwidth test on the batch host: nodes measure the rounds of search.py."""
+"""The bandwidth test on the batch host: nodes measure the rounds of policy/bandwidth.py."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .step import MAX_SAID, WORD_BYTES
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]
-"""Takes a message, its node and its fields; returns whether it answers."""
+"""Takes a message, its node and its fields; returns whether it is an answer."""
 NUMBERS = {"deep-ready": (0, 1, 3), "deep": (3, 4, 5, 6, 7)}
 """Message -> indices of its numeric fields."""
 
 
 class DeepStep:
-    """A process on each of `nodes`; their messages form a queue."""
+    """A process on each node; their messages form a queue."""
 
     def __init__(self, job: JobContext, nodes: Sequence[str]) -> None:
         self.messages: deque[tuple[str, str, str]] = deque()
         self.last_text = ""
         self._known = frozenset(nodes)
         self._sent: dict[str, int] = {}
-        """node -> bytes."""
+        """Node -> bytes."""
         environment = {
             **job.environment,
             "ORCH_SET_DIR": str(job.layout.root),
@@ -63,7 +63,7 @@ class DeepStep:
 
 
 def measure(job: JobContext, nodes: Sequence[str], table: Path | None = None) -> Flow:
-    """Measure the bandwidth in a step of its own. Value: the DeepVerdict."""
+    """Value: the DeepVerdict."""
     step, search = DeepStep(job, nodes), Search(list(nodes), job.settings)
     table = table or job.layout.bandwidth(job.job_id)
     try:
@@ -83,8 +83,8 @@ def deep_step(
 ) -> Generator[float, None, DeepVerdict]:
     """Measure until the search is over. Value: its verdict. Yields times of World.now.
 
-    Resume it after messages, at the end of the step or the set, and at the yielded time. At its
-    return the nodes had ten seconds to end; then kill the step.
+    Resume it after messages, at the end of the step or the set, and at the yielded time. When it
+    returns, the nodes had ten seconds to end: kill the step.
     """
     clock = world.now
     began = clock()
@@ -127,7 +127,7 @@ class _Driver:
     ) -> Moments:
         """Pass messages of `nodes` to `take` until each has answered.
 
-        Other nodes are lost: `late`, or the step ended (`cut`). Images may print anything, so only
+        The others are lost: `late`, or the step ended (`cut`). Images may print anything, so only
         valid messages count.
         """
         deadline, missing = self.clock() + seconds, list(nodes)
@@ -196,7 +196,7 @@ class _Driver:
             self.search.take(self.results)
 
     def take_answer(self, word: str, node: str, fields: list[str]) -> bool:
-        """Take an answer. A group's first node has its bandwidth."""
+        """A group's first node has its bandwidth."""
         index = self.place[node]
         if word == "failed":
             self.give_up(index, f"{node}: {self.search.silent[node]}")
@@ -213,7 +213,7 @@ class _Driver:
         return True
 
     def give_up(self, index: int, reason: str) -> None:
-        """Give a group up: the first reason counts, and its nodes stop waiting."""
+        """The first reason counts; the group's nodes stop waiting."""
         if not self.results[index].why:
             self.results[index] = replace(self.results[index], why=reason)
             self.step.send({"do": "cancel", "id": self.id, "nodes": self.wanted.groups[index]})
@@ -239,7 +239,6 @@ class _Driver:
 
 
 def _is_valid(word: str, fields: list[str]) -> bool:
-    """Return whether a message has its fields, with numbers in numeric ones."""
     places = NUMBERS.get(word, ())
     if not places or len(fields) <= places[-1]:
         return False

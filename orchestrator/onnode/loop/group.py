@@ -20,7 +20,7 @@ from .step import GroupRecord, GroupStep, stalled_s
 
 
 class Group:
-    """Nodes that work together on one run at a time."""
+    """Nodes that work together on a run at a time."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Group:
         self.rdma_expected = False
         self._choosing = False
         self._retries = 0
-        """Starts without a newly excluded node."""
+        """Starts without newly excluded nodes."""
         settings = {**vars(self.settings), "data": {}}  # decisions need no folders
         del settings["side_by_side"]  # a group decides for itself
         need = self.settings.nnodes
@@ -66,7 +66,7 @@ class Group:
     # ---- making nodes ready ----
 
     def make_ready(self) -> Flow:
-        """Make the system's number of nodes ready; unfit nodes are excluded while others remain.
+        """Make as many nodes ready as the system has; exclude unfit nodes while others remain.
 
         Value: False if that failed; `problem` has the reason.
         """
@@ -135,9 +135,9 @@ class Group:
         }
 
     def wait_for(self, word: str, nodes: Sequence[str]) -> Flow:
-        """Wait until each of `nodes` has sent the message `word` or failed.
+        """Wait until each of `nodes` has sent `word` or failed. Image pulls precede the time limit.
 
-        Value: False at the end of set or step. Image pulls precede the time limit.
+        Value: False at the end of set or step.
         """
         limit_s = self.settings.container_start_s + 30
         until = self.job.world.now()
@@ -174,7 +174,6 @@ class Group:
         return [node for node in nodes if word not in reports[node].messages and node not in failed]
 
     def _update_lost(self) -> None:
-        """Record nodes that the scheduler has lost or recovered."""
         state, source = self.state, self.job.allocation.name
         lost = self.job.allocation.lost(state.allocated)
         if lost is None:
@@ -195,7 +194,7 @@ class Group:
             self._update_lost()
 
     def _choose(self, nodes: Sequence[str], first: bool, deep: bool) -> Flow:
-        """Compare and choose. Value: False if that failed, see `problem`."""
+        """Value: False if that failed; `problem` has the reason."""
         if not (yield from self.wait_for("waits", nodes)):
             return False
         yield from self.checks.judging(nodes)
@@ -214,7 +213,7 @@ class Group:
         return [node for node in nodes if node not in self.state.failed]
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, send: bool = False) -> bool:
-        """Assign, and `send`, the ranks; False for too few nodes."""
+        """Assign the ranks; False if there are too few nodes. `send`: to the nodes, too."""
         placement = place.choose(self.state, nodes, first=first)
         if placement is None:
             return False
@@ -233,7 +232,7 @@ class Group:
         return True
 
     def _get_ready(self, nodes: Sequence[str]) -> Flow:
-        """Wait for the nodes in use; a waiting node takes a failed node's rank."""
+        """Wait for the nodes in use; waiting nodes replace failed nodes."""
         while True:
             workers = self.state.workers
             if not (yield from self._wait_until_ready(workers)):
@@ -259,7 +258,7 @@ class Group:
         return not self.problem
 
     def _wait_until_ready(self, workers: Sequence[str]) -> Flow:
-        """Wait until `workers` are ready, and judge those not yet judged."""
+        """Also judge nodes not yet judged."""
         if not (yield from self.wait_for("ready", workers)):
             return False
         if self._choosing:
@@ -270,7 +269,7 @@ class Group:
         return True
 
     def order_ranks(self) -> None:
-        """Number the nodes as torchrun does: rank 0 is the same for both."""
+        """Number the nodes as torchrun does, so that rank 0 is the same."""
         before, ranks = self.state.workers, place.in_order(self.state)
         if len(ranks) > 1:
             self.record.note("ordered", detail={"ranks": ranks})
@@ -288,7 +287,7 @@ class Group:
             master = reports[ranks[0]].address or master
         hosts = []
         for node, report in reports.items():
-            # Hosts that call themselves localhost would all be equal.
+            # Hosts that call themselves localhost would all be the same.
             full = node if report.host.startswith("localhost") else report.host or node
             if report.address and settings.launch_hosts:
                 hosts.append(" ".join(dict.fromkeys((report.address, full, node))))
@@ -297,7 +296,7 @@ class Group:
     # ---- comparing nodes ----
 
     def _compare(self, nodes: Sequence[str]) -> str:
-        """Fail nodes unlike the others, before any is chosen. Return why the set stops, or ""."""
+        """Fail nodes unlike the others. Return why the set stops, or ""."""
         if self.settings.nnodes < 2 or len(nodes) < 2:
             return ""
         agreement = agree(self.state.reports, nodes, self.settings, None)
@@ -305,7 +304,7 @@ class Group:
         return "" if agreement.differing else agreement.problem
 
     def _agree(self, nodes: Sequence[str]) -> bool:
-        """Return whether image, network and facts are alike on all nodes of all groups."""
+        """Compare all nodes of all groups."""
         agreement = agree(self.state.reports, nodes, self.settings, self.image)
         others = self.job.others(self.number)
         if others:
@@ -319,7 +318,7 @@ class Group:
     def _agree_with(
         self, others: dict[str, NodeReport], nodes: Sequence[str], agreement: Agreement
     ) -> Agreement:
-        """Extend the `agreement` of the nodes in use to `others` in other groups."""
+        """Include `others`, the nodes of other groups."""
         job = self.job
         everyone = [node for node in job.allocation.allocated if node in others or node in nodes]
         reports = {**self.state.reports, **others}
@@ -346,11 +345,11 @@ class Group:
                 self.record.fail(node, "versions", text)
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
-        """Return (node or *, field, value) of present facts."""
+        """Return (node or *, field, value)."""
         return agree_on_facts(self.state.reports, nodes, self.settings).rows
 
     def _measure(self, nodes: Sequence[str]) -> Flow:
-        """Measure the bandwidth. Value: False if the set is ending. Slow nodes get a rank last."""
+        """Slow nodes get a rank last. Value: False if the set is ending."""
         if "deep" in self.settings.preflight_skip or not nodes:
             return True
         from .deep import measure  # only some bundles have it
@@ -376,8 +375,8 @@ class Group:
     # ---- excluding nodes ----
 
     def _exclude_failed(self) -> bool:
-        """Exclude failed nodes; return False if the job is ending, or may be: without the
-        scheduler's answer, nodes that it may have ended are tried again first."""
+        """Exclude failed nodes. False if the job is ending, or may be: without the scheduler's
+        answer, nodes that it may have ended are tried again first."""
         is_ending = self.job.check_for_end()
         if is_ending or (is_ending is None and self._retries and place.may_be_ended(self.state)):
             return False
@@ -393,7 +392,7 @@ class Group:
         self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.last))))
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
-        """Blame a node for an attempt; return whether the attempt does not count."""
+        """Return whether the attempt does not count."""
         if not self.job.has_spares:
             return False
         if node not in self.state.blamed:
@@ -415,7 +414,7 @@ class Group:
     # ---- releasing nodes ----
 
     def release(self) -> Flow:
-        """End the containers and revert the host settings."""
+        """End the containers; revert the host settings."""
         if self.step.process is None:
             return
         self.record.note("release")

@@ -1,7 +1,7 @@
 """The batch host as the loop's world: processes on nodes, signals, local programs.
 
-Flows reach their surroundings through BatchHost alone. Its simulated counterpart is
-orchestrator/simulation/host.py, so flows touch no clock, file or process themselves.
+Flows touch no clock, file or process but through BatchHost; orchestrator/simulation/host.py is its
+simulated counterpart.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Reactor(Waiting):
         self._awake = False
 
     def wake(self) -> None:
-        """Resume the flows at once, for a change that another flow may await."""
+        """Resume the flows at once: another flow may await this change."""
         self._awake = True
 
     def pump(self, until: float) -> None:
-        """Wait for input, a signal or `until` (World.now), and take in everything."""
+        """Wait for input, a signal or `until` (World.now); take in everything."""
         until, self._awake = 0.0 if self._awake else until, False
         self.serve(until)
         if self.signals:
@@ -69,7 +69,7 @@ class JobStep(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Return whether a process runs, or output is still to be taken in."""
+        """A process runs, or output is still to be taken in."""
 
     @property
     def running(self) -> bool: ...
@@ -78,10 +78,10 @@ class JobStep(Protocol):
         """Return nodes whose process has ended and whose last line is taken in."""
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a line to every node. One that no longer reads will be silent."""
+        """Send a line to every node. A node that no longer reads will be silent."""
 
     def end_input(self) -> None:
-        """End the input: nodes then release everything and end."""
+        """Nodes then release everything and end."""
 
     def signal(self, number: int) -> None: ...
 
@@ -90,8 +90,6 @@ class JobStep(Protocol):
 
 
 class NodeStep:
-    """Real processes."""
-
     def __init__(self, reactor: Reactor, step: StepProcesses) -> None:
         nodes, commands, environment, take, complain = step
         self.nodes = tuple(nodes)
@@ -103,7 +101,7 @@ class NodeStep:
         takes = self._senders.receive_output, self._senders.receive_error
         try:
             for index, (command, more) in enumerate(commands):
-                if not has_labels(command):  # a process of each node's own
+                if not has_labels(command):  # each node has its own process
                     takes = (partial(take, nodes[index]), partial(complain, nodes[index]))
                 self._start(command, {**environment, **more}, *takes)
         except OSError:
@@ -117,7 +115,7 @@ class NodeStep:
         environment: Mapping[str, str],
         *takes: Callable[[bytes], object],
     ) -> None:
-        """Start a process. `takes`: for lines of output and error."""
+        """`takes`: for lines of output and error."""
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -211,7 +209,7 @@ class StartedProgram:
                 stream.write(given)
 
     def finish(self, seconds: float) -> None:
-        """Wait for its end; kill its session after `seconds`."""
+        """Kill its session after `seconds`."""
         try:
             self._process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
@@ -220,8 +218,6 @@ class StartedProgram:
 
 
 class BatchHost(World):
-    """This process on the batch host."""
-
     def __init__(self) -> None:
         self.environment = dict(os.environ)
         self._reactor: Reactor | None = None
@@ -232,10 +228,9 @@ class BatchHost(World):
         return self._reactor
 
     def run(self, flow: Generator[float, None, T]) -> T:
-        """Resume `flow` until it returns; return its value.
+        """Resume `flow` until it returns; return its value. Without a reactor only time resumes it.
 
-        Without a reactor only time resumes it. Exceptions are raised in the flow, which has a set
-        to close.
+        Exceptions are raised in the flow, which has a set to close.
         """
         try:
             until = next(flow)
@@ -256,7 +251,7 @@ class BatchHost(World):
             self.pause(max(0.0, until - self.now()))
 
     def start(self, reactor: Reactor, step: StepProcesses) -> JobStep:
-        """Start processes. Raises OSError."""
+        """Raises OSError."""
         return NodeStep(reactor, step)
 
     def program(
@@ -281,7 +276,7 @@ class BatchHost(World):
         for family in (socket.AF_INET6, socket.AF_INET):  # a host may have IPv4 alone
             try:
                 with socket.socket(family) as probe:
-                    # As torch does: a connection that has ended does not occupy its port.
+                    # Like torch: an ended connection does not occupy its port.
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(("", port))
             except OSError as error:
@@ -294,7 +289,7 @@ class BatchHost(World):
         self.umask(umask_for(group, self.umask(0o077)))
 
     def forget(self, name: str) -> str:
-        """Remove a variable for children, too; return its value."""
+        """Remove a variable, also for children; return its value."""
         os.environ.pop(name, None)
         return self.environment.pop(name, "")
 

@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from .notice import Notices
 
 MEET_DIVISOR = 5
-"""Part of `container_start_s` for which groups wait for each other before their first runs: by
-default a minute, as containers' start times differ by less."""
+"""Part of `container_start_s` for which groups await each other before their first runs: by default
+a minute. Containers' start times differ by less."""
 
 
 def main(program: Program, kind: str) -> int:
-    """Work on a set; return 0 if all its runs have results."""
+    """Return 0 if all the set's runs have results."""
     world = BatchHost()
     status: int = world.run(work(world, program, kind))
     return status
 
 
 def work(world: BatchHost, program: Program, kind: str) -> Flow:
-    """Work on a set. `kind`: slurm or local. Value: 0 if all its runs have results."""
+    """`kind`: slurm or local. Value: 0 if all the set's runs have results."""
     try:
         settings = world.settings(program)
         world.share(settings.shared_group)
@@ -100,7 +100,7 @@ class SetJob(SetContext):
         return Notices(self.program, self.settings, self.folder, self.job_id, self.world)
 
     def work(self) -> Flow:
-        """Run missing runs. Value: the exit status."""
+        """Value: the exit status."""
         state, reason = "failed", "the loop ended unexpectedly, see the job output"
         try:
             self._prepare_set()
@@ -116,7 +116,7 @@ class SetJob(SetContext):
         return status
 
     def _flow(self) -> Flow:
-        """Work with all groups side by side. Value: the job's state and reason."""
+        """Value: the job's state and reason."""
         problems = yield from together([self._work_on(group) for group in self.groups])
         # The signal may come after the last run.
         if self.end_state and self.folder.missing():
@@ -130,7 +130,7 @@ class SetJob(SetContext):
         return self._stopped(), "; ".join(dict.fromkeys(filter(None, problems)))
 
     def _work_on(self, group: Group) -> Flow:
-        """Make a group ready and run missing runs. Value: why it stopped, or ""."""
+        """Value: why the group stopped, or ""."""
         try:
             is_ready = not self.queue.missing or (yield from group.make_ready())
             self._arrive(group.number)
@@ -144,7 +144,7 @@ class SetJob(SetContext):
         return problem
 
     def _runs(self, group: Group) -> Flow:
-        """Run missing runs. Value: why the group stopped, or ""."""
+        """Value: why the group stopped, or ""."""
         used = False
         while run := (yield from self._next(group)):
             if problem := (yield from self._prepare_run(group, used=used)):
@@ -165,8 +165,7 @@ class SetJob(SetContext):
     # ---- before the first run, and after the last ----
 
     def _prepare_set(self) -> None:
-        """Verify the bundle, settle the set, write the runs' environment, form groups. Raises
-        SettingsError, FolderError, OSError."""
+        """Raises SettingsError, FolderError, OSError."""
         self._verify_bundle()
         settle(self.folder)
         self.environment_file()
@@ -211,7 +210,6 @@ class SetJob(SetContext):
         self.log(text)
 
     def _failure(self, error: Exception) -> tuple[str, str]:
-        """Return the job's state and reason after an error."""
         if not isinstance(error, OSError):
             return "failed", str(error)
         path = error.filename or self.layout.root
@@ -241,7 +239,7 @@ class SetJob(SetContext):
             self.log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
 
     def _log_missing(self) -> int:
-        """Log and return the number of missing runs; 1 for an unreadable set."""
+        """Return the number of missing runs; 1 if the set is unreadable."""
         try:
             missing = len(self.folder.missing())
         except OSError as error:
@@ -255,7 +253,7 @@ class SetJob(SetContext):
     # ---- the queue of runs ----
 
     def _next(self, group: Group) -> Flow:
-        """Wait for a group's next run. Value: 0 at the end of queue or set."""
+        """Value: the group's next run; 0 at the end of queue or set."""
         waits = False
         while not self.is_ending():
             if run := next_run(self.queue, group.number):
@@ -277,10 +275,9 @@ class SetJob(SetContext):
         apply(self.queue, self.groups[0].record.note(word, detail=about))
 
     def _prepare_run(self, group: Group, *, used: bool) -> Flow:
-        """Check the time, wait for storage, renew `used` containers. Value: why no run starts, or
-        "".
+        """Value: why no run starts, or "".
 
-        Called with a run in hand: a completed set needs no nodes.
+        A run is in hand: a completed set needs no nodes.
         """
         self.out_of_time = self._too_late(group) or self.out_of_time
         if self.out_of_time or not used:
@@ -293,10 +290,10 @@ class SetJob(SetContext):
         return f"the containers could not be renewed: {group.problem}"
 
     def _too_late(self, group: Group) -> str:
-        """Return why no more runs start; "" if one fits into the job's time limit.
+        """Return why no more runs start, or "".
 
         Only the shortest run so far is certain to be too long. A job always starts its first run:
-        after a clock step the known length may be far too long.
+        after a clock step, known lengths may be far too long.
         """
         if not self.status.run:
             return ""
@@ -320,11 +317,11 @@ class SetJob(SetContext):
         )
 
     def _died(self, group: Group, run: int, outcome: Outcome, *, hopeless: bool) -> str:
-        """Blame nodes for a dead attempt and requeue its run. Return why the group stops, or ""."""
+        """Return why the group stops, or ""."""
         self.log(f"run {run} attempt {group.last[1]} failed: {outcome.reason}")
         self.reactor.wake()  # perhaps for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
-        # A fresh node makes the attempt not count.
+        # With a fresh node, the attempt does not count.
         is_free = any(blamed)
         if hopeless and not is_free:
             self._give_back(group, run, "back")
@@ -361,10 +358,8 @@ class SetJob(SetContext):
         self.reactor.wake()
 
     def meet(self, group: int) -> Flow:
-        """Await the other groups' first nodes, within a limit.
-
-        The nodes of the first runs define the experiment: later nodes must be alike.
-        """
+        """Await the other groups' first nodes, within a limit: the nodes of the first runs define
+        the experiment, and later nodes must be like them."""
         self._arrive(group)
         deadline = self.world.now() + self.settings.container_start_s / MEET_DIVISOR
         while self.late and not self.end_state:
@@ -374,8 +369,7 @@ class SetJob(SetContext):
             yield deadline
 
     def others(self, group: int) -> dict[str, NodeReport]:
-        """Return reports of ready nodes in other groups; for a group in `behind`, only of groups
-        that started first."""
+        """Only ready nodes; for a group in `behind`, only of groups that started first."""
         ignored = self.behind | {group} if group in self.behind else {group}
         reports = {}
         for other in self.active:
@@ -394,7 +388,7 @@ class SetJob(SetContext):
             group.record.note("ending", detail=dict(decision))
 
     def _notify(self, state: str, reason: str = "") -> None:
-        """Send due notifications; a failure never stops a set."""
+        """A failure never stops a set."""
         try:
             decision = self.notices.check(state, reason) if self.notices else None
             if decision and self.groups:

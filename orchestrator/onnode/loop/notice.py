@@ -1,7 +1,7 @@
 """Notifications about a set: command, mail, webhook (docs/notify.md).
 
-Each is a process (notify.py, by value) with message and secret address on its standard input. The
-loop awaits them at its end, for a time.
+Each has a process (notify.py, by value), which gets message and secret address on standard input.
+At its end, the loop awaits them for a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .host import BatchHost, StartedProgram
 
 SENDER = "lib/loop/notify.py"
 GRACE_S = 2.0
-"""Until a process beyond its own limit is killed."""
+"""A process this far beyond its limit is killed."""
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")
 _PREDICATES = {
     "complete": "is complete",
@@ -31,7 +31,7 @@ _PREDICATES = {
 
 
 class Notices:
-    """The webhook's address is removed from other processes' environment."""
+    """Removes the webhook's address from other processes' environment."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Notices:
         """Channel -> process, and when to kill it (World.now)."""
 
     def check(self, state: str, reason: str = "") -> dict[str, Any] | None:
-        """Send due notifications; return the decision and its facts, None without any."""
+        """Return the decision and its facts, if notifications were due."""
         if not self._methods or not self._folder.is_mine:
             return None
         converged, missed = self._counts()
@@ -89,7 +89,7 @@ class Notices:
         program.finish(deadline - self._world.now())
 
     def _counts(self) -> tuple[int, int]:
-        """Return the numbers of converged runs and of missed targets."""
+        """Converged runs, and missed targets."""
         states = [self._folder.run_state(run) for run in range(1, self._folder.record.nexp + 1)]
         outcomes = [state.outcome for state in states if state is not None and state.done]
         return outcomes.count("success"), outcomes.count("not_converged")
@@ -146,7 +146,7 @@ class Notices:
 
 
 def _required(program: Program, settings: Settings, nexp: int) -> int:
-    """Return the runs for a score; by a workload's own rules all."""
+    """By a workload's own rules, all runs are required for a score."""
     try:
         number = parse(program.files.get("workload.json", b"")).get("runs_required")
     except (ValueError, AttributeError):

@@ -1,7 +1,7 @@
 """The process that sends a notification (docs/notify.md). Message and secret address come on
 standard input, never in a command line or file.
 
-Runs alone: the loop gives its text by value, so that it needs no storage.
+It runs alone, its text passed by value, so that it needs no storage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class NotSent(Exception):
 
 
 def main(method: str) -> int:
-    """Send the notification within its time; return the exit status."""
+    """Return the exit status."""
     notification = json.loads(sys.stdin.buffer.read())
     signal.signal(signal.SIGALRM, lambda *_: _late(method, notification["seconds"]))
     signal.alarm(notification["seconds"])

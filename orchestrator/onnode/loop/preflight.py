@@ -41,7 +41,7 @@ class CheckOptions:
 
 
 class NotRun(Exception):
-    """The checks could not run. `status`: the exit status."""
+    """`status`: the exit status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -49,7 +49,7 @@ class NotRun(Exception):
 
 
 def main(program: Program, *argv: str) -> int:
-    """Check nodes and print the verdicts; return the exit status."""
+    """Print the nodes' verdicts; return the exit status."""
     world = BatchHost()
     try:
         return Preflight(program, _parse(argv), world).work()
@@ -65,7 +65,7 @@ def main(program: Program, *argv: str) -> int:
 
 
 def _parse(argv: Sequence[str]) -> CheckOptions:
-    """Parse a command line. Raises NotRun."""
+    """Raises NotRun."""
     options, rest = CheckOptions(), list(argv)
     while rest:
         name = rest.pop(0)
@@ -93,7 +93,7 @@ class Preflight(JobContext):
         named = world.environment.get("ORCH_SET_DIR", "")
         folder = f".preflight-{world.host.split('.')[0]}-{world.pid}-{world.token(2)}"
         layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
-        # No container starts: the checks' limit, and time for the step.
+        # No container starts: the limit is the checks', plus time for the step.
         limit_s = 2 * settings.preflight_check_s
         check_parts(program.files, settings, deep=options.deep)
         settings = dataclasses.replace(
@@ -107,10 +107,7 @@ class Preflight(JobContext):
         self.summary = ""
 
     def work(self) -> int:
-        """Check, judge and print; return the exit status.
-
-        Raises NotRun, OSError, SettingsError, LookupError.
-        """
+        """Return the exit status. Raises NotRun, OSError, SettingsError, LookupError."""
         files = self.world.files
         try:
             try:
@@ -143,7 +140,7 @@ class Preflight(JobContext):
             records.write_bytes(self.options.exclude_file, text.encode(), sync=False)
 
     def _verdicts(self) -> Flow:
-        """Check the nodes, or read the controller's replies. Value: the Verdicts."""
+        """Check the nodes, or read the replies to the controller. Value: the Verdicts."""
         if self.options.judge:
             self.given = self.options.nodes
             group = self._group(self.given)
@@ -167,7 +164,7 @@ class Preflight(JobContext):
     def _nodes(self) -> list[str]:
         """Return the nodes to check; other named nodes go to `untried`."""
         settings = self.settings
-        # One host is one node, whatever the system.
+        # A host is a single node, whatever the system.
         one_host = settings.engine != "none" or settings.nnodes == 1
         count = 1 if one_host else settings.nnodes + settings.spares
         self.allocation = allocation_or_host(self.environment, count, self.world)
@@ -198,7 +195,6 @@ class Preflight(JobContext):
         group.checks.take_marker(get("ORCH_MARKER", ""), get("ORCH_MARKER_TEXT", ""))
 
     def _read_replies(self, group: Group) -> Flow:
-        """Read the nodes' replies to the controller from standard input."""
         # The nodes may have answered before this process started.
         asked_ms = number(self.environment.get("ORCH_ASKED_MS", ""))
         group.step.set_start(asked_ms or self.world.wall_ms())
@@ -226,7 +222,7 @@ class Preflight(JobContext):
         return verdicts
 
     def _deep(self, nodes: Sequence[str]) -> Flow:
-        """Measure the bandwidth. Value: a check per node; slow nodes fail."""
+        """Value: a check per node; slow nodes fail."""
         if not nodes or "deep" in self.settings.preflight_skip:
             return {}
         from .deep import measure

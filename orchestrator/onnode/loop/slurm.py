@@ -23,8 +23,7 @@ from .allocation import JobAllocation, LocalAllocation, OtherCopy
 ANSWER_S = 4.0
 """Limit for scontrol at the job's end, part of the remaining time."""
 MOST_HELD = 100
-"""Lines of a task held back until its node is known, which its first message shows; later ones are
-dropped."""
+"""A task's lines held back until its first message shows its node; later lines are dropped."""
 _NOT_FOR_STEPS = (
     "SLURM_UMASK",  # srun prefers the submission's umask to its own
     "SLURM_CPU_BIND",
@@ -44,7 +43,7 @@ _FAILURES = ("NodeDown", "JobLaunchFailure")
 """Reasons of a job that completes because its batch host failed."""
 _FIELDS = re.compile(r"\b(?:JobState|Reason|PreemptTime)=\S+")
 _PRESENT_NODES = re.compile(r"\bJobState=RUNNING .*?\bNodeList=([\w.,\[\]-]+)")
-"""Only of a running job: one that completes shows the nodes on which it is still ending."""
+"""Only of a running job: a completing job shows the nodes on which it is still ending."""
 _NO_PYTHON = re.compile(
     r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python"
 )
@@ -62,8 +61,8 @@ _ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks?
 def job_nodes(
     kind: str, settings: Settings, world: World, environment: dict[str, str]
 ) -> JobAllocation:
-    """Return the nodes of a job of `kind` slurm or local. Raises LookupError for too few, OtherCopy
-    if another node's copy of the batch script is to work."""
+    """`kind`: slurm or local. Raises LookupError for too few nodes, OtherCopy if another node's
+    copy of the batch script is to work."""
     at_once = settings.side_by_side
     wanted = settings.nnodes * at_once
     alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
@@ -89,14 +88,14 @@ def job_nodes(
 
 
 def allocation_or_host(environment: dict[str, str], count: int, world: World) -> JobAllocation:
-    """Return the surrounding allocation's nodes, or `count` nodes on this host."""
+    """Return the surrounding allocation, or `count` nodes on this host."""
     if environment.get("SLURM_JOB_ID"):
         return SlurmAllocation(environment, world)
     return _host_nodes(environment, count, world)
 
 
 def _host_nodes(environment: dict[str, str], count: int, world: World) -> LocalAllocation:
-    """Return `count` nodes on this host. Runs in an allocation's shell get their own variables."""
+    """Variables of a surrounding allocation are removed: runs get their own."""
     for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID", "SLURMD_NODENAME"):
         environment.pop(name, None)
     return LocalAllocation(environment, count, world)
@@ -130,8 +129,8 @@ class SlurmAllocation(JobAllocation):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]
 
     def in_step(self, nodes: Sequence[str]) -> list[str]:
-        """Return `nodes` in the allocation's order, at most sites that of the tasks. See Senders
-        for others."""
+        """Sort like the allocation, which at most sites is the tasks' order. For other sites see
+        Senders."""
         wanted = frozenset(nodes)
         return [node for node in self.allocated if node in wanted]
 
@@ -140,7 +139,7 @@ class SlurmAllocation(JobAllocation):
     ) -> list[tuple[list[str], dict[str, str]]]:
         """Return one srun that starts `argv` on each of `nodes`; a lost node ends no other.
 
-        srun labels lines with their task (see Senders). Nodes cannot sign lines: those of a step
+        srun labels lines with their task (see Senders). Nodes cannot sign lines: a step's nodes
         share environment and input, hence have no secrets.
         """
         count = len(nodes)
@@ -151,11 +150,7 @@ class SlurmAllocation(JobAllocation):
         return [([*srun, *argv], {})]
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str] | None:
-        """Return nodes that Slurm has lost or removed from the job, with their state; None without
-        an answer.
-
-        A node set down leaves the job (--no-kill) for good, though it may soon be idle again.
-        """
+        """A node set down leaves the job (--no-kill) for good, though it may soon be idle again."""
         argv = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
         status, text = self.world.ask(argv, 20)
         rows = (line.split() for line in text.splitlines())
@@ -173,7 +168,7 @@ class SlurmAllocation(JobAllocation):
         return dict.fromkeys(self._removed.intersection(nodes), "removed from the job") | lost
 
     def _present_nodes(self) -> list[str]:
-        """Return the nodes that the running job still has; [] if unknown."""
+        """The running job's nodes; [] if unknown."""
         argv = ["scontrol", "--oneliner", "show", "job", self.job_id]
         status, text = self.world.ask(argv, 20)
         match = _PRESENT_NODES.search(text) if status == 0 else None
@@ -183,7 +178,6 @@ class SlurmAllocation(JobAllocation):
         return node == self._here
 
     def seconds_left(self) -> float | None:
-        """Return the seconds left; None without a limit or an answer."""
         argv = ["squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"]
         status, text = self.world.ask(argv, 20)
         if status != 0:
@@ -195,7 +189,6 @@ class SlurmAllocation(JobAllocation):
         return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
 
     def job_end(self) -> JobEnd | None:
-        """Return Slurm's account of this job's end; None without an answer."""
         argv = ["scontrol", "--oneliner", "show", "job", self.job_id]
         status, text = self.world.ask(argv, ANSWER_S, errors=True)
         end = job_end(text if status >= 0 else "")
@@ -213,23 +206,23 @@ class SlurmAllocation(JobAllocation):
         self.world.ask(update, ANSWER_S)
 
     def names(self, text: str) -> list[str]:
-        """Return the nodes in `n1,m2` or `n[1-3,5]`; [] if Slurm refuses."""
+        """Expand `n1,m2` or `n[1-3,5]`; [] if Slurm refuses."""
         if "[" not in text:
             return text.split(",")
         status, names = self.world.ask(["scontrol", "show", "hostnames", text], 20)
         return names.split() if status == 0 else []
 
     def master(self, ranks: Sequence[str]) -> str:
-        """Return the first rank's address. A single node's name may resolve nowhere."""
+        """A single node's name may resolve nowhere."""
         return ranks[0] if len(ranks) > 1 else "127.0.0.1"
 
 
 def first_copy(environment: Mapping[str, str], allocated: Sequence[str]) -> str:
-    """Return the node whose copy of the batch script is to work; "" if it is this one, or unknown.
+    """Return the node whose copy of the batch script is to work; "" if this node's, or unknown.
 
     Slurm starts the script on the first node. ROCm/spur, which calls itself Slurm-compatible,
-    starts it on every node, with the same job id. Inside a step of one node SLURM_NODEID is 0,
-    whatever the node's name.
+    starts it on every node, with the same job id. In a step of one node SLURM_NODEID is 0, whatever
+    the node's name.
     """
     first = allocated[0] if allocated else "node 0"
     given = environment.get("SLURM_NODEID", "")
@@ -271,10 +264,10 @@ def job_end(shown: str) -> JobEnd:
 
 
 class StepMessage(NamedTuple):
-    """A line of a step's standard error, as far as it is about ended processes."""
+    """The report of ended processes in a line of a step's standard error."""
 
     ended: Mapping[str, str]
-    """node -> reason."""
+    """Node -> reason."""
     is_cause: bool = False
     """The line has an end's cause; its consequence may come first or last."""
     cancels: bool = False
@@ -284,10 +277,8 @@ class StepMessage(NamedTuple):
 
 
 def step_message(sender: str, text: str, names: Callable[[str], list[str]]) -> StepMessage:
-    """Parse a line of srun (`sender` "") or of a node, which can only speak for itself.
-
-    `names` expands `n[1-3]`.
-    """
+    """Parse a line of srun (`sender` "") or of a node, which can only speak for itself. `names`
+    expands `n[1-3]`."""
     if not sender and text.startswith(_HARMLESS):
         return StepMessage({}, is_harmless=True)
     cancels = not sender and "launch failed" in text
@@ -330,24 +321,24 @@ def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
 
 
 def has_labels(command: Sequence[str]) -> bool:
-    """Return whether a command's output has labels, and its errors are the step's, too."""
+    """Return whether output has labels. Errors are then also the step's."""
     return command[0] == "srun"
 
 
 class Senders:
     """Passes on the lines of a step, each with its node; srun's own come from "".
 
-    `nodes` are sorted by name, but tasks may have the order of slurm.conf: a task's place in
-    `nodes` is a guess until the task names that node, tasks name each other's nodes, all others
-    are known, or srun reports the task's end. Until then no node is blamed for its lines: they
-    are held back. A task that then names another node than its own forges, as the receiver sees.
+    `nodes` are sorted by name, but tasks may have the order of slurm.conf. So a task's place in
+    `nodes` is a guess until the task names that node, tasks name each other's nodes, all others are
+    known, or srun reports the task's end. Until then its lines are held back, and no node is blamed
+    for them. A task that then names another node than its own forges, as the receiver sees.
     """
 
     def __init__(self, nodes: Sequence[str], take: Take, complain: Take = lambda *_: None) -> None:
         """`take` gets the output, `complain` the standard error."""
         self._nodes, self._take, self._complain = tuple(nodes), take, complain
         self._confirmed: dict[str, str] = {}
-        """Place -> node. Places have the names of the nodes expected there."""
+        """Place -> node. A place is named after the node expected there."""
         self._claims: dict[str, str] = {}
         """Place -> the first node named by its task, unconfirmed."""
         self._held: dict[str, list[tuple[Take, bytes]]] = {}
@@ -359,7 +350,7 @@ class Senders:
         self.receive(place or (self._nodes[0] if len(self._nodes) == 1 else ""), text)
 
     def receive(self, place: str, line: bytes) -> None:
-        """Pass on a line of output, or hold it back until its task's node is clear."""
+        """Pass on output, or hold it back until its task's node is clear."""
         self._pass(self._take, place, line)
         if place and place not in self._confirmed:
             named = named_node(line)
@@ -376,8 +367,8 @@ class Senders:
             self._confirm(self._expected(ended[1].decode(), ended[2].decode()))
 
     def end(self) -> None:
-        """Pass on what is left after the end of the step: complaints, and lines of tasks that
-        have named a node of their own."""
+        """Pass on the rest after the step's end: complaints, and lines of tasks that are alone in
+        naming their node."""
         claims = self._sole_claims()
         for place, held in self._held.items():
             for take, line in held:
@@ -392,13 +383,12 @@ class Senders:
             held.append((take, line[: MAX_WORD_BYTES + 1]))
 
     def _sole_claims(self) -> dict[str, str]:
-        """Return the claims of unknown nodes, each claimed by a single task."""
+        """Claims of unknown nodes, each by a single task."""
         claimed = Counter([*self._claims.values(), *self._confirmed.values()])
         return {place: node for place, node in self._claims.items() if claimed[node] == 1}
 
     def _clear_claims(self) -> dict[str, str]:
-        """Return the places that are clear by now: the last one, and those of tasks that name
-        each other's nodes."""
+        """Places now clear: the last, and those of tasks that name each other's nodes."""
         places = set(self._nodes).difference(self._confirmed)
         if len(places) == 1:
             nodes = set(self._nodes).difference(self._confirmed.values())
@@ -409,7 +399,7 @@ class Senders:
         return claims
 
     def _expected(self, names: str, tasks: str) -> dict[str, str]:
-        """Return the places of tasks that srun has ended, if their nodes are as expected."""
+        """Places of tasks that srun has ended, if their nodes are as expected."""
         places = list[str]()
         for part in tasks.split(","):
             first, _, last = part.partition("-")
@@ -434,6 +424,6 @@ class Senders:
 
 
 def named_node(line: bytes) -> str:
-    """Return the node that a message names, "" for other lines."""
+    """ "" if the line is no message."""
     cells = line.split(b"\t", 2) if len(line) <= MAX_WORD_BYTES else []
     return cells[1].decode("utf-8", "replace") if len(cells) == 3 else ""

@@ -14,16 +14,16 @@ from .host import JobStep, StepProcesses
 from .slurm import step_message
 
 MAX_COMPLAINTS = 64 << 10
-"""Characters kept, and read, of each node. A driver's warnings of a whole job are fewer."""
+"""Characters kept, and read, per node. A driver's warnings in a whole job are fewer."""
 MAX_STEP_COMPLAINTS = 1 << 20
-"""The same of the step itself, which reports the ends of all nodes."""
+"""The same for the step itself, which reports the ends of all nodes."""
 BEHIND_S = 0.5
 """A node's last messages may be this much later than the report of its end."""
 _LAST_LINES = 5
 
 
 class Complaints:
-    """The standard error of a group's steps. `names` expands `n[1-3]`; `keep` gets the lines to
+    """The standard error of a group's steps. `names` expands `n[1-3]`; `keep` gets lines to
     keep."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Complaints:
         return " ".join(self._last)
 
     def take(self, sender: str, line: bytes) -> None:
-        """Take in a line of a node, or of the step itself (`sender` "")."""
+        """`sender`: a node, or "" for the step itself."""
         text = clean(line[:2000].decode("utf-8", "replace"), 500)
         if sender and not self._keep_some(sender, f"{sender}: {text}"):
             return
@@ -66,7 +66,7 @@ class Complaints:
                 self._ended[node] = due, reason
 
     def _keep_some(self, sender: str, text: str) -> bool:
-        """Keep a line; False beyond the sender's limit."""
+        """False beyond the sender's limit."""
         limit = MAX_COMPLAINTS if sender else MAX_STEP_COMPLAINTS
         before = self._taken.get(sender, 0)
         if before > limit:
@@ -80,8 +80,8 @@ class Complaints:
     def ended_nodes(self, *, is_over: bool) -> list[tuple[str, str]]:
         """Return newly ended nodes with the reason.
 
-        After the step's end all its lines have come; then the other nodes may have been ended
-        together with the first.
+        `is_over`: all lines of the step have come; the other nodes may have been ended together
+        with the first.
         """
         now = self._now()
         first = next(iter(self._ended), "") if is_over else ""
@@ -89,7 +89,7 @@ class Complaints:
         return [(node, self._ended.pop(node)[1]) for node in due]
 
     def next_check(self, at_latest: float) -> float:
-        """Return when to call `ended_nodes` again (World.now)."""
+        """When to call `ended_nodes` again (World.now)."""
         return min([at_latest, *(when for when, _ in self._ended.values())])
 
 
@@ -97,11 +97,8 @@ RELEASE_S = 20.0
 """Time for the nodes to end; their containers get 10 s (agent/container.py)."""
 MAX_GARBLED = 100
 MAX_SAID = 256 << 10
-"""Bytes of a node between two attempts, with WORD_BYTES per line.
-
-More would fill the disk. A healthy node sends about 10 KB, or 60 KB with 512 facts
-(policy/reports.py).
-"""
+"""Bytes of a node between two attempts, with WORD_BYTES per line: more would fill the disk. A
+healthy node sends about 10 KB, or 60 KB with 512 facts (policy/reports.py)."""
 SAID_AGAIN = 64 << 10
 """MAX_SAID of a node used again after exceeding it, for lack of others."""
 WORD_BYTES = 32
@@ -115,7 +112,7 @@ class Listener(Protocol):
 
 
 class GroupRecord:
-    """The events of a group: node messages, and decisions of the loop."""
+    """A group's events: node messages, and decisions of the loop."""
 
     def __init__(self, events: EventLog) -> None:
         self.events = events
@@ -142,7 +139,7 @@ class GroupRecord:
         self.fail(node, kind, reason)
 
     def is_gone(self, node: str) -> bool:
-        """Return whether nothing more can come from a node in this step."""
+        """Nothing more can come from the node in this step."""
         return node in self.state.silent or "left" in self.state.reports[node].messages
 
     def still_there(self, nodes: Iterable[str]) -> list[str]:
@@ -153,7 +150,7 @@ class GroupRecord:
 
 
 class GroupStep:
-    """The processes on a group's nodes while the group holds them."""
+    """Processes on a group's nodes while the group holds them."""
 
     def __init__(self, job: JobContext, record: GroupRecord, allocated: Iterable[str]) -> None:
         self.process: JobStep | None = None
@@ -165,13 +162,13 @@ class GroupStep:
         self._job, self._record = job, record
         self._known = frozenset(allocated)
         self._heard: dict[str, float] = {}
-        """node -> its last line (World.now)."""
+        """Node -> its last line (World.now)."""
         self._attempt: Listener | None = None
         self._sent: dict[str, int] = {}
-        """node -> bytes since the last attempt's start."""
+        """Node -> bytes since the last attempt's start."""
         self._pings = 0
         self._pongs: dict[str, int] = {}
-        """node -> replies; more than pings count as messages."""
+        """Node -> replies; more than pings count as messages."""
         self._garbled = 0
         self._distrusted: set[str] = set()
         """Nodes that have broken the protocol in this job."""
@@ -182,7 +179,7 @@ class GroupStep:
     def start(
         self, nodes: Sequence[str], argv: Sequence[str], environment: Mapping[str, str]
     ) -> None:
-        """Start `argv` on `nodes`, with `environment` added. Raises OSError."""
+        """`environment`: additional variables. Raises OSError."""
         job = self._job
         self.set_start(job.world.wall_ms())
         self.complaints.begin()
@@ -195,7 +192,7 @@ class GroupStep:
         self.process = job.world.start(job.reactor, step)
 
     def set_start(self, ms: int) -> None:
-        """Set the step's start; in a preflight the controller may have started it."""
+        """In a preflight the controller may have started the step."""
         self.started_ms = ms
 
     def add_node(self, node: str) -> None:
@@ -206,7 +203,6 @@ class GroupStep:
         return self.process is not None and self.process.alive
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a line to all nodes of a running step."""
         if self.process is not None:
             self._pings += message.get("do") == "ping"
             self.process.send(message)
@@ -240,7 +236,7 @@ class GroupStep:
     # ---- messages of the nodes ----
 
     def start_attempt(self, attempt: Listener) -> None:
-        """Pass messages on to an attempt, and count each node's bytes anew."""
+        """Pass messages on to an attempt; count each node's bytes anew."""
         self._attempt, self._sent = attempt, {}
 
     def end_attempt(self) -> None:
@@ -251,7 +247,7 @@ class GroupStep:
         return self._attempt is not None
 
     def take(self, sender: str, line: bytes) -> None:
-        """Take in a line of `sender`; a line of unknown origin ("") is not believed."""
+        """Take in a line; of unknown origin (`sender` ""), it is not believed."""
         if sender in self.protocol_errors:
             return
         pong = parse_pong(line)
@@ -286,7 +282,7 @@ class GroupStep:
             self._attempt.take(event)
 
     def _log_once(self, event: Event) -> None:
-        """Log a node's remark, once for equal ones."""
+        """Log equal remarks once."""
         if event.detail in self._logged:
             return
         self._logged.add(event.detail)
@@ -294,8 +290,7 @@ class GroupStep:
         self._job.log(f"{origin} {event.node}: {event.detail}")
 
     def _compare_clock(self, event: Event) -> None:
-        """Record a node's clock offset, if any: the node read its clock between the step's start
-        and now."""
+        """The node read its clock between the step's start and now."""
         clock_ms = number(event.part(0))
         if clock_ms is None:
             return
@@ -311,7 +306,7 @@ class GroupStep:
             self._record.note("garbled", sender, _shown(line), "node")
 
     def _is_too_much(self, node: str, size: int) -> bool:
-        """Count a node's bytes; if too many, give it up and return True."""
+        """Count a node's bytes; if too many, give it up."""
         self._sent[node] = self._sent.get(node, 0) + size + WORD_BYTES
         limit = SAID_AGAIN if node in self._distrusted else MAX_SAID
         if self._sent[node] <= limit:
@@ -321,12 +316,12 @@ class GroupStep:
         return True
 
     def _refuse(self, sender: str, node: str, line: bytes) -> None:
-        """Give up a node that reports about another."""
+        """Give up a node that reports about another node."""
         self._record.note("forged", sender, _shown(line))
         self._give_up(sender, f"it sends lines in the name of node {node}")
 
     def _give_up(self, node: str, reason: str) -> None:
-        """Ignore a node that breaks the protocol until the next step."""
+        """Ignore the node until the next step."""
         self._distrusted.add(node)
         self.protocol_errors[node] = reason
         self._record.lose(node, reason, "protocol")
@@ -346,7 +341,7 @@ class GroupStep:
             self._record.lose(node, reason)
 
     def next_check(self, at_latest: float) -> float:
-        """Return when to call `check_ended` again (World.now)."""
+        """When to call `check_ended` again (World.now)."""
         return self.complaints.next_check(at_latest)
 
     def last_message(self, node: str) -> float:
@@ -366,8 +361,7 @@ class GroupStep:
 
 
 def stalled_s(until: float, now: float) -> float:
-    """Return for how long this process stalled, if it meant to resume at `until`. No node is to
-    blame for that."""
+    """How long this process stalled if it meant to resume at `until`: nodes are not to blame."""
     late_s = now - until
     return late_s if late_s > 1 else 0.0
 

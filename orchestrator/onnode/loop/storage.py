@@ -28,15 +28,13 @@ def begin(job: SetContext, state: RunRecord) -> None:
 
 
 def closer(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], None]:
-    """Return a function to close an attempt; call it until it succeeds.
-
-    A call may publish the result and then find no room for the states.
-    """
+    """Return a function to call until it succeeds: it may publish the result and then find no room
+    for the states."""
     tried = False
 
     def close() -> None:
         nonlocal tried
-        # By an earlier call: any earlier result would have made the first call fail.
+        # By an earlier call: a result from before would have made the first call fail.
         published = tried and job.world.files.exists(job.layout.result(state.run))
         tried = True
         job.folder.close(state, None if published else rank)
@@ -47,8 +45,8 @@ def closer(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], 
 
 
 def write_last(job: SetContext, state: str, reason: str) -> Flow:
-    """Write the last state of a job. A complete set waits for the storage: no next job would
-    write it."""
+    """Write a job's last state. A complete set waits for the storage: no next job would write
+    it."""
     now = job.world.now
     deadline = now() + job.settings.storage_wait_s
     while not job.write(state, reason) and state == "complete":
@@ -58,13 +56,13 @@ def write_last(job: SetContext, state: str, reason: str) -> Flow:
 
 
 def wait(job: SetContext) -> Flow:
-    """Wait until the set's storage can be written. Raises OSError after `storage_wait_s`."""
+    """Raises OSError after `storage_wait_s`."""
     yield from retry(job, lambda: None)
 
 
 def retry(job: SetContext, action: Callable[[], object]) -> Flow:
-    """Retry `action` while the set's storage cannot be written, up to `storage_wait_s`. Raises
-    its error."""
+    """Retry while the set's storage cannot be written, up to `storage_wait_s`. Raises the action's
+    error."""
     world, waits_for = job.world, ""
     started = world.now()
     deadline = started + job.settings.storage_wait_s
