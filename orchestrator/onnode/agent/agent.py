@@ -54,7 +54,7 @@ print(one.getsockname()[0])
 
 
 def main(program: Program, action: str) -> int:
-    """Run an action of `lib node`; return the exit status. Errors are sent to the loop as `failed`.
+    """Run an action; return the exit status. Errors go to the loop as `failed`.
 
     hold: for the life of a job; check: for preflight.sh; deep: measure the bandwidth between nodes;
     look: for `orchestrator init`.
@@ -95,12 +95,11 @@ def _other(name: str) -> str:
 
 
 def tell_failure(node: Node, error: Exception) -> None:
-    """Report why this node cannot continue; the origin of an unexpected exception goes to
-    hold.log."""
+    """Report `error`. An unexpected exception's origin goes to hold.log."""
     if isinstance(error, Failed):
         node.say("failed", error.kind, error.text)
         return
-    import traceback  # takes long, and is seldom needed
+    import traceback  # slow, seldom needed
 
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     if isinstance(error, OSError) and error.filename is not None:
@@ -131,7 +130,7 @@ def check(node: Node) -> int:
 
 
 def _own(folder: str) -> None:
-    """Make a folder of this user's; another member's is moved away with its content."""
+    """Make a folder of this user's; another user's is moved away with its content."""
     with contextlib.suppress(FileNotFoundError):
         if (owner := os.lstat(folder).st_uid) != os.getuid():
             try:
@@ -149,7 +148,6 @@ class NodeAgent:
         self.scratch: Scratch | None = None
         self.job_ends = False
         self.gathers = False
-        """It gathers evidence of its run."""
         self.loop_gone = ""
         """Why the loop counts as dead though the input has not ended."""
         self.has_engine = node.settings.engine != "none"
@@ -162,10 +160,7 @@ class NodeAgent:
         self.name = f"{node.owner}-{os.environ.get('ORCH_GENERATION', '0')}"
 
     def live(self) -> int:
-        """Serve the loop until it releases the node; return the exit status.
-
-        In every case the node is restored, and sends `left`.
-        """
+        """Return the exit status. In every case the node is restored, and sends `left`."""
         status = 1
         try:
             if not self.has_engine:
@@ -185,7 +180,7 @@ class NodeAgent:
             self._release()
         return status
 
-    # ---- what the loop says
+    # ---- orders of the loop
 
     def _hear(self, line: str) -> None:
         try:
@@ -205,8 +200,7 @@ class NodeAgent:
                 self.requests.append(request)
 
     def _stops_now(self, request: dict[str, Any]) -> bool:
-        """Return whether an order stops the run whose evidence is being gathered: it cannot
-        wait."""
+        """An order to stop the run whose evidence is being gathered cannot wait."""
         run = self.run
         is_stop = self.gathers and request.get("do") == "stop"
         return is_stop and run is not None and request.get("id") == run.request.id
@@ -224,14 +218,14 @@ class NodeAgent:
         nodes = request.get("nodes")
         return isinstance(nodes, list) and self.node.name in nodes
 
-    # ---- to a node that is ready
+    # ---- getting ready
 
     def _begin(self) -> Network:
-        """Take the node, inspect it, and wait for the loop's choice. Raises Failed."""
+        """Take the node, inspect it, await the loop's choice. Raises Failed."""
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
             os.makedirs(node.folder, exist_ok=True)
-        # Files that a killed attempt could not keep must not fall to the next one.
+        # Files that a killed attempt could not keep must not fall to the next attempt.
         keep_files(node, node.folder / f"unclaimed-{self.name}" / "files" / node.name)
         with failing("storage", f"cannot make {node.channel}"):
             was_killed = open_channel(node)
@@ -251,8 +245,7 @@ class NodeAgent:
         return network
 
     def _make_results(self) -> None:
-        """Make the folder for a run's files: of this user alone, or for any user of a container.
-        Raises OSError."""
+        """Make a folder for this user alone, or for any user of a container. Raises OSError."""
         node = self.node
         if node.settings.results == "local":  # only this user can enter the channel
             os.makedirs(node.results, exist_ok=True)
@@ -299,8 +292,7 @@ class NodeAgent:
         return network
 
     def _pull(self) -> None:
-        """Pull the image on the loop's order: the nodes share a registry and its network. Raises
-        Failed."""
+        """Wait for the loop's order: the nodes share a registry and its network. Raises Failed."""
         from .pull import pull
 
         self.node.say("lacks")
@@ -335,7 +327,7 @@ class NodeAgent:
         self.node.say("waits")
 
     def _get_ready(self, network: Network) -> None:
-        """Start the container and apply the settings of a chosen node. Raises Failed."""
+        """Start the container, apply the settings. Raises Failed."""
         from .facts import write_hardware
 
         node, container = self.node, None
@@ -375,7 +367,7 @@ class NodeAgent:
         node.say("ready", self.engine.image_id)
 
     def _host_name(self) -> str:
-        """Return this host's full name as Python sees it; "" without an answer in time."""
+        """This host's full name as Python sees it; "" without an answer in time."""
         if rehearsal := rehearsed("ORCH_HOST_NAME", "", self.node.name):
             return rehearsal
         return self._ask(HOST_NAME)
@@ -413,7 +405,7 @@ class NodeAgent:
         raise ReleaseRequested(1)
 
     def _await_run(self, run: NodeRun) -> None:
-        """Await its records and messages after the container's end; by force after a while."""
+        """After the container's end, await its records and messages; by force after a while."""
         run.ended(NO_CONTAINER)
         if not self.has_engine:
             # Its remains cannot be ended, so its output may never end.
@@ -451,7 +443,7 @@ class NodeAgent:
         self.node.say("evidence", request.id, activity)
 
     def _prepare(self, request: RunRequest) -> None:
-        """Get ready for a run. Caches come last: nothing fills them again before it."""
+        """Caches come last: nothing fills them again before the run."""
         node, old = self.node, self.run
         if old is not None:
             old.stop()
@@ -479,8 +471,7 @@ class NodeAgent:
     # ---- and back
 
     def _release(self) -> None:
-        """Release everything; a failing part does not prevent the next. `left` is the last
-        message."""
+        """A failing part does not prevent the next. `left` is the last message."""
         parts: tuple[Callable[[], object], ...] = (
             lambda: self.end_checks(tell=False),
             self._stop_run,
@@ -511,7 +502,7 @@ class NodeAgent:
             self._await_run(run)
 
     def _end_scratch(self) -> None:
-        """Remove the scratch folder at the end of the job; a new container of the job needs it."""
+        """A new container of the same job needs the folder."""
         if self.scratch is not None and (self.job_ends or self.waiting.exit_status):
             self.scratch.remove()
 

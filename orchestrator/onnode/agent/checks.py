@@ -1,9 +1,9 @@
 """The checks of a node. Rules, messages and remedies: docs/preflight.md; the batch host compares
 the nodes.
 
-Jobs of checks run side by side, each in its own process group, with one hard limit for all: a
-hanging driver, file server or tool costs only its own verdict. A process stuck in the kernel is not
-waited for.
+Jobs of checks run side by side, each in its own process group, with a hard limit for all: a hanging
+driver, file server or tool costs only its own verdict. Processes stuck in the kernel are not
+awaited.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _NO_ANSWER = {
 
 
 class Checks:
-    """The running checks. Call `read` when `fileno` is readable, and `finish` when `done` or at
-    `deadline` (time.monotonic())."""
+    """Call `read` when `fileno` is readable; `finish` when `done`, or at `deadline`
+    (time.monotonic())."""
 
     def __init__(self, node: Node, engine: EngineState) -> None:
         self._node, self._rest, self.done = node, b"", False
@@ -95,7 +95,7 @@ class Checks:
             pass
 
     def finish(self) -> None:
-        """End all jobs and send the missing rows."""
+        """End all jobs; send the missing rows."""
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # it stays to be waited for
         ended = " ".join(
             names for pid, names in self._running.items() if os.waitid(os.P_PID, pid, look)
@@ -122,7 +122,7 @@ class Checks:
     def end(self) -> None:
         """End all jobs and their children without a message."""
         for pid in self._running:
-            # Not yet waited for, so the number is still its own.
+            # Not yet waited for, so the process id cannot be another's.
             try:
                 os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, os.WNOHANG)
@@ -150,7 +150,7 @@ class Checks:
 
 
 def _start(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: int) -> int:
-    """Start a job; return its process id, also its group's."""
+    """Return the process id, also its group's."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -185,7 +185,7 @@ def _run(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: int
                 now = time.monotonic()
                 ms, begin = f"{(now - begin) * 1000:.0f}", now
                 fields = (name, verdict, ms, shortened(text, 480), shortened(remedy, 240))
-                # One write, short enough to stay whole.
+                # A single write, short enough to stay whole.
                 os.write(write, (UNIT.join(fields) + "\n").encode("utf-8", "replace"))
         except Exception as error:  # it costs only its own verdict
             import traceback

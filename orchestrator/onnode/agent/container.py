@@ -22,11 +22,11 @@ _END_S = 5
 _REMOVE_S = 30
 
 _NOT_SEEN = "the engine does not see the folder of the job"
-# Runs in the container; $1 is empty without a check of the network, $2 a prefix for rehearsals. Its
-# first process ends with its input, a pipe of the agent, and everything in the container with it.
-# The pipe carries signals for runs. The engine's `exec` would cost 0.1 s of processor per node and
-# run, between run_stop and run_start, and a killed client would leave its process running. Each run
-# has its own process group, so that its remains end before the next run.
+# Runs in the container; $1 is empty without a check of the network, $2 a prefix for rehearsals. The
+# container's first process ends with its input, a pipe of the agent, and everything in it too. The
+# pipe carries signals for runs. The engine's `exec` would cost 0.1 s of processor per node and run,
+# between run_stop and run_start, and a killed client would leave its process running. Each run has
+# its own process group, so that its remains end before the next run.
 _SHELL = r"""
 share() {  # root of the container is another user on the host, and often nobody on its storage
   for one in /results/* /results/.[!.]*; do
@@ -70,11 +70,8 @@ echo "host $(timeout {HOST_S} sh -c "$asked" </dev/null 2>/dev/null)"
 
 
 def look_for_image(node: Node, waiting: Waiting) -> EngineState:
-    """Return the engine's state and the image's id.
-
-    The id is the hash of the image's configuration, equal on all nodes for equal content, even from
-    a tar without a registry digest.
-    """
+    """Return the engine's state and the image's id: the hash of the image's configuration. Equal
+    content has equal ids on all nodes, even from a tar without a registry digest."""
     settings = node.settings
 
     def ask(*words: str) -> tuple[int, bytes]:
@@ -100,16 +97,15 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
 
 
 def pulled_name(settings: Settings) -> str:
-    """Return the image's full name, which podman needs: it searches this host's registries for a
-    short name. The short name finds the image afterwards."""
+    """podman searches this host's registries for a short name, so it gets the full name. The short
+    name finds the image afterwards."""
     if settings.engine != "podman" or registry_in(settings.cont):
         return settings.cont
     return f"docker.io/{'' if '/' in settings.cont else 'library/'}{settings.cont}"
 
 
 def bind(source: str, target: str, mode: str = "rw") -> str:
-    """Return a value for the engine's --mount: CSV. Unlike with --volume, a missing folder is an
-    error."""
+    """Return a CSV value for --mount: unlike with --volume, a missing folder is an error."""
     fields = [
         "type=bind",
         f"source={source}",
@@ -122,28 +118,27 @@ def bind(source: str, target: str, mode: str = "rw") -> str:
 
 
 def _shared(node: Node) -> dict[str, str]:
-    """Return the group's shared folders: place in the container -> host."""
+    """The group's shared folders: place in the container -> host."""
     place = hidden(_shared_place(node))
     found = shared_folders(node.settings.launch_shared, node.settings.site_mounts)
     return {target: f"{place}/{name}" for target, name in found.items()}
 
 
 def _shared_place(node: Node) -> str:
-    """Return the folder of a generation of containers, each a new folder: a dead run left its own
-    half done."""
+    """A new folder per generation of containers: a dead run left its own half done."""
     group, generation = (os.environ.get(f"ORCH_{name}", "0") for name in ("GROUP", "GENERATION"))
     return str(node.layout.shared(f"{group}-{generation}"))
 
 
 def _volumes(node: Node) -> list[str]:
-    """Return the container's mounts. Raises Failed for a missing folder."""
+    """Raises Failed for a missing folder."""
     settings, volumes = node.settings, [bind(node.results, "/results"), bind(node.channel, "/orch")]
     for variable, source, target in folders(settings.mounts, settings.data):
         if not source:
             hint = f"give the site file data.{settings.workload}.{variable}, or export {variable}"
             raise Failed("data", f"{variable} is not set: {hint}")
         if not os.path.exists(source):
-            # Without this check the engine would create an empty folder there, as root.
+            # Otherwise the engine would create an empty folder there, as root.
             raise Failed("data", f"{variable}: {source} does not exist on this node")
         volumes.append(bind(source, *target.rsplit(":", 1)))
     if _shared(node):
@@ -168,14 +163,13 @@ def _volumes(node: Node) -> list[str]:
 
 
 def _written(node: Node) -> list[str]:
-    """Return the places in the container to which its program needs to write."""
+    """Places to which the container's program needs to write."""
     mounts = (mount.split("\t") for mount in node.settings.mounts)
     return [place for _, _, place, mode in mounts if mode == "written"]
 
 
 def _options(node: Node) -> list[str]:
-    """Return the container's options without RDMA devices missing on this node: docker would
-    refuse to start."""
+    """Leave out RDMA devices missing on this node: docker would refuse to start."""
     device = "--device=/dev/infiniband"
     return [
         one
@@ -193,8 +187,7 @@ def client_argv(
     volumes: Sequence[str],
     image: str,
 ) -> list[str]:
-    """Return the command of a container that lives as long as its input is open; bash's
-    arguments follow."""
+    """The container lives as long as its input is open. bash's arguments follow."""
     argv = [*engine, "run", "--rm", "--interactive", "--init", "--name", name]
     argv += [
         word
@@ -235,7 +228,7 @@ def remove(node: Node, name: str, waiting: Waiting) -> None:
 
 
 def _unseen(node: Node, words: str) -> str:
-    """Return why the engine cannot reach a folder according to its output, or ""."""
+    """Explain which folder the engine cannot reach, by its output; or ""."""
     if node.results in words and node.settings.results == "shared":
         hint = "root is nobody on this storage; give the site container.results: local"
         return f"the engine cannot reach {node.results}: {hint}"
@@ -256,8 +249,8 @@ def _unseen(node: Node, words: str) -> str:
 
 
 class ContainerExecutor(Executor):
-    """A container that lives as long as its input is open. `used`: the node's RDMA ports that it
-    should have; `more`: further folders and their places in it.
+    """A container that lives as long as its input is open. `used`: RDMA ports that it should have;
+    `more`: further folders and their places in it.
 
     Raises Failed for a missing folder, OSError without pipes.
     """
@@ -279,7 +272,7 @@ class ContainerExecutor(Executor):
         self.host = ""
         for pipe in ("request", "status"):
             os.mkfifo(f"{node.channel}/{pipe}", 0o600)
-        # Open at both ends: no open ever waits, and it never ends.
+        # Open at both ends: no open ever waits, and they never end.
         self._requests, status = (
             os.open(f"{node.channel}/{pipe}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             for pipe in ("request", "status")
@@ -352,7 +345,7 @@ class ContainerExecutor(Executor):
         return self._told
 
     def _users(self) -> str:
-        """Return why root of the container may not be root here, or ""."""
+        """Return why the container's root may not be root here."""
         settings = self._node.settings
         status, told = self._waiting.call(users.question(settings), settings.preflight_check_s)
         kind = users.mapped(settings, told.decode("utf-8", "replace")) if status == 0 else ""
@@ -375,7 +368,7 @@ class ContainerExecutor(Executor):
         self._client.input.close()
 
     def close(self) -> None:
-        """Wait for its end, and force it after too long."""
+        """Wait for its end; force it after too long."""
         self._await_end()
         if _shared(self._node):  # the first node to arrive
             shutil.rmtree(_shared_place(self._node), ignore_errors=True)

@@ -1,7 +1,7 @@
-"""The content of a container, read inside it: packages, libraries, code, models and tokenizers.
+"""A container's content, read inside it: packages, libraries, code, models and tokenizers.
 
-Runs alone in any image with Python 3.7: `python3 -I -S -B contents.py CODE [DATA ...]`. Nothing is
-imported from the image. Prints lines of part, name and value, separated by tabs; then `hash`, part
+Runs alone in any image with Python 3.7: `python3 -I -S -B contents.py CODE [DATA ...]`. Imports
+nothing from the image. Prints lines of part, name and value, separated by tabs; then `hash`, part
 and the hash of its lines, and `done`. A part beyond its limits gets no hash.
 """
 
@@ -70,7 +70,7 @@ class ContentReader:
         self.entries, self.bytes = MOST_ENTRIES, MOST_BYTES
 
     def walk(self, top: str, depth: int = 12) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield (path below `top`, entry) of regular files in order; links to files count."""
+        """Yield (path below `top`, entry) of regular files, in order; links to files count."""
         folders = [("", depth)]
         while folders:
             below, left = folders.pop()
@@ -94,7 +94,7 @@ class ContentReader:
                     continue
 
     def digest(self, path: str) -> str:
-        """Return the hash of a file's content, its size if it is large, "?" if unreadable."""
+        """Return the content's hash, a large file's size, "?" if unreadable."""
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -109,7 +109,7 @@ class ContentReader:
 
 
 def site_packages() -> list[str]:
-    """Return the folders with packages of this interpreter and of its virtual environment."""
+    """The package folders of this interpreter and its virtual environment."""
     prefixes = [os.path.dirname(os.path.dirname(sys.executable)), sys.prefix, sys.exec_prefix]
     prefixes += ["/usr", "/usr/local", os.path.expanduser("~/.local")]
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -175,7 +175,7 @@ def caches(read: ContentReader, data: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def show(part: str, rows: Iterator[tuple[str, str]]) -> None:
-    """Print the lines of a part, sorted, and their hash; nothing of a part beyond a limit."""
+    """Print sorted lines and their hash; nothing beyond a limit."""
     try:
         found = sorted({(CONTROL.sub("?", name), CONTROL.sub("?", value)) for name, value in rows})
     except (TooMuch, OSError):

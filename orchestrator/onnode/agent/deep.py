@@ -1,7 +1,7 @@
-"""A node's part of the bandwidth test (docs/deep.md): measure/ in a container with the environment
-of a run.
+"""A node's part of the bandwidth test (docs/deep.md): measure/ in a container with a run's
+environment.
 
-Requests of the loop address all nodes; this node's part goes to the container, and answers return
+The loop's requests address all nodes; this node's part goes to the container, and answers return
 under its name. The container ends with the input, also if the loop dies or misses its beat
 (beat.py).
 """
@@ -22,7 +22,7 @@ from . import network
 from .leftovers import remove_folder
 from .node import Node, host_environment, lay, runs_environment
 
-# Runs in the container, or on the host without one; $0 is the folder with measure/.
+# Runs in the container, or on the host without a container; $0 is the folder with measure/.
 START = """
 . "$0/environment.sh"
 for python in python3 python; do
@@ -34,8 +34,7 @@ exit 127"""
 
 
 def main(node: Node) -> int:
-    """Measure as requested on standard input; return the exit status. Raises ReleaseRequested,
-    Failed, OSError."""
+    """Return the exit status. Raises ReleaseRequested, Failed, OSError."""
     waiting = Waiting()
     # On this host: the engine may be unable to read shared storage.
     folder = Path(f"{node.channel}-deep")
@@ -43,7 +42,7 @@ def main(node: Node) -> int:
         node.folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        # The next process to find the folder of a killed one removes it.
+        # After a kill, the next process to find the folder removes it.
         (folder / "hold_pid").write_text(f"{os.getpid()}\n")
         lay(node.program.below("lib/measure/"), str(folder / "measure"))
         (folder / "environment.sh").write_bytes(_environment(node))
@@ -135,7 +134,7 @@ def _ask(node: Node, partner: Partner, line: str) -> None:
 
 
 def _say(node: Node, line: str) -> None:
-    """Send an answer. Images may print anything at their start."""
+    """Images may print anything at their start."""
     try:
         word, *fields = json.loads(line)
     except (ValueError, TypeError, RecursionError):
@@ -145,7 +144,7 @@ def _say(node: Node, line: str) -> None:
 
 
 def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
-    """End it, by force after some seconds; return its exit status. The client passes TERM on."""
+    """End it, by force after some seconds; return the exit status. The client passes TERM on."""
     process = partner.process
     waiting.start_release()
     partner.input.close()

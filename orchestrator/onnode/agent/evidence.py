@@ -1,8 +1,8 @@
 """Evidence of a hanging run for people: processes, stacks, kernel log, GPUs, records of RCCL and
 torch.
 
-Each part is bounded in size and time; a failing part does not prevent the next. A flight record is
-a pickle: it is copied, never read.
+Each part is bounded in size and time; a failing part does not prevent the next. Flight records are
+pickles: copied, never read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INNER = re.compile(r"(?i)threading|selectors|concurrent/|importlib|runpy|<froze
 _GPU = "if command -v amd-smi >/dev/null; then amd-smi monitor; else rocm-smi; fi 2>&1"
 _KERNEL = "{ %sdmesg 2>&1 || journalctl --dmesg --no-pager --lines=200 2>&1; } | tail -n 200"
 _TAILS = 'for one in $1; do [ -f "$one" ] && echo "== $one" && tail -c 20000 "$one"; done'
-# A line into its pipe makes torch write its flight record, whose files are kept with the run's.
+# A line into its pipe makes torch write its flight record; those files are kept with the run's.
 _RECORDS = """
 [ -z "$2" ] || for one in "$2"*.pipe; do
   [ ! -p "$one" ] || timeout 2 sh -c 'echo 1 >"$0"' "$one"
@@ -63,8 +63,7 @@ class Process(NamedTuple):
 
 
 def gather(node: Node, waiting: Waiting, executor: Executor, request: RunRequest) -> str:
-    """Write the evidence into the attempt's folder; return the activity of the processes in
-    brief."""
+    """Write the evidence into the attempt's folder; return the processes' activity in brief."""
     return _Evidence(node, waiting, executor).gather(request)
 
 
@@ -124,7 +123,7 @@ class _Evidence:
     # ---- processes
 
     def _processes(self) -> list[Process]:
-        """Return the processes started by the executor, and their descendants."""
+        """The executor's processes and their descendants."""
         found = {
             one.pid: one
             for pid in entries(self._node.proc)
@@ -148,14 +147,14 @@ class _Evidence:
             )
 
     def _command(self, pid: int) -> str:
-        """Return the program and its script; other arguments can be secret."""
+        """The program and its script; other arguments can be secret."""
         program, *words = first_line(f"{self._node.proc}/{pid}/cmdline").split("\0")
         return shortened(
             " ".join([program, *[one for one in words if one.endswith((".py", ".sh"))][:1]]), 200
         )
 
     def _rank(self, pid: int) -> str:
-        """Return a process's RANK as torchrun or Slurm set it; "" if unknown."""
+        """RANK as torchrun or Slurm set it; "" if unknown."""
         with contextlib.suppress(OSError):
             with open_regular(f"{self._node.proc}/{pid}/environ") as file:
                 match = _RANK.search(b"\0" + file.read(_MOST_TEXT) + b"\0")
@@ -172,7 +171,7 @@ class _Evidence:
             )
 
     def _stack(self, one: Process) -> str:
-        """Write and return a stack: Python's by py-spy of this host or the image, else the
+        """Write and return Python's stack, by py-spy of this host or the image, else the
         kernel's."""
         proc, sudo = f"{self._node.proc}/{one.pid}", list(self._node.settings.sudo)
         status = lines(f"{proc}/status", 8192)
@@ -198,7 +197,7 @@ class _Evidence:
         return ""
 
     def _sample(self, programs: list[Process]) -> dict[int, int]:
-        """Return how often the main thread of each runnable program has given up its processor."""
+        """How often each runnable program's main thread has given up its processor."""
         switches = dict[int, int]()
         for one in programs:
             status = lines(f"{self._node.proc}/{one.pid}/task/{one.pid}/status", 8192)
@@ -209,8 +208,8 @@ class _Evidence:
         return switches
 
     def _kernel_places(self, programs: list[Process], before: Mapping[int, int]) -> dict[int, str]:
-        """Return where the main threads of programs are by the kernel alone, if it says so: in user
-        code since the sample `before`, or in the function in which they wait."""
+        """Places of main threads that the kernel alone shows: in user code since the sample
+        `before`, or in the function in which they wait."""
         if not programs:
             return {}
         self._waiting.wait(lambda: False, max(0.0, self._sampled + _SAMPLE_S - time.monotonic()))
@@ -218,7 +217,7 @@ class _Evidence:
         places = dict[int, str]()
         for pid in (one.pid for one in programs):
             wchan = first_line(f"{self._node.proc}/{pid}/wchan")
-            # On a busy machine a loop gets little of a processor, but it hardly gives one up.
+            # On a busy machine a loop gets little of a processor, but hardly gives it up.
             if pid in now and pid in before and now[pid] - before[pid] < _FEW_SWITCHES:
                 places[pid] = f"user code (on a processor{self._gpu_activity(pid)})"
             elif wchan not in ("", "0"):
@@ -226,8 +225,8 @@ class _Evidence:
         return places
 
     def _gpu_activity(self, pid: int) -> str:
-        """Return whether a process occupies compute units of a GPU, as amdgpu's KFD reports it; ""
-        without it. A rank whose peers spin in a collective leaves its GPU idle if it loops."""
+        """As amdgpu's KFD reports it. A looping rank leaves its GPU idle while its peers spin in a
+        collective."""
         stats = f"{self._node.sys}/class/kfd/kfd/proc/{pid}"
         units = [
             first_line(f"{stats}/{gpu}/cu_occupancy")
@@ -240,7 +239,7 @@ class _Evidence:
     # ---- collectives
 
     def _collectives(self) -> None:
-        """Keep the end of RCCL's log and torch's flight records, if they are on."""
+        """Keep the end of RCCL's log, and torch's flight records, if they are on."""
         with contextlib.suppress(OSError):
             text = read_bytes(self._node.layout.environment).decode("utf-8", "surrogateescape")
             values = declared(text)
@@ -264,7 +263,7 @@ class _Evidence:
 
 
 def _doing(programs: list[Process], places: Mapping[int, str], ranks: Mapping[int, str]) -> str:
-    """Return the activity of the processes, equal for equal activity; "" if unknown."""
+    """Equal activity gives equal texts; "" if unknown."""
     if not programs:
         return "gone: none of its processes is left"
     for state, begin, end in (
@@ -280,20 +279,19 @@ def _doing(programs: list[Process], places: Mapping[int, str], ranks: Mapping[in
         by_place.setdefault(place, []).append(ranks[pid])
     if len(by_place) < 2:
         return f"in {next(iter(by_place))}" if by_place else ""
-    # The fewest first: they may be what the others wait for.
+    # The fewest first: the others may wait for them.
     ordered = sorted(by_place.items(), key=lambda place: (len(place[1]), place[0]))
     return "; ".join(f"{_ranks(some)} in {place}" for place, some in ordered[:3])
 
 
 def _ranks(ranks: list[str]) -> str:
-    """Return `rank 3`, or the number of several."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}" if ranks[0] else "a process"
     return f"{len(ranks)} ranks"
 
 
 def _where(text: str) -> str:
-    """Return the innermost frames of the main thread, without line numbers."""
+    """The main thread's innermost frames, without line numbers."""
     main = text.partition('"MainThread"')[2].partition("\nThread ")[0]
     found = [
         f"{name} ({os.path.basename(file)})"

@@ -18,7 +18,7 @@ _KINDS = ("script", "out")
 
 
 class Executor:
-    """A shell in a container or on the host, which gets the name of a run and starts its script.
+    """A shell in a container or on the host, which gets a run's name and starts its script.
 
     `inside`: the node's channel as seen there; `code`: the folder of the training's code. The
     shell's messages go to the run: NAME started PID; NAME ended STATUS LEFT (1: a process of the
@@ -41,7 +41,7 @@ class Executor:
 
     @property
     def gone(self) -> bool:
-        """True if nothing can run any more."""
+        """Nothing can run any more."""
         return False
 
     def root(self) -> int:
@@ -56,8 +56,8 @@ class Executor:
         """Start the script of the run `name`."""
 
     def signal(self, word: str, pid: str) -> None:
-        """Send TERM or KILL to the run with this first process; KILL to its group, on
-        the host to all its descendants."""
+        """Send TERM or KILL to the run with this first process; KILL to its group, on the host to
+        all its descendants."""
 
     def release(self) -> None:
         """Begin the end, if that takes time."""
@@ -79,7 +79,7 @@ class RunPipes:
         """A write to the log failed."""
 
     def open(self) -> None:
-        """Create and open all, or raise Failed."""
+        """Raises Failed."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         wait_for_nobody = os.O_NONBLOCK | os.O_CLOEXEC
         try:

@@ -1,9 +1,9 @@
-"""The hardware and software of a node, from its kernel. Both records are compared between nodes, so
-values that differ between equal nodes (addresses, serial numbers, momentary clocks) are left out:
+"""A node's hardware and software, from its kernel. Both records are compared between nodes, so they
+leave out values that differ between equal nodes (addresses, serial numbers, momentary clocks):
 
-- facts, field=value: anything that can change time or convergence (docs/tuning.md); -
-nodes/<node>/hardware.json: members of a submission's system description, named as in MLCommons'
-checker (docs/package.md).
+- facts, field=value: anything that can change time or convergence (docs/tuning.md);
+- nodes/<node>/hardware.json: members of a submission's system description, named as in MLCommons'
+  checker (docs/package.md).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LINK_SPEEDS = {"16": "PCIe 4.0", "32": "PCIe 5.0", "64": "PCIe 6.0"}
 
 
 def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
-    """Return the facts of a node, without unreadable ones. `knobs`: values by host setting."""
+    """Return all readable facts. `knobs`: values by host setting."""
     host = Inventory(node.root, f"{node.root}/sys", f"{node.root}/proc")
     told = [("image", image), *_host(node.root, host), *_gpus(host.gpus), *_nics(host.nics)]
     facts = [f"{name}={value}" for name, value in told if value]
@@ -57,7 +57,7 @@ def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
 
 
 def write_hardware(node: Node) -> None:
-    """Write hardware.json; errors are only logged."""
+    """Errors are only logged."""
     sys = f"{node.root}/sys" if node.sys == "/sys" else node.sys
     proc = f"{node.root}/proc" if node.proc == "/proc" else node.proc
     host = Inventory(node.root, sys, proc)
@@ -79,14 +79,14 @@ def write_hardware(node: Node) -> None:
 
 
 def _processor(proc: str) -> dict[str, str]:
-    """Return the facts of the first of up to hundreds of processors."""
+    """The first processor's facts; there may be hundreds."""
     paragraph = "\n".join(lines(f"{proc}/cpuinfo", 8192)).partition("\n\n")[0]
     pairs = (line.partition(":")[::2] for line in paragraph.split("\n"))
     return {name.strip(): value.strip() for name, value in pairs}
 
 
 def _top_clock(gpu: str, clock: str) -> str:
-    """Return a GPU's highest clock: the last line of its table. A star marks the present clock."""
+    """The last line of the table. A star marks the present clock."""
     table = [line for line in lines(f"{gpu}/pp_dpm_{clock}", 1 << 16) if line]
     return re.split("[ *]", table[-1].split(": ", 1)[-1])[0] if table else ""
 
@@ -99,7 +99,7 @@ def _once(values: Iterable[str]) -> str:
 
 
 def _each(folders: list[str], file: str) -> str:
-    """Return the file's distinct values; of `always [madvise] never` the word in brackets."""
+    """Distinct values; of `always [madvise] never` the word in brackets."""
     return _once(
         re.sub(r".*?\[([^]]*)\].*", r"\1", first_line(f"{folder}/{file}")) for folder in folders
     )
@@ -152,8 +152,7 @@ def _number(path: str) -> int:
 
 
 def _size(size: int, base: int) -> str:
-    """Return bytes as GB or TB of that base (1024 as memory is sold), TB with up to two
-    decimals."""
+    """Bytes as GB or TB of that base (1024 as memory is sold), TB with up to two decimals."""
     whole = size // base**3
     if whole < 1000:
         return f"{(size + base**3 // 2) // base**3} GB"
@@ -193,8 +192,7 @@ def _caches(folder: str) -> Iterator[str]:
 
 
 def _memory(sys: str, proc: str) -> Pairs:
-    """Yield the installed memory, from memory blocks; MemTotal is less, and differs between
-    equal nodes."""
+    """Installed memory, from memory blocks; MemTotal is less, and differs between equal nodes."""
     folder = f"{sys}/devices/system/memory"
     block = first_line(f"{folder}/block_size_bytes")
     blocks = sum(1 for one in entries(folder) if re.match("memory[0-9]", one))

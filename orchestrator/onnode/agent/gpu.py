@@ -1,4 +1,4 @@
-"""The GPUs of a node: count, model, load, errors, links; from the driver's files in /sys, and from
+"""A node's GPUs: count, model, load, errors, links; from the driver's files in /sys, and from
 amd-smi or rocm-smi for the rest."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .tools import Smi, Values, by_gpu, tools_limit
 
 Check = Callable[[Node, EngineState], Rows]
 Verdict = tuple[str, str, str]
-"""Verdict, text and remedy of one check."""
+"""Verdict, text and remedy of a check."""
 _MODELS = (
     "MI100 738c 738e, MI210 740f 7410, MI250X 7408, MI250 740c, MI300A 74a0, MI300X 74a1 74b5 74a9 "
     "74bd, "
@@ -37,7 +37,7 @@ _TOPOLOGY, _PROCESSES, _DRIVER = (
 
 
 def untold(node: Node) -> Verdict | None:
-    """Return the verdict of all checks if there are no GPUs, or no source about them."""
+    """Without GPUs, or a source about them, return the verdict of all checks."""
     if not node.settings.gpu_model or not node.settings.gpus_per_node:
         return "skip", "the system has no GPUs", ""
     if (
@@ -51,8 +51,8 @@ def untold(node: Node) -> Verdict | None:
 
 
 def checks(node: Node) -> tuple[Check, ...]:
-    """Return the checks. They share the time of the tools, which run one after the other: tools
-    that start together wait for each other in the driver."""
+    """They share the tools' time and run one after the other: tools that start together wait for
+    each other in the driver."""
     until = time.monotonic() + tools_limit(node)
 
     def bound(check: Callable[[Node, Smi], Rows]) -> Check:
@@ -66,22 +66,20 @@ def checks(node: Node) -> tuple[Check, ...]:
 
 
 def _noted(smi: Smi, verdict: str, text: str, remedy: str) -> Verdict:
-    """Return a verdict with the note that a tool was too slow: at best a warning, since the
-    tool's own facts are unknown."""
+    """If a tool was too slow, warn at best: the tool's own facts are unknown."""
     if not smi.late:
         return verdict, text, remedy
     return "fail" if verdict == "fail" else "warn", f"{text}; {smi.late}", remedy or _LATE
 
 
 def _kfd_gpus(node: Node) -> list[str]:
-    """Return the GPUs' folders in the driver's topology; processors have GPU id 0."""
+    """Folders in the driver's topology; processors have GPU id 0."""
     folders = (f"{node.sys}/{_TOPOLOGY}/{name}" for name in names(f"{node.sys}/{_TOPOLOGY}"))
     return [folder for folder in folders if first_line(f"{folder}/gpu_id") not in ("", "0")]
 
 
 def _mib(value: str, unit: str) -> int | None:
-    """Return a number in MiB, its unit attached or in `unit` (MiB by default); None for other
-    text."""
+    """The unit is attached or in `unit` (by default MiB); None for other text."""
     found = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9])[0-9]*)?(?: .*?([^ ]*))?", value)
     if not found:
         return None
@@ -273,7 +271,6 @@ def _driver_metrics(node: Node) -> Metrics:
 
 
 def _silent(node: Node, told: dict[int, int]) -> str:
-    """Return the GPUs without an answer."""
     wanted = range(node.settings.gpus_per_node)
     return (
         listed([str(gpu) for gpu in wanted if gpu not in told]) if len(told) < len(wanted) else ""
@@ -330,7 +327,7 @@ def _judge_errors(node: Node, told: Metrics) -> Verdict:
 # ---- processes ----------------------------------------------------------------------------------
 
 Found = dict[int, tuple[str, "int | None"]]
-"""By pid: name and memory in MiB, "" and None if unknown."""
+"""Pid -> name and memory in MiB, "" and None if unknown."""
 
 
 def processes(node: Node, smi: Smi) -> Rows:
@@ -377,7 +374,7 @@ def _kfd_processes(node: Node) -> Found:
 
 
 def _amd_processes(values: Values) -> Found:
-    """Read the entries of process_list, each with its members or a member process_info.
+    """Read process_list: each entry has the members, or a member process_info.
 
     A process is listed per GPU, by some versions with its memory on all GPUs each time: the largest
     counts.
@@ -402,7 +399,8 @@ def _amd_processes(values: Values) -> Found:
 
 
 def _rocm_processes(values: Values) -> Found:
-    """Read the members "PID28389": "llama-server, 1, 2353860608, 11011, 0": name, GPUs, bytes."""
+    """Read members such as "PID28389": "llama-server, 1, 2353860608, 11011, 0": name, GPUs,
+    bytes."""
     found: Found = {}
     for path, value in values:
         if pid := re.search(r"/pid([0-9]{1,9})$", path):
@@ -412,8 +410,7 @@ def _rocm_processes(values: Values) -> Found:
 
 
 def _users(node: Node, found: Found) -> tuple[list[str], list[str]]:
-    """Return the processes with GPU memory, and those with only an open device, such as
-    monitors."""
+    """Processes with GPU memory, and those with only an open device, such as monitors."""
     holding, opened = [], []
     for pid, (name, mib) in found.items():
         if name in ("", "N/A", "UNKNOWN"):
@@ -427,8 +424,8 @@ def _users(node: Node, found: Found) -> tuple[list[str], list[str]]:
 
 
 # ---- links --------------------------------------------------------------------------------------
-# `xgmi_error` is unreadable on MI300 and later; `amd-smi xgmi` has the state of the links, and the
-# RAS counters have their errors (gpu_errors).
+# `xgmi_error` is unreadable on MI300 and later; `amd-smi xgmi` has the links' state, and the RAS
+# counters their errors (gpu_errors).
 
 Links = tuple[dict[int, int], list[str]]
 """GPU -> active links, and remarks on the others."""
@@ -457,8 +454,8 @@ def _told_links(values: Values) -> Links:
     """Read `amd-smi xgmi`: U, D and X are up, down and disabled; links between the same GPUs are
     joined (U/U).
 
-    A list by GPU contains SELF. A list by port may have a port that leads nowhere; there enough
-    others must be up.
+    A list by GPU contains SELF. In a list by port, a port may lead nowhere; there enough others
+    must be up.
     """
     sections: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
     gpus = {gpu for gpu, *_ in by_gpu(values)}
@@ -483,8 +480,8 @@ def _told_links(values: Values) -> Links:
 
 
 def _driver_links(node: Node) -> Links:
-    """Count the entries of type XGMI (11) in the topology: one per reached GPU, equally many on
-    equal GPUs."""
+    """Count entries of type XGMI (11) in the topology: one per reached GPU, equally many on equal
+    GPUs."""
     up = {}
     for gpu, folder in enumerate(_kfd_gpus(node)):
         files = [f"{folder}/io_links/{name}/properties" for name in names(f"{folder}/io_links")]

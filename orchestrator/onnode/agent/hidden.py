@@ -16,8 +16,7 @@ _RANDOM = re.compile("[0-9a-f]{32}")
 
 
 def make_hidden(folder: str) -> str:
-    """Return the place below `folder` that every user may write, the same for all nodes. Raises
-    OSError."""
+    """Return the place that every user may write, the same for all nodes. Raises OSError."""
     os.makedirs(folder, exist_ok=True)
     os.chmod(folder, 0o711)
     if not _read(folder):
@@ -31,21 +30,21 @@ def make_hidden(folder: str) -> str:
 
 
 def hidden(folder: str) -> str:
-    """Return the place below `folder` that containers write; `folder` itself without a name."""
+    """Return the place that containers write; `folder` itself without a name."""
     name = _read(folder)
     return f"{folder}/{name}" if name else folder
 
 
 def close_hidden(folder: str) -> None:
-    """Take the right to write from others."""
+    """Only this user may write from now on."""
     place = hidden(folder)
     if place != folder and os.path.isdir(place):
         os.chmod(place, 0o755)
 
 
 def keep_from_others(folder: str) -> None:
-    """Let only this user, and a group that may write, enter a folder with files of containers:
-    everybody may write these."""
+    """Let only this user, and a group that may write, enter: everybody may write containers' files
+    in it."""
     mode = os.stat(folder).st_mode & 0o7770
     os.chmod(folder, mode if mode & 0o020 else mode & ~0o070)
 

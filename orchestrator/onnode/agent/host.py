@@ -1,4 +1,4 @@
-"""The host of a node: engine, image, clock, limits, versions, RDMA ports, log folder, data."""
+"""A node's host: engine, image, clock, limits, versions, RDMA ports, log folder, data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .node import EngineState, Node, Rows, listed
 from .reach import daemon_lacks_proxy
 
 MAX_ENTRIES = 2000
-"""Names of data compared between the nodes."""
+"""Names of data compared between nodes."""
 
 
 def engine(node: Node, state: EngineState) -> Rows:
@@ -91,8 +91,8 @@ def clock(node: Node, state: EngineState) -> Rows:
 
 
 def limits(node: Node, state: EngineState) -> Rows:
-    """Report limits. A container's come from the engine and --ulimit, so these only warn; a run
-    on the host has these."""
+    """A run on the host has these limits; a container's come from the engine and --ulimit, so they
+    only warn."""
     wanted, inside, verdict, troubles, remedies = (
         node.settings,
         node.settings.engine != "none",
@@ -126,7 +126,7 @@ def limits(node: Node, state: EngineState) -> Rows:
 
 
 def _limit(node: Node, title: str, option: str) -> str:
-    """Return the container's limit from its options, else this process's."""
+    """The container's limit, from its options; else this process's."""
     words = " ".join(node.settings.container_options) if node.settings.engine != "none" else ""
     told = re.findall(rf"(?:^| |--ulimit=){option}=([^ :]*)", words)
     told = (
@@ -155,14 +155,14 @@ _VERSIONS = {
 
 
 def _older(found: str, least: str) -> bool:
-    """Compare versions by their numbers: 1.117.5-a-56 is older than 1.117.5-a-77."""
+    """By their numbers: 1.117.5-a-56 is older than 1.117.5-a-77."""
     have, want = ([int(one) for one in re.findall("[0-9]{1,9}", text)] for text in (found, least))
     return have < want
 
 
 def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, str]]:
-    """Yield (verdict, text, remedy) of the image's unmet requirements. Unknown versions warn:
-    many hosts have no ROCm."""
+    """Requirements of the image: (verdict, text, remedy). Unknown versions warn: many hosts have no
+    ROCm."""
     for one in node.settings.requires:
         name, _, wanted = one.partition("=")
         remedy = f"{_REMEDIES.get(name, 'check it')}, or name another image"
@@ -177,7 +177,7 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
         told = sorted(filter(None, set(found.get(name, ()))))
         shown = name.replace("_", " ")
         if old := [one for one in told if _older(one, wanted)]:
-            # A container brings its own ROCm: the host's is a sign of old drivers, no more.
+            # A container brings its own ROCm: the host's is only a sign of old drivers.
             yield (
                 "warn" if name == "rocm" else "fail",
                 f"{shown} {listed(old)}: {node.settings.cont} needs {wanted} or newer",
@@ -190,7 +190,6 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
 
 
 def versions(node: Node, state: EngineState) -> Rows:
-    """Report versions and unmet requirements of the image."""
     host = Inventory(node.root, f"{node.root}/sys", f"{node.root}/proc")
     found = {
         "kernel": [host.kernel],
@@ -213,7 +212,7 @@ def versions(node: Node, state: EngineState) -> Rows:
 
 
 def rdma(node: Node, state: EngineState) -> Rows:
-    """Check the ports by the rules used before the container starts."""
+    """Apply the rules used before the container starts."""
     yield ("rdma", *rdma_verdict(node))
 
 
@@ -221,7 +220,7 @@ def rdma(node: Node, state: EngineState) -> Rows:
 
 
 def log_dir(node: Node, state: EngineState) -> Rows:
-    """Find the batch host's marker, and write a marker for the judge."""
+    """Find the batch host's marker; write a marker for the judge."""
     marker, wanted = os.environ.get("ORCH_MARKER", ""), os.environ.get("ORCH_MARKER_TEXT", "")
     yield ("log_dir", *(_see_marker(node, marker, wanted) if marker else _try_log_dir(node)))
 
@@ -310,7 +309,7 @@ def data(node: Node, state: EngineState) -> Rows:
 
 
 def _unusable(source: str) -> str:
-    """Return why a folder of data is unusable. Training only reads it."""
+    """Return why training cannot read the data."""
     import pwd
 
     try:
@@ -325,7 +324,7 @@ def _unusable(source: str) -> str:
 
 
 def _content(source: str) -> list[str]:
-    """Return the first paths of two levels; a file is its own content."""
+    """The first paths of two levels; a file is its own content."""
     found = _visible(source) if os.path.isdir(source) else [source]
     for folder in _visible(source):
         if len(found) >= MAX_ENTRIES:
@@ -339,8 +338,7 @@ def _visible(folder: str) -> list[str]:
 
 
 def _fingerprint(paths: list[str]) -> str:
-    """Return a hash of names, and of sizes and times of files: a folder's depend on the file
-    system."""
+    """Hash names, and files' sizes and times: a folder's depend on the file system."""
     import hashlib
 
     value = hashlib.md5(usedforsecurity=False)

@@ -1,8 +1,8 @@
 """The content of this node's container, collected when nothing is timed: at its start, and at the
 end of each run.
 
-contents.py runs inside; each part has one hash. Its list goes into the set's folder once per hash,
-for all nodes: inside/<part>-<hash>.tsv.
+contents.py runs inside and hashes each part. Its lists go into the set's folder once per hash, for
+all nodes: inside/<part>-<hash>.tsv.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .observers import Observer
 LIMIT_S = 12.0
 """The script stops after eight seconds; the engine starts it."""
 _SCRIPT = "contents.py"
-# The runs' environment says where caches are. An image without Python has no known content.
+# The runs' environment names the places of caches. An image without Python has no known content.
 _START = """
 . "$0/environment.sh" >/dev/null 2>&1
 for python in python3 python; do
@@ -35,7 +35,7 @@ Contents = dict[str, str]
 
 
 class Inside:
-    """One collection of the content of a container, or of the host without one."""
+    """A collection of the content of a container, or of the host without a container."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Inside:
         executor: Executor,
         then: Callable[[Contents], object],
     ) -> None:
-        """Start it; `then` gets the content, {} if it is unknown."""
+        """`then` gets the content, {} if unknown."""
         self._node, self._waiting, self._executor, self._then = node, waiting, executor, then
         self._partner: Partner | None = None
         self._lists: dict[str, list[str]] = {}
@@ -90,14 +90,13 @@ class Inside:
             self._lists.setdefault(part, []).append(rest)
 
     def _end(self) -> None:
-        """Its output has ended, or it took too long."""
+        """At the end of its output, or after too long."""
         if not self._is_done:
             self.give_up()
             self._keep()
             self._then(self._hashes)
 
     def give_up(self) -> None:
-        """End it; nobody waits for it."""
         self._is_done = True
         self._waiting.cancel("inside")
         if self._partner is not None:
@@ -105,7 +104,7 @@ class Inside:
             self._partner.process.wait()
 
     def _keep(self) -> None:
-        """Write the lists that the set does not have."""
+        """Write the lists that the set lacks."""
         for part, sha in self._hashes.items():
             path = self._node.layout.inside(part, sha)
             try:
@@ -118,7 +117,7 @@ class Inside:
 
 
 def contents(node: Node, waiting: Waiting, executor: Executor) -> Contents:
-    """Return the content, serving everything else meanwhile; {} if it is unknown."""
+    """Serve everything else meanwhile; return {} if unknown."""
     found: list[Contents] = []
     collection = Inside(node, waiting, executor, found.append)
     try:
@@ -130,7 +129,7 @@ def contents(node: Node, waiting: Waiting, executor: Executor) -> Contents:
 
 
 class ContentObserver(Observer):
-    """The content of the container at the end of a run that ended by itself."""
+    """The container's content at the end of a run that ended by itself."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The start of a run on a node: its environment, and the last lines of its script.
 
-By LAUNCH_RANKS one launcher per node makes the processes (torchrun, a vendor's command), or each
-GPU gets a process like a task of Slurm.
+By LAUNCH_RANKS, a launcher per node makes the processes (torchrun, a vendor's command), or each GPU
+gets a process like a task of Slurm.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RunRequest(NamedTuple):
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> RunRequest | None:
-        """Return the request in a message; None if a part is missing or of another type."""
+        """None if a part is missing or of another type."""
         kinds = {
             "id": str,
             "nodes": list,
@@ -93,7 +93,7 @@ class RunRequest(NamedTuple):
 def environment(
     request: RunRequest, rank: int, settings: Settings, job_id: str
 ) -> dict[str, str | None]:
-    """Return the variables of this run and node; None: unset."""
+    """None: unset."""
     nodes, gpus = len(request.nodes), settings.gpus_per_node
     values: dict[str, str | None] = {
         "SEED": str(request.seed),
@@ -131,7 +131,7 @@ def start(request: RunRequest, rank: int, settings: Settings) -> str:
 
 
 def host_entries(lines: tuple[str, ...]) -> str:
-    """Return shell text that completes a container's /etc/hosts."""
+    """Shell text that completes a container's /etc/hosts."""
     each = " ".join(map(quote, lines))
     return (
         f'for one in {each}; do grep -qxF "$one" /etc/hosts || echo "$one" >>/etc/hosts; done'
@@ -141,7 +141,7 @@ def host_entries(lines: tuple[str, ...]) -> str:
 
 
 def look_up_master(request: RunRequest) -> str:
-    """Return shell text that ends the script if the first node's name is unknown; "" if not needed.
+    """Shell text that ends the script if the first node's name is unknown.
 
     A container's resolver often lacks the host's sources (nsswitch plugins, mDNS); its launcher
     would wait for its rendezvous until a limit. Without getent the name is assumed to be known.
@@ -162,7 +162,7 @@ def _pairs(lines: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def filled(text: str, request: RunRequest, rank: int, gpus: int) -> str:
-    """Return `text` with the values of {node_rank} and the like; other braces stay."""
+    """Replace {node_rank} and the like; other braces stay."""
     nodes = len(request.nodes)
     values = {
         "node_rank": rank,
@@ -184,10 +184,10 @@ def preamble(
     executor: Executor,
     exports: list[tuple[str, str | None]],
 ) -> str:
-    """Return a run's script except its end: the environment of the config, the variables of this
-    run and node, the code's folder. `exports`: the node's network; None: unset."""
+    """Return a run's script except its end: the config's environment, variables of this run and
+    node, the code's folder. `exports`: of the node's network; None: unset."""
     settings = node.settings
-    # torchrun gives its workers files of their own, and copies the first error to this one.
+    # torchrun gives its workers their own files, and copies the first error to this file.
     results = "/results" if settings.engine != "none" else node.results
     error_file = {"TORCHELASTIC_ERROR_FILE": f"{results}/elastic_error.json"}
     values = {**error_file, **dict(exports), **environment(request, rank, settings, node.job_id)}

@@ -1,8 +1,8 @@
 """A job's files on a host outside its set: the channel shared with its container, and leftovers of
 earlier jobs (channels, files in shared memory, pipes, containers).
 
-Leftovers of our own whose job and holder have both ended are removed. Everything else is only
-reported: it can be another job, or somebody else's work.
+Leftovers of this user whose job and holder have both ended are removed. Everything else is only
+reported: it can be another job, or another person's work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .node import EngineState, Node, Rows, listed, removal
 
 _DAY_S = 86400
 _AGAIN_S = 0.02, 0.1, 0.5, 1.0
-"""Pauses, if a folder is not empty: the last processes of an ended container still write there."""
+"""Pauses if a folder is not empty: the last processes of an ended container still write there."""
 
 # ---- the folder of a node -----------------------------------------------------------------------
 
@@ -31,9 +31,9 @@ _AGAIN_S = 0.02, 0.1, 0.5, 1.0
 def open_channel(node: Node) -> bool:
     """Create the node's channel with `hold_pid`: this process and its start. Raises OSError.
 
-    Return whether a killed agent of this job left it, perhaps with a container.
+    Return whether a killed agent of this job left a channel, perhaps with a container.
     """
-    # the next process on this host removes those of killed holders
+    # The next process on this host removes channels of killed holders.
     for folder in _abandoned(node)[0]:
         try:
             remove_folder(folder)
@@ -54,14 +54,14 @@ def open_channel(node: Node) -> bool:
 
 
 def close_channel(node: Node) -> None:
-    """Remove this process's channel. Raises OSError."""
+    """Raises OSError."""
     if first_line(f"{node.channel}/hold_pid").split()[:1] == [str(os.getpid())]:
         remove_folder(node.channel, held=True)
 
 
 def _own(path: str) -> tuple[int, float]:
-    """Return type and time of change of this user's own file; (0, 0) for anything else, links
-    included: anybody can create any name in /tmp."""
+    """Type and time of change of this user's own file; (0, 0) for anything else, links included:
+    anybody can create any name in /tmp."""
     try:
         about = os.lstat(path)
     except OSError:
@@ -78,8 +78,8 @@ def holder(folder: str) -> tuple[str, bool]:
 
 
 def remove_folder(path: str, *, held: bool = False) -> None:
-    """Remove a folder; a live holder's only if `held`. Others may remove it at the same time.
-    Raises OSError."""
+    """Remove a live holder's folder only if `held`. Others may remove it at the same time. Raises
+    OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not held and holder(f"/proc/self/fd/{fd}/.")[1]:
@@ -97,9 +97,9 @@ def remove_folder(path: str, *, held: bool = False) -> None:
 
 
 def _remove_tree(path: str, fd: int) -> None:
-    """Remove the folder `path`, open as `fd`. Raises OSError.
+    """`fd`: the open folder. Raises OSError.
 
-    hold_pid goes last: what a killed process leaves of the folder still names its holder.
+    hold_pid goes last: after a kill, the rest of the folder still names its holder.
     """
     for place, folders, files, inside in os.fwalk(".", topdown=False, dir_fd=fd):
         for name in (*files, *folders):
@@ -118,9 +118,9 @@ def _remove_tree(path: str, fd: int) -> None:
 
 
 def _abandoned(node: Node) -> tuple[list[str], list[str]]:
-    """Return the folders of killed holders, and the names of live holders.
+    """Return folders of killed holders, and names of live holders.
 
-    This job's folders for other nodes of this host are left out: they can be recreated at any time.
+    Leaves out this job's folders for other nodes of this host: they can be recreated at any time.
     """
     gone, alive, own = [], [], os.path.basename(node.channel)
     for name in sorted(entries(node.channels)):
@@ -137,7 +137,7 @@ def _abandoned(node: Node) -> tuple[list[str], list[str]]:
 
 
 def _is_old(path: str, kind: int) -> bool:
-    """Return whether this user's file of this type has not changed for a day."""
+    """This user's file of this type has not changed for a day."""
     found, changed_s = _own(path)
     return found == kind and time.time() - changed_s > _DAY_S
 
@@ -152,7 +152,7 @@ _VERDICTS = {
     _IN_USE: ("warn", "two jobs on one node disturb each other: ask for whole nodes (exclusive)"),
 }
 Left = dict[str, list[str]]
-"""Findings by heading."""
+"""Heading -> findings."""
 
 
 def leftovers(node: Node, engine: EngineState) -> Rows:
@@ -213,8 +213,7 @@ def _ask(node: Node, argv: list[str]) -> tuple[int, str]:
 
 
 def _containers(node: Node, left: Left) -> bool:
-    """Report containers; return whether the engine answered. A second question is asked only if
-    others' containers run."""
+    """Return whether the engine answered. It is asked again only if others' containers run."""
     label = "index .Labels" if node.settings.engine == "podman" else ".Label"
     labels = "|".join(f'{{{{{label} "orchestrator.{name}"}}}}' for name in ("job", "node"))
     status, rows = _ask_engine(
@@ -241,8 +240,7 @@ def _containers(node: Node, left: Left) -> bool:
 
 
 def _container(node: Node, left: Left, identity: str, job: str, name: str) -> None:
-    """Identify a container by the host's folder of its /orch or /deep: engines list all users'
-    containers."""
+    """Engines list all users' containers: the host's folder of its /orch or /deep identifies it."""
     mounts = (
         '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination '
         '"/deep")}}{{.Source}}{{end}}{{end}}'
@@ -260,7 +258,7 @@ def _container(node: Node, left: Left, identity: str, job: str, name: str) -> No
 
 
 def has_ended(node: Node, job: str) -> bool:
-    """Return whether the scheduler reports a job's end or has forgotten it, as Slurm does after
-    minutes; False without an answer."""
+    """The scheduler reports the end, or has forgotten the job, as Slurm does after minutes; False
+    without an answer."""
     state = job_state(job, (node.settings.preflight_check_s + 1) // 2)
     return not state or state.startswith(tuple(ENDED_STATES))

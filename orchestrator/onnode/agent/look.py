@@ -18,7 +18,7 @@ from .node import Node, shortened
 from .tools import Smi
 
 ANSWER_S = 10
-"""How long an engine may take to answer."""
+"""Limit for an engine's answer."""
 ENGINES = ("docker", "podman")
 FILE = "look.json"
 
@@ -50,7 +50,7 @@ def _works(command: list[str]) -> tuple[bool, str]:
 
 
 def _engine(name: str, sudo: bool) -> dict[str, Any]:
-    """Return how to call an engine on this node; `command` is [] if that is impossible."""
+    """`command`: [] if the engine cannot be called on this node."""
     last = ""
     for prefix in ([], ["sudo", "-n"]) if sudo and os.geteuid() != 0 else ([],):
         fits, last = _works([*prefix, name, "info"])
@@ -60,7 +60,7 @@ def _engine(name: str, sudo: bool) -> dict[str, Any]:
 
 
 def _network(node: Node, gpus: int) -> dict[str, Any]:
-    """Return the network that a job over several nodes would detect, with a device per GPU."""
+    """As a job over several nodes would detect it, with a device per GPU."""
     settings = replace(
         node.settings, nnodes=2, network_rdma="preferred", fabric="any", fabric_devices=gpus
     )

@@ -1,4 +1,4 @@
-"""Mounts of the engine's daemon, compared with this process's: /tmp may be private to jobs
+"""Compares mounts of the engine's daemon and of this process: /tmp may be private to jobs
 (job_container/tmpfs, PrivateTmp)."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def is_hidden(node: Node) -> bool:
-    """Return whether the daemon sees another folder than node.channels; False if unknown."""
+    """The daemon sees another folder at node.channels; False if unknown."""
     pid = _daemon()
     here = _origin(lines(f"{node.proc}/self/mountinfo"), node.channels)
     there = _origin(lines(f"{node.proc}/{pid}/mountinfo"), node.channels) if pid else None
@@ -22,7 +22,7 @@ def is_hidden(node: Node) -> bool:
 
 
 def _daemon() -> int:
-    """Return the process that listens at docker's socket; 0 if it cannot be asked."""
+    """The process that listens at docker's socket; 0 if it cannot be asked."""
     address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if not address.startswith("unix://"):
         return 0
@@ -37,7 +37,7 @@ def _daemon() -> int:
 
 
 def _origin(mountinfo: list[str], folder: str) -> tuple[str, str] | None:
-    """Return a folder's device and its path on that device."""
+    """A folder's device and its path there."""
     origin, length = None, -1
     path = os.path.realpath(folder)
     for line in mountinfo:
@@ -46,7 +46,7 @@ def _origin(mountinfo: list[str], folder: str) -> tuple[str, str] | None:
             continue
         device, root, point = fields[2:5]
         inside = os.path.relpath(path, point)
-        # Of two mounts at one place the later one counts.
+        # Of two mounts at the same place the later counts.
         if not inside.startswith("..") and len(point) >= length:
             origin, length = (device, os.path.normpath(os.path.join(root, inside))), len(point)
     return origin

@@ -1,4 +1,4 @@
-"""The network of a node: devices, values for its runs, problems (docs/network.md)."""
+"""A node's network: devices, values for its runs, problems (docs/network.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VARIABLES = (
 )
 """Variables determined per node. For all but the last the library needs the node's own value."""
 
-# Printed by the container's shell before it reports up. A device can be missing because it was not
+# The container's shell prints this before it reports up. A device can be missing because it was not
 # passed (/dev/infiniband), or because the image's user library does not fit the host's driver; RCCL
 # then uses TCP sockets and mentions that only in its log.
 CONTAINER_NETWORK = r"""
@@ -80,15 +80,15 @@ def _configured(node: Node) -> dict[str, tuple[str, str]]:
 
 
 def takes(listed: str, name: str) -> bool:
-    """Return whether the library takes `name` for a list such as NCCL_IB_HCA: prefixes between
-    commas; `=` in front: whole names; `^`: excluded names; a device may have :PORT."""
+    """`listed`, such as NCCL_IB_HCA: prefixes between commas; `=` in front: whole names; `^`:
+    excluded names; a device may have :PORT."""
     if listed.startswith("^"):
         return not takes(listed[1:], name)
     return any(_is_meant(one, name) for one in _parts(listed))
 
 
 def _parts(listed: str) -> list[str]:
-    """Return a list's names as lists of one name; an excluding list stays whole."""
+    """A list per name; an excluding list stays whole."""
     exact = "=" if listed.startswith("=") else ""
     return (
         [listed]
@@ -106,7 +106,6 @@ def _is_meant(one: str, name: str) -> bool:
 
 
 def _first_taken(listed: str, interfaces: list[str]) -> str:
-    """Return the first listed interface; "" without any."""
     pairs = ((one, name) for one in _parts(listed) for name in interfaces if takes(one, name))
     return next((name for one, name in pairs if name != "lo" or not one.startswith("^")), "")
 
@@ -124,7 +123,7 @@ class Network:
             for name, (value, origin) in self.values.items()
             if value and origin in ("user", "site")
         }
-        """Variables with a value that detection does not replace."""
+        """Variables whose value detection does not replace."""
         self.drivers, self.ports = devices(node.sys)
         off = self.settings.network_rdma == "off" or self.settings.fabric in ("none", "ethernet")
         self.is_off = off or self.settings.nnodes == 1 or self._value("NCCL_IB_DISABLE") == "1"
@@ -144,15 +143,15 @@ class Network:
 
     @property
     def fastest(self) -> int:
-        """Return Gb/s of the fastest active port; 0 without any."""
+        """Gb/s of the fastest active port, or 0."""
         return max((port.gbps for port in self.chosen if port.active), default=0)
 
     @property
     def summary(self) -> str:
-        """Return the text compared between nodes: `off`, `none`, `unused`, or PORT,GB/S,LINK,GID
-        per used port.
+        """The text compared between nodes: `off`, `none`, `unused`, or PORT,GB/S,LINK,GID per used
+        port.
 
-        A GID index from user or site is left out: the node's own table does not matter then.
+        Leaves out a GID index from user or site: the node's own table does not matter then.
         """
         if self.is_off or not self.ports:
             return "off" if self.is_off else "none"
@@ -186,7 +185,7 @@ class Network:
                     f"{given}: this node has no such interface; it has {','.join(interfaces)}"
                 )
         self._detected("NCCL_SOCKET_IFNAME", self.route)
-        # Gloo connects to every given name, so it gets only one.
+        # Gloo connects to every given name, so it gets only one name.
         self._detected(
             "GLOO_SOCKET_IFNAME",
             _first_taken(self._value("NCCL_SOCKET_IFNAME"), interfaces) or self.route,
@@ -197,7 +196,7 @@ class Network:
     def decide(self) -> None:
         """Choose the run's devices and GID index; errors go to `troubles`, slowness to `notes`."""
         self._choose_devices()
-        # The library takes one index for all devices: the most frequent, the lowest of equals.
+        # The library takes a single index for all devices: the most frequent, the lowest of equals.
         having = Counter(row for port in self.chosen for row in port.gid_indexes)
         self.gid = max(having, key=lambda row: (having[row], -row), default=None)
         # InfiniBand has its address in row 0.
@@ -239,19 +238,17 @@ class Network:
         self._drop_surplus()
 
     def _is_of_the_kind(self, port: Port) -> bool:
-        """Return whether a port belongs to the fabric, by its driver (devices get renamed), else
-        its name."""
+        """By its driver (devices get renamed), else its name."""
         drivers, names_ = self.settings.fabric_drivers, self.settings.fabric_names
         word, patterns = (port.driver, drivers) if port.driver else (port.device, names_)
         return not drivers or any(fnmatchcase(word, pattern) for pattern in patterns)
 
     def _drop_surplus(self) -> None:
-        """Leave out front-end devices, if there are more devices than the GPUs need: first the
-        device on the route to the other nodes, then slower, then inactive ones. NICs that serve
+        """Leave out front-end devices if there are more devices than the GPUs need: first the
+        device on the route to the other nodes, then slower, then inactive devices. NICs that serve
         both are kept.
 
-        If the GPUs' need is unknown, the fastest active ones are taken, and the comparison of nodes
-        decides.
+        If the need is unknown, take the fastest active devices; the comparison of nodes decides.
         """
         needed, fastest = self.settings.fabric_devices, self.fastest
         for reason in ("front end", "slower", "down") if needed else ("slower", "down"):
@@ -266,8 +263,7 @@ class Network:
                     port.decide(reason)
 
     def _carries(self, netdev: str) -> bool:
-        """Return whether an interface is the route's, part of its bond or bridge, or has it as a
-        VLAN."""
+        """The interface is the route's, part of its bond or bridge, or has it as a VLAN."""
         if not netdev or not self.route:
             return False
         net = f"{self.node.sys}/class/net"
@@ -325,12 +321,12 @@ class Network:
     # ---- for the run, and for the set folder
 
     def exports(self) -> list[tuple[str, str | None]]:
-        """Return (variable, value) for a run's environment; None: unset."""
+        """For a run's environment; None: unset."""
         own = [row for row in self._table() if row[2] in ("detected", "unset")]
         return [(name, value if origin == "detected" else None) for name, value, origin in own]
 
     def _table(self) -> list[tuple[str, str, str]]:
-        """Return (variable, value, origin); an empty value unsets."""
+        """(variable, value, origin); an empty value unsets."""
         order = dict.fromkeys((*_VARIABLES, *self.values))
         rows = [(name, *self.values[name]) for name in order if name in self.values]
         return [
@@ -373,8 +369,8 @@ class Network:
     # ---- inside the container
 
     def check_inside(self, lines: list[str]) -> list[str]:
-        """Compare the container's report (lines of CONTAINER_NETWORK without `rdma `) with the
-        node. Return the new troubles; little locked memory is only noted."""
+        """Compare the container's lines of CONTAINER_NETWORK (without `rdma `) with the node.
+        Return the new troubles; little locked memory is only noted."""
         if not self.chosen:
             return []
         before, self.inside = len(self.troubles), [line[:400] for line in lines[:500]]
@@ -433,7 +429,7 @@ class Network:
 
 
 def _own_libraries(root: str, drivers: Iterable[str]) -> str:
-    """Return the site key that gives the container the node's RDMA libraries."""
+    """The site key that gives the container the node's RDMA libraries."""
     found = []
     for name in _LIBRARIES:
         if any(driver.startswith(name) for driver in drivers):
@@ -452,7 +448,7 @@ def _own_libraries(root: str, drivers: Iterable[str]) -> str:
 
 
 def look(node: Node) -> Network:
-    """Detect and decide; nothing is written. Up to 15 s with slow name resolution."""
+    """Writes nothing. Takes up to 15 s with slow name resolution."""
     found = Network(node)
     if node.settings.fabric != "none" and node.settings.nnodes > 1:
         found.check_interfaces()
@@ -471,7 +467,7 @@ def _interfaces_up(sys: str) -> list[str]:
 
 
 def rdma_verdict(node: Node) -> tuple[str, str, str]:
-    """Return (verdict, text, remedy) of the check `rdma`, by the same rules."""
+    """(verdict, text, remedy) of the check `rdma`, by the same rules."""
     if node.settings.nnodes == 1:
         return "skip", "one node: nothing between nodes", ""
     found = Network(node)

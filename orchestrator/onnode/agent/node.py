@@ -1,4 +1,4 @@
-"""The identity of this node, its folders, and its messages to the loop."""
+"""This node's identity, its folders, and its messages to the loop."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ same text."""
 
 
 class Node(NamedTuple):
-    """One node of a job. `root`, `sys`, `proc`, `dev`, `run`: replaced in rehearsals;
-    `channels`: the parent of folders shared with containers."""
+    """A node of a job. `root`, `sys`, `proc`, `dev`, `run`: replaced in rehearsals; `channels`: the
+    parent of folders shared with containers."""
 
     name: str
     settings: Settings
@@ -62,28 +62,26 @@ class Node(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """Return job and node as one word: a host can serve several jobs and virtual nodes."""
+        """Job and node as one word: a host can serve several jobs and virtual nodes."""
         return "-".join(re.sub(r"[^A-Za-z0-9_.-]", "_", one) for one in (self.job_id, self.name))
 
     @property
     def channel(self) -> str:
-        """Return the folder mounted into the container as /orch."""
+        """The folder mounted into the container as /orch."""
         return f"{self.channels}/orch-{os.getuid()}-{self.owner}"
 
     @property
     def own_code(self) -> bool:
-        """Return whether runs use the bundle's code, on the host."""
+        """Runs use the bundle's code, on the host."""
         return self.settings.engine == "none" and not self.settings.code_source
 
     @property
     def code(self) -> str:
-        """Return the folder of the runs' code on the host."""
         return f"{self.channel}/code" if self.own_code else self.settings.code_source
 
     @property
     def results(self) -> str:
-        """Return the folder for the container's /results. A run's files there are moved to its
-        attempt."""
+        """The folder for the container's /results. A run's files there are moved to its attempt."""
         if self.settings.results == "local":
             return f"{self.channel}/results"
         is_open = self.settings.engine == "none"
@@ -91,7 +89,7 @@ class Node(NamedTuple):
 
     @property
     def shared_results(self) -> str:
-        """Return the folder of `results` in the set."""
+        """The folder of `results` in the set."""
         return str(self.folder / "scratch")
 
     @property
@@ -99,7 +97,6 @@ class Node(NamedTuple):
         return self.folder / "hold.log"
 
     def open_log(self) -> IO[bytes]:
-        """Return hold.log, open to append."""
         try:
             return open(self.hold_log, "ab")
         except OSError:
@@ -116,7 +113,6 @@ class Node(NamedTuple):
             return ""
 
     def say(self, word: str, *fields: str | int) -> None:
-        """Write one line to the loop."""
         say(self.name, word, *fields)
 
     def log(self, text: str) -> None:
@@ -125,8 +121,7 @@ class Node(NamedTuple):
 
 
 class EngineState(NamedTuple):
-    """A node's engine. `state`: up, silent or none; `image_id`: "" if missing; `problem`: its
-    error."""
+    """A node's engine. `state`: up, silent or none; `image_id`: "" if missing."""
 
     state: str
     image_id: str
@@ -138,10 +133,10 @@ class EngineState(NamedTuple):
 
 
 def removal(node: Node, container: str) -> list[list[str]]:
-    """Return the commands that remove a container; the last status shows success.
+    """The last command's status shows success.
 
-    At once, podman waits ten seconds if TERM is ignored, and fails if the monitor was killed with
-    its client.
+    A single command would make podman wait ten seconds if TERM is ignored, and fail if the monitor
+    was killed with its client.
     """
     end = [["stop", "--time", "0", container]] if node.settings.engine == "podman" else []
     return [
@@ -158,7 +153,7 @@ def own_name() -> str:
 
 
 def this_node(program: Program, settings: Settings) -> Node:
-    """Return this node, from the step's environment. Raises KeyError without ORCH_SET_DIR."""
+    """Describe this node, from the step's environment. Raises KeyError without ORCH_SET_DIR."""
     name, environment = own_name(), os.environ
     roots = {
         one: rehearsed(f"ORCH_{one.upper()}_ROOT", f"/{one}", name)
@@ -177,7 +172,7 @@ def this_node(program: Program, settings: Settings) -> Node:
 
 
 def runs_environment(node: Node) -> bytes:
-    """Return the runs' environment, as the loop wrote it. Raises OSError."""
+    """Read it as the loop wrote it. Raises OSError."""
     text, wanted = read_bytes(node.layout.environment), os.environ.get(ENVIRONMENT_SHA256, "")
     if wanted and hashlib.sha256(text).hexdigest() != wanted:
         path = os.fspath(node.layout.environment)
@@ -186,7 +181,7 @@ def runs_environment(node: Node) -> bytes:
 
 
 def lay(files: Mapping[str, bytes], folder: str) -> None:
-    """Write files of the program below a new folder of this user alone. Raises OSError."""
+    """Write files below a new folder of this user alone. Raises OSError."""
     os.mkdir(folder, 0o700)
     for name, content in files.items():
         path = f"{folder}/{name}"
@@ -197,7 +192,7 @@ def lay(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def say(node: str, word: str, *fields: str | int) -> None:
-    """Write one line to the loop."""
+    """Write a line to the loop."""
     detail = UNIT.join(str(one).translate(UNSHOWN) for one in fields)
     _write(1, f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n")
 
@@ -208,17 +203,17 @@ def _write(fd: int, line: bytes) -> None:
 
 
 def host_environment() -> dict[str, str]:
-    """Return the environment for a run without a container."""
+    """For a run without a container."""
     return {name: os.environ[name] for name in _KEPT if name in os.environ}
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return `text` as a line of at most `limit` bytes of UTF-8, without half characters."""
+    """At most `limit` bytes of UTF-8, without half characters."""
     line = text.translate(UNSHOWN)
     raw = line.encode("utf-8", "replace")
     return line if len(raw) <= limit else raw[: limit - 3].decode("utf-8", "ignore") + "..."
 
 
 def listed(words: list[str], most: int = 6) -> str:
-    """Return the first words, and the number of the others."""
+    """The first words, and the number of the others."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

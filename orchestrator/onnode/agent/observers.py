@@ -1,7 +1,7 @@
 """Observers of a run: its output, its transport, drift of host settings, caches.
 
-All share one seam (begin, feed, run_ended, end): a new observer is a class here and a line in
-`observers`.
+All share a seam (begin, feed, run_ended, end): a new observer is a class here and a line in
+NodeRun.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .node import Node
 from .tuning import Answer, Tuning, drift
 
 MOST_STEP_S = 120.0
-"""The longest silence between two readings of the clock: a suspended node has not seen a hang."""
+"""Longest counted time between two readings of the clock: a suspended node has not seen a hang."""
 _HEAD_BYTES = 64 << 20
 _MOST_PROCESSES = 4096
 _MOST_FILES, _FILE_BYTES = 256, 1 << 20
@@ -78,7 +78,7 @@ class RunOutput(StopFinder):
         self._clock = clock
         self._looked, self._quiet_s, self._bytes = clock(), 0.0, 0
         self._began = self._interval_s = 0.0
-        """Time of run_start or the last evaluation, and the longest time between two of these."""
+        """Time of run_start or the last evaluation; longest time between two of these."""
         self.transports = Transports()
 
     def feed(self, piece: bytes) -> None:
@@ -109,7 +109,7 @@ DRIFT_S = 10
 TRANSPORT_S = 60
 """All processes report the network within this time of the first."""
 FILES_S = 30
-"""Time between two looks for RCCL's files, until one names a network."""
+"""Time between two looks for RCCL's files, until a file names a network."""
 
 
 class Observer:
@@ -119,13 +119,13 @@ class Observer:
     """False: the record of the run waits for it."""
 
     def begin(self) -> None:
-        """Handle the start of the run."""
+        """The run starts."""
 
     def feed(self, piece: bytes) -> None:
-        """Handle new output of the run."""
+        """New output of the run."""
 
     def run_ended(self) -> None:
-        """Handle the end of the run's first process."""
+        """The run's first process has ended."""
 
     def end(self) -> dict[str, Any]:
         """Return the members for its record (NodeRunRecord)."""
@@ -212,7 +212,7 @@ class TransportObserver(Observer):
 
 
 def debug_files(node: Node) -> str:
-    """Return the pattern of RCCL's own files as this host sees them; "" without any."""
+    """The pattern of RCCL's own files as this host sees them, or ""."""
     try:
         text = regular.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
     except OSError:

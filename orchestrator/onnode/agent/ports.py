@@ -17,7 +17,7 @@ _INTERFACE = re.compile(r"[!-.0-~]{1,64}")
 
 @dataclass
 class Port:
-    """A port of an RDMA device, as in network.json; `home`: its folder in /sys. Named DEVICE, or
+    """A port of an RDMA device, as in network.json; `home`: its folder in /sys. `port`: DEVICE, or
     DEVICE:PORT with several ports, as in NCCL_IB_HCA. `gid_indexes`: rows with RoCE v2 addresses
     over IPv4."""
 
@@ -76,7 +76,7 @@ def _port(device: str, one: str, name: str, driver: str) -> Port:
 
 
 def _gids(home: str) -> tuple[str, list[int]]:
-    """Return a port's interface and its rows. Sixteen empty rows count as the table's end."""
+    """The interface and the rows. Sixteen empty rows count as the table's end."""
     netdev, rows, empty = "", [], 0
     for row in range(1024):
         gid = first_line(f"{home}/gids/{row}")
@@ -118,17 +118,14 @@ def route(node: Node) -> tuple[str, str]:
 
 
 def _said(*argv: str) -> list[str]:
-    """Return the words of a tool's first line; [] without an answer."""
+    """The words of the first line; [] without an answer."""
     status, text = ask(argv, 5)
     return text[:4096].partition("\n")[0].split() if status == 0 else []
 
 
 def _by_table(path: str, to: str) -> str:
-    """Return the interface of the longest matching prefix and lowest metric in /proc/net/route;
-    without an IPv4 address the default route's.
-
-    Its numbers are hexadecimal, lowest byte first.
-    """
+    """The interface of the longest matching prefix and lowest metric in /proc/net/route; without an
+    IPv4 address the default route's. Numbers are hexadecimal, lowest byte first."""
     if to.startswith("127."):
         return "lo"
     address = (

@@ -1,4 +1,4 @@
-"""Pull a missing image; transient errors are retried, progress is reported."""
+"""Pull a missing image; retry transient errors, report progress."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _LAYER = re.compile(r"([0-9a-f]{12}): (.*)")
 
 
 def pause_s(words: str, tries: int, left_s: float) -> int | None:
-    """Return the pause before the next try, None to give up. `words`: the engine's last output;
-    `left_s`: remaining time.
+    """None: give up. `words`: the engine's last output.
 
     A busy registry, a time-out and a broken connection are transient; a missing or refused image is
     not.
@@ -51,7 +50,7 @@ class Progress:
 
     @property
     def text(self) -> str:
-        """Return the number of layers done, or the last line of an engine without counts."""
+        """The number of layers done, or the last line of an engine without counts."""
         done = sum(state in ("Pull complete", "Already exists") for state in self._layers.values())
         return (
             f"{done} of {len(self._layers)} layers" if self._layers else shortened(self.last, 200)
@@ -59,7 +58,7 @@ class Progress:
 
 
 def pull(node: Node, waiting: Waiting) -> EngineState:
-    """Pull the image; return the engine's state. Raises Failed with the engine's message."""
+    """Return the engine's state. Raises Failed with the engine's message."""
     settings, tries = node.settings, 0
     end = time.monotonic() + 60 * settings.pull_minutes
     # Nodes of one host share an engine, and so their pulls.

@@ -1,5 +1,5 @@
-"""The hosts outside that runs reach while they start, and the registry of an image that is to be
-pulled: a connection to each, through the proxy if there is one. Nothing is sent."""
+"""Connects to the hosts outside that runs reach while they start, and to the registry of an image
+to pull; through the proxy, if any. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def reach(node: Node, engine: EngineState) -> Rows:
 
 
 def proxy_variables(node: Node, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the proxy's variables of the runs: the site's, and those passed by name."""
+    """The runs' variables: the site's, and those passed by name."""
     given = dict(one.split("=", 1) for one in node.settings.proxy)
     passed = {name: environment.get(name, "") for name in node.settings.pass_env}
     return {**given, **{name: value for name, value in passed.items() if value}}
@@ -70,8 +70,8 @@ def proxy_variables(node: Node, environment: Mapping[str, str]) -> dict[str, str
 
 def registry_of(node: Node, engine: EngineState) -> tuple[str, dict[str, str]]:
     """Return the registry (HOST or HOST:PORT) from which this node pulls, and the proxy's variables
-    on the way there; "" without a pull, and if the engine goes another way: by a mirror, or a proxy
-    whose password is hidden."""
+    on the way there. "": no pull, or the engine goes another way, by a mirror or a proxy whose
+    password is hidden."""
     settings = node.settings
     if engine.state != "up" or engine.image_id or settings.pull != "missing":
         return "", {}
@@ -89,7 +89,7 @@ def registry_of(node: Node, engine: EngineState) -> tuple[str, dict[str, str]]:
 
 
 def daemon_lacks_proxy(node: Node) -> bool:
-    """Return whether pulls of Docker's daemon go without the proxy that the site gives."""
+    """Pulls of Docker's daemon bypass the site's proxy."""
     settings = node.settings
     if not settings.proxy or settings.engine != "docker":
         return False
@@ -98,7 +98,7 @@ def daemon_lacks_proxy(node: Node) -> bool:
     return status == 0 and not text.strip()  # never shown: it may hold a password
 
 
-# ---- one host ----
+# ---- a host ----
 
 
 def _parts(target: str) -> tuple[str, int]:
@@ -112,12 +112,12 @@ def _proxy(target: str, variables: Mapping[str, str]) -> SplitResult | None:
 
 
 def _shown(proxy: SplitResult | None) -> str:
-    """Return a proxy without its user name and password."""
+    """Leave out user name and password."""
     return proxy.netloc.rpartition("@")[2] if proxy else ""
 
 
 def _try(target: str, variables: Mapping[str, str], problems: dict[str, str]) -> None:
-    """Put the problem of a host, or "", into `problems`."""
+    """Put the host's problem, or "", into `problems`."""
     try:
         proxy = _proxy(target, variables)
         problems[target] = _through(target, proxy) if proxy else _direct(target)
@@ -133,7 +133,7 @@ def _direct(target: str) -> str:
 
 
 def _through(target: str, proxy: SplitResult) -> str:
-    """Ask a proxy for a tunnel; return its refusal, or ""."""
+    """Ask for a tunnel; return the refusal, or ""."""
     if proxy.scheme not in ("http", "https"):
         return f"cannot be checked through a {shortened(proxy.scheme, 16)} proxy"
     port = proxy.port or (443 if proxy.scheme == "https" else 80)

@@ -1,7 +1,7 @@
 """Runs on the host: a process next to the agent starts them and reaps their remains.
 
 Orphans become the reaper's children (child subreaper), a run's first process dies with the reaper,
-and the reaper ends all of its children after the agent's death.
+and after the agent's death the reaper ends all of its children.
 """
 
 from __future__ import annotations
@@ -62,8 +62,6 @@ class HostExecutor(Executor):
 
 
 class _Reaper:
-    """The reaper's own process."""
-
     def __init__(self, agent: int, channel: str, requests: int, words: int) -> None:
         self._agent, self._channel, self._requests, self._words = agent, channel, requests, words
         self._run, self._main, self._killing, self._closed = "", 0, False, False
@@ -131,8 +129,8 @@ class _Reaper:
             os.write(self._words, f"{self._run} {words}\n".encode())
 
     def _reap(self) -> bool:
-        """Reap ended processes; while `_killing`, kill the others, whose children come next.
-        Return whether killing must go on."""
+        """Reap ended processes; while `_killing`, kill the others, whose children come next. Return
+        whether to continue."""
         left, ended = True, None
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -153,7 +151,7 @@ class _Reaper:
 
 
 def _children() -> list[int]:
-    """Return this process's children; [] without CONFIG_PROC_CHILDREN."""
+    """[] without CONFIG_PROC_CHILDREN."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]

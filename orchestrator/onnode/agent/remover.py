@@ -33,8 +33,8 @@ done
 
 
 class Remover:
-    """`held`: a descriptor for the client; while client or agent has it open, nothing is
-    removed. Raises OSError."""
+    """`held`: a descriptor for the client; nothing is removed while client or agent has it open.
+    Raises OSError."""
 
     def __init__(self, node: Node, container: str) -> None:
         *before, remove = map(shlex.join, removal(node, container))
@@ -55,7 +55,7 @@ class Remover:
             os.close(read)
 
     def made(self) -> None:
-        """Note that the container runs: the engine will remove it, and a few tries confirm it."""
+        """The container runs: the engine will remove it, and a few tries confirm that."""
         self._tell(b"made ")
 
     def end(self) -> None:

@@ -1,8 +1,7 @@
 """A run on a node: its script, its log, its end, its record.
 
-Its shell reads the script from a pipe, except for the last line, which starts the training and
-comes with the loop's go. So neither the shell's start nor the environment costs time between two
-runs.
+Its shell reads the script from a pipe; the last line, which starts the training, comes with the
+loop's go. So neither the shell's start nor the environment costs time between two runs.
 """
 
 from __future__ import annotations
@@ -108,8 +107,7 @@ class NodeRun:
         self._word = "withdrawn"
 
     def stop(self, kill_s: float = KILL_S) -> None:
-        """End it: TERM, and KILL after `kill_s`. Remains of an ended run are no longer waited
-        for."""
+        """End it: TERM, and KILL after `kill_s`. Remains of an ended run are no longer awaited."""
         if self._code is not None:
             self._end_output()
         elif not self._is_stopped:
@@ -121,7 +119,6 @@ class NodeRun:
             self._waiting.after("kill", kill_s, lambda: self._signal("KILL"))
 
     def _dismiss(self) -> None:
-        """End the waiting shell."""
         if self._pipes.has_script and self._word == "offered":
             self._pipes.write(f"exit {ENDED_BY_US}\n")
 
@@ -132,7 +129,7 @@ class NodeRun:
     # ---- to its end
 
     def _heard(self, words: list[str]) -> None:
-        """Handle the shell's messages; see Executor."""
+        """Take the shell's messages; see Executor."""
         if words[:1] != [self._name] or self.over:
             return
         if words[1:2] == ["started"] and len(words) == 3:
@@ -145,7 +142,7 @@ class NodeRun:
             self._clear()
 
     def ended(self, code: int, *, left: bool = False) -> None:
-        """Handle the end of the first process; `left`: another still lives."""
+        """The first process has ended; `left`: another still lives."""
         if self._code is not None:
             return
         self._code, self._rest = code, "left" if left else ""
@@ -158,7 +155,7 @@ class NodeRun:
         self._settle()
 
     def _collect(self, then: Callable[[Contents], object]) -> Inside | None:
-        """Start collecting the content of the container; None for an ended run."""
+        """None for a run that was ended."""
         was_ended = self._is_stopped or self._word != "begun" or self._code == NO_CONTAINER
         if was_ended or self._executor.gone:
             return None
@@ -177,7 +174,6 @@ class NodeRun:
         self._settle()
 
     def _settle(self) -> None:
-        """Take the next steps to its end."""
         if self.over or self._code is None:
             return
         if self._pipes.out >= 0 and not self._is_late:
@@ -260,7 +256,7 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
 
 
 def _mounted(settings: Settings) -> set[str]:
-    """Return names of mounts in /results."""
+    """Names of mounts in /results."""
     places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
     return {
         one.split("/")[2]
@@ -270,7 +266,7 @@ def _mounted(settings: Settings) -> set[str]:
 
 
 def _move(source: str, target: str) -> None:
-    """Move a file or folder, also between file systems. Raises OSError."""
+    """Move also between file systems. Raises OSError."""
     try:
         os.rename(source, target)
     except OSError as error:

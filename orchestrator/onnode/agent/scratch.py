@@ -1,7 +1,7 @@
 """A node's scratch folder: temporary files and compile caches that outlive a job's containers.
 
-There is a cache per image, GPU architecture and user, since a cache of another tool chain is worse
-than an empty cache. It ends with the job, unless the site keeps it.
+A cache belongs to an image, GPU architecture and user: a cache of another tool chain is worse than
+an empty cache. It ends with the job, unless the site keeps it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_ENTRIES, _LOOK_S, _REMOVE_S = 20_000, 1.0, 10
 
 
 class Scratch:
-    """The node's folder for one image. Raises Failed if it cannot be made."""
+    """The node's folder for an image. Raises Failed if it cannot be made."""
 
     def __init__(self, node: Node, waiting: Waiting, image_id: str) -> None:
         settings = node.settings
@@ -67,7 +67,7 @@ class Scratch:
         self._sweep(f"{top}/{name}" for name in entries(top) if name.startswith(own))
 
     def _private(self, folder: str) -> None:
-        """Make a folder for this user alone; an existing one may be somebody else's."""
+        """An existing folder may be another user's."""
         if not os.path.lexists(folder):
             os.mkdir(folder, 0o700)
         if not _is_own(folder):
@@ -75,11 +75,11 @@ class Scratch:
 
     @property
     def volumes(self) -> list[tuple[str, str]]:
-        """Return the container's mounts: host folder, place."""
+        """The container's mounts: host folder, place."""
         return [(self.cache, f"{INSIDE}/cache"), (self.tmp, f"{INSIDE}/tmp")]
 
     def lines(self, *, inside: bool) -> bytes:
-        """Return shell text that names the folders; values of config, site or image win."""
+        """Shell text that names the folders; values of config, site or image win."""
         cache, tmp = (place if inside else folder for folder, place in self.volumes)
         values = {
             "TMPDIR": tmp,
@@ -98,8 +98,7 @@ class Scratch:
         return text.encode()
 
     def look(self) -> dict[str, Any]:
-        """Return the cache's `state` (cold: empty, or warm), `files`, `bytes`; `whole` false:
-        counted in part."""
+        """`state`: cold (empty) or warm; `whole` false: counted in part."""
         files = size = seen = 0
         end, folders = time.monotonic() + _LOOK_S, [self.cache]
         while folders and seen < _MOST_ENTRIES and time.monotonic() < end:
@@ -131,7 +130,7 @@ class Scratch:
         self._remove(self.folder)
 
     def _remove(self, folder: str) -> None:
-        """Remove a folder; a container removes files of its own root."""
+        """A container removes files of its own root."""
         argv = ["rm", "-rf", "--", folder]
         if self._waiting.call(argv, _REMOVE_S)[0] and self._node.settings.engine != "none":
             from .container import bind, run_argv

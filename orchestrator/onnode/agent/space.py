@@ -1,4 +1,4 @@
-"""Free space on a node: its folders, and room for an image that it is about to pull."""
+"""Free space on a node: its folders, and room for an image to pull."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ PLENTY = 250 * 10**9
 
 
 def free_space(node: Node, state: EngineState) -> Rows:
-    """Check the log folder, the channels' folder and the engine's storage."""
     given, short, free = number(node.settings.preflight_free_gb), [], []
     needed = 1 if given is None else given
     engine = _usual_storage(node)
@@ -68,8 +67,7 @@ def _usual_storage(node: Node) -> str:
 
 
 def _no_room_for_image(node: Node, state: EngineState) -> str:
-    """Return why the image, if it is to be pulled, does not fit; "" if it does or if its size is
-    unknown."""
+    """Return why an image to pull does not fit; "" if it fits or its size is unknown."""
     if state.state != "up" or state.image_id or node.settings.pull != "missing":
         return ""
     folder = storage(node)
@@ -90,7 +88,7 @@ def _no_room_for_image(node: Node, state: EngineState) -> str:
 
 
 def storage(node: Node) -> str:
-    """Return the folder into which the engine pulls. Asking takes a second on some hosts."""
+    """The folder into which the engine pulls. Asking takes a second on some hosts."""
     if folder := rehearsed("ORCH_ENGINE_STORAGE", "", node.name):
         return folder
     form = "{{.DockerRootDir}}\n{{json .DriverStatus}}"
@@ -106,8 +104,7 @@ def storage(node: Node) -> str:
 
 
 def _size(node: Node) -> tuple[int, str]:
-    """Return the compressed size of the image and its source: the registry, else the round's
-    document; 0 without either."""
+    """Compressed size and its source: the registry, else the round's document (0: neither)."""
     from .container import pulled_name  # a bundle without an engine does not carry it
 
     if size := _registry_bytes(node, pulled_name(node.settings)):
@@ -116,7 +113,7 @@ def _size(node: Node) -> tuple[int, str]:
 
 
 def _registry_bytes(node: Node, name: str) -> int:
-    """Return the sum of the layers in the image's manifest, 0 without an answer."""
+    """The layers in the image's manifest; 0 without an answer."""
     document = _manifest(node, name)
     for one in _dicts(document.get("manifests")):  # an index of several platforms
         platform = one.get("platform")
@@ -130,7 +127,7 @@ def _registry_bytes(node: Node, name: str) -> int:
 
 
 def _manifest(node: Node, name: str) -> dict[str, Any]:
-    # This process is the check's own. Older clients refuse the command without the first.
+    # This process is the check's own. Older clients refuse the command without this variable.
     os.environ["DOCKER_CLI_EXPERIMENTAL"] = "enabled"
     settings = node.settings
     engine = with_proxy(settings.engine_command, settings.proxy, ("docker", "podman"))

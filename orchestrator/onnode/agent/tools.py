@@ -16,8 +16,8 @@ from .node import Node
 MAX_VALUES, MAX_PATH = 500_000, 500
 
 Values = list[tuple[str, str]]
-"""(/gpu_data/0/mem_usage/used_vram/value, 297) in the order of the text; keys in lower case,
-blanks as _."""
+"""(/gpu_data/0/mem_usage/used_vram/value, 297) in the order of the text; keys in lower case, blanks
+as _."""
 
 
 _BEGIN = r'[\[{]\s*(?:[\]}\[{"]|\Z)'  # not a line `[WARNING] ...`
@@ -30,10 +30,10 @@ _KEY = str.maketrans(" /", "__")
 
 
 def read_json(text: str) -> Values:
-    """Return the values of all JSON documents in a tool's output, among any other lines.
+    """Read all JSON documents in a tool's output, among any other lines.
 
-    Forms differ between versions (a list, or a member `gpu_data`; units; case of keys), so values
-    are looked up by the end of their path.
+    Forms differ between versions (a list, or a member `gpu_data`; units; case of keys), so look
+    values up by the end of their path.
     """
     values: Values = []
     at = 0
@@ -57,8 +57,8 @@ def _flatten(value: Any, path: str, values: Values) -> None:
 
 
 def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
-    """Yield (GPU, path, value, unit). amd-smi has the GPU's number first in an entry, rocm-smi
-    in the key. The path ends before /value; unit "" if missing."""
+    """Yield (GPU, path, value, unit). amd-smi has the GPU's number first in an entry, rocm-smi in
+    the key. Paths end before /value; unit "" if missing."""
     gpu = None
     for (path, value), (beside, unit) in zip(values, values[1:] + [("", "")]):
         if card := re.match(r"/card([0-9]{1,6})/", path):
@@ -71,15 +71,14 @@ def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
 
 
 def tools_limit(node: Node) -> float:
-    """Return the seconds that all tools of a check have together. Some drivers keep amd-smi for a
-    minute: the other half of the limit is for the driver's files."""
+    """Seconds for all tools of a check together. Some drivers keep amd-smi for a minute: the other
+    half of the limit is for the driver's files."""
     return node.settings.preflight_check_s / 2
 
 
 class Smi:
-    """The tools of a node. `paths`: installed ones; `source`: the last to answer; `problem`: the
-    last output without JSON; `late`: the tool that had not answered at `until` (time.monotonic()),
-    as a sentence."""
+    """`paths`: installed tools; `source`: the last to answer; `problem`: the last output without
+    JSON; `late`: a sentence about a tool that had not answered at `until` (time.monotonic())."""
 
     def __init__(self, node: Node, until: float = 0.0) -> None:
         folders = os.environ.get("PATH", "/usr/bin:/bin").split(":")
@@ -95,8 +94,8 @@ class Smi:
         self._until = until or time.monotonic() + self._seconds
 
     def ask(self, *commands: str) -> Values:
-        """Return the values of the first command with JSON; [] without any, and when the time of
-        the tools is over."""
+        """Return the values of the first command with JSON; [] if no command has any, or the tools'
+        time is over."""
         for name, *words in (
             command.split() for command in commands if command.split()[0] in self.paths
         ):

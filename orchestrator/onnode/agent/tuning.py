@@ -27,8 +27,8 @@ _PIECE_BYTES = 700
 
 
 class FoundKnob(NamedTuple):
-    """A setting's state. `mode`: set or look; `need`: required or optional; `word`: holds, fails
-    or unsupported."""
+    """A setting's state. `mode`: set or look; `need`: required or optional; `word`: holds, fails or
+    unsupported."""
 
     name: str
     found: str
@@ -86,7 +86,7 @@ def missing(knobs: Answer) -> str:
 
 
 def drift(knobs: Answer) -> list[dict[str, Any]]:
-    """Return the set settings that do not hold, for a node's record of a run."""
+    """Set settings that do not hold, for a node's record of a run."""
     return [
         {"knob": one.name, "wanted": one.wanted, "found": one.found, "need": one.need}
         for one in knobs or []
@@ -118,7 +118,7 @@ class Tuning:
     # ---- setting and putting back
 
     def apply(self) -> str:
-        """Apply the settings; return remarks. Raises Failed without a required one."""
+        """Return remarks. Raises Failed if a required setting fails."""
         if not self.on:
             return ""
         reply = self._call("apply")
@@ -132,7 +132,7 @@ class Tuning:
         return shortened("; ".join(notes), 800)
 
     def revert(self) -> str:
-        """Revert the settings; return the failures."""
+        """Return the failures."""
         problem = ""
         for _ in range(_REVERT_TRIES if self.on else 0):
             reply = self._call("revert")
@@ -143,7 +143,7 @@ class Tuning:
         return shortened(problem, 800)
 
     def _call(self, action: str) -> _Reply:
-        """Run the script. Signals to the whole job do not interrupt it."""
+        """Signals to the whole job do not interrupt the script."""
         # Root runs the text that was read at the start: it may not see the storage.
         with self._node.open_log() as errors:
             status, output = self._waiting.call(
@@ -205,7 +205,7 @@ class Tuning:
         self._boot = self._answer(self._asked.append) or []  # the first answer comes unasked
 
     def look(self) -> Answer:
-        """Return the present settings, serving everything else meanwhile."""
+        """Return the present settings; serve everything else meanwhile."""
         self.look_at_boot()
         answer = self._answer(self.ask)
         self._knobs = answer or self._knobs
@@ -240,12 +240,12 @@ class Tuning:
     # ---- facts
 
     def take_contents(self, contents: Mapping[str, str]) -> None:
-        """Take in the content of the container at its start: part -> hash. Caches are left out:
-        those of a node fill up with its first run."""
+        """Part -> hash at the container's start. Leaves out caches: a node's fill up with its first
+        run."""
         self._contents = {part: sha for part, sha in contents.items() if part != "caches"}
 
     def tell_facts(self, image: str) -> None:
-        """Send changed facts that affect time or convergence, in pieces: srun cuts long lines."""
+        """Only if changed, and in pieces: srun cuts long lines."""
         from .facts import collect
 
         facts = collect(
@@ -273,7 +273,7 @@ class Tuning:
 
     def drop_caches(self) -> tuple[int, int]:
         """Drop page cache, dentries and inodes; return droppable KiB before and after. Raises
-        Failed("caches", why)."""
+        Failed."""
         before, file = self._droppable(), f"{self._node.root}/proc/sys/vm/drop_caches"
         argv = [
             *self._node.settings.sudo,
@@ -289,7 +289,7 @@ class Tuning:
         return before, self._droppable()
 
     def _droppable(self) -> int:
-        """Return KiB of page cache without shared memory, and of the kernel's caches."""
+        """KiB of page cache without shared memory, and of the kernel's caches."""
         rows = (line.split() for line in lines(f"{self._node.root}/proc/meminfo", 1 << 14))
         found = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
         signs = {"Buffers:": 1, "Cached:": 1, "SReclaimable:": 1, "Shmem:": -1}

@@ -15,7 +15,7 @@ def question(settings: Settings) -> list[str]:
 
 
 def mapped(settings: Settings, told: str) -> str:
-    """Return "rootless", "userns-remap", or "" for containers whose root is the host's."""
+    """Return "rootless", "userns-remap", or "" if the containers' root is the host's."""
     words = told.strip().strip("[]").split()
     if "name=rootless" in words or words == ["true"]:
         return "rootless"
