@@ -1,16 +1,16 @@
-"""The all-reduce on GPUs with RCCL: with torch.distributed, one process per GPU, or all_reduce_perf
-of rccl-tests within a node.
+"""The all-reduce on GPUs with RCCL: by torch.distributed, a process per GPU, or within a node by
+all_reduce_perf of rccl-tests.
 
-The tables of rccl-tests (or nccl-tests) since 2019 differ in columns and units, but all name their
+Tables of rccl-tests (or nccl-tests) since 2019 differ in columns and units, but all name their
 columns:
 
     #  bytes  N  type  op  time  algbw  busbw  res  time  algbw  busbw  res
     #  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error
     #  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong
 
-The first has times in ms, `error` is a deviation and no count, `#wrong` a count or N/A.
-The time follows from size and algorithm bandwidth, so its unit does not matter. Lines may begin
-with mpirun's `[1,0]<stdout>:`.
+The first has times in ms, `error` is a deviation and no count, `#wrong` a count or N/A. The time is
+computed from size and algorithm bandwidth, so its unit does not matter. Lines may begin with
+mpirun's `[1,0]<stdout>:`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 
 
 def load_torch() -> tuple[Any, dict[str, Any]]:
-    """Return torch, None if its import fails, and {"gpus": usable ones} or {"error": why}."""
+    """Return torch, or None if its import fails, and {"gpus": usable GPUs} or {"error": why}."""
     try:
         torch, distributed = (
             importlib.import_module("torch"),
@@ -50,8 +50,7 @@ def load_torch() -> tuple[Any, dict[str, Any]]:
 
 
 def measure(torch: Any, index: int, request: Any) -> dict[str, int]:
-    """Join the processes of the other GPUs and nodes, check one sum, time ten more, and leave
-    again."""
+    """Join the processes of the other GPUs and nodes, check a sum, time ten more, and leave."""
     distributed = torch.distributed
     members, gpus = request["members"], request["gpus"]
     world, rank = len(members) * gpus, request["rank"] * gpus + index
@@ -67,7 +66,7 @@ def measure(torch: Any, index: int, request: Any) -> dict[str, int]:
             (request["bytes"] // 4,), float(rank + 1), dtype=torch.float32, device="cuda"
         )
         distributed.all_reduce(data)
-        # Exact in 32 bits of floating point: the sum of the ranks of 4096 GPUs is below 2^24.
+        # Exact in 32-bit floating point: the sum of 4096 GPUs' ranks is below 2^24.
         wrong = (data != world * (world + 1) / 2).sum().to(torch.float64).reshape(1)
         # Ones stay finite: 1024 GPUs to the power of twelve.
         data.fill_(1.0)
@@ -96,19 +95,18 @@ def measure(torch: Any, index: int, request: Any) -> dict[str, int]:
 
 
 def find() -> str | None:
-    """Return the path of all_reduce_perf, None if the image lacks it. ORCH_DEEP_RCCL_TESTS names
-    it."""
+    """Return the path of all_reduce_perf (ORCH_DEEP_RCCL_TESTS names it), None if missing."""
     named = os.environ.get("ORCH_DEEP_RCCL_TESTS", "")
     return named or shutil.which("all_reduce_perf") or shutil.which("all_reduce_perf", path=PLACES)
 
 
 def argv(gpus: int, size: int) -> list[str]:
-    """Return the command for one process that drives all GPUs of the node."""
+    """A single process drives all GPUs of the node."""
     return f"{find() or 'all_reduce_perf'} -b {size} -e {size} -g {gpus} -w 5 -n 20 -c 1".split(" ")
 
 
 def measure_alone(request: Any) -> dict[str, Any]:
-    """Measure this node by itself. The caller's limit applies: all of our group ends with us."""
+    """The caller's limit applies: all of our group ends with us."""
     null, words = subprocess.DEVNULL, argv(request["gpus"], request["bytes"])
     done = subprocess.run(words, stdin=null, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", "replace")
@@ -120,7 +118,7 @@ def parse(text: str) -> dict[str, Any]:
     """Return {"rows": [...], "out_of_bounds": count or None} of a printed table.
 
     A row has `bytes`, and for `out` and `in` (out of place, in place) a dict with algbw, busbw
-    (GB/s), seconds and wrong (None: not counted or not checked). A table with one half only has no
+    (GB/s), seconds and wrong (None: not counted or not checked). A table with only one half has no
     `in`.
     """
     found: dict[str, Any] = {"rows": [], "out_of_bounds": None}
@@ -139,7 +137,6 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _row(columns: list[str], cells: list[str]) -> list[dict[str, Any]]:
-    """Return the row of a line, or []."""
     row: dict[str, Any] = {}
     size, starts = int(cells[0]), (index for index, name in enumerate(columns) if name == "time")
     for place, start in zip(("out", "in"), starts):
@@ -165,8 +162,8 @@ def _number(text: str) -> float | None:
 
 
 def result(text: str, status: int) -> dict[str, Any]:
-    """Return the answer for a whole output: the largest size, the better of out of place and in
-    place."""
+    """Return the answer for a whole output: the largest size, and its better half (out of place, in
+    place)."""
     found = parse(text)
     if not found["rows"]:
         lines = [

@@ -1,4 +1,4 @@
-"""One node's part: passes requests to the measuring processes, and always answers within the
+"""A node's part: passes requests to the measuring processes, and always answers within the
 limit."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Answer = Any  # {"bytes", "microseconds", "mbps", "wrong"}, or {"error"}
 
 
 def own_address() -> str:
-    """Return the address on NCCL_SOCKET_IFNAME, else on the route to ORCH_DEEP_PEER (another
-    node), else that of this node's name."""
+    """Return the address on NCCL_SOCKET_IFNAME, else on the route to ORCH_DEEP_PEER (another node),
+    else of this node's name."""
     for name in _interfaces(os.environ.get("NCCL_SOCKET_IFNAME", "")):
         with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             answer = fcntl.ioctl(
@@ -49,7 +49,7 @@ def own_address() -> str:
 
 
 def _interfaces(wanted: str) -> Iterator[str]:
-    """Yield the interfaces in the list: prefixes, `=` for whole names, `^` for all others."""
+    """`wanted`: a list of prefixes; `=`: of whole names; `^`: of exceptions."""
     bare = wanted.lstrip("^=")
     marks, words = wanted[: len(wanted) - len(bare)], [word for word in bare.split(",") if word]
     names = [name for _, name in socket.if_nameindex()]
@@ -65,7 +65,7 @@ def _interfaces(wanted: str) -> Iterator[str]:
 
 
 class Worker:
-    """A measuring process; requests and answers are lines of JSON. It ends when its input does."""
+    """A measuring process: requests and answers are lines of JSON. It ends with its input."""
 
     def __init__(self, way: str, index: int) -> None:
         read, write = os.pipe()
@@ -96,12 +96,12 @@ class Worker:
             self.input.write(json.dumps(request).encode() + b"\n")
 
     def answer(self) -> Answer:
-        """Return its next answer; None when it has ended."""
+        """None after its end."""
         line = self.output.readline()
         return json.loads(line.decode()) if line.endswith(b"\n") else None
 
     def kill(self) -> str:
-        """End it and its children; return how it ended."""
+        """Kill it and its children; return how it ended."""
         if self.process.returncode is None:
             with suppress(
                 ProcessLookupError
@@ -114,8 +114,8 @@ class Worker:
 
 
 def work(way: str, index: str, answers: str) -> None:
-    """Run such a process: measure on requests from standard input until its end. An exception is
-    an answer, too."""
+    """The body of such a process: measure on requests until the input ends. An exception is an
+    answer, too."""
     requests: Queue[str] = Queue()
 
     def read() -> None:
@@ -158,7 +158,7 @@ class Service:
         self.left = b""
 
     def open(self) -> None:
-        """Find the ways to measure here, and report them to the loop."""
+        """Find the ways to measure here; report them to the loop."""
         has_torch = importlib.util.find_spec("torch") is not None
         note = self.open_torch() if has_torch else "no torch in the image"
         self.workers["rccl-tests"] = self.fresh("rccl-tests")
@@ -167,7 +167,7 @@ class Service:
         print(json.dumps(hello), flush=True)
 
     def open_torch(self) -> str:
-        """Start torch's processes for `gpus` GPUs; return why there are fewer than wanted."""
+        """Start torch's processes, one per GPU; return why there are fewer than wanted."""
         first, limit = Worker("torch", 0), float(os.environ.get("ORCH_DEEP_START_S", "120"))
         wanted = int(os.environ.get("ORCH_DEEP_GPUS", "0"))
         with selectors.DefaultSelector() as selector:
@@ -188,8 +188,7 @@ class Service:
         return [Worker(way, index) for index in range(self.gpus if way == "torch" else 1)]
 
     def reserve(self) -> int:
-        """Keep a free port for the next meeting of torch's processes, and return it for the
-        others."""
+        """Keep a free port for the next meeting of torch's processes; return it for the others."""
         self.store.close()
         self.store = socket.socket(self.family)
         self.store.bind(("", 0))
@@ -216,7 +215,7 @@ class Service:
                 self.fail(f"no answer within {self.request['limit']} s ({names})")
 
     def read_requests(self) -> bool:
-        """Read new requests; return whether there can be more."""
+        """Return whether there can be more."""
         try:
             piece = os.read(0, 65536)
         except BlockingIOError:
@@ -259,7 +258,7 @@ class Service:
         print(json.dumps([*told, self.reserve(), note]), flush=True)
 
     def fail(self, reason: str) -> None:
-        """Answer with an error. Workers that may hang in the middle of it are replaced."""
+        """Answer with an error. Workers, which may hang in the middle of it, are replaced."""
         way, self.waiting = self.request["way"], []
         for worker in self.workers.get(way, ()):
             worker.kill()
