@@ -1,7 +1,7 @@
 """Entry of a bundle's lib/: selects the program of this process.
 
 Submitted jobs and their nodes start it from an archive (loader.py). By hand it starts from the
-folder, whose files are read once: what is imported later comes from memory, too.
+folder, whose files are read once: later imports come from memory, too.
 """
 
 import os
@@ -20,7 +20,7 @@ PARTS = {
 
 
 def main(program: "tuple[object, ...]", part: str = "", *words: str) -> int:
-    """Run one part of the package; return its exit status. Every part imports only its needs.
+    """Run a part of the package; return its exit status. Every part imports only its needs.
 
     `program`: the fields of a Program (kernel/program.py).
     """
@@ -37,13 +37,13 @@ def main(program: "tuple[object, ...]", part: str = "", *words: str) -> int:
 
 
 def by_hand(*words: str) -> int:
-    """Read the bundle around this folder, and run one part of it."""
+    """Read the bundle around this folder, and run a part of it."""
     lib = Path(os.path.abspath(__file__)).parent
-    # Python has put this folder first; the package is found in its parent, behind the standard
-    # library, until its files are read.
+    # Python has put this folder first; until the files are read, the package is found in the
+    # parent, behind the standard library.
     sys.path[0:1] = []
     sys.path.append(str(lib.parent))
-    loader = import_module("lib.loader")  # first: it names a Python that is too old
+    loader = import_module("lib.loader")  # first: it refuses a Python that is too old
     program = import_module("lib.kernel.program").read(str(lib.parent))
     sys.path.remove(str(lib.parent))
     for name in [name for name in sys.modules if name.partition(".")[0] == "lib"]:

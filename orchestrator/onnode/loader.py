@@ -5,7 +5,7 @@ Started by value, so that no file decides what runs: python3 -I -S -B -c TEXT AR
 
 import sys
 
-if sys.version_info < (3, 9):  # before anything that an older Python could not read
+if sys.version_info < (3, 9):  # before anything unreadable for an older Python
     raise SystemExit(
         "orchestrator: %s on %s is Python %d.%d; the bundle needs 3.9 or newer: install python3, "
         "or name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Carried:
-    """Imports the package `lib` of a bundle. `files`: path -> content."""
+    """Imports a bundle's package `lib`. `files`: path -> content."""
 
     def __init__(self, files: "dict[str, bytes]") -> None:
         self.files = files
@@ -45,7 +45,7 @@ class Carried:
         exec(compile(self.files.get(file, b""), file, "exec", dont_inherit=True), module.__dict__)
 
     def get_source(self, name: str) -> str:
-        """Return a module's text, for tracebacks."""
+        """For tracebacks."""
         spec = self.find_spec(name)
         return self.files.get(str(spec and spec.origin), b"").decode()
 
@@ -61,7 +61,7 @@ def unpack(data: bytes) -> "dict[str, bytes]":
 
 
 def run(archive: str, sha256: str, *words: str) -> int:
-    """Run the program of an archive; return its exit status."""
+    """Run an archive's program; return its exit status."""
     try:
         # A pipe in its place must not be waited for.
         with open(os.open(archive, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
