@@ -92,10 +92,8 @@ class StopFinder:
 def last_status(
     path: PathLike, limit: int = SEARCH_BYTES, files: Files = HERE, *, strict: bool = False
 ) -> str:
-    """Return the last run_stop's status, "" if its last `limit` bytes have none.
-
-    `strict`: raise OSError if the storage does not answer.
-    """
+    """Return the last run_stop's status, "" if missing in its last `limit` bytes. `strict`: as in
+    records.read."""
     try:
         with files.open(path) as file:
             end = os.fstat(file.fileno()).st_size

@@ -48,8 +48,7 @@ class Program(NamedTuple):
         return self if self.data else self._replace(data=pack(self.files))
 
     def command(self, python: str, *words: str) -> list[str]:
-        """Return a program's command, isolated from modules in a user's folders and without byte
-        code."""
+        """Isolated from modules in a user's folders, and without byte code."""
         loader = self.files[LOADER].decode()
         start = [python or "python3", "-I", "-S", "-B", "-c", loader]
         return [*start, self.archive, self.sha256, *words]

@@ -251,7 +251,7 @@ def read(
 
 
 def checked(kind: type[R], data: dict[str, Any]) -> R | None:
-    """Return a record, None if invalid. Unknown members are ignored."""
+    """Return a record like `read`, None if invalid."""
     shape, values = _fitting(kind, data)
     return None if _problem(kind, shape, values) else kind(**values)
 
@@ -342,10 +342,7 @@ def numbered(
     *,
     strict: bool = False,
 ) -> list[int]:
-    """Return the rising numbers k of `<prefix><k><suffix>` in `folder`.
-
-    `strict`: raise OSError if the storage does not answer.
-    """
+    """Return the rising numbers k of `<prefix><k><suffix>` in `folder`. `strict`: as in `read`."""
     try:
         return numbers(files.names(folder), suffix, prefix)
     except OSError as error:

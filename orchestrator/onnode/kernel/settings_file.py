@@ -37,7 +37,7 @@ class SettingsError(Exception):
 
 
 def load(files: Mapping[str, bytes], environment: Mapping[str, str] | None = None) -> Settings:
-    """Evaluate a bundle's settings. Raises SettingsError with the wrong value."""
+    """Raises SettingsError."""
     kinds = {setting.name: str(setting.type) for setting in rows()}
     script = _TELL % " ".join(kinds).upper()
     told_values = bash(script, [], environment, "settings.sh", files)
