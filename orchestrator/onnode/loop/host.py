@@ -266,7 +266,7 @@ class BatchHost(World):
     def config(
         self, program: Program, settings: Settings, nexp: int
     ) -> tuple[bytes, frozenset[str]]:
-        """Return the runs' environment, and variables that differ per job. Raises SettingsError."""
+        """See settings_file.config."""
         return settings_file.config(program.files, settings, nexp)
 
     def is_free(self, port: int) -> bool:
