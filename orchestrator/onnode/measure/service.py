@@ -137,7 +137,7 @@ def work(way: str, index: str, answers: str) -> None:
                 answer = measure(json.loads(requests.get()))
             except (
                 Exception
-            ) as error:  # a library may raise anything: the loop is told, and this process replaced
+            ) as error:  # a library may raise anything: it is reported, and this process replaced
                 answer = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
             output.write(json.dumps(answer) + "\n")
 
