@@ -1,7 +1,6 @@
-"""The bandwidth test in a simulation: the agents that measure, and their results.
+"""The bandwidth test in a simulation, with the messages of onnode/agent/deep.py.
 
-The messages are those of onnode/agent/deep.py. Every link reaches the bandwidth expected by the
-site or the fabric. The links of a slow node are slow, too.
+Links reach the bandwidth expected by the site or the fabric; those of a slow node are slow.
 """
 
 from __future__ import annotations
@@ -14,16 +13,14 @@ from orchestrator.simulation.nodes import Agent, Machine
 
 BYTES = 512 << 20
 MEASURES_S = 5.0, 30.0
-"""Duration of a measurement, in seconds: mostly the meeting of its processes."""
+"""Mostly the meeting of processes."""
 UNKNOWN_MBPS = 1000
-"""Between nodes of an unknown fabric."""
+"""For an unknown fabric."""
 
 
 class MeasuringAgent(Agent):
-    """The measuring process of a node, for the life of a bandwidth test."""
-
     machines: Mapping[str, Machine] = {}
-    """All nodes of the cluster by name."""
+    """By name."""
 
     def _begin(self) -> None:
         self._next(
@@ -47,7 +44,7 @@ class MeasuringAgent(Agent):
                     self._meet(names, message)
 
     def _meet(self, group: list[str], message: Mapping[str, Any]) -> None:
-        """Measure with the others of a group. If a node is missing, wait until the limit."""
+        """Measure; if a node is missing, wait until the limit."""
         gone = [name for name in group if not self.machines[name].up]
         if gone:
             late = float(message["limit"])
@@ -62,7 +59,7 @@ class MeasuringAgent(Agent):
             )
 
     def _mbps(self, group: list[str]) -> int:
-        """Return the bus bandwidth of a group in MB/s: a ring is as fast as its slowest member."""
+        """Return MB/s: a ring is as fast as its slowest member."""
         search = Search(list(self.machines), self.settings)
         usual = search.reference()[0] or UNKNOWN_MBPS
         return max(

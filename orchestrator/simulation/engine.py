@@ -1,5 +1,4 @@
-"""Virtual time: a heap of events, and processes that can be killed between any two of their
-steps."""
+"""Virtual time: a heap of events, and processes that can be killed between any two steps."""
 
 from __future__ import annotations
 
@@ -15,20 +14,20 @@ MEETS_S = 0.02
 """The longest time between two steps of a process that others may meet."""
 NEVER = float("inf")
 START_MS = 1_790_000_000_000
-"""Unix milliseconds at the start of a simulation. Any date will do, but always the same."""
+"""Any date, but always the same."""
 
 
 class Killed(BaseException):
-    """The running simulated process is dead. Not an Exception: only `finally` may notice it."""
+    """The running process is dead. Not an Exception: only `finally` may notice it."""
 
 
 class Stuck(Exception):
-    """Nothing will ever happen again, or no end is in sight."""
+    """Nothing will happen again, or no end is in sight."""
 
 
 @dataclass(eq=False, slots=True)
 class Timer:
-    """A future event. `action` is None once it is cancelled, or over."""
+    """A future event. `action` is None once cancelled, or over."""
 
     at: float
     action: Action | None
@@ -42,8 +41,8 @@ class Timer:
 class SimProcess:
     """A process on a host. Its code runs only inside its own events, one event at a time.
 
-    `steps` counts its calls to the world. It dies before step `dies_at`. Before step `stops_at`, or
-    soon after, it pauses for `stops_s` seconds. Its death calls `deaths`.
+    `steps` counts its calls to the world. It dies before step `dies_at`, and pauses for `stops_s`
+    before step `stops_at`, or soon after. Its death calls `deaths`.
     """
 
     engine: Engine
@@ -52,22 +51,22 @@ class SimProcess:
     pid: int
     alive: bool = True
     stopped: bool = False
-    """Stopped by SIGSTOP: its events wait."""
+    """By SIGSTOP: its events wait."""
     busy: bool = False
     steps: int = 0
     dies_at: float = NEVER
     stops_at: float = NEVER
     stops_s: float = 0.0
     confirmed_at: float = -1.0
-    """When it last read a lock. It never pauses at that moment: nothing could keep it from writing
-    too late between reading its own lock and the next write."""
+    """Its last read of a lock. It never pauses at that moment: nothing could keep it from writing
+    too late between reading its lock and the next write."""
     strand: Strand | None = None
-    """The stack of its code; None if it runs on the stack of its event."""
+    """None: it uses the stack of its event."""
     inbox: deque[Action] = field(default_factory=deque)
     deaths: list[Action] = field(default_factory=list)
 
     def step(self) -> None:
-        """Count a call to the world. Raises Killed if the process is dead."""
+        """Count a call to the world. Raises Killed if dead."""
         self.steps += 1
         if self.alive and self.steps >= self.dies_at:
             self.kill()
@@ -90,7 +89,7 @@ class SimProcess:
                 self.engine.after(0.0, action)
 
     def after(self, seconds: float, action: Action) -> Timer:
-        """Schedule `action` for this process. It does not run if the process is dead by then."""
+        """Schedule `action`, void if the process is dead by then."""
         return self.engine.after(seconds, action, self)
 
     def resume(self) -> None:
@@ -100,11 +99,10 @@ class SimProcess:
 
 
 class Strand:
-    """Code of a process on its own stack: others run while it waits.
+    """Code of a process on its own stack, so commands can interleave at any step.
 
-    Two commands can therefore interleave at any step. Exactly one thread runs at a time. Each wait
-    hands over in the order of the heap, so the same seed gives the same order. While several
-    strands are alive, each waits a moment before each step.
+    Exactly one thread runs at a time, in the order of the heap: a seed always gives the same order.
+    While several strands are alive, each waits a moment before each step.
     """
 
     def __init__(self, process: SimProcess, action: Action) -> None:
@@ -132,7 +130,7 @@ class Strand:
         self._back.release()
 
     def resume(self) -> None:
-        """Run it until it waits again, or is over. Raises the exceptions of its code."""
+        """Run it until it waits or is over. Raises its exceptions."""
         if self.over:
             return
         self.runs = True
@@ -145,21 +143,20 @@ class Strand:
             raise self._error
 
     def wait(self, seconds: float) -> None:
-        """Let the others run for `seconds`. Only its own code may call this."""
+        """Let others run. Only its own code may call this."""
         self._process.after(seconds, self.resume)
         self._back.release()
         self._go.acquire()
 
     def end(self) -> None:
-        """Unwind it, as if its process had been killed."""
+        """Unwind it, as if its process were killed."""
         self._process.alive = False
         while not self.over:
             self.resume()
 
 
 class Engine:
-    """The clock and the heap. `now` is in seconds from 0; `random` is a world's only source of
-    chance."""
+    """The clock and the heap. `now` counts seconds from 0; all chance comes from `random`."""
 
     def __init__(self, seed: int, start_ms: int = START_MS) -> None:
         self.seed, self.start_ms = seed, start_ms
@@ -168,7 +165,6 @@ class Engine:
         self.turns = 0
         self.processes: list[SimProcess] = []
         self.strands = 0
-        """The number of live strands."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._pids = 1000
@@ -177,11 +173,9 @@ class Engine:
 
     @property
     def wall_ms(self) -> int:
-        """Return Unix milliseconds."""
         return self.start_ms + int(self.now * 1000)
 
     def after(self, seconds: float, action: Action, process: SimProcess | None = None) -> Timer:
-        """Run `action` once after `seconds`, for `process` if given."""
         self._count += 1
         at = self.now + seconds if seconds > 0.0 else self.now
         timer = Timer(at, action, process)
@@ -189,7 +183,6 @@ class Engine:
         return timer
 
     def between(self, low: float, high: float) -> float:
-        """Return a random number of seconds."""
         return self.random.uniform(low, high)
 
     # ---- processes ----
@@ -201,7 +194,7 @@ class Engine:
         return self.processes[-1]
 
     def perform(self, process: SimProcess | None, action: Action) -> None:
-        """Run `action` for `process`: later if it is busy or stopped, never if it is dead."""
+        """Run `action`: later if `process` is busy or stopped, never if dead."""
         if process is None:
             action()
         elif process.busy or process.stopped:
@@ -219,13 +212,11 @@ class Engine:
                 self.after(0.0, lambda: self.deliver(process))
 
     def deliver(self, process: SimProcess) -> None:
-        """Run the delayed events of a process."""
         while process.inbox and process.alive and not process.busy and not process.stopped:
             self.perform(process, process.inbox.popleft())
 
     def pause(self, process: SimProcess, seconds: float) -> None:
-        """Pause `process`, whose code is running, while everything else continues. Raises
-        Killed."""
+        """Pause `process`, whose code is running. Raises Killed."""
         if process.strand is not None and process.strand.runs:
             process.strand.wait(seconds)
             process.step()
@@ -240,16 +231,16 @@ class Engine:
     def skip(self, seconds: float) -> None:
         """Let time pass without events: everything due meanwhile is late.
 
-        For short delays. While a process waits in `pause`, others run on top of its stack, and it
-        continues only after the last of them. Two processes that wait for each other would not meet
-        as they really do.
+        For short delays: while a process waits in `pause`, others run on top of its stack, and it
+        continues only after the last. Two processes waiting for each other would not meet as they
+        really do.
         """
         self.now += max(0.0, seconds)
 
     # ---- running ----
 
     def turn(self, until: float = NEVER) -> bool:
-        """Run the next event if it is due by `until`. Return False without one."""
+        """Run the next event due by `until`. Return whether it ran."""
         heap = self._heap
         while heap and heap[0][2].action is None:
             heappop(heap)
@@ -265,8 +256,7 @@ class Engine:
     def run(
         self, done: Callable[[], bool], limit_s: float = NEVER, most_turns: int = 10_000_000
     ) -> None:
-        """Run events until `done`. Raises Stuck if none is left, after `limit_s`, or after too
-        many."""
+        """Run events until `done`. Raises Stuck without events, after `limit_s` or `most_turns`."""
         first = self.turns
         while not done():
             if not self.turn(limit_s):

@@ -2,10 +2,12 @@
 
 SUBJECT EVENT [for DURATION] [in | before | at the end of run R [after DURATION] | at DURATION]
 
-A duration is a list of numbers with units: `90 min`, `8h`, `1h30m`. `in run R` counts from the
-start of its first attempt (default: half of its expected time). `at the end of run R` counts from
-the expected end of that attempt, and `before run R` from the request to get ready for it. `at`
-counts from the submission. `docs/rehearse.md` lists the events.
+Durations: `90 min`, `8h`, `1h30m`. Times count
+    in run R             from the start of its first attempt (default: half of its expected time)
+    at the end of run R  from the expected end of that attempt
+    before run R         from the request to get ready for it
+    at                   from the submission
+docs/rehearse.md lists the events.
 """
 
 from __future__ import annotations
@@ -42,26 +44,25 @@ _SENTENCE = re.compile(
 )
 _NODE = re.compile(r"\bnode ([0-9]+)\b")
 STOPS_S = 150.0
-"""How long a process pauses between two steps: longer than a lease holder's allowed silence."""
+"""Longer than a lease holder's allowed silence."""
 MOST_S = 100 * 365 * 86400.0
 UNSENT_BYTES = 200
 BACK_S = 3600.0
-"""A dead node is back after this time, unless the sentence gives another."""
+"""Until a dead node is back."""
 REBOOTED_S = 120.0
-"""The same for a host whose job Slurm requeues: within SlurmdTimeout, thus never marked down."""
+"""A host whose job Slurm requeues: within SlurmdTimeout, thus never marked down."""
 DOWN_S = 1.0
-"""An answering node that was set down returns at once to a Slurm with ReturnToService=2."""
+"""An answering node set down returns at once to a Slurm with ReturnToService=2."""
 GIVEN_UP_S = 1800.0
-"""The same for a batch host out of Slurm's reach, whose job was cancelled."""
+"""A batch host out of Slurm's reach, its job cancelled."""
 SET_BACK_S = 365 * 86400.0
-"""The clock of a server without a time source starts at the date of its firmware."""
+"""A server without a time source starts with the date of its firmware."""
 NODES_BACK_MS = 2 * 86_400_000
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. Times in seconds. It happens `at_s` after the moment `when` of run `run`, for run
-    0 after the submission.
+    """A fault `at_s` after `when` of run `run`; run 0: after the submission.
 
     `at_s` below 0: in the middle of the run. `for_s` 0: the event's own duration.
     """
@@ -71,8 +72,6 @@ class Fault:
     at_s: float = -1.0
     for_s: float = 0.0
     when: str = "in"
-    """`in`: from the start. `before`: from the request to get ready. `at the end of`: from the
-    expected end."""
 
     def __str__(self) -> str:
         lasts = f" for {span(self.for_s)}" if self.for_s else ""
@@ -84,15 +83,12 @@ class Fault:
 
 
 def sentences() -> list[str]:
-    """Return the sentences of all events: `node N dies`."""
+    """Return all events: `node N dies`."""
     return [event.replace(r"(\d+)", "N") for event in EVENTS]
 
 
 def parse(text: str, nodes: Sequence[str] = ()) -> Fault:
-    """Return the fault of a sentence. `nodes`: names that may replace their numbers, from 1.
-
-    Raises UsageError for a sentence that matches no event.
-    """
+    """Read a sentence; `nodes` may replace the numbers, from 1. Raises UsageError."""
     plain = " ".join(text.split()).removesuffix(".")
     for number, name in enumerate(nodes, 1):
         plain = re.sub(rf"\bnode {re.escape(name)}(?=\s|$)", f"node {number}", plain)
@@ -118,7 +114,7 @@ def parse(text: str, nodes: Sequence[str] = ()) -> Fault:
 
 
 def refuse_unknown(fault: Fault, nodes: int, runs: int) -> None:
-    """Raise UsageError for a fault of a missing node or run."""
+    """Raise UsageError for a missing node or run."""
     for number in map(int, _NODE.findall(fault.event)):
         if not 1 <= number <= nodes:
             raise UsageError(
@@ -131,8 +127,7 @@ def refuse_unknown(fault: Fault, nodes: int, runs: int) -> None:
 
 
 def seconds(text: str) -> float:
-    """Return a duration such as `90 min` or `1h30m` in seconds. Raises UsageError for another
-    text."""
+    """Read `90 min` or `1h30m`. Raises UsageError."""
     parts = re.findall(r"([0-9.]+) ?([a-z]+)", text)
     if not re.fullmatch(_DURATION, text.strip()) or any(unit not in _UNITS for _, unit in parts):
         raise UsageError(
@@ -145,7 +140,7 @@ def seconds(text: str) -> float:
 
 
 def span(total_s: float) -> str:
-    """Return seconds as a duration that `seconds()` reads: `1h30m`, `8h`, `12.5s`."""
+    """Write a duration for `seconds()`: `1h30m`, `8h`, `12.5s`."""
     if total_s != int(total_s):
         return f"{total_s!r}s"
     rest, parts = int(total_s), []
@@ -156,7 +151,7 @@ def span(total_s: float) -> str:
 
 
 Happens = Callable[["Simulation", Fault, "list[str]"], None]
-"""The effect of an event. The list holds the numbers in its sentence."""
+"""The effect of an event, given the numbers in its sentence."""
 
 
 def plant(world: Simulation, fault: Fault) -> None:
@@ -206,7 +201,7 @@ def _power_cycle(world: Simulation, node: str, for_s: float) -> None:
 
 
 def _lose_unsent(world: Simulation, node: str) -> None:
-    """Lose the loop's last unsent writes on a host: its kernel had buffered them."""
+    """The host's kernel had buffered them."""
     for job in world.live():
         if job.batch_host == node and world.run_set is not None:
             path = world.run_set.layout.events(job.id)
@@ -237,7 +232,7 @@ def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, numbers: l
 
 
 def _batch_host_cut_off(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Silence the slurmd of the batch host: its processes run on, and Slurm cannot end them."""
+    """Silence its slurmd: its processes run on, and Slurm cannot end them."""
     for job in world.live():
         if job.nodes:
             node = job.nodes[0]
@@ -246,8 +241,7 @@ def _batch_host_cut_off(world: Simulation, fault: Fault, numbers: list[str]) -> 
 
 
 def _job_given_up(*, frozen: bool) -> Happens:
-    """Cancel a job whose batch host Slurm cannot reach: its loop lives on, or is frozen for that
-    time."""
+    """Slurm cannot reach the batch host; its loop lives on, or is frozen meanwhile."""
 
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for job in world.live():
@@ -276,7 +270,7 @@ def _reached_again(world: Simulation, node: str, halted: Sequence[SimProcess]) -
 
 
 def _set_down(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Set an answering node down: it leaves its job, and its tasks are killed."""
+    """Take an answering node from its job, and kill its tasks."""
     node = _node(world, numbers[0])
     if world.machines[node].up:
         for agent in list(world.machines[node].agents):
@@ -376,7 +370,7 @@ def _clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 def _clocks(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Set back the clocks of all nodes at once, as a time server does."""
+    """Set them back at once, as a time server does."""
 
     def step(by_ms: int) -> None:
         for machine in world.machines.values():
@@ -403,7 +397,7 @@ def _floods(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 def _forges(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Send a line from a node that ends the next node, if the loop believes it."""
+    """Send a line that ends the next node, if the loop believes it."""
     name = _node(world, numbers[0])
     machines = list(world.machines)
     other = machines[(machines.index(name) + 1) % len(machines)]
@@ -494,7 +488,7 @@ def _scancel(world: Simulation, job: SimJob, fault: Fault) -> None:
 
 
 def _reservation_ends(world: Simulation, job: SimJob, fault: Fault) -> None:
-    """End the job as its time limit would. Others have its nodes for `for_s` seconds."""
+    """End it as by the time limit. Others have the nodes for `for_s`."""
     nodes = list(job.nodes)
     world.cluster.shorten(job, 0.0)
     if fault.for_s and nodes:
@@ -514,7 +508,7 @@ def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0
 
 
 AT_TIMES = 0.02
-"""The chance of a failing call on flaky storage. Closing a run takes about 80 calls."""
+"""The chance of a failing call. Closing a run takes about 80 calls."""
 
 
 def _storage_at_times(*processes: str) -> Happens:
@@ -530,11 +524,11 @@ def _cut(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 LOOKS_S = 20.0
-"""The interval between checks whether a damage can happen: between jobs, while runs are missing."""
+"""How often to check whether damage can happen: between jobs, while runs are missing."""
 
 
 def _damaged(*, empty: bool) -> Happens:
-    """Lose or empty a file of the set that the next job can restore."""
+    """Lose or empty a file that the next job can restore."""
 
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         if world.run_set is None or not world.idle():

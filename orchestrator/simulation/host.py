@@ -1,4 +1,4 @@
-"""The worlds of the loop and of a command in a simulation, and the runner of the cluster's jobs."""
+"""The simulated worlds of the loop and of commands, and the runner of jobs."""
 
 from __future__ import annotations
 
@@ -30,25 +30,24 @@ if TYPE_CHECKING:
     from orchestrator.simulation.slurm import Cluster, SimJob
 
 BOOT, PIDS = "boot-{}", "pid:[4026531836]"
-"""Kernel boot and process namespace of each host."""
+"""Kernel boot and process namespace of hosts."""
 KILLED, NO_ANSWER = 137, -9
 ABORT_S = 2.0
 AT_ONCE, LATER_S = 0.75, (0.0, 6.0)
-"""Slurm signals the processes of a job one after another: the loop usually at once (probability),
-otherwise within these seconds."""
+"""Slurm signals processes in turn: the loop usually at once (probability), else within these
+seconds."""
 CLIENT_FIRST = 0.1
-"""The chance that a signal ends a node's container, through the engine's client, long before its
-agent receives it."""
+"""The chance that a signal ends a container, by the engine's client, long before its agent receives
+it."""
 
 
 class Surroundings(World):
-    """The common part of a simulated process's world: the engine's clock, the server's files, its
-    tokens."""
+    """A simulated process's world: the engine's clock, the server's files, tokens."""
 
     def __init__(
         self, process: SimProcess, files: Files, ahead_ms: Callable[[], int] = lambda: 0
     ) -> None:
-        """`ahead_ms` returns how far the clock of this host is ahead."""
+        """`ahead_ms`: how far this host's clock is ahead."""
         self.process, self.files, self.ahead_ms = process, files, ahead_ms
         self.engine = process.engine
 
@@ -95,7 +94,7 @@ class Surroundings(World):
 
 
 class SimReactor:
-    """The reactor of a simulated loop. Signals arrive at once; events resume flows."""
+    """Signals arrive at once; events resume flows."""
 
     def __init__(self, loop: Loop, signalled: Callable[[], object]) -> None:
         self._loop, self.signalled = loop, signalled
@@ -107,15 +106,14 @@ class SimReactor:
         """Do nothing: signals have arrived already."""
 
     def wake(self) -> None:
-        """Resume the flows at once."""
         self._loop.wake()
 
 
 class Loop:
-    """The loop of a job as a process. Its next due time or an event resumes its flow."""
+    """The loop of a job. Its next due time or an event resumes its flow."""
 
     def __init__(self, process: SimProcess, job: SimJob, ended: Callable[[int], object]) -> None:
-        """`ended(status)` is called after the process ends, for any reason."""
+        """`ended(status)` follows any end of the process."""
         self.job, self.program = job, Program({})
         self.process, self.engine, self._ended = process, process.engine, ended
         self._status = KILLED
@@ -132,15 +130,13 @@ class Loop:
         self._timer = self.process.after(0.0, self._resume)
 
     def wake(self) -> None:
-        """Resume the flow now, after all other events of this moment."""
+        """Resume the flow after all other events of this moment."""
         if self._timer is None or self._timer.action is None or self._timer.at > self.engine.now:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.process.after(0.0, self._resume)
 
     def post(self, delay_s: float, action: Callable[[], object]) -> None:
-        """Deliver something after `delay_s`, and resume the flow."""
-
         def take_in() -> None:
             action()
             self.wake()
@@ -148,7 +144,7 @@ class Loop:
         self.process.after(delay_s, take_in)
 
     def signal(self, number: int) -> None:
-        """Send it a signal. Before it has a reactor, a signal kills it."""
+        """Send a signal, deadly without a reactor."""
 
         def take_in() -> None:
             reactor = self.reactor
@@ -190,7 +186,7 @@ class Loop:
 
     @property
     def killed(self) -> bool:
-        """True if it ended without its own exit status."""
+        """True if it ended without an exit status of its own."""
         return self._status == KILLED
 
     @property
@@ -198,7 +194,6 @@ class Loop:
         return self._status != 0
 
     def drop(self) -> None:
-        """Drop the flow of a dead process."""
         flow, self._flow = self._flow, None
         if flow is not None:
             _unwind(flow)
@@ -212,7 +207,7 @@ class Loop:
 
 
 def _unwind(flow: Generator[float, None, Any]) -> None:
-    """Unwind the flow of a dead process: nothing it still tries has an effect."""
+    """The further calls of a dead process have no effect."""
     for _ in range(100):
         try:
             flow.throw(Killed())
@@ -221,7 +216,7 @@ def _unwind(flow: Generator[float, None, Any]) -> None:
 
 
 class SimStep:
-    """One agent on each of `nodes`, under one srun or none."""
+    """An agent on each of `nodes`, under one srun or none."""
 
     def __init__(self, jobs: Jobs, loop: Loop, step: host.StepProcesses) -> None:
         nodes, commands, environment, take, complain = step
@@ -231,8 +226,8 @@ class SimStep:
         self._receive = Senders(nodes, take).receive
         in_order = [node for node in jobs.machines if node in self.nodes]
         self._places = dict(zip(in_order, self.nodes, strict=True))
-        """Node -> the node expected there by the loop. Slurm numbers tasks by its own node table.
-        """
+        """Node -> the node that the loop expects there. Slurm numbers tasks by its own node
+        table."""
         self.engine = loop.engine
         self.running = self.alive = True
         self._input = True
@@ -240,7 +235,6 @@ class SimStep:
         self._over: dict[str, str] = {}
         self._reported: set[str] = set()
         self._arrivals: dict[str, float] = {}
-        """Pipe -> arrival time of its last content."""
         loop.steps.append(self)
         loop.process.after(BEAT_S, self._beat)
         if refusal := self._refusal():
@@ -261,7 +255,6 @@ class SimStep:
             self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
 
     def _refusal(self) -> str:
-        """Return why Slurm starts no step; "" if it does."""
         job = self._loop.job
         if job.state not in ON_NODES:  # its loop lives on
             return f"confirm allocation for job {job.id}: Invalid job id specified"
@@ -271,8 +264,7 @@ class SimStep:
         return ""
 
     def _line(self, node: str) -> Callable[[bytes], None]:
-        """Return the function that sends a node's lines to the loop: in order, and together if
-        written at once."""
+        """Return the sender of a node's lines: in order, and together if written at once."""
         place, pipe = self._places[node], f"from {node}"
         written, since = list[bytes](), -1.0
 
@@ -293,18 +285,17 @@ class SimStep:
                 self._receive(place, line)
 
     def _in_order(self, pipe: str) -> float:
-        """Return the delay in seconds of content written to a pipe now."""
         now = self.engine.now
         at = max(now + self.engine.between(*self._jobs.pace.line), self._arrivals.get(pipe, 0.0))
         self._arrivals[pipe] = at
         return at - now
 
     def _say(self, text: str, delay_s: float = 0.05) -> None:
-        """Write a line to srun's standard error."""
+        """Write to srun's standard error."""
         self._loop.post(delay_s, lambda: self._complain("", text.encode()) if self.alive else None)
 
     def _abort(self, node: str) -> None:
-        """End the step on all other nodes: srun cannot reach this one."""
+        """End the step elsewhere: srun cannot reach `node`."""
         cause = "Communication connection failure"
         self._say(f"srun: error: Task launch for StepId=4.1 failed on node {node}: {cause}")
         self._say(f"srun: error: Application launch failed: {cause}")
@@ -315,7 +306,7 @@ class SimStep:
         self._check()
 
     def _gone(self, agent: Agent, how: str) -> None:
-        """Handle the end of an agent: `how` is "" after exit status 0."""
+        """`how` is "" after exit status 0."""
         self._over[agent.name] = how
         machine = self._jobs.machines[agent.name]
         pace = self._jobs.pace
@@ -324,7 +315,7 @@ class SimStep:
             rank = list(self._places).index(agent.name)
             delay = (
                 self.engine.between(0.0, delay) if machine.up else delay
-            )  # a way other than its last messages
+            )  # another way than its last messages
             if not machine.up:
                 self._say(f"srun: error: Node failure on {agent.name}", delay)
             self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
@@ -339,7 +330,7 @@ class SimStep:
             self.engine.after(self._jobs.pace.step_end, self._end)
 
     def _end(self) -> None:
-        """End the step: all its processes are over, and the loop soon reads all they wrote."""
+        """All processes are over, and the loop soon reads their last output."""
         if self.running:
             self.running = False
             self._loop.post(0.05, self._close)
@@ -369,7 +360,7 @@ class SimStep:
         agent.process.after(self._in_order(f"to {agent.name}"), lambda: agent.hear(message))
 
     def _ping(self, message: Mapping[str, Any]) -> None:
-        """Answer a ping for all nodes together: pings are very frequent."""
+        """Answer for all nodes together: pings are very frequent."""
         receive, places = self._receive, self._places
         for agent in self.agents.values() if self.alive else ():
             process = agent.process
@@ -377,7 +368,7 @@ class SimStep:
                 receive(places[agent.name], agent.pong(message))
 
     def _beat(self) -> None:
-        """Beat for all agents without an event for each: a beat has no other effect."""
+        """Beat without an event for each agent: a beat has no other effect."""
         if self._input and self.running:
             for agent in self.agents.values():
                 if agent.process.alive and not agent.process.stopped and agent.machine.up:
@@ -391,12 +382,12 @@ class SimStep:
                 agent.process.after(self._in_order(f"to {agent.name}"), agent.end_input)
 
     def orphan(self) -> None:
-        """Handle the end of the loop: srun's input ends, and with it that of the agents."""
+        """Handle the loop's death: srun's input ends, and with it the agents' input."""
         self.alive = False
         self.end_input()
 
     def signal(self, number: int) -> None:
-        """Pass a signal to the tasks as srun does. A second signal kills them."""
+        """Pass it on as srun does. A second signal kills the tasks."""
         for agent in self.agents.values():
             agent.process.after(0.05, agent.terminate)
         self.engine.after(ABORT_S, self._kill_agents)
@@ -411,15 +402,13 @@ class SimStep:
 
 
 class SimProgram:
-    """A started notification."""
+    """A notification."""
 
     def finish(self, seconds: float) -> None:
         """End it."""
 
 
 class SimHost(Surroundings, host.BatchHost):
-    """The batch host as the world of a simulated loop."""
-
     def __init__(
         self, jobs: Jobs, loop: Loop, files: Files, job: SimJob, ahead_ms: Callable[[], int]
     ) -> None:
@@ -480,7 +469,7 @@ class SimHost(Surroundings, host.BatchHost):
 
 @dataclass(eq=False)
 class Jobs:
-    """Runs the jobs of a cluster: the Runner of simulation/slurm.py."""
+    """The Runner of simulation/slurm.py."""
 
     engine: Engine
     machines: dict[str, Machine]
@@ -490,21 +479,19 @@ class Jobs:
     training: Callable[[TrainingRun], Part]
     pace: NodePace = field(default_factory=NodePace)
     loops: dict[str, Loop] = field(default_factory=dict)
-    """Job -> its newest loop."""
     every_loop: list[Loop] = field(default_factory=list)
     notifications: list[bytes] = field(default_factory=list)
     log: list[tuple[float, str, str]] = field(default_factory=list)
-    """Log of all loops: virtual time, job, text. A job's start is `starts on` with its nodes."""
+    """Virtual time, job, text. A job's start is `starts on` with its nodes."""
     failures: list[BaseException] = field(default_factory=list)
     """Unexpected exceptions of loops."""
     begins: Callable[[Loop], object] | None = None
-    """Called once with the next loop that starts."""
+    """Called once with the next loop."""
     prepares: Callable[[int], object] = lambda run: None
-    """Called with a run number when its nodes are asked to get ready."""
+    """Called with a run when its nodes are asked to get ready."""
     cluster: Cluster = field(init=False)
 
     def start(self, job: SimJob) -> None:
-        """Start the batch script of a job on its first node."""
         machine = self.machines[job.nodes[0]]
         process = self.engine.process(f"loop of job {job.id}", machine.name)
         self.log.append((self.engine.now, job.id, f"starts on {fold(job.nodes)}"))
@@ -560,7 +547,6 @@ class Jobs:
         return agent
 
     def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
-        """Signal the batch script of a job, and its steps unless `batch_only`."""
         loop = self.loops.get(job.id)
         if loop is None:
             return
@@ -579,7 +565,6 @@ class Jobs:
             self.stall(agent)
 
     def _suspend(self, job: SimJob, loop: Loop, *, on: bool) -> None:
-        """Stop or continue all processes of a job."""
         processes = [agent.process for agent in self._agents(job)]
         if loop.process.host in job.nodes:
             processes.insert(0, loop.process)
@@ -590,7 +575,6 @@ class Jobs:
                 process.resume()
 
     def kill(self, job: SimJob) -> None:
-        """Send SIGKILL to all remaining processes of a job on `job.nodes`."""
         loop = self.loops.get(job.id)
         if loop is not None and loop.process.host in job.nodes:
             loop.process.kill()
@@ -598,7 +582,6 @@ class Jobs:
             agent.process.kill()
 
     def left(self, job: SimJob) -> set[str]:
-        """Return the nodes that still have processes of a job."""
         loop = self.loops.get(job.id)
         nodes = {agent.name for agent in self._agents(job)}
         if loop is not None and loop.process.alive:
@@ -611,7 +594,6 @@ class Jobs:
         return [agent for agent in agents if agent.process.alive and agent.name in job.nodes]
 
     def power_off(self, node: str) -> None:
-        """Cut a node's power: all its processes vanish without a message."""
         machine = self.machines[node]
         machine.up = False
         agents = list(machine.agents)
@@ -624,7 +606,7 @@ class Jobs:
             self.stall(agent)
 
     def stall(self, lost: Agent) -> None:
-        """Make the other nodes of a run wait forever for a lost agent."""
+        """Make the run's other nodes wait forever."""
         run = lost.run
         if run is None or not run.begun:
             return
@@ -633,7 +615,7 @@ class Jobs:
                 other.stall()
 
     def runs(self) -> list[TrainingRun]:
-        """Return the running trainings, node by node."""
+        """Return running trainings, node by node."""
         agents = (agent for machine in self.machines.values() for agent in machine.agents)
         return [
             agent.run
@@ -646,8 +628,8 @@ class Jobs:
 
 
 def _program(job: SimJob) -> Program | None:
-    """Return the program of a batch script: of the archive that the job was submitted with, None
-    if that was changed; by hand, of the folder."""
+    """Return the program of the archive submitted with the job (None if changed); by hand, of the
+    folder."""
     sha256 = job.env.get("ORCH_PROGRAM_SHA256", "")
     if not sha256:
         return programs.read(Path(job.script).parent)
@@ -661,7 +643,6 @@ def _program(job: SimJob) -> Program | None:
 
 
 def nodelist(argv: Sequence[str]) -> list[str]:
-    """Return the nodes in srun's arguments."""
     for argument in argv:
         if argument.startswith("--nodelist="):
             return argument.partition("=")[2].split(",")

@@ -1,8 +1,4 @@
-"""Properties of every set, whatever happened to it.
-
-The fault campaign on the one-machine cluster (tests/faults) and the simulated campaign check the
-same ones.
-"""
+"""Properties of every set, whatever happened, for the simulated campaign and tests/faults."""
 
 from __future__ import annotations
 
@@ -22,10 +18,8 @@ FINAL = frozenset({"success", "failed"})
 
 
 def record_violations(root: Path, runs: int, *, complete: bool = True) -> Iterator[str]:
-    """Yield violations in a set's records: each attempt final, one that counts per run, its log as
-    the result.
-
-    `complete`: every run must have a result.
+    """Yield violations: attempts final, one attempt counts per run, its log is the result.
+    `complete`: every run needs a result.
     """
     attempts = list(attempts_of(root))
     for run in range(1, runs + 1):
@@ -82,7 +76,7 @@ def result_violations(root: Path, run: int, attempt: int, result: Path) -> Itera
 
 
 def seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Iterator[str]:
-    """Yield seeds that do not derive from the set's, or are used twice."""
+    """Yield seeds used twice, or not derived from the set's."""
     first, seeds = (read_json(root / "set.json") or {}).get("root_seed"), []
     if not isinstance(first, int):
         yield "set.json has no root seed"
@@ -101,9 +95,8 @@ def seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Iterat
 
 
 def thrown_away(root: Path) -> Iterator[str]:
-    """Yield attempts that reached their target according to their log, but count for nothing.
-
-    A frozen node may have continued its log after the attempt was closed: too late.
+    """Yield uncounted attempts whose log reached the target. A frozen node may have continued its
+    log after the attempt was closed: too late.
     """
     for run, attempt, place in attempts_of(root):
         path = place / "state.json"
@@ -123,8 +116,7 @@ def _succeeded(log: Path) -> bool:
 
 
 def open_records(root: Path) -> Iterator[str]:
-    """Yield submissions without an outcome and jobs without an end, in a set closed by its last
-    job."""
+    """Yield submissions without outcome and jobs without end, in a closed set."""
     for path in sorted((*root.glob("submissions/*.json"), *root.glob("jobs/*.json"))):
         record = read_json(path) or {}
         if record.get("state") in ("intended", "unknown", "starting", "running"):
@@ -138,7 +130,7 @@ def _events(path: Path) -> tuple[Event, ...]:
 
 @lru_cache(maxsize=8)
 def _read_events(path: Path, *_state: int) -> tuple[Event, ...]:
-    """Return the events of a file, read once for all invariants."""
+    """Read once for all invariants."""
     from orchestrator.evidence.events import read_events
 
     return tuple(read_events(path))
@@ -152,7 +144,7 @@ def blamed_nodes(root: Path) -> Iterator[tuple[str, str]]:
 
 
 HOLDS = 6
-"""The most holds without an attempt: each time a node fails, or the step did not start."""
+"""In each hold a node fails, or the step does not start."""
 SPEAKS_MS = 400
 
 
@@ -192,7 +184,7 @@ def hold_violations(root: Path) -> Iterator[str]:
 
 
 def reasons(root: Path, outcome: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (`run 1 attempt 2`, reason) of each attempt, or of those with an `outcome`."""
+    """Yield (`run 1 attempt 2`, reason) of attempts."""
     for run, attempt, place in attempts_of(root):
         state = read_json(place / "state.json") or {}
         if not outcome or state.get("outcome") == outcome:
@@ -200,8 +192,7 @@ def reasons(root: Path, outcome: str = "") -> Iterator[tuple[str, str]]:
 
 
 def bytes_of_nodes(root: Path) -> int:
-    """Return the most bytes from a node between two attempts of one hold, as the loop counts
-    them."""
+    """Return the most bytes from a node between two attempts of a hold, as the loop counts."""
     from orchestrator.onnode.loop.step import WORD_BYTES
 
     most = 0
@@ -217,7 +208,7 @@ def bytes_of_nodes(root: Path) -> int:
 
 
 def not_complete(root: Path) -> Iterator[str]:
-    """Yield the displayed state of a set if it is not `complete`."""
+    """Yield a displayed state other than `complete`."""
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.evidence.state import judge
 
@@ -227,13 +218,11 @@ def not_complete(root: Path) -> Iterator[str]:
 
 
 def last_end_ms(root: Path) -> int:
-    """Return the end of a set's last attempt (Unix milliseconds), 0 if missing."""
     states = (read_json(path) or {} for path in root.glob("runs/*/attempt_*/state.json"))
     return max((int(state.get("end_ms", 0)) for state in states), default=0)
 
 
 def leftover_files(root: Path) -> Iterator[str]:
-    """Yield remaining temporary files and locks of a set."""
     for path in sorted(
         (
             *root.rglob(".*tmp*"),
@@ -246,7 +235,7 @@ def leftover_files(root: Path) -> Iterator[str]:
 
 
 def replay_violations(root: Path) -> Iterator[str]:
-    """Yield decisions of the set's jobs that differ when made again."""
+    """Yield decisions that differ when made again."""
     from orchestrator.evidence.replay import replay
 
     for path in sorted(root.glob("events-*.tsv")):
@@ -258,7 +247,7 @@ def replay_violations(root: Path) -> Iterator[str]:
 
 
 def ledger_violations(root: Path) -> Iterator[str]:
-    """Yield the problems found by `audit --only ledger`."""
+    """Yield the problems of `audit --only ledger`."""
     from orchestrator.evidence.ledger import verify
 
     for problem in verify(root).problems:
@@ -266,8 +255,8 @@ def ledger_violations(root: Path) -> Iterator[str]:
 
 
 def score_violations(root: Path) -> Iterator[str]:
-    """Yield a score that is not the mean of the times without the best and the worst. A run that
-    missed its target is the worst."""
+    """Yield a score other than the mean of the times without best and worst; a missed target is
+    worst."""
     from orchestrator.mllog.score import score_dir
 
     results = list(root.glob("runs/*/result_*.txt"))
@@ -295,7 +284,6 @@ def attempts_of(root: Path) -> Iterator[tuple[int, int, Path]]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file; None without the file."""
     try:
         document = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,8 +1,7 @@
-"""Simulated nodes and their agents: their answers to the loop's orders, and their faults.
+"""Simulated nodes and agents, with the agent's protocol (orchestrator/onnode/agent;
+docs/events.md).
 
-The model speaks the agent's protocol (orchestrator/onnode/agent; docs/events.md). A contract test
-sends the same orders and mishaps to a real agent and to this one
-(tests/onnode/test_agent_contract.py).
+tests/onnode/test_agent_contract.py sends the same orders and mishaps to a real agent.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 960
 Span = tuple[float, float]
-"""The shortest and the longest time in seconds; a time is drawn evenly between them."""
+"""Shortest and longest (s), drawn evenly."""
 
 
 @dataclass(frozen=True)
 class NodePace:
-    """Durations on a node, in seconds. The defaults fit an idle cluster of servers."""
+    """Durations on a node, for an idle cluster of servers."""
 
     line: Span = (0.002, 0.02)
-    """From a node to the batch host."""
+    """To the batch host."""
     launch: Span = (0.2, 1.5)
     checks: Span = (1.0, 4.0)
     container: Span = (4.0, 15.0)
@@ -46,21 +45,20 @@ class NodePace:
     start: Span = (0.1, 0.5)
     stop: Span = (0.5, 3.0)
     ignored_term: float = 10.0
-    """Until a training that ignores TERM is killed (agent/run.py, KILL_S)."""
+    """Until it is killed (agent/run.py, KILL_S)."""
     release: Span = (0.5, 3.0)
     evidence: Span = (1.0, 8.0)
     task_end: float = 0.3
-    """Until srun notices the end of an agent."""
+    """Until srun notices an agent's end."""
     step_end: float = 0.1
     """Until srun ends after its last agent."""
     notices_death: Span = (60.0, 120.0)
-    """Until Slurm and srun notice the death of a node (SlurmdTimeout)."""
+    """Until Slurm and srun notice (SlurmdTimeout)."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part of a training: its output as rising (seconds after its start, bytes), and its
-    exit with `code`."""
+    """A node's part of a training: output as rising (seconds after its start, bytes), then exit."""
 
     lines: tuple[tuple[float, bytes], ...] = ()
     seconds: float = NEVER
@@ -72,45 +70,42 @@ CONTENTS = {"packages": "a" * 16, "code": "b" * 16, "caches": "c" * 16}
 
 @dataclass(eq=False)
 class Machine:
-    """A node of the cluster. Its agent finds the faults planted here."""
+    """A node and its faults. Texts are reasons, "" without the fault."""
 
     name: str
     up: bool = True
     image: str = "sha256:" + "5" * 64
-    """The identity of the image; "" if the node has to pull it."""
+    """Its identity; "" if the node has to pull it."""
     network: str = "off"
     facts: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0", "driver": "6.12.12"})
     contents: dict[str, str] = field(default_factory=lambda: dict(CONTENTS))
     """Part of its containers' content -> hash."""
     failing: dict[str, str] = field(default_factory=dict)
-    """Check -> reason of its failure."""
+    """Check -> reason."""
     refuses: str = ""
-    """Why it cannot pass the gate of a run; "" if it can."""
+    """To pass the gate of a run."""
     keeps_caches: str = ""
-    """Why its caches cannot be dropped; "" if they can."""
     starts_nothing: bool = False
-    """True if its slurmd is up but starts no tasks."""
+    """Its slurmd is up but starts no tasks."""
     untunable: str = ""
-    """Why its settings cannot be applied; "" if they can."""
     unreverted: str = ""
-    """Why its settings cannot be reverted; "" if they can."""
     broken_container: str = ""
-    """The last output of a container that ends at once; "" if containers start."""
+    """Containers end at once, with this output."""
     forges: str = ""
-    """The node whose departure its new agents forge; "" for honest agents."""
+    """The node whose departure its new agents forge."""
     floods: bool = False
-    """True if its new agents send far too much."""
+    """Its new agents send far too much."""
     slow: float = 1.0
-    """The factor by which everything here takes longer, training of all its nodes included."""
+    """The factor of all durations here, and of its trainings on all nodes."""
     clock_ms: int = 0
-    """How far its clock is ahead."""
+    """How far it is ahead."""
     containers: set[str] = field(default_factory=set)
     tuned_by: set[str] = field(default_factory=set)
     agents: list[Agent] = field(default_factory=list)
 
 
 class Agent:
-    """The agent on one node, for the life of a step. `write` sends its lines to the loop."""
+    """A node's agent, for the life of a step. `write_line` sends to the loop."""
 
     def __init__(
         self,
@@ -124,9 +119,8 @@ class Agent:
         pace: NodePace,
         gone: Callable[[Agent, str], None],
     ) -> None:
-        """`training(run)` returns this node's part of it; `gone(agent, how)` is called at its end.
-
-        `how` is srun's report of that end, "" after exit status 0.
+        """`training(run)` returns this node's part. `gone(agent, how)` is called at its end; `how`
+        is srun's report, "" after exit status 0.
         """
         self.process, self.machine, self.files, self.settings = process, machine, files, settings
         self.engine: Engine = process.engine
@@ -142,9 +136,8 @@ class Agent:
         self.looked = False
         self.requests: deque[dict[str, Any]] = deque()
         self._awaits = ""
-        """The only order it obeys now: pull or use; "" if it waits for neither."""
+        """The only order it obeys now, pull or use; "" for neither."""
         self._busy = False
-        """It obeys an order, and the next orders wait."""
         self._looks = self._lost = False
         """It gathers evidence, interrupted only by its end; its container ended meanwhile."""
         self._facts: dict[str, str] = {}
@@ -162,19 +155,17 @@ class Agent:
         return self.process.after(self.engine.between(*span) * self.machine.slow, action)
 
     def _next(self, span: Span, action: Callable[[], object]) -> None:
-        """Run `action` after a while, unless the agent leaves before."""
+        """Run `action` unless the agent leaves before."""
         self._soon(span, lambda: None if self.leaving else action())
 
     def wall_ms(self) -> int:
         return self.engine.wall_ms + self.machine.clock_ms
 
     def say(self, word: str, *fields: str | int) -> None:
-        """Send one line to the loop."""
         text = f"{word}\t{self.name}\t{UNIT.join(map(str, fields))}"
         self.write_line(text.encode("utf-8", "replace")[:LINE_BYTES])
 
     def fail(self, kind: str, text: str) -> None:
-        """Report why this node cannot be used, and leave."""
         self.say("failed", kind, text)
         self.status = 1
         self.leave()
@@ -182,7 +173,7 @@ class Agent:
     # ---- until it is ready ----
 
     def flood(self) -> None:
-        """Send 540 KB of useless lines within a few seconds."""
+        """Send 540 KB in a few seconds."""
         for k in range(600):
             self.process.after(k * 0.01, lambda: self.say("note", "a word too many " * 55))
 
@@ -236,7 +227,6 @@ class Agent:
             self._wait_for_choice()
 
     def _problem(self, check: str) -> str:
-        """Return the failure of a check, or ""."""
         if check == "log_dir":
             return self._marker()
         return self.machine.failing.get(check, "") or (
@@ -245,13 +235,12 @@ class Agent:
 
     @property
     def _missing_image(self) -> str:
-        """Return why its image cannot be used, or ""."""
         if self.settings.engine == "none" or self.machine.image:
             return ""
         return f"image {self.settings.cont} is not on this node; pull or load it there"
 
     def _marker(self) -> str:
-        """Read the file of the batch host and write the node's own. Return an error, or ""."""
+        """Read the batch host's file, write the node's. Return an error, or ""."""
         marker = self.environment.get("ORCH_MARKER", "")
         if not marker:
             return ""
@@ -312,7 +301,6 @@ class Agent:
     # ---- orders ----
 
     def hear(self, message: Mapping[str, Any]) -> None:
-        """Handle a line from the loop."""
         self.watch.reset()
         word = message.get("do")
         if word == "ping":
@@ -324,7 +312,6 @@ class Agent:
             self._serve()
 
     def pong(self, message: Mapping[str, Any]) -> bytes:
-        """Return the answer to a ping."""
         run = self.run
         if run is None:
             return f"pong\t{self.name}\t{message.get('n')}".encode()
@@ -404,7 +391,7 @@ class Agent:
         self._serve()
 
     def _tell_evidence(self, run: TrainingRun) -> None:
-        """Send evidence, also of a run that has ended meanwhile, and obey the next order."""
+        """Send it, even after the run's end; then obey the next order."""
         path = self.layout.hang(run.number, run.attempt, self.name)
         try:
             self.files.make_folder(path.parent, parents=True, exist_ok=True)
@@ -420,7 +407,7 @@ class Agent:
     # ---- its end ----
 
     def end_input(self) -> None:
-        """End: the loop released it, or is dead."""
+        """Leave: the loop released it, or is dead."""
         self.leave()
 
     def _look_for_loop(self) -> None:
@@ -433,7 +420,6 @@ class Agent:
             self.process.after(LOOK_S, self._look_for_loop)
 
     def terminate(self) -> None:
-        """Handle TERM."""
         self.status = self.status or ENDED_BY_US
         self.leave()
 
@@ -456,7 +442,7 @@ class Agent:
         self.leave()
 
     def leave(self) -> None:
-        """Leave: end the run and the container, revert the settings, and send `left` last."""
+        """End run and container, revert settings, and send `left` last."""
         if self.leaving:
             return
         self.leaving = True
@@ -479,8 +465,7 @@ class Agent:
         self.process.kill()
 
     def _died(self) -> None:
-        """Handle the death of the process: its container and its run end by themselves a little
-        later."""
+        """Its container and run end a little later."""
         if self in self.machine.agents:
             self.machine.agents.remove(self)
         self.engine.after(0.5, lambda: self.machine.containers.discard(self.owner))
@@ -555,7 +540,6 @@ class TrainingRun:
             timer.cancel()
 
     def crash(self, code: int, text: str) -> None:
-        """Exit now, with some last output."""
         self.stall()
         self._print(f"{text}\n".encode())
         self.ended(code)
@@ -564,7 +548,6 @@ class TrainingRun:
         self._timers.append(self.agent.process.after(seconds, action))
 
     def stop(self, kill_s: float = 0.0) -> None:
-        """Send TERM, and KILL after a while."""
         if self.stopped or self.over:
             return
         self.stopped = True
@@ -575,12 +558,11 @@ class TrainingRun:
         self.agent.process.after(min(seconds, kill_s or seconds), lambda: self.ended(ENDED_BY_US))
 
     def _contents(self) -> dict[str, str]:
-        """Return the content of the container; {} after a run that was ended, or without one."""
+        """Return the container's content; {} without it, or if stopped."""
         is_natural = self.begun and not self.stopped and self.agent.ready
         return dict(self.agent.machine.contents) if is_natural else {}
 
     def ended(self, code: int) -> None:
-        """Handle the end of its first process."""
         if self.over:
             return
         self.over, agent = True, self.agent

@@ -1,4 +1,4 @@
-"""How long a training takes and how many samples it needs, from published results."""
+"""Durations of trainings and the samples they need, from published results."""
 
 from __future__ import annotations
 
@@ -13,38 +13,35 @@ from orchestrator.published.startup import load as all_startups
 from orchestrator.simulation.training_facts import Behaviour, TrainingFacts
 
 SCALING = 0.7
-"""Minutes fall with this power of the number of GPUs: llama2_70b_lora on 1, 2 and 4 nodes of
-MI300X, and of MI325X (5.0, 5.1)."""
+"""Minutes fall with this power of the GPUs: llama2_70b_lora on 1, 2 and 4 nodes of MI300X, and of
+MI325X (5.0, 5.1)."""
 SHARE_OF_LIMIT = 0.5
-"""The assumed share of the limit `minutes_per_run` that a run takes. Published runs: 0.08 to 0.72
-of it."""
+"""Of `minutes_per_run`, assumed for a run. Published: 0.08 to 0.72."""
 COLD_S = 220.0
-"""Extra start-up in a new container: median of the eleven published sets whose logs show it."""
+"""Extra start-up in a new container: median of the eleven published sets with it in their logs."""
 SHUTDOWN_S = 21.0
-"""From run_stop to the end of the program: median of the eleven published sets whose logs show it.
-"""
+"""From run_stop to the program's end: median of the same eleven sets."""
 LONGEST_INIT_S = 1700.0
 """The compliance checker refuses 30 minutes from init_start to init_stop."""
 REFERENCE_SPREAD = 1.2
-"""The largest spread of a set's runs relative to the reference's: flux1 at batch 2048, llama31_8b
-at 32."""
+"""The largest spread of a set relative to the reference's: flux1 at batch 2048, llama31_8b at
+32."""
 LIMIT_SHARE = 0.8
-"""The largest estimate as a share of `minutes_per_run`: whoever chose that limit knew the system.
-"""
+"""The largest estimate, as a share of `minutes_per_run`: whoever chose that limit knew the
+system."""
 FEWEST_EVALS = 20
-"""Evaluations of a run whose interval is unknown."""
+"""If the interval is unknown."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples at evaluations and at the end. `first` is the first evaluation, `every` the interval;
-    whole batches."""
+    """Samples at evaluations (`first`, then `every`; whole batches) and at the end."""
 
     every: int
     first: int
     mean: float
     deviation: float
-    """Standard deviation of the samples at which the target is met, between evaluations too."""
+    """Of the samples at which the target is met, between evaluations too."""
     most: int
 
     @property
@@ -67,8 +64,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Seconds of a usual run. `startup` lasts from the program's start to run_start, `init` is its
-    part from init_start on."""
+    """A usual run. `startup`: until run_start; `init`: its part from init_start on."""
 
     run: float
     startup: float
@@ -83,13 +79,12 @@ class Seconds:
 
 
 def samples_of(facts: TrainingFacts, behaviour: Behaviour) -> Samples:
-    """Return the evaluations of a training, and the samples it needs."""
     batch = facts.global_batch
     mean, spread = _mean(facts, behaviour)
     interval = behaviour.number("eval_every") or mean / FEWEST_EVALS
     every = max(1, math.ceil(interval / batch)) * batch
     first = every * (1 + int(behaviour.number("skipped")))
-    # Runs end at evaluations: that alone spreads their samples like a uniform distribution.
+    # Runs end at evaluations: that alone spreads samples like a uniform distribution.
     deviation = math.sqrt(max(spread**2 - every**2 / 12, (spread / 3) ** 2))
     return Samples(
         every, first, mean, deviation, max(first, int(_most(facts, behaviour, mean, every)))
@@ -97,7 +92,6 @@ def samples_of(facts: TrainingFacts, behaviour: Behaviour) -> Samples:
 
 
 def _most(facts: TrainingFacts, behaviour: Behaviour, mean: float, every: int) -> float:
-    """Return the samples after which a training gives up."""
     if samples := behaviour.number("most_samples"):
         return math.ceil(samples / every) * every
     steps = behaviour.number("most_steps")
@@ -105,8 +99,7 @@ def _most(facts: TrainingFacts, behaviour: Behaviour, mean: float, every: int) -
 
 
 def _mean(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float]:
-    """Return mean and standard deviation of the samples that runs need, from the reference if it
-    exists."""
+    """Return mean and standard deviation of the samples needed, by the reference if it exists."""
     spread, needs = behaviour.number("spread"), behaviour.number("needs", 1.0)
     reference = table(facts.ruleset, facts.benchmark)
     if reference is None:
@@ -120,7 +113,7 @@ def _mean(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float]:
 
 
 def _mean_of_steps(facts: TrainingFacts, behaviour: Behaviour) -> float:
-    """Return the mean from the benchmark's known steps, else from 1,000 steps."""
+    """Return the mean from known steps, else from 1,000 steps."""
     known = behaviour.convergence
     if known is None:
         return 1000.0 * facts.global_batch
@@ -133,8 +126,7 @@ def _mean_of_steps(facts: TrainingFacts, behaviour: Behaviour) -> float:
 
 
 def _beyond(points: list[Point], batch: int) -> float:
-    """Return the mean at a batch size above all points, on the straight line through the last
-    two."""
+    """Return the mean above all points: on the line through the last two."""
     if len(points) < 2:
         return points[0].mean
     low, high = points[-2:]
@@ -148,8 +140,6 @@ def _beyond(points: list[Point], batch: int) -> float:
 def seconds_of(
     facts: TrainingFacts, behaviour: Behaviour, samples: Samples, run_seconds: float | None
 ) -> Seconds:
-    """Return the duration of a usual run: `run_seconds` if given, else published, else
-    estimated."""
     run, source = (
         (run_seconds, "given") if run_seconds is not None else _run(facts, behaviour, samples)
     )
@@ -182,7 +172,6 @@ def _run(facts: TrainingFacts, behaviour: Behaviour, samples: Samples) -> tuple[
 
 
 def _limited(minutes: float, facts: TrainingFacts, source: str) -> tuple[float, str]:
-    """Return an estimate in seconds, kept below the limit of a run, and its source."""
     most = LIMIT_SHARE * facts.minutes_per_run
     if minutes <= most:
         return minutes * 60, source
@@ -193,8 +182,8 @@ def _limited(minutes: float, facts: TrainingFacts, source: str) -> tuple[float, 
 
 
 def _raw(result: PublishedResult, behaviour: Behaviour) -> float:
-    """Return the mean of a published set as it ran: normalisation raises a score that needed fewer
-    samples than the reference."""
+    """Return a set's mean as it ran: normalisation raises a score that needed fewer samples than
+    the reference."""
     return result.minutes * min(1.0, behaviour.number("needs", 1.0))
 
 
@@ -205,8 +194,7 @@ def _label(result: PublishedResult) -> str:
 
 
 def _distance(facts: TrainingFacts, result: PublishedResult) -> tuple[float, float]:
-    """Return the dissimilarity of a published result. Another accelerator counts as 2.7 times as
-    many GPUs."""
+    """Another accelerator counts as 2.7 times as many GPUs."""
     scale = abs(math.log(result.gpus / facts.gpus))
     return scale + (result.accelerator != facts.accelerator) + 0.25 * (
         result.round != facts.round
@@ -214,8 +202,8 @@ def _distance(facts: TrainingFacts, result: PublishedResult) -> tuple[float, flo
 
 
 def _speed(accelerator: str) -> float:
-    """Return the speed of an accelerator in llama2_70b_lora 5.1 on one node, the only benchmark
-    with all of them."""
+    """Return the speed in llama2_70b_lora 5.1 on one node, the only benchmark with all
+    accelerators."""
     results = find(benchmark="llama2_70b_lora", round="5.1")
     minutes = [
         result.minutes
@@ -226,8 +214,7 @@ def _speed(accelerator: str) -> float:
 
 
 def _rows(facts: TrainingFacts) -> list[PublishedStartup]:
-    """Return the nearest published start-up times: of the system, else of the round, else of the
-    benchmark."""
+    """Return the nearest start-ups: of the system, else the round, else the benchmark."""
     rows = [row for row in all_startups() if row.benchmark == facts.benchmark and _before_run(row)]
     for near in (
         [row for row in rows if (row.system, row.round) == (facts.system, facts.round)],
@@ -240,8 +227,7 @@ def _rows(facts: TrainingFacts) -> list[PublishedStartup]:
 
 
 def _startup(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float, float]:
-    """Return seconds to run_start, their part from init_start on, and seconds from run_stop to the
-    end."""
+    """Return seconds until run_start, their part from init_start on, and seconds after run_stop."""
     rows = _rows(facts)
     startup = (
         median([_before_run(row) for row in rows]) if rows else behaviour.number("startup_s", 60.0)
@@ -257,6 +243,6 @@ def _startup(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float, 
 
 
 def _before_run(row: PublishedStartup) -> float:
-    """Return the seconds from the program's start to run_start, 0 if the logs do not show them."""
+    """Return seconds until run_start, 0 if the logs lack them."""
     around = min(filter(None, (row.script_s, row.between_s)), default=0.0)
     return row.warm_s or max(row.init_s or 0.0, around - (row.shutdown_s or SHUTDOWN_S))

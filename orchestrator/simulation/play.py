@@ -1,4 +1,4 @@
-"""A whole set in a simulated world: a cluster, its storage, and a user with the real commands."""
+"""A whole set in a simulated world, with a user and the real commands."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 LOGIN = "login"
 UNHEARD_S = 120.0
-"""How long a loop respects the lock of a killed command: a holder silent for STALE_S may live."""
+"""How long a loop respects a killed command's lock: a holder silent for STALE_S may live."""
 
 
 class Rendered:
-    """A rendered entry and its settings, evaluated by bash once for all simulated sets."""
+    """A rendered entry; bash evaluates its settings once for all simulated sets."""
 
     def __init__(self, entry: Entry, nexp: int, *, programs: bool = True) -> None:
-        """Leave out the Python files unless `programs`: a simulation starts no Python, but each set
-        copies and hashes them."""
+        """Without `programs`, leave out Python files: a simulation starts none, but each set copies
+        and hashes them."""
         self.entry, self.nexp = entry, nexp
         self.files: dict[str, bytes] = render_bundle(entry, nexp=nexp)
         if not programs:
@@ -87,8 +87,6 @@ def _without_programs(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 class Desk(Surroundings):
-    """A command on the login node as a process; `cluster` answers it."""
-
     def __init__(
         self, process: SimProcess, files: Files, cluster: Cluster, environment: Mapping[str, str]
     ) -> None:
@@ -104,8 +102,7 @@ class Desk(Surroundings):
         cwd: object = None,
         given: str = "",
     ) -> Answer:
-        """Answer as scheduler.command.ask does. Raises SchedulerUnknown without an answer in
-        time."""
+        """Answer as scheduler.command.ask. Raises SchedulerUnknown without an answer in time."""
         self.process.step()
         reply = self._cluster.command(
             argv, env or self._environment, str(cwd or "/"), host=self.host, given=given
@@ -118,8 +115,7 @@ class Desk(Surroundings):
 
 @dataclass
 class Done:
-    """A command of the user: its name, its time (virtual seconds), and its error, "" if it
-    succeeded."""
+    """A command of the user, `at` virtual seconds."""
 
     name: str
     at: float
@@ -129,26 +125,24 @@ class Done:
 
 @dataclass
 class User:
-    """The behaviour of the set's owner, who resumes it after a while, at most `resumes` times."""
+    """The set's owner, who resumes it after a while, at most `resumes` times."""
 
     resumes: int = 20
     dies_at: float = NEVER
     """The next resume is killed before this step."""
     waits: tuple[float, float] = (30.0, 1200.0)
     twice: bool = False
-    """True if a colleague gives the next resume at the same time."""
+    """A colleague gives the next resume at the same time."""
     colleague: bool = False
-    """True if a colleague resumes at the same time after a killed command."""
+    """A colleague resumes, too, after a killed command."""
     cancels: bool = False
-    """True if the owner cancels the set before each resume, to be sure that nothing of it remains.
-    """
+    """Before each resume, to be sure that nothing of the set remains."""
     allows_changes: bool = False
-    """True if the owner resumes with --allow-changes."""
+    """By --allow-changes."""
 
 
 class Simulation:
-    """One set of `bundle` in `folder`, simulated from `seed`. `nodes` are the names of the
-    cluster's nodes."""
+    """A set of `bundle` in `folder`, simulated from `seed`, on `nodes`."""
 
     def __init__(
         self,
@@ -162,10 +156,7 @@ class Simulation:
         run_seconds: float | None = None,
         login: str = LOGIN,
     ) -> None:
-        """`run_seconds` replaces the run time derived from published results.
-
-        `login` is the host of the commands.
-        """
+        """`run_seconds` replaces published run times. `login`: host of the commands."""
         self.engine = Engine(seed)
         self.bundle, self.folder, self.user = bundle, folder, user or User()
         self.log_dir, self._login = folder / "sets", login
@@ -188,11 +179,9 @@ class Simulation:
         )
         self.trainings = Trainings(bundle.facts, run_seconds=run_seconds)
         self.misses: set[int] = set()
-        """Runs that do not reach their target."""
         self.logs_on = 0
-        """The rank that logs for all: some programs number their processes by host name."""
+        """Some programs number their processes by host name."""
         self.happened: list[tuple[float, object]] = []
-        """The faults so far, with their virtual time in seconds."""
         self.overlaps: list[str] = []
         """Attempts started by two jobs."""
         self._owners: dict[int, str] = {}
@@ -209,11 +198,11 @@ class Simulation:
     # ---- trainings ----
 
     def when_run_starts(self, run: int, action: Callable[[float], object]) -> None:
-        """Call `action` with the expected seconds of a run when its first attempt starts."""
+        """Call `action` with the expected seconds at the start of a run's first attempt."""
         self._waiting.setdefault(run, []).append(action)
 
     def when_run_is_prepared(self, run: int, action: Callable[[], object]) -> None:
-        """Call `action` when the nodes of a run's first attempt are asked to get ready."""
+        """Call `action` when nodes are asked to get ready for a run's first attempt."""
         self._before.setdefault(run, []).append(action)
 
     def _prepares(self, run: int) -> None:
@@ -246,7 +235,7 @@ class Simulation:
     def command(
         self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER
     ) -> SimProcess:
-        """Give a command now. It dies before its step `dies_at`. Return its process."""
+        """Give a command now. It dies before its step `dies_at`."""
         process = self.engine.process(name, self._login)
         process.dies_at = dies_at
         self.commands.append(process)
@@ -285,7 +274,6 @@ class Simulation:
         submit(self.run_set, Slurm(desk, desk.answer), allocation=allocation, world=desk)
 
     def resume(self, dies_at: float = NEVER) -> SimProcess:
-        """Submit the missing runs."""
         return self.command("resume", self._submit, dies_at)
 
     def _resume_as_planned(self) -> None:
@@ -296,8 +284,6 @@ class Simulation:
         self.user.dies_at, self.user.twice = NEVER, False
 
     def cancel(self, grace_s: float = 60.0, dies_at: float = NEVER) -> SimProcess:
-        """End the jobs of the set."""
-
         def action(desk: Desk) -> None:
             if self.run_set is not None:
                 cancel(self.run_set, Slurm(desk, desk.answer), grace_s, desk)
@@ -311,7 +297,7 @@ class Simulation:
         return self.run_set.record if self.run_set else None
 
     def missing(self) -> list[int]:
-        """Return the runs without a final result on the storage."""
+        """Return the runs without a final result."""
         if self.run_set is None:
             return list(range(1, self.bundle.nexp + 1))
         evidence = SetEvidence(self.run_set.layout.root)
@@ -322,19 +308,19 @@ class Simulation:
         ]
 
     def idle(self) -> bool:
-        """Return whether Slurm has no job of the set, and no command is running."""
-        # Asked after every event. The newest job is usually the live one.
+        """Return whether no job of the set and no command is left."""
+        # Called after every event. The newest job is usually the live job.
         for job in reversed(self.cluster.every_job):
             if not job.other and (job.alive or job.completing):
                 return False
         return not any(process.alive for process in self.commands)
 
     def killed_last(self) -> bool:
-        """Return whether the last loop, or a command after it, was killed, or lost its storage:
-        only the next one can tidy up.
+        """Return whether the last loop, or a command after it, was killed or lost its storage: only
+        the next can tidy up.
 
-        The same holds if the storage's clock was set back after a command was killed: the silence
-        of its lock counts from the next check.
+        So too if the storage's clock was set back after a killed command: the silence of its lock
+        counts from the next check.
         """
         loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
         away = any("storage" in str(fault) for _, fault in self.happened)
@@ -346,22 +332,21 @@ class Simulation:
         ]
         if killed and set_back and max(set_back) > min(killed):
             return True
-        # The loop's end, not its job's: Slurm learns hours later of the end of a job on an
-        # unreachable node.
+        # The loop's end, not its job's: Slurm learns of an end on an unreachable node hours later.
         last = max((loop.ended_at for loop in self.jobs.every_loop), default=0.0)
         return any(command.killed and command.at >= last - UNHEARD_S for command in self.done)
 
     @property
     def all_jobs(self) -> list[SimJob]:
-        """The jobs of the set in the order of their submission, forgotten ones included."""
+        """The set's jobs by submission, forgotten jobs included."""
         return [job for job in self.cluster.every_job if not job.other]
 
     def live(self) -> list[SimJob]:
-        """Return the jobs of the set that Slurm has not finished."""
+        """Return the set's jobs that Slurm has not finished."""
         return [job for job in self.all_jobs if job.alive or job.completing]
 
     def play(self, limit_s: float = 90 * 86400.0) -> None:
-        """Submit, and resume until all runs have a result, or the user gives up. Raises Stuck."""
+        """Submit, and resume until every run has a result, or the user gives up. Raises Stuck."""
         self.submit()
         while True:
             self.engine.run(self.idle, limit_s)
@@ -379,8 +364,7 @@ class Simulation:
         return self.engine.now >= seconds
 
     def close(self) -> None:
-        """End all remaining processes without a trace: otherwise the interpreter would unwind them
-        at its own moment."""
+        """End all processes, which the interpreter would unwind at a time of its own."""
         for loop in self.jobs.every_loop:
             loop.process.kill()
             loop.drop()
@@ -389,7 +373,6 @@ class Simulation:
                 process.strand.end()
 
     def settle(self, seconds: float = 600.0) -> None:
-        """Let everything still under way finish."""
         with suppress(Stuck):
             until = self.engine.now + seconds
             while self.engine.turn(until):

@@ -1,8 +1,8 @@
-"""A set that somebody is about to run, played on the virtual clock: what happens, when, and how
-long it takes.
+"""A planned set on the virtual clock: what happens, when, and how long it takes.
 
-plan = make_plan(entry, nexp=10, faults=[parse("node 3 dies in run 4")]) rehearsal = rehearse(plan,
-folder) rehearsal.timeline ; rehearsal.ended_s ; rehearsal.root
+plan = make_plan(entry, nexp=10, faults=[parse("node 3 dies in run 4")])
+rehearsal = rehearse(plan, folder)
+rehearsal.timeline ; rehearsal.ended_s ; rehearsal.root
 """
 
 from __future__ import annotations
@@ -31,14 +31,11 @@ MOST_NODES = 10_000
 MOST_RESUMES = 20
 RESUME_S = 1800.0
 LONGEST_S = 365 * 86400.0
-"""A rehearsal ends here at the latest."""
 _RANK = re.compile(r"node (\S+) \(rank \d+\) ([^;,]+)")
 
 
 @dataclass(frozen=True)
 class RehearsalPlan:
-    """The input of a rehearsal. `nodes` are the names of the cluster's nodes; times in seconds."""
-
     entry: Entry
     nexp: int
     nodes: tuple[str, ...]
@@ -47,7 +44,7 @@ class RehearsalPlan:
     resume_after_s: float = RESUME_S
     resumes: int = MOST_RESUMES
     run_s: float | None = None
-    """Duration of a usual run, if not the published one."""
+    """Of a usual run, if not the published duration."""
 
 
 @dataclass(frozen=True)
@@ -62,23 +59,21 @@ class Moment:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A rehearsed set. `ended_s`: seconds from the submission until it was complete, or given
-    up."""
+    """A rehearsed set, complete or given up after `ended_s`."""
 
     plan: RehearsalPlan
     root: Path
     set_id: str
     source: str
-    """The source of the length of the runs."""
+    """Of the run length."""
     timeline: tuple[Moment, ...]
     ended_s: float
     resumes: int
     missing: tuple[int, ...]
-    """Runs without a result."""
     unused: tuple[Fault, ...]
-    """Faults whose time never came."""
+    """Their time never came."""
     stuck: str = ""
-    """Why it was given up before the user did; "" if it was not."""
+    """Why it was given up before the user did, or ""."""
 
     @property
     def complete(self) -> bool:
@@ -86,7 +81,6 @@ class Rehearsal:
 
     @property
     def summary(self) -> str:
-        """Return a sentence about its end."""
         resumed = {0: "without `resume`", 1: "after 1 `resume`"}.get(
             self.resumes, f"after {self.resumes} resumes"
         )
@@ -110,7 +104,7 @@ def make_plan(
     resume_after_s: float = RESUME_S,
     run_s: float | None = None,
 ) -> RehearsalPlan:
-    """Return the plan of a set of `entry` on a cluster of `cluster` nodes (default: the job's).
+    """Return a plan for `cluster` nodes (default: the job's).
 
     Raises UsageError for too small a cluster, and for faults of missing nodes and runs.
     """
@@ -128,10 +122,8 @@ def job_nodes(entry: Entry) -> int:
 
 
 def cluster_nodes(entry: Entry, count: int | None = None) -> list[str]:
-    """Return the node names of the rehearsed cluster: the site's, if it names enough, else n1, n2
-    ...
-
-    Raises UsageError for fewer nodes than the job needs.
+    """Return the site's node names, if enough, else n1, n2 ... Raises UsageError for fewer than the
+    job needs.
     """
     needed = job_nodes(entry)
     count = count or needed
@@ -148,7 +140,7 @@ def cluster_nodes(entry: Entry, count: int | None = None) -> list[str]:
 
 
 def on_cluster(entry: Entry) -> Entry:
-    """Return `entry` for the rehearsed cluster: one partition under Slurm, with its own nodes."""
+    """Change `entry` for the rehearsed cluster: one Slurm partition, with its own nodes."""
     changed: dict[str, object] = {
         "scheduler": "slurm",
         "account": None,
@@ -166,7 +158,7 @@ def on_cluster(entry: Entry) -> Entry:
 
 
 class RehearsedWorld(Simulation):
-    """A simulation with a user who resumes the set after a fixed time."""
+    """A simulation whose user resumes after a fixed time."""
 
     def __init__(self, plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> None:
         bundle = bundle or Rendered(plan.entry, plan.nexp)
@@ -177,18 +169,15 @@ class RehearsedWorld(Simulation):
 
     @property
     def lengths(self) -> list[float]:
-        """Seconds of each started training, in order."""
         return [script.seconds for script in self._scripts.values()]
 
     @property
     def ended_s(self) -> float:
-        """The end of the last job; without a job, of the last command."""
+        """The end of the last job; without jobs, of the last command."""
         ends = [_at_s(self, job.end_ms) for job in self.all_jobs if job.end_ms]
         return max(ends) if ends else self.done[-1].at
 
     def play(self, limit_s: float = LONGEST_S) -> None:
-        """Submit the set, and resume it until all runs have a result, or the user gives up. Raises
-        Stuck."""
         self.submit()
         while True:
             self.engine.run(lambda: self._abandoned() or self.idle(), limit_s)
@@ -206,10 +195,9 @@ class RehearsedWorld(Simulation):
                 self.resume()
 
     def _abandoned(self) -> bool:
-        """Return whether a running job has no loop: its batch host died, and --no-kill keeps the
-        job."""
+        """Return whether a running job has no loop: its batch host died, and --no-kill keeps it."""
         loops = self.jobs.loops.values()
-        # A list is faster than a generator: this is asked after every event.
+        # A list is faster than a generator: this runs after every event.
         dead = [loop for loop in loops if not loop.process.alive and loop.job.state == "RUNNING"]
         return bool(dead)
 
@@ -220,8 +208,7 @@ class RehearsedWorld(Simulation):
 
 
 def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> Rehearsal:
-    """Play a set in `folder`, which must be its own. `bundle`: that of the plan's entry, if it
-    exists already."""
+    """Play a set in a `folder` of its own. `bundle`: the plan's, if already rendered."""
     world, stuck = RehearsedWorld(plan, folder, bundle), ""
     try:
         world.play(LONGEST_S)
@@ -256,7 +243,7 @@ def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) 
 
 
 def _timeline(world: RehearsedWorld) -> Iterator[Moment]:
-    """Yield the events, those of one moment in causal order."""
+    """Yield the events; simultaneous ones in causal order."""
     yield from _commands(world)
     for at, fault in world.happened:
         if isinstance(fault, Fault):
@@ -274,7 +261,7 @@ def _commands(world: RehearsedWorld) -> Iterator[Moment]:
 
 
 def fault_text(fault: Fault, nodes: Sequence[str]) -> str:
-    """Return a fault with the names of nodes: `node n3 dies, for 2h`."""
+    """Return a fault with node names: `node n3 dies, for 2h`."""
     text = re.sub(
         r"\bnode (\d+)\b",
         lambda match: f"node {nodes[(int(match[1]) - 1) % len(nodes)]}",
@@ -300,7 +287,7 @@ def _at_s(world: RehearsedWorld, ms: int) -> float:
 
 
 def _loop_text(world: RehearsedWorld, text: str) -> str:
-    """Return a line of the loop for the time line; "" if other lines cover it."""
+    """Return a loop's line, "" if other lines cover it."""
     if text.startswith(("ranks, in the order", f"set {world.folder}")):
         return ""
     if match := re.fullmatch(r"nodes (.*); waiting: (.*)", text):
@@ -309,7 +296,7 @@ def _loop_text(world: RehearsedWorld, text: str) -> str:
 
 
 def folded_ranks(text: str) -> str:
-    """Return a reason with nodes of the same fate named together: `node n[1-7] exited 143`."""
+    """Put nodes of equal fate together: `node n[1-7] exited 143`."""
     matches = _RANK.findall(text)
     if len(matches) < 2:
         return text
@@ -324,7 +311,7 @@ def folded_ranks(text: str) -> str:
 
 
 def _bare(world: RehearsedWorld, text: str) -> str:
-    """Return a text without the set's temporary folder and long name."""
+    """Drop the set's temporary folder and long name."""
     text = text.replace(f"{world.log_dir}/", "")
     name = world.run_set.name if world.run_set else ""
     return text.replace(f"set {name}: ", "set: ").replace(
@@ -333,7 +320,7 @@ def _bare(world: RehearsedWorld, text: str) -> str:
 
 
 def _runs(world: RehearsedWorld) -> Iterator[Moment]:
-    """Yield the ends of attempts with a result. The loop itself reports failed ones."""
+    """Yield attempts with a result: the loop reports failed ones."""
     evidence = SetEvidence(world.run_set.layout.root) if world.run_set else None
     for run, attempt in evidence.tried if evidence else ():
         record = evidence.attempt(run, attempt) if evidence else None

@@ -27,27 +27,24 @@ __all__ = ["Cluster", "Reply", "Runner", "SimJob", "Unsupported"]
 
 
 def read_here(host: str, path: Path) -> str:
-    """Read a script from the real storage, whatever the host."""
     return path.read_text()
 
 
 REFUSAL_S, SILENCE_S = 9.0, 10.0
-"""How long a client tries to connect to a dead slurmctld, and waits for a silent one."""
+"""How long a client tries to reach a dead slurmctld, and waits for a silent slurmctld."""
 BUSY_S = 120.0
 """How long sbatch retries (MAX_RETRIES of sbatch.c)."""
 HANGS = 0.25
-"""The share of clients that never return after a lost answer; the others notice."""
+"""The share of clients that never return after a lost answer; others notice."""
 
 
 class Cluster(Controller):
-    """A cluster as seen by hosts with its commands. Controller covers its nodes and jobs.
-
-    Methods with `count` apply to the next commands that reach slurmctld, or to the next
+    """A cluster as seen by hosts. `count`: the next commands that reach slurmctld, or the next
     submissions.
     """
 
     read: Read = staticmethod(read_here)
-    """How sbatch reads a script; a world with its own storage replaces it."""
+    """For sbatch; a world with its own storage replaces it."""
     _share_lost = 0.0
     _slow_s = _slow_until = 0.0
 
@@ -56,33 +53,30 @@ class Cluster(Controller):
         return {}
 
     def lose_replies(self, count: int = 0, *, share: float = 0.0) -> None:
-        """Lose the answers of commands that take effect: of the next `count`, and of a share of all
-        later ones."""
+        """Lose the answers, not the effects, of the next `count` commands and a share of all later
+        ones."""
         self._share_lost = share
         self._plan("reply lost", count)
 
     def lose_commands(self, count: int = 1) -> None:
-        """Lose the next commands: they do not arrive, and get no answer."""
+        """Lose the next commands: they get no answer."""
         self._plan("command lost", count)
 
     def slow(self, seconds: float, for_s: float) -> None:
-        """Delay every answer by `seconds`, for `for_s` seconds."""
         self._slow_s, self._slow_until = seconds, self.engine.now + for_s
 
     def empty_answers(self, count: int = 1) -> None:
-        """Make commands with output exit with 0 and print nothing."""
+        """Make commands with output print nothing, with exit status 0."""
         self._plan("empty", count)
 
     def accept_without_reply(self, count: int = 1) -> None:
-        """Make sbatch create a job without receiving the reply."""
         self._plan("submission lost", count)
 
     def submission_busy(self, count: int = 1) -> None:
-        """Make sbatch fail after two minutes of attempts: slurmctld takes no job now."""
+        """Make sbatch fail after two minutes of attempts."""
         self._plan("busy", count)
 
     def refuse_submission(self, count: int = 1) -> None:
-        """Make slurmctld refuse jobs for good."""
         self._plan("refused", count)
 
     def _plan(self, fault: str, count: int) -> None:
@@ -103,7 +97,7 @@ class Cluster(Controller):
         uid: int = 1000,
         given: str = "",
     ) -> Reply:
-        """Run a command at once; the reply contains how long the caller waits for it."""
+        """Run a command at once; the reply has the waiting time."""
         call = Call(tuple(argv), env, cwd, host, uid, self.read, given)
         program = PROGRAMS.get(call.program)
         if program is None:
@@ -157,8 +151,7 @@ class Cluster(Controller):
         return None
 
     def _silence(self, call: Call) -> Reply:
-        """Answer as a client whose request or reply is lost: it usually notices, and sometimes
-        hangs."""
+        """Lose the answer: the client usually notices, sometimes hangs."""
         if self.engine.random.random() < HANGS:
             return Reply(1, delay_s=NEVER)
         return unreached(call, TIMED_OUT, SILENCE_S * call.attempts)

@@ -1,4 +1,4 @@
-"""Calls of Slurm's commands on a simulated cluster, and their replies."""
+"""Calls of simulated Slurm commands, and replies."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from orchestrator.simulation.slurm_job import SimJob
 
 Options = dict[str, str]
 Read = Callable[[str, Path], str]
-"""Return the text of a file as a host sees it."""
+"""Return a file's text as a host sees it."""
 
 
 class Unsupported(AssertionError):
-    """A feature of Slurm's commands that the simulated ones lack."""
+    """A Slurm feature that the simulated commands lack."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a command."""
-
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
@@ -29,7 +27,7 @@ class Call:
     uid: int
     read: Read
     given: str = ""
-    """Its standard input."""
+    """Standard input."""
 
     @property
     def program(self) -> str:
@@ -41,7 +39,7 @@ class Call:
 
     @property
     def attempts(self) -> int:
-        """Return how often it asks slurmctld before it gives up."""
+        """How often it asks slurmctld before it gives up."""
         of_jobs = self.operands[:2] == ["show", "job"] or any(
             word.startswith("--signal") for word in self.argv
         )
@@ -57,7 +55,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """The reply of a command, after `delay_s`. With engine.NEVER the caller's limit ends it."""
+    """A reply after `delay_s`; with engine.NEVER the caller's limit ends it."""
 
     status: int
     out: str = ""
@@ -79,7 +77,7 @@ class Rejected(Exception):
 def parsed(
     program: str, args: Sequence[str], known: Mapping[str, int], *, mixed: bool = True
 ) -> tuple[Options, list[str]]:
-    """Return options and operands. With `mixed`, options may follow operands. Raises Rejected."""
+    """Return options and operands. `mixed`: options may follow operands. Raises Rejected."""
     options, operands, rest = Options(), list[str](), list(args)
     while rest and (mixed or not operands):
         word = rest.pop(0)
@@ -107,7 +105,7 @@ def listed(text: str) -> list[str]:
 
 
 def signal_number(text: str) -> int:
-    """Return the number of `USR1`, `SIGUSR1` or `10`; 0 for another text."""
+    """Return the number of `USR1`, `SIGUSR1` or `10`, else 0."""
     if text.isdecimal():
         return int(text)
     return int(getattr(signal, f"SIG{text.removeprefix('SIG')}", 0))

@@ -1,5 +1,4 @@
-"""squeue, scontrol, scancel and sinfo on a simulated cluster: arguments, effects and output of
-Slurm 22.05."""
+"""squeue, scontrol, scancel and sinfo on a simulated cluster, as in Slurm 22.05."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ SINFO = {"Node": 0, "all": 0, "format": 1, "noheader": 0, "nodes": 1, "partition
 SCANCEL = {"batch": 0, "full": 0, "signal": 1}
 SCONTROL = {"all": 0, "oneliner": 0}
 UNANSWERED_S = 95.0
-"""How long scancel repeats a signal to a job that is about to start (MAX_CANCEL_RETRY of
-scancel.c)."""
+"""How long scancel repeats a signal to a job about to start (MAX_CANCEL_RETRY of scancel.c)."""
 
 
 # ---- squeue ----
@@ -135,7 +133,6 @@ def scontrol(cluster: Controller, call: Call) -> Reply:
 
 
 def _update(cluster: Controller, call: Call, operands: Sequence[str]) -> Reply:
-    """Change the comment of a job."""
     values = dict(one.split("=", 1) for one in operands if "=" in one)
     if list(values) != ["JobId", "Comment"]:
         raise Unsupported(f"scontrol update {' '.join(operands)}")
@@ -299,7 +296,7 @@ def sinfo(cluster: Controller, call: Call) -> Reply:
 
 
 def _groups(cluster: Controller, options: Options, form: str) -> list[dict[str, object]]:
-    """Return the cells of each line: a node, or all nodes with equal cells."""
+    """Return cells for each node, or for all nodes with equal cells."""
     if "partition" in options and cluster.partition not in listed(options["partition"]):
         return []
     wanted = frozenset(expand(options["nodes"])) if "nodes" in options else cluster.nodes
@@ -321,7 +318,6 @@ ERRNO = {NO_CONTACT: 1800 & 255, TIMED_OUT: 5004 & 255}
 
 
 def unreached(call: Call, problem: str, delay_s: float) -> Reply:
-    """Return the output of a command that cannot reach slurmctld."""
     keyword, entity = (*call.operands, "", "")[:2]
     loads = {"config": "slurm_load_ctl_conf error", "reservation": "slurm_load_reservations error"}
     text, status = f"{loads.get(entity, 'slurm_load_jobs error')}: {problem}\n", 1

@@ -1,4 +1,4 @@
-"""The controller of a simulated cluster: its queue, its jobs, and nodes that fail and return."""
+"""The controller of a simulated cluster: queue, jobs, and nodes that fail and return."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from orchestrator.simulation.engine import Engine, Timer
 from orchestrator.simulation.slurm_job import ON_NODES, Runner, SimJob, SimNode, variables
 
 TICK_S = 30.0
-"""How often slurmctld compares jobs with their time limits (PERIODIC_TIMEOUT of controller.c)."""
+"""slurmctld checks time limits this often (PERIODIC_TIMEOUT of controller.c)."""
 REQUEUED_AFTER_S = 121.0
-"""A requeued job does not start before the credentials of its first start have expired (job_mgr.c).
-"""
+"""Until the credentials of its first start have expired (job_mgr.c)."""
 CHECK_S = 1.0
-"""How often slurmd checks an ended job for remaining processes; after ten seconds a real one pauses
-longer."""
+"""How often slurmd checks an ended job's processes; a real slurmd slows down after ten seconds."""
 PURGE_S = 60.0
-"""How often ended jobs are purged (PURGE_JOB_INTERVAL)."""
+"""PURGE_JOB_INTERVAL"""
 UNUSABLE = (
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 )
 
 
 class Controller:
-    """slurmctld with its slurmds. Its public methods are acts of operators and other users, and
-    mishaps."""
+    """slurmctld with its slurmds. Public methods: mishaps, and acts of operators and other
+    users."""
 
     def __init__(
         self,
@@ -53,10 +51,10 @@ class Controller:
             slurmd_timeout_s,
         )
         self.answer_s = (0.02, 0.3)
-        """The shortest and the longest wait of a command for its answer."""
+        """Shortest and longest."""
         self.nodes = {node: SimNode(node) for node in nodes}
         self.jobs: dict[str, SimJob] = {}
-        """Jobs that Slurm has not forgotten."""
+        """Not those that Slurm has forgotten."""
         self.every_job: list[SimJob] = []
         self.next_id = first_job_id
         self.planned: Collection[str] = ()
@@ -79,17 +77,15 @@ class Controller:
             action()
 
     def _later_for(self, job: SimJob, seconds: float, action: Callable[[], object]) -> None:
-        """Schedule an action for a job; it does not run once the job's life has changed."""
+        """Schedule an action, void once the job's life has changed."""
         life = job.life
         self._later(seconds, lambda: job.life == life and action())
 
     def slurmctld_down(self, seconds: float) -> None:
-        """Stop slurmctld for `seconds`."""
         self._absent_until = max(self._absent_until, self.engine.now + seconds)
 
     @property
     def absent_s(self) -> float:
-        """Return how many seconds slurmctld stays down."""
         return max(0.0, self._absent_until - self.engine.now)
 
     # ---- queue ----
@@ -102,7 +98,6 @@ class Controller:
             self._later((job.begin_ms - self.engine.wall_ms) / 1000, self._schedule_soon)
 
     def reject(self, job: SimJob) -> None:
-        """Keep a job that can never start as a failed one."""
         self._add(job)
         job.start_ms = job.end_ms = self.engine.wall_ms
         job.state, job.reason = "FAILED", "BadConstraints"
@@ -114,8 +109,7 @@ class Controller:
         self.every_job.append(job)
 
     def occupy(self, nodes: Sequence[str], seconds: float, *, priority: int = 1) -> SimJob:
-        """Queue another user's job that takes these nodes for `seconds`, as soon as they are
-        free."""
+        """Queue another user's job on these nodes for `seconds`."""
         job = SimJob(
             str(self.next_id),
             "other",
@@ -140,7 +134,7 @@ class Controller:
             self._later(self.engine.between(0.1, 1.0), self._schedule)
 
     def _schedule(self) -> None:
-        """Start the first jobs of the queue; others wait behind the first job without nodes."""
+        """Start the first jobs of the queue; others wait behind the first without nodes."""
         self._to_schedule, self.planned, full = False, (), False
         queue = [job for job in self.jobs.values() if job.state == "PENDING" and not job.completing]
         for job in sorted(queue, key=lambda job: (-job.priority, int(job.id))):
@@ -153,7 +147,7 @@ class Controller:
                     full, job.reason, self.planned = True, self._shortage(job), self._free(job)
 
     def _obstacle(self, job: SimJob) -> str:
-        """Return why a job may not start whatever is free; "" if it may."""
+        """Return why a job may not start whatever is free, or ""."""
         if job.held:
             return job.held
         if job.nodes_wanted > len(self.nodes):
@@ -175,7 +169,7 @@ class Controller:
         )
 
     def _dependency(self, kind: str, job_id: str) -> str:
-        """Return "" for a met dependency, "waits", or "never". A forgotten job delays nobody."""
+        """Return "" (met), "waits", or "never". A forgotten job delays nobody."""
         other = self.jobs.get(job_id)
         if other is None or (kind == "after" and other.state != "PENDING"):
             return ""
@@ -185,7 +179,7 @@ class Controller:
         return "" if fits.get(kind, True) else "never"
 
     def usable(self, job: SimJob) -> list[str]:
-        """Return the nodes that the job may use, free or not, in the cluster's order."""
+        """Return its possible nodes, free or not, in the cluster's order."""
         return [name for name in self.nodes if name not in job.exclude]
 
     def _free(self, job: SimJob) -> list[str]:
@@ -193,7 +187,6 @@ class Controller:
         return [name for name in self.usable(job) if name not in taken and self.nodes[name].sound]
 
     def _pick(self, job: SimJob) -> list[str]:
-        """Return the nodes for a job, [] if there are too few."""
         free = self._free(job)
         chosen = [*job.nodelist, *(name for name in free if name not in job.nodelist)][
             : job.nodes_wanted
@@ -240,7 +233,7 @@ class Controller:
         )
 
     def _reached(self, job: SimJob, nodes: Collection[str] | None = None) -> SimJob:
-        """Return the job with only those nodes whose slurmd answers."""
+        """Keep nodes whose slurmd answers."""
         wanted = job.nodes if nodes is None else nodes
         return replace(job, nodes=[name for name in wanted if not self.nodes[name].silent])
 
@@ -258,7 +251,7 @@ class Controller:
             self.runner.signal(reached, number, batch_only=batch_only)
 
     def ended(self, job_id: str, status: int) -> None:
-        """Handle the end of a batch script: by its exit status, or by a signal if negative."""
+        """Handle a batch script's end, by a signal if `status` is negative."""
         job = self.jobs.get(job_id)
         if job is not None:
             node, restarts = self.nodes[job.batch_host], job.restarts
@@ -282,8 +275,7 @@ class Controller:
                 )
 
     def _end(self, job: SimJob, state: str, reason: str = "None", *, terms: int = 1) -> None:
-        """End a running job: `terms` times TERM to its remaining processes, and KILL after
-        KillWait."""
+        """Send `terms` times TERM, and KILL after KillWait."""
         job.ran_s = job.run_s(self.engine.now)
         job.state, job.reason, job.end_ms = state, reason, self.engine.wall_ms
         self._release(job, terms)
@@ -317,8 +309,7 @@ class Controller:
         self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job))
 
     def _settle(self, job: SimJob) -> None:
-        """Release the nodes without processes of an ended job; check the others again after
-        CHECK_S."""
+        """Release nodes without processes; check the others again."""
         left = set() if job.other else set(self.runner.left(job))
         silent = {name for name in job.completing if self.nodes[name].silent}
         job.completing = [name for name in job.completing if name in left | silent]
@@ -352,7 +343,7 @@ class Controller:
     # ---- requests of users and operators ----
 
     def cancel(self, job: SimJob) -> None:
-        """End a job as a plain scancel does, unless it has ended."""
+        """End a job as plain scancel does."""
         if job.state in ON_NODES:
             self._end(job, "CANCELLED")
         elif job.state == "PENDING":
@@ -362,7 +353,7 @@ class Controller:
                 self._completed(job)
 
     def signal(self, job: SimJob, number: int, *, to: str) -> None:
-        """Send a signal to "batch", the batch script alone, to "steps", or to "all"."""
+        """Signal "batch", the batch script alone, "steps", or "all"."""
         send = (
             self._signal_steps
             if to == "steps"
@@ -373,20 +364,20 @@ class Controller:
         self._later(self.engine.between(0.0, 0.05), lambda: send(job, number))
 
     def requeue(self, job: SimJob, *, terms: int = 1) -> None:
-        """End a running job and queue it again, whether it was submitted with --requeue or not."""
+        """Requeue it, even without --requeue."""
         if job.state in ON_NODES:
             job.state, job.reason, job.restarts = "PENDING", "None", job.restarts + 1
             self._release(job, terms)
 
     def hold(self, job: SimJob, reason: str = "JobHeldAdmin") -> str:
-        """Hold a job. Return an error, or ""."""
+        """Return an error, or ""."""
         if not job.alive:
             return "Job has already finished"
         job.held = job.reason = reason
         return ""
 
     def unhold(self, job: SimJob) -> str:
-        """Release a held job. Return an error, or ""."""
+        """Return an error, or ""."""
         if not job.alive:
             return "Job has already finished"
         job.held, job.reason = "", "None"
@@ -394,7 +385,7 @@ class Controller:
         return ""
 
     def suspend(self, job: SimJob) -> bool:
-        """Stop all processes of a job; False if it is not running."""
+        """Return False if it is not running."""
         if job.state != "RUNNING":
             return False
         job.ran_s, job.state, job.life = job.run_s(self.engine.now), "SUSPENDED", job.life + 1
@@ -403,8 +394,7 @@ class Controller:
         return True
 
     def unsuspend(self, job: SimJob) -> bool:
-        """Continue a suspended job; False if it is not suspended. Its time limit did not run
-        meanwhile."""
+        """Return False if it is not suspended. Its time limit did not run meanwhile."""
         if job.state != "SUSPENDED":
             return False
         job.state, job.stopped = "RUNNING", False
@@ -416,8 +406,8 @@ class Controller:
     def preempt(self, job: SimJob, grace_s: float = 0.0, *, requeue: bool = False) -> None:
         """Pre-empt a job: TERM two or three times, and its end after `grace_s`.
 
-        TERM at the start of a grace time reaches the steps alone. Let `occupy` take the nodes, or
-        they are free afterwards.
+        TERM at the start of a grace time reaches the steps alone. Without `occupy` the nodes are
+        free afterwards.
         """
         if job.state not in ON_NODES:
             return
@@ -437,20 +427,20 @@ class Controller:
             self._end(job, "PREEMPTED", terms=terms)
 
     def shorten(self, job: SimJob, left_s: float) -> None:
-        """Change a job's time limit so that `left_s` seconds remain."""
+        """Leave `left_s` of its time limit."""
         if job.state == "RUNNING":
             job.time_limit_s, job.life = job.run_s(self.engine.now) + left_s, job.life + 1
             self._watch_limit(job)
 
     def purge(self) -> None:
-        """Make slurmctld forget ended jobs at once from now on (MinJobAge 0)."""
+        """Forget ended jobs at once from now on (MinJobAge 0)."""
         self.min_job_age_s = 0.0
         self.jobs = {name: job for name, job in self.jobs.items() if job.alive or job.completing}
 
     # ---- nodes ----
 
     def node_down(self, name: str) -> None:
-        """Cut a node off, or kill it. slurmctld notices after a while: allocated*, and down* after
+        """Cut a node off, or kill it. slurmctld notices later: allocated*, then down* after
         SlurmdTimeout."""
         node, ping_s = self.nodes[name], self.slurmd_timeout_s / 3
         node.silent, node.life = True, node.life + 1
@@ -461,8 +451,8 @@ class Controller:
         )
 
     def set_down(self, name: str, reason: str = "fault") -> None:
-        """Take an answering node out of service, as an operator does: its jobs lose it, and fail
-        without a batch host."""
+        """Take an answering node out of service, as an operator: jobs lose it, and fail without a
+        batch host."""
         node = self.nodes[name]
         self._lost(node, reason)
         for job in node.orphans:
@@ -471,7 +461,6 @@ class Controller:
         self._end_orphans(node)
 
     def drain(self, name: str, reason: str = "fault") -> None:
-        """Drain a node: it gets no more jobs."""
         self.nodes[name].drained, self.nodes[name].reason = True, reason
 
     def undrain(self, name: str) -> None:
@@ -479,8 +468,7 @@ class Controller:
         self._schedule_soon()
 
     def node_up(self, name: str, *, rebooted: bool = False) -> None:
-        """Bring a node back, with its processes unless it was `rebooted`; its slurmd registers
-        after a moment."""
+        """Bring a node back, with its processes unless `rebooted`; its slurmd registers later."""
         node = self.nodes[name]
         node.life += 1
         self._later_on(
@@ -498,9 +486,8 @@ class Controller:
             self._lose_node(job, node)
 
     def _lose_node(self, job: SimJob, node: SimNode) -> None:
-        """Take a down node from a job, which ends unless it has --no-kill and another node.
-
-        With --no-kill it stays RUNNING until its time limit, even without its batch host.
+        """Take a down node from a job, which ends unless it has --no-kill and another node: then it
+        runs until its time limit, even without its batch host.
         """
         if job.completing:
             job.completing.remove(node.name)
@@ -537,7 +524,7 @@ class Controller:
             self._end_on(job, node)
 
     def _end_on(self, job: SimJob, node: SimNode) -> None:
-        """End the rest of a job on a node that it has lost; gently if the job is over."""
+        """End the rest of a job on a lost node; gently if it is over."""
         if not job.alive:
             self._send(self._reached(job, [node.name]), signal.SIGTERM)
         self._later(0.0 if job.alive else self.kill_wait_s, partial(self._kill, job, [node.name]))

@@ -1,4 +1,4 @@
-"""A simulated cluster's records of jobs and nodes, and the interface of its job runner."""
+"""Simulated jobs and nodes, and the interface of the job runner."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class SimJob:
     name: str
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    """The environment of the batch script, once it has started."""
+    """Of the started batch script."""
     script: Path = Path()
     text: str = ""
-    """The script at the submission: Slurm runs that copy."""
+    """The script at submission: Slurm runs that copy."""
     workdir: str = ""
     submit_dir: str = ""
     """Working directory of sbatch."""
@@ -36,30 +36,30 @@ class SimJob:
     exclude: tuple[str, ...] = ()
     nodelist: tuple[str, ...] = ()
     dependency: tuple[tuple[str, str], ...] = ()
-    """Pairs such as ("afterok", "17")."""
+    """Such as ("afterok", "17")."""
     begin_ms: int = 0
     no_kill: bool = False
     requeue: bool = True
     warning: tuple[bool, int, float] | None = None
-    """Of --signal: to the batch script alone, number, seconds before the limit."""
+    """--signal: to the batch script alone, number, seconds before the limit."""
     comment: str = ""
     user: str = "root"
     uid: int = 0
     host: str = ""
-    """Host of the submission."""
+    """Of the submission."""
     other: bool = False
-    """A job of another user, which only occupies nodes."""
+    """Another user's, which only occupies nodes."""
     priority: int = 0
     held: str = ""
-    """The displayed reason of a held job."""
+    """The displayed reason."""
 
     state: str = "PENDING"
-    """Without COMPLETING, which is `completing`."""
+    """Without COMPLETING: see `completing`."""
     reason: str = "None"
     exit_code: tuple[int, int] = (0, 0)
-    """Exit status and signal."""
+    """Status and signal."""
     nodes: list[str] = field(default_factory=list)
-    """Its nodes, or those at its end; the first at its start is `batch_host`."""
+    """Now or at its end; the first at its start is `batch_host`."""
     batch_host: str = ""
     completing: list[str] = field(default_factory=list)
     """Nodes on which it is still ending."""
@@ -70,13 +70,13 @@ class SimJob:
     preempt_ms: int = 0
     suspend_ms: int = 0
     stopped: bool = False
-    """True if SIGSTOP has stopped its processes."""
+    """By SIGSTOP."""
     ran_s: float = 0.0
-    """Seconds that it ran before its last suspension."""
+    """Before its last suspension."""
     began_s: float = 0.0
-    """Its last start or resumption, in seconds of the engine."""
+    """Last start or resumption (engine's time)."""
     life: int = 0
-    """Changes whenever the plans for the job are void."""
+    """Changes whenever plans for the job are void."""
 
     @property
     def alive(self) -> bool:
@@ -84,11 +84,11 @@ class SimJob:
 
     @property
     def shown(self) -> str:
-        """Return the state shown by Slurm's commands."""
+        """Return the state as Slurm's commands show it."""
         return "COMPLETING" if self.completing else self.state
 
     def run_s(self, now: float) -> float:
-        """Return its running time in seconds, without suspensions."""
+        """Return its running time without suspensions."""
         return self.ran_s + (now - self.began_s if self.state == "RUNNING" else 0.0)
 
 
@@ -98,7 +98,7 @@ class SimNode:
 
     name: str
     silent: bool = False
-    """Its slurmd does not answer, though slurmctld may not have noticed."""
+    """Its slurmd does not answer, noticed or not."""
     unanswered: bool = False
     """slurmctld has noticed: the asterisk."""
     down: bool = False
@@ -106,9 +106,9 @@ class SimNode:
     reason: str = ""
     life: int = 0
     unheard: list[Callable[[], object]] = field(default_factory=list)
-    """Reports of its slurmd for when it answers again."""
+    """Its slurmd's reports for later."""
     orphans: list[SimJob] = field(default_factory=list)
-    """Jobs that have lost it, and may still have processes here."""
+    """Jobs that have lost it, but may still have processes here."""
 
     @property
     def sound(self) -> bool:
@@ -117,30 +117,29 @@ class SimNode:
 
 
 class Runner(Protocol):
-    """Starts and ends processes on nodes. It calls `Cluster.ended` at the end of a batch script.
+    """Starts and ends processes on nodes; calls `Cluster.ended` when a batch script ends.
 
-    A job may be passed as a copy with fewer nodes: only the reachable ones.
+    A job may be a copy with only the reachable nodes.
     """
 
     def start(self, job: SimJob) -> None:
         """Start the batch script on `job.batch_host`, with `job.env`."""
 
     def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
-        """Send a signal to the batch script alone, or to every process of the job on `job.nodes`.
-
-        The batch script gets it only if `job.batch_host` is in `job.nodes`.
+        """Signal every process on `job.nodes`, or only the batch script, which gets it only if
+        `job.batch_host` is in `job.nodes`.
         """
 
     def kill(self, job: SimJob) -> None:
-        """Kill all remaining processes of the job on `job.nodes`, the batch script included."""
+        """Kill its processes on `job.nodes`, batch script included."""
 
     def left(self, job: SimJob) -> Collection[str]:
-        """Return the nodes that still have processes of the job."""
+        """Return the nodes with processes of the job."""
         return ()
 
 
 def variables(job: SimJob, cluster: str) -> dict[str, str]:
-    """Return Slurm's variables for a batch script, without those of the submission."""
+    """Return Slurm's variables for a batch script."""
     count, nodes = str(len(job.nodes)), fold(job.nodes)
     restarts = {"SLURM_RESTART_COUNT": str(job.restarts)} if job.restarts else {}
     return restarts | {

@@ -1,4 +1,4 @@
-"""sbatch on a simulated cluster: options, #SBATCH lines, and the requested job."""
+"""sbatch on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VALUED = """
 """
 _FLAGS = "exclusive hold no-kill no-requeue parsable requeue test-only"
 SBATCH = {**dict.fromkeys(_VALUED.split(), 1), **dict.fromkeys(_FLAGS.split(), 0)}
-"""Options and whether they have a value."""
+"""Option -> whether it has a value."""
 NO_SCRIPT = (
     "sbatch: error: This does not look like a batch script.  The first\n"
     "sbatch: error: line must start with #! followed by the path to an interpreter.\n"
@@ -73,7 +73,7 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
 
 
 def script_options(text: str) -> list[str]:
-    """Return the arguments in the #SBATCH lines above the first command."""
+    """Return the arguments of #SBATCH lines above the first command."""
     found: list[str] = []
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
@@ -130,8 +130,8 @@ def _refuse_unknown_names(cluster: Controller, options: Options) -> None:
 
 
 def _available(cluster: Controller, job: SimJob) -> bool:
-    """Return whether the cluster could ever start the job. A job for more nodes than exist waits
-    all the same."""
+    """Return whether the cluster could ever start it. A job for more nodes than exist waits all the
+    same."""
     usable = cluster.usable(job)
     enough = job.nodes_wanted <= len(usable) or job.nodes_wanted > len(cluster.nodes)
     return enough and set(job.nodelist) <= set(usable)
@@ -151,7 +151,7 @@ def _tested(cluster: Controller, job: SimJob) -> Reply:
 
 
 def _exported(call: Call, export: str) -> dict[str, str]:
-    """Return the environment of the submission under --export: ALL, NONE, NAME and NAME=VALUE."""
+    """Return the environment under --export: ALL, NONE, NAME and NAME=VALUE."""
     chosen = listed(export)
     env = (
         dict(call.env)
@@ -214,8 +214,7 @@ def _dependency(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _begin(text: str, now_ms: int) -> int:
-    """Return the time of --begin: `now+2hours`, `2030-01-31T08:00`, `22:00` (of the cluster's time,
-    UTC)."""
+    """Return --begin in Unix milliseconds: `now+2hours`, `2030-01-31T08:00`, `22:00` (UTC)."""
     if not text or text == "now":
         return 0
     units = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}

@@ -1,4 +1,4 @@
-"""Output of Slurm's commands: fixed texts of Slurm 22.05, which later versions only extend."""
+"""Output of commands in Slurm 22.05; later versions only extend it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CODES = {
 QUEUE_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 SINFO_FORMAT = "%9P %.5a %.10l %.6D %.6t %N"
 BECAUSE = ("PENDING", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED")
-"""States for which squeue shows a reason in place of the nodes."""
+"""States for which squeue shows a reason in place of nodes."""
 _SPECIFIER = re.compile(r"%(\.?)(\d*)([A-Za-z])")
 
 
 def moment(wall_ms: int, env: Mapping[str, str], unknown: str) -> str:
-    """Return a time in SLURM_TIME_FORMAT. The cluster's hosts keep UTC."""
+    """Return a time in SLURM_TIME_FORMAT (UTC)."""
     if not wall_ms:
         return unknown
     if env.get("SLURM_TIME_FORMAT") == "%s":
@@ -35,7 +35,7 @@ def moment(wall_ms: int, env: Mapping[str, str], unknown: str) -> str:
 
 
 def span(seconds: float | None, *, full: bool = False) -> str:
-    """Return a duration: 9:58, 1:00:00, 1-00:00:00, with `full` 00:09:58; UNLIMITED for None."""
+    """Return 9:58, 1:00:00, 1-00:00:00, with `full` 00:09:58; UNLIMITED for None."""
     if seconds is None:
         return "UNLIMITED"
     if seconds < 0:
@@ -53,12 +53,12 @@ def span(seconds: float | None, *, full: bool = False) -> str:
 
 
 def start_ms(job: SimJob) -> int:
-    """Return a job's start or earliest start; 0 if unknown."""
+    """Return the start or earliest start, or 0."""
     return job.begin_ms if job.state == "PENDING" and not job.completing else job.start_ms
 
 
 def limit_end_ms(job: SimJob, cluster: Controller) -> int:
-    """Return a job's end or latest end; 0 if unknown."""
+    """Return the end or latest end, or 0."""
     start, limit_s = start_ms(job), job.time_limit_s
     if job.end_ms or limit_s is None or not start:
         return job.end_ms
@@ -101,7 +101,7 @@ QUEUE_CELLS: dict[str, tuple[str, Cell]] = {
 
 
 def row(form: str, cells: Mapping[str, object]) -> str:
-    """Return a line of squeue or sinfo: `%.8j` is a cell of 8 characters, aligned right."""
+    """Return a line: `%.8j` is a cell of 8 characters, aligned right."""
 
     def cell(match: re.Match[str]) -> str:
         text, width = str(cells[match[3]]), int(match[2] or 0)
@@ -111,7 +111,6 @@ def row(form: str, cells: Mapping[str, object]) -> str:
 
 
 def unknown_cells(form: str, cells: Mapping[str, object]) -> list[str]:
-    """Return the letters of a format without a cell."""
     return [letter for _, _, letter in _SPECIFIER.findall(form) if letter not in cells]
 
 
@@ -211,7 +210,7 @@ def _dependency(job: SimJob) -> str:
 
 
 def node_state(node: SimNode, cluster: Controller) -> str:
-    """Return the state of sinfo's %T."""
+    """Return sinfo's %T."""
     jobs = [job for job in cluster.jobs.values() if node.name in cluster.held_by(job)]
     state = "completing" if any(job.completing for job in jobs) else "allocated" if jobs else "idle"
     if state == "idle" and node.name in cluster.planned:
@@ -224,7 +223,6 @@ def node_state(node: SimNode, cluster: Controller) -> str:
 
 
 def sinfo_cells(names: Sequence[str], cluster: Controller) -> dict[str, object]:
-    """Return the cells of a line for nodes that are alike."""
     node, limit_s = cluster.nodes[names[0]], cluster.max_time_s
     state = node_state(node, cluster)
     return {
@@ -251,7 +249,6 @@ SHORT = {
 
 
 def config(cluster: Controller, env: Mapping[str, str]) -> str:
-    """Return some of the lines of `scontrol show config`."""
     values = {
         "ClusterName": cluster.name,
         "KillWait": f"{cluster.kill_wait_s:.0f} sec",

@@ -1,30 +1,23 @@
 """The storage of a simulated process: a real folder with virtual times behind a file server that
 fails.
 
-A process has a `SimFiles` of its own, with the methods of onnode/kernel/files.py. Each system call
-is a step: before it the process may be killed or have to wait, and the faults in force apply. Then
-the operation is done on a real folder. Its files get the times of the server's clock, so readers
-that open files directly (score, status, evidence) see virtual times. Nothing is flushed to a disk.
+A process has its own `SimFiles`, with the methods of onnode/kernel/files.py. Each system call is a
+step: before it the process may be killed or wait, and faults apply. Then the operation is done on a
+real folder. Its files get the server's times, so direct readers (score, status, evidence) see
+virtual times. Nothing is flushed to a disk.
 
-The same seed gives the same tree: inode numbers and temporary names are counted, and the order of a
-listing depends on the seed and the names alone.
+A seed always gives the same tree: inode numbers and temporary names are counted, and a listing's
+order depends on seed and names alone.
 
-Modelled:
-    faults      full (also reported late, by close), quota, read-only, away, hanging, slow, stale
-                handles, no hard links, a host that is cut off (storage_faults.py). A full disk or
-                the death of the writer leaves a part of a write
-    caches      a host sees names, attributes and listings of some seconds ago. It does not even ask
-                its server for a name that it remembers as missing, nor for anything below that.
-                Two hosts that append to a file overwrite each other (storage_views.py)
-    contents    other hosts see the name of a file some seconds before its unsynced content
-    crashes     a server loses unsynced contents and names, a host its unsent writes
-                (storage_crash.py)
+Modelled: faults (storage_faults.py); caches of hosts (storage_views.py), so two hosts that append
+to a file overwrite each other; late contents and crashes (storage_crash.py). A full disk or the
+death of the writer leaves a part of a write.
 
 Kinder than NFS:
-    a host that opens a cached name gets the new file, even if another name keeps the old one alive
+    a host that opens a cached name gets the new file, even if another name keeps the old file alive
     pages of an open file are not cached
     no request is sent twice after a lost reply (EEXIST or ENOENT for one's own change)
-    removed files that are open leave no .nfs* names
+    removed open files leave no .nfs* names
     a link to a folder is not resolved: names below it are cached as if they were other files
 
 Harsher than NFS: a server that exports with `sync` loses no names, and no content of a closed file.
@@ -50,8 +43,7 @@ _PROBE = bytes(1 << 16)
 
 
 class _Torn:
-    """Encloses the step before a write: a process that dies there may leave a part of the
-    content."""
+    """Encloses a write: a process that dies before it may leave a part of the content."""
 
     def __init__(
         self,
@@ -73,8 +65,6 @@ class _Torn:
 
 
 class SimAppender(Appender):
-    """A file that a simulated process has open to append to."""
-
     def __init__(self, files: SimFiles, path: PathLike) -> None:
         self._files, self._path = files, os.fspath(path)
         self._fd = -1
@@ -99,7 +89,7 @@ class SimAppender(Appender):
         return len(content) if self._failed else fits
 
     def put(self, content: bytes | bytearray) -> None:
-        """Write at the end of the file as the host sees it."""
+        """Write at the file's end as the host sees it."""
         files, path = self._files, self._path
         if files.view is None:
             files.put(self._fd, path, content)
@@ -124,7 +114,6 @@ class SimAppender(Appender):
         self._report()
 
     def _report(self) -> None:
-        """Raise the error of an earlier write."""
         failed, self._failed = self._failed, 0
         if failed:
             fail(failed)
@@ -139,7 +128,7 @@ class SimFiles(SimReader):
     """The storage as a process on `host` sees it."""
 
     def opened(self, path: PathLike, flags: int) -> int:
-        """Open a file to write, creating it if missing; return its descriptor."""
+        """Open a file to write, creating it if missing."""
         self.enter(path, "make" if flags & os.O_EXCL else "write")
         fd = -1
         if not flags & os.O_EXCL:
@@ -157,7 +146,6 @@ class SimFiles(SimReader):
         return fd
 
     def put(self, fd: int, path: PathLike, content: bytes | bytearray) -> None:
-        """Write to an open file."""
         server = self.server
         if server.contents is not None:
             server.contents.wrote(os.fstat(fd), self.host)
@@ -167,8 +155,7 @@ class SimFiles(SimReader):
             view.wrote(path, os.fstat(fd))
 
     def overwrite(self, fd: int, path: PathLike, content: bytes | bytearray, at: int) -> None:
-        """Write into an open file at its old end."""
-        # A file opened to append ignores offsets.
+        """Write at the file's old end: a file opened to append ignores offsets."""
         place = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.lseek(place, at, os.SEEK_SET)
@@ -185,7 +172,7 @@ class SimFiles(SimReader):
             self.server.contents.closed(os.fstat(fd), self.host)
 
     def _fill(self, fd: int, path: PathLike, content: bytes, handle: tuple[int, int]) -> None:
-        """Write all of `content`; a part stays without room for all. Raises OSError."""
+        """Write all of `content`; without room, a part. Raises OSError."""
         with _Torn(self, lambda part: self.put(fd, path, part), content):
             self.enter(path, "write", handle)
         faults = self.server.faults
@@ -205,7 +192,7 @@ class SimFiles(SimReader):
         os.close(fd)
 
     def _changed(self, path: PathLike, *, made: bool = True) -> None:
-        """Note a created or removed name: its folder gets the current time."""
+        """A created or removed name gives its folder the current time."""
         server = self.server
         server.stamp(os.path.dirname(path) or ".")
         if made and server.journal is not None:
@@ -299,7 +286,6 @@ class SimFiles(SimReader):
         self._changed(path, made=False)
 
     def _free(self, path: PathLike) -> None:
-        """Take back the room of a removed file."""
         if self.server.faults.active:
             try:
                 about = os.lstat(path)
@@ -365,7 +351,7 @@ class SimFiles(SimReader):
             raise OSError(0, str(problems[0][-1]), os.fspath(target))  # as the real one does
 
     def _copied(self, source: str, target: str) -> list[tuple[str, str, str]]:
-        """Copy a folder; return the failures as shutil.copytree does: (source, target, reason)."""
+        """Return failures as shutil.copytree does: (source, target, reason)."""
         names = [name for name in self.names(source) if name != "__pycache__"]
         self.make_folder(target, parents=True)
         problems: list[tuple[str, str, str]] = []
@@ -404,7 +390,7 @@ class SimFiles(SimReader):
 
 
 def _copy_state(source: str, target: str) -> None:
-    """Give a copy the times of its source, and only its owner the right to write."""
+    """Copy the times, and give only the owner the right to write."""
     about = os.stat(source)
     os.chmod(target, about.st_mode & 0o755)
     os.utime(target, ns=(about.st_atime_ns, about.st_mtime_ns))

@@ -1,7 +1,7 @@
 """The losses of a crash: unsynced contents, and names in unsynced folders.
 
 A server that acknowledges before its disk has the data (an NFS export with `async`) loses both; a
-host loses only its unsent writes. All of this is off until Server.remember or delay_contents.
+host loses only unsent writes. Off until Server.remember or delay_contents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Key = tuple[int, int]
 
 @dataclass
 class Unsynced:
-    """A file with unsynced content: other hosts see `shown` bytes, `safe` bytes survive a crash."""
+    """A file: other hosts see `shown` bytes, `safe` bytes survive a crash."""
 
     host: str
     shown: int
@@ -37,7 +37,7 @@ class Unsynced:
 
 
 class Contents:
-    """The unsynced contents; other hosts see them `lag_s` seconds after the write."""
+    """Other hosts see unsynced contents `lag_s` after the write."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -45,7 +45,7 @@ class Contents:
         self._files: dict[Key, Unsynced] = {}
 
     def wrote(self, about: os.stat_result, host: str) -> None:
-        """Note that `host` writes to a file, whose state before is `about`."""
+        """Note that `host` writes to a file; `about`: the state before."""
         key, now, size = (about.st_dev, about.st_ino), self._engine.now, about.st_size
         unsynced = self._files.get(key)
         if unsynced is None or unsynced.host != host:
@@ -59,7 +59,7 @@ class Contents:
         unsynced.shown, unsynced.safe = min(unsynced.shown, size), min(unsynced.safe, size)
 
     def synced(self, about: os.stat_result, host: str) -> None:
-        """Note that a file is on the disk, as far as `host` wrote it."""
+        """Note that `host`'s part is on the disk."""
         unsynced = self._files.get((about.st_dev, about.st_ino))
         if unsynced is not None and unsynced.host == host:
             del self._files[about.st_dev, about.st_ino]
@@ -71,11 +71,11 @@ class Contents:
             unsynced.open = False
 
     def made(self, about: os.stat_result) -> None:
-        """Forget an earlier file with the inode number of a new file."""
+        """Forget an earlier file with this inode number."""
         self._files.pop((about.st_dev, about.st_ino), None)
 
     def shown(self, about: os.stat_result, host: str) -> int:
-        """Return how many bytes of a file `host` sees."""
+        """Return how many bytes `host` sees."""
         unsynced = self._files.get((about.st_dev, about.st_ino))
         if (
             unsynced is None
@@ -86,8 +86,7 @@ class Contents:
         return min(unsynced.shown, about.st_size)
 
     def lose(self, root: Path, lost_s: float, host: str = "") -> None:
-        """Cut off the writes of the last `lost_s` seconds, of all files or of those open on
-        `host`."""
+        """Cut off the last writes, of all files or those open on `host`."""
         now, chance = self._engine.now, self._engine.random
         hit = {
             key: unsynced.safe
@@ -107,7 +106,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Change:
-    """An unsynced change of names. `undo` reverts it; `stash` is the file that lost its name."""
+    """An unsynced change. `undo` reverts it; `stash`: the file that lost its name."""
 
     at: float
     folders: tuple[str, ...]
@@ -116,21 +115,18 @@ class Change:
 
 
 class Journal:
-    """The changes of names of the last seconds in unsynced folders."""
-
     def __init__(self, engine: Engine, stash: Path, touched: Callable[[str, bool], None]) -> None:
-        """`stash` is a folder for removed files. `touched` is called for each folder changed
-        (False) or created (True) by a crash."""
+        """`stash` takes removed files. `touched` is called for each folder changed (False) or
+        created (True) by a crash."""
         self._engine, self._stash, self._touched = engine, stash, touched
         self._changes: deque[Change] = deque()
         self._count = 0
 
     def made(self, path: PathLike) -> None:
-        """Note a new name: of a file, a link or a folder."""
         self._add((path,), lambda: _drop(path))
 
     def removed(self, path: PathLike, kept: Path | None) -> None:
-        """Note a removed name: of a file that was kept, or of a folder."""
+        """Note the removed name of a kept file, or of a folder."""
 
         def undo() -> None:
             if kept:
@@ -152,7 +148,7 @@ class Journal:
         self._add((source, target), undo, kept)
 
     def keep(self, path: PathLike) -> Path | None:
-        """Link a file into the stash and return its path; None for a folder or a missing file."""
+        """Link a file into the stash; return None for a folder or a missing file."""
         self._stash.mkdir(exist_ok=True)
         self._count += 1
         kept = self._stash / str(self._count)
@@ -163,7 +159,6 @@ class Journal:
         return kept
 
     def synced(self, folder: PathLike) -> None:
-        """Note that the names in a folder are on the disk."""
         name, kept = os.fspath(folder), deque[Change]()
         for change in self._changes:
             if name in change.folders:
@@ -173,7 +168,6 @@ class Journal:
         self._changes = kept
 
     def lose(self, lost_s: float) -> None:
-        """Undo the changes of the last `lost_s` seconds."""
         while self._changes and self._changes[-1].at > self._engine.now - lost_s:
             change = self._changes.pop()
             with suppress(OSError):  # the folder of the other name was synced, or is lost
@@ -183,7 +177,6 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Forget all changes."""
         self._changes.clear()
         shutil.rmtree(self._stash, ignore_errors=True)
 
@@ -203,7 +196,6 @@ class Journal:
 
 
 def _drop(path: PathLike) -> None:
-    """Remove a lost name, with everything below it."""
     if os.path.isdir(path) and not os.path.islink(path):
         for name in os.listdir(path):
             _drop(os.path.join(path, name))

@@ -1,7 +1,4 @@
-"""The mishaps of a file server, each switched on and off at any time.
-
-A host can be cut off alone; everything else happens to all hosts.
-"""
+"""The mishaps of a file server, each switched at any time. Except `cut`, they hit all hosts."""
 
 from __future__ import annotations
 
@@ -14,25 +11,25 @@ from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.simulation.engine import Engine, SimProcess
 
 Kind = Literal["read", "make", "link", "alter", "write"]
-"""`make` and `link` need a free name, `alter` needs an existing name. `write` opens or makes a
-file, or writes to an open file."""
+"""`make` and `link` need a free name, `alter` an existing name. `write` opens or makes a file, or
+writes to an open file."""
 
 RETRY_S = 1.0
-"""How often a hanging mount asks its server again."""
+"""How often a hanging mount asks again."""
 LAST_BLOCK = 4096
 FITS = 0.25
-"""The chance of a small write on a full disk: the last block of a file may have room."""
+"""The chance of a small write on a full disk: a file's last block may have room."""
 
 
 def fail(number: int, path: PathLike | None = None) -> NoReturn:
-    """Raise the OSError of an errno; a write to an open file has no `path`."""
+    """Raise an errno's OSError; a write to an open file has no `path`."""
     name = (os.fspath(path),) if path is not None else ()
     raise OSError(number, os.strerror(number), *name)
 
 
 @dataclass(frozen=True)
 class Away:
-    """A server that does not answer: operations fail with `error`, or wait as on a hard mount."""
+    """A silent server: operations fail with `error`, or wait as on a hard mount."""
 
     error: int = errno.EIO
     hang: bool = False
@@ -40,8 +37,6 @@ class Away:
 
 @dataclass
 class Faults:
-    """The faults in force. `active` is False without a fault."""
-
     engine: Engine
     root: str
     active: bool = False
@@ -60,12 +55,12 @@ class Faults:
     # ---- switches ----
 
     def full(self, on: bool = True, *, room_bytes: int = 0, late: bool = False) -> None:
-        """Leave `room_bytes` of room. `late`: as on NFS, `sync` or `close` reports the error."""
+        """Leave `room_bytes`. `late`: as on NFS, `sync` or `close` reports the error."""
         self._room, self._no_room, self._late = room_bytes if on else None, errno.ENOSPC, late
         self._switched()
 
     def quota(self, on: bool = True, *, room_bytes: int = 0, late: bool = False) -> None:
-        """As `full`, with the error of a quota."""
+        """Act as `full`, with a quota's error."""
         self.full(on, room_bytes=room_bytes, late=late)
         self._no_room = errno.EDQUOT
 
@@ -74,14 +69,14 @@ class Faults:
         self._switched()
 
     def away(self, on: bool = True, error: int = errno.EIO, *, hang: bool = False) -> None:
-        """Make operations fail with `error`, or wait until the server is back (`hang`)."""
+        """Fail with `error`, or wait until the server is back (`hang`)."""
         self._away = Away(error, hang) if on else None
         self._switched()
 
     def cut(
         self, host: str, on: bool = True, error: int = errno.EIO, *, hang: bool = False
     ) -> None:
-        """As `away`, for a single host."""
+        """Act as `away`, for a single host."""
         if on:
             self._cut[host] = Away(error, hang)
         else:
@@ -89,18 +84,16 @@ class Faults:
         self._switched()
 
     def at_times(self, processes: tuple[str, ...], chance: float) -> None:
-        """Make single calls fail with EIO, for processes whose names start with these; chance 0:
-        none."""
+        """Make calls fail with EIO in processes whose names start with these."""
         self._at_times = processes, chance
         self._switched()
 
     def once(self, process: SimProcess, step: int) -> None:
-        """Make one call of a process fail with EIO: in its step `step`, or the next."""
+        """Make a call fail with EIO: in step `step`, or the next."""
         self._once[process] = step
         self._switched()
 
     def slow(self, most_s: float, least_s: float = 0.0) -> None:
-        """Give each operation a random duration; 0: none."""
         self._slow = (least_s, most_s)
         self._switched()
 
@@ -109,7 +102,7 @@ class Faults:
         self._switched()
 
     def stale_handles(self, host: str = "") -> None:
-        """Make files now open on `host` ("": on all hosts) report ESTALE from now on."""
+        """Make files now open on `host` ("": everywhere) report ESTALE."""
         self._handles[host] = self._handles.get(host, 0) + 1
 
     def none(self) -> None:
@@ -140,13 +133,13 @@ class Faults:
     # ---- meeting them ----
 
     def handles(self, host: str) -> tuple[int, int]:
-        """Return the generation of handles opened now."""
+        """The generation of handles opened now."""
         return self._handles.get("", 0), self._handles.get(host, 0)
 
     def meet(
         self, process: SimProcess, host: str, path: PathLike, kind: Kind, *, is_open: bool = False
     ) -> None:
-        """Wait, or raise OSError, as the faults require. `is_open`: the file was opened before."""
+        """Wait, or raise OSError. `is_open`: the file was opened before."""
         name = os.fspath(path)
         if not (name == self.root or name.startswith(self.root + os.sep)):
             return
@@ -181,12 +174,11 @@ class Faults:
             fail(self._no_room, name)
 
     def writable(self, host: str) -> bool:
-        """Return True if a write on `host` meets no fault other than slowness."""
         away = self._away is not None or host in self._cut
         return not (away or self._read_only or self._room is not None)
 
     def fit(self, size: int) -> int:
-        """Take room for `size` bytes; return how many fit. Raises OSError if none do."""
+        """Return how many bytes fit. Raises OSError without room."""
         if self._room is None or not size:
             return size
         if self._room == 0 and size <= LAST_BLOCK and self.engine.random.random() < FITS:
@@ -198,9 +190,8 @@ class Faults:
         return fits
 
     def fit_later(self, size: int) -> tuple[int, int]:
-        """Return how many bytes fit, and the errno that the next `sync` or `close` reports.
-
-        Raises OSError unless errors come late.
+        """Return how many bytes fit, and the errno for the next `sync` or `close`. Raises OSError
+        unless errors come late.
         """
         try:
             fits = self.fit(size)
@@ -211,6 +202,5 @@ class Faults:
         return fits, self._no_room if fits < size and self._late else 0
 
     def freed(self, size: int) -> None:
-        """Take back the room of a removed file."""
         if self._room is not None:
             self._room += size

@@ -1,4 +1,4 @@
-"""Reading the storage as a simulated process does: steps, faults, and the view of its host."""
+"""Reading the storage as a simulated process: steps, faults, and its host's view."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FOLDER_BYTES = 4096
 
 
 class _Reading(io.BufferedReader):
-    """A file that a simulated process reads: each read is a step."""
+    """An open file: each read is a step."""
 
     def __init__(self, files: SimReader, path: PathLike, raw: io.RawIOBase) -> None:
         super().__init__(raw)
@@ -30,7 +30,7 @@ class _Reading(io.BufferedReader):
 
 
 class SimReader(Files):
-    """The read-only methods of the storage as a process on `host` sees it."""
+    """The read-only methods of SimFiles."""
 
     def __init__(self, server: Server, process: SimProcess, host: str = "") -> None:
         self.server, self.process, self.host = server, process, host or process.host
@@ -39,17 +39,15 @@ class SimReader(Files):
 
     @property
     def handle(self) -> tuple[int, int]:
-        """Return the generation of files opened now."""
+        """The generation of files opened now."""
         return self.server.faults.handles(self.host)
 
     @property
     def view(self) -> HostView | None:
-        """Return the cache of this host; None without caches."""
         return self.server.view(self.host) if self.server.caching.on else None
 
     def enter(self, path: PathLike, kind: Kind, handle: tuple[int, int] | None = None) -> None:
-        """Do one step on `path`, or on the open file `handle`. Raises Killed, and OSError by a
-        fault."""
+        """Do a step on `path`, or the open file `handle`. Raises Killed, and OSError by a fault."""
         self.process.step()
         server = self.server
         if server.faults.active:
@@ -131,7 +129,7 @@ class SimReader(Files):
         )
 
     def _about(self, path: PathLike) -> os.stat_result:
-        """Return the state of a file as this host sees it. Raises OSError."""
+        """Return a file's state as this host sees it. Raises OSError."""
         contents, view = self.server.contents, self.view
         if view is None:
             state = os.stat(path)
@@ -166,7 +164,7 @@ class SimReader(Files):
 
 
 def _copy_of(content: bytes, about: os.stat_result) -> io.RawIOBase:
-    """Return `content` as an open file with the times of `about`."""
+    """Return an open file with the times of `about`."""
     file = os.memfd_create("storage")
     os.write(file, content)
     os.lseek(file, 0, os.SEEK_SET)

@@ -1,5 +1,4 @@
-"""The file server of a simulated world: its clock, numbers and faults, and the caches of its
-hosts."""
+"""The file server of a simulated world, and its hosts' caches."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from orchestrator.simulation.storage_views import Caching, HostView
 
 
 class Server:
-    """The file server. `root` has its content; `faults` and `clock_s` may change at any time."""
+    """`root` has the content; `faults` and `clock_s` may change at any time."""
 
     def __init__(self, engine: Engine, root: Path) -> None:
         self.engine, self.root = engine, root
@@ -26,7 +25,7 @@ class Server:
         self.plain = True
         """Every host sees the true state."""
         self.clock_s = 0.0
-        """How far the server's clock is ahead of the true time."""
+        """Ahead of the true time."""
         self._salt = engine.seed & 0xFFFFFFFF
         self._views: dict[str, HostView] = {}
         self._names = 0
@@ -38,8 +37,8 @@ class Server:
     def cache(self, most_s: float, least_s: float = 3.0, *, listings: bool = True) -> None:
         """Make hosts keep names and attributes for `least_s` to `most_s` seconds; 0: no caches.
 
-        These are acregmin and acregmax of nfs(5). With `listings`, folders are listed from the
-        cache, too. Without, a listing asks the server, as Linux does unless mounted with `nocto`.
+        These are acregmin and acregmax of nfs(5). `listings`: list folders from the cache, too.
+        Without, a listing asks the server, as Linux does unless mounted with `nocto`.
         """
         caching = self.caching
         caching.least_s, caching.most_s, caching.listings, caching.on = (
@@ -53,7 +52,7 @@ class Server:
         self._switched()
 
     def delay_contents(self, lag_s: float) -> None:
-        """Show other hosts unsynced contents `lag_s` seconds after the write, names at once."""
+        """Show other hosts unsynced contents after `lag_s`, names at once."""
         self.contents = self.contents or Contents(self.engine)
         self.contents.lag_s = lag_s
         self._switched()
@@ -65,8 +64,7 @@ class Server:
         self.journal = self.journal or Journal(self.engine, stash, self._touched)
 
     def crash(self, lost_s: float = 10.0) -> None:
-        """Lose unsynced names and contents of up to the last `lost_s` seconds; answer again at
-        once.
+        """Lose unsynced names and contents of up to the last `lost_s`; answer again at once.
 
         Changes before `remember` are safe. Raises RuntimeError without it.
         """
@@ -77,7 +75,7 @@ class Server:
         self.journal.lose(lost_s)
 
     def lose_host(self, host: str, lost_s: float = 30.0) -> None:
-        """Lose the unsent writes of a host that crashed, and its cache."""
+        """Lose a crashed host's unsent writes and cache."""
         if self.contents is not None:
             self.contents.lose(self.root, self.engine.between(0.0, lost_s), host)
         if host in self._views:
@@ -104,11 +102,9 @@ class Server:
     # ---- times, numbers, order ----
 
     def now_ns(self) -> int:
-        """Return Unix nanoseconds by the server's clock."""
         return self.engine.start_ms * 1_000_000 + int((self.engine.now + self.clock_s) * 1e9)
 
     def stamp(self, file: PathLike | int) -> None:
-        """Give an existing file or folder the current time."""
         now = self.now_ns()
         try:
             os.utime(file, ns=(now, now))
@@ -123,19 +119,17 @@ class Server:
             self.contents.made(about)
 
     def inode(self, about: os.stat_result) -> int:
-        """Return the server's number of a file or folder."""
         key = about.st_dev, about.st_ino
         if key not in self._inodes:
             self.made(about)
         return self._inodes[key]
 
     def next_name(self) -> int:
-        """Return a number for a temporary name."""
         self._names += 1
         return self._names
 
     def listing(self, folder: PathLike) -> list[str]:
-        """Return the names in a folder in the order of their hashes, as ext4 does."""
+        """Return names by their hashes, as ext4 does."""
         names = os.listdir(folder)
         names.sort(key=lambda name: (zlib.crc32(os.fsencode(name), self._salt), name))
         return names

@@ -1,9 +1,7 @@
-"""The cache of a host in front of the file server: names, attributes and listings, as in an NFS
-client.
+"""A host's cache in front of the file server, as in an NFS client: names, attributes and listings.
 
-A reply of the server is kept for a random time. Until then the host sees no change of another host;
-it sees its own changes at once. Opening a file asks the server (close-to-open), unless the host
-remembers its name as missing.
+A reply is kept for a random time: until then the host sees only its own changes. Opening a file
+asks the server (close-to-open), unless the host remembers its name, or a folder above, as missing.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ class Seen:
 
 @dataclass
 class Caching:
-    """How long hosts keep a reply, in seconds; `listings`: replies to listings, too."""
+    """How long replies are kept (s); `listings`: those to listings, too."""
 
     least_s: float = 0.0
     most_s: float = 0.0
@@ -39,8 +37,6 @@ class Caching:
 
 
 class HostView:
-    """The cache of a host."""
-
     def __init__(
         self, engine: Engine, root: str, caching: Caching, number: Callable[[os.stat_result], int]
     ) -> None:
@@ -48,7 +44,7 @@ class HostView:
         self._engine, self._root, self._caching, self._number = engine, root, caching, number
         self._seen: dict[str, Seen] = {}
         self._names: dict[int, set[str]] = {}
-        """The names of an inode: a write under one name is seen under all."""
+        """Of an inode: a write under one name is seen under all."""
         self._lists: dict[str, tuple[list[str], float]] = {}
         self._ends: dict[str, tuple[int, float]] = {}
 
@@ -65,7 +61,6 @@ class HostView:
     # ---- reading ----
 
     def look(self, path: PathLike) -> Seen:
-        """Return the cached reply about a path, or ask the server."""
         for name in (os.fspath(path), _target(path)):
             seen = self._seen.get(name)
             if seen is not None and self._engine.now < seen.until:
@@ -73,7 +68,7 @@ class HostView:
         return self._missing_folder(name) or self.ask(name)
 
     def ask(self, path: PathLike) -> Seen:
-        """Ask the server about a path, and keep the reply."""
+        """Ask the server, and keep the reply."""
         name = _target(path)
         try:
             seen = Seen(True, os.stat(name), self._until())
@@ -86,8 +81,7 @@ class HostView:
         return seen
 
     def names(self, folder: PathLike, ask: Callable[[PathLike], list[str]]) -> list[str]:
-        """Return the names in a folder as the host sees them; `ask` asks the server. Raises
-        OSError."""
+        """Return names as the host sees them; `ask` asks the server. Raises OSError."""
         name = _target(folder)
         kept, until = self._lists.get(name, ([], 0.0))
         if self._engine.now < until and self._caching.listings:
@@ -103,7 +97,7 @@ class HostView:
         return list(listing)
 
     def _missing_folder(self, name: str) -> Seen | None:
-        """Return the cached reply about a folder above `name` that the host believes missing."""
+        """Return the cached reply about a folder above `name` believed missing."""
         folder = os.path.dirname(name)
         while len(folder) > len(self._root):
             seen = self._seen.get(folder)
@@ -115,7 +109,7 @@ class HostView:
     # ---- opening and changing ----
 
     def find(self, path: PathLike) -> None:
-        """Raise FileNotFoundError if the host remembers a path as missing."""
+        """Raise FileNotFoundError if the path is remembered as missing."""
         name = os.fspath(path)
         seen = self._seen.get(name)
         if seen is None or seen.named or self._engine.now >= seen.until:
@@ -133,13 +127,13 @@ class HostView:
             self._seen.pop(os.fspath(path), None)
 
     def wrote(self, path: PathLike, about: os.stat_result) -> None:
-        """Note that this host changed the content or the time of a file."""
+        """Note this host's change of a file's content or time."""
         self._seen.pop(os.fspath(path), None)
         for name in self._names.pop(self._number(about), ()):
             self._seen.pop(name, None)
 
     def changed(self, path: PathLike) -> None:
-        """Note that this host made or removed a name."""
+        """Note a name made or removed by this host."""
         for place in {os.fspath(path), _target(path)}:
             folder = os.path.dirname(place)
             for gone in (folder, place):
@@ -153,8 +147,7 @@ class HostView:
     # ---- appending ----
 
     def end(self, path: PathLike, size: int, *, opened: bool = False) -> int:
-        """Return the end of a file of `size` as the host sees it: NFS clients count it
-        themselves."""
+        """Return the end as the host sees it: NFS clients count it themselves."""
         name = os.fspath(path)
         known, until = self._ends.get(name, (size, 0.0))
         if opened or self._engine.now >= until:
@@ -163,13 +156,12 @@ class HostView:
         return known
 
     def appended(self, path: PathLike, end: int) -> None:
-        """Note where a file ends after this host wrote to it."""
         name = os.fspath(path)
         _, until = self._ends.get(name, (0, self._until()))
         self._ends[name] = end, until
 
 
 def _target(path: PathLike) -> str:
-    """Return the target of a link: the cache is about files."""
+    """Follow a link: the cache is about files."""
     name = os.fspath(path)
     return os.path.realpath(name) if os.path.islink(name) and os.path.exists(name) else name

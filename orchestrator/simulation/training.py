@@ -1,12 +1,11 @@
-"""The output of a simulated training: an MLLOG log as its workload writes it, drawn from published
-results.
+"""The output of a simulated training: its workload's MLLOG log, drawn from published results.
 
     facts = facts_of(load_entry("MI325X_08x08x32", "flux1", site=site))
     script = Trainings(facts).script(seed=7, start_ms=1_790_000_000_000, chance=random.Random(1))
     script.cut(1800.0)      # the same training, dead after half an hour
 
-Every log starts with the line MARK, and its records name the file `rehearsal`: nobody may take it
-for a result. The launcher logs `cache_clear`, so a script does not.
+Every log starts with MARK, and its records name the file `rehearsal`: nobody may take it for a
+result. The launcher logs `cache_clear`, so a script does not.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from orchestrator.simulation.training_facts import Behaviour, TrainingFacts, Val
 __all__ = ["FILE", "MARK", "Script", "TrainingFacts", "Trainings", "facts_of", "is_rehearsal"]
 
 MARK = b"orchestrator: rehearsal"
-"""The start of the first line of every script."""
+"""The start of every script's first line."""
 FILE = REHEARSAL
-"""`metadata.file` of every record of a script."""
+"""`metadata.file` of a script's records."""
 NEVER = float("inf")
 _STARTUP_SPREAD = 0.03
-"""Assumed relative standard deviation: start-up times of a set lie 1 to 15 % around their median
+"""Assumed relative standard deviation: start-ups of a set lie 1 to 15 % around their median
 (startup.json, warm_range_s)."""
 
 Line = tuple[float, bytes]
@@ -37,36 +36,32 @@ Line = tuple[float, bytes]
 
 @dataclass(frozen=True)
 class Script:
-    """The output of one training on its logging rank, as rising (seconds after the program's start,
-    bytes), and its end.
-
-    The bytes of a moment are whole lines.
+    """A training's output on its logging rank, as rising (seconds after the program's start, bytes
+    of whole lines).
     """
 
     lines: tuple[Line, ...]
     seconds: float
-    """The program's own exit; infinite if it never exits."""
+    """The program's own exit, or infinite."""
     status: str
-    """Status of run_stop: `success` or `aborted`; "" without a run_stop."""
+    """Of run_stop: `success` or `aborted`; or ""."""
 
     @property
     def output(self) -> bytes:
-        """Return the whole log."""
         return b"".join(text for _, text in self.lines)
 
     @property
     def run_start_s(self) -> float:
-        """Return seconds until run_start; infinite without one."""
+        """Return seconds until run_start, or infinite."""
         return self._moment_of(b'"run_start"')
 
     @property
     def run_stop_s(self) -> float:
-        """Return seconds until run_stop; infinite without one."""
+        """Return seconds until run_stop, or infinite."""
         return self._moment_of(b'"run_stop"')
 
     def cut(self, at_s: float, *, torn: bool = False) -> Script:
-        """Return the script of a program that dies at `at_s`. `torn`: in the middle of its last
-        line."""
+        """Return a program that dies at `at_s`; `torn`: in the middle of its last line."""
         lines = [line for line in self.lines if line[0] <= at_s]
         if torn and lines:
             moment, text = lines[-1]
@@ -74,28 +69,26 @@ class Script:
         return self._ends(lines, min(self.seconds, at_s))
 
     def silent_from(self, at_s: float) -> Script:
-        """Return the script of a program that hangs at `at_s`: it prints nothing more and never
-        exits."""
+        """Return a program that hangs at `at_s`: silent, without an exit."""
         return self._ends([line for line in self.lines if line[0] <= at_s], NEVER)
 
     def without_run_stop(self) -> Script:
-        """Return the script of a program that ends normally, but never logs run_stop."""
+        """Return a program that ends normally, but never logs run_stop."""
         stop = self.run_stop_s
         return self._ends([line for line in self.lines if line[0] < stop], self.seconds)
 
     def with_lines(self, more: Iterable[Line]) -> Script:
-        """Return the script with further output; at the same moment it follows its own."""
+        """Add output, at equal times after its own."""
         return replace(self, lines=tuple(sorted([*self.lines, *more], key=lambda line: line[0])))
 
     def with_garbage(self, chance: random.Random, count: int = 10) -> Script:
-        """Return the script with `count` damaged and foreign lines between its own."""
         last = self.lines[-1][0] if self.lines else 0.0
         return self.with_lines(
             [(chance.uniform(0.0, last), _garbage(chance)) for _ in range(count)]
         )
 
     def with_long_line(self, at_s: float, size: int) -> Script:
-        """Return the script with a line of `size` bytes, newline included."""
+        """Add a line of `size` bytes, newline included."""
         return self.with_lines([(at_s, b"x" * (size - 1) + b"\n")])
 
     def _ends(self, lines: list[Line], seconds: float) -> Script:
@@ -107,10 +100,8 @@ class Script:
 
 
 class Trainings:
-    """Trainings of one workload on one system.
-
-    `run_seconds` replaces the published length of a usual run. `missed_share`: how often a run
-    misses its target.
+    """Trainings of a workload on a system. `run_seconds` replaces the published length of a usual
+    run; `missed_share` of the runs miss their target.
     """
 
     def __init__(
@@ -123,7 +114,7 @@ class Trainings:
         self._curve = behaviour.curve
         self._rate_spread = behaviour.number("rate_spread")
         self._cost = behaviour.number("eval_cost")
-        # Seconds per sample, with an evaluation counted as samples: the mean of samples then takes
+        # Seconds per sample, an evaluation counted as samples: the mean of samples then takes
         # `seconds.run`.
         self._pace = self.seconds.run / (self.samples.mean + self.samples.usual * self._cost)
         self._target = behaviour.number("target", 1.0 if facts.target is None else facts.target)
@@ -147,11 +138,10 @@ class Trainings:
         pace: float = 1.0,
         chatter_lines: int = 0,
     ) -> Script:
-        """Return the output of a training that starts at `start_ms`, Unix milliseconds; `chance`
-        decides the rest.
+        """Return the output of a training that starts at `start_ms`; `chance` decides the rest.
 
-        `cold`: the first in a new container. `misses`: it does not meet its target. `pace`: 2.0
-        takes twice the time. `chatter_lines`: further lines, spread over the training.
+        `cold`: the first in a new container. `misses`: the target is not met. `pace`: 2.0 takes
+        twice the time. `chatter_lines`: further lines, spread over the training.
         """
         at = self.samples
         startup = (self.seconds.cold if cold else self.seconds.startup) * _near_one(
@@ -180,8 +170,8 @@ class Trainings:
     def _run(
         self, start_ms: int, now: float, rate: float, crossing: float, last: int, status: str
     ) -> Iterator[Line]:
-        """Yield the lines from init_stop on. `rate`: seconds per sample; the run ends at `last`
-        samples."""
+        """Yield the lines from init_stop on. `rate`: seconds per sample; `last`: samples at the
+        end."""
         records, done, evaluation_s = self._records, 0, self._cost * rate
         throughput = b"%.4f" % (1 / max(rate, 1e-9))
         yield now, _filled(records.start, start_ms, now)
@@ -204,7 +194,7 @@ class Trainings:
 
 
 def logged_keys(facts: TrainingFacts, behaviour: Behaviour, target: float) -> dict[str, Value]:
-    """Return the keys and values between init_start and init_stop, without the seed."""
+    """Return the keys between init_start and init_stop, without the seed."""
     keys: dict[str, Value] = {
         "submission_benchmark": facts.benchmark,
         "submission_org": facts.submitter or "local",
@@ -233,7 +223,7 @@ def _derive(keys: dict[str, Value]) -> None:
 
 
 def is_rehearsal(log: bytes) -> bool:
-    """Return whether a log, or its start, comes from a simulated training."""
+    """Return whether a log, or its start, is a simulated training's."""
     return log.startswith(MARK) or b"\n" + MARK in log
 
 
@@ -242,18 +232,16 @@ _TIME, _VALUE = b"\0", b"\1"
 
 
 class _Evaluation(NamedTuple):
-    """The records around one evaluation."""
-
     block: bytes
-    """The end of the previous block, and the evaluation's start."""
+    """The previous block's end, and the evaluation's start."""
     evaluation: bytes
-    """Its value, and the start of the next block."""
+    """Its value, and the next block's start."""
     stop: dict[str, bytes]
-    """Status -> its value, and the end of the run."""
+    """Status -> its value, and the run's end."""
 
 
 class _Records:
-    """The records of one workload, complete but for times and values."""
+    """A workload's records, complete but for times and values."""
 
     def __init__(self, benchmark: str, keys: dict[str, Value]) -> None:
         # BERT's logs, and the referee, count samples as epochs.
@@ -267,7 +255,6 @@ class _Records:
         )
 
     def at(self, count: int) -> _Evaluation:
-        """Return the records around the evaluation at `count` samples."""
         if count not in self._at:
             self._at[count] = self._made(count)
         return self._at[count]
@@ -323,7 +310,7 @@ def _record(event: str, key: str, value: bytes, metadata: dict[str, Value]) -> b
 
 
 def _near_one(chance: random.Random, spread: float) -> float:
-    """Return a factor at most three relative standard deviations from 1."""
+    """Return a factor at most three `spread`s from 1."""
     return 1 + max(-3 * spread, min(3 * spread, chance.normalvariate(0.0, spread)))
 
 

@@ -1,4 +1,4 @@
-"""The facts of an entry that decide the course and the log of its trainings."""
+"""The facts of an entry that decide its trainings' course and log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ Value = str | int | float | None
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """One workload on one system."""
-
     benchmark: str
     ruleset: str
     system: str
@@ -43,7 +41,7 @@ class TrainingFacts:
 
     @property
     def own(self) -> bool:
-        """True for a workload that is no MLPerf benchmark."""
+        """True outside MLPerf's benchmarks."""
         return self.ruleset == OWN
 
     @property
@@ -86,7 +84,7 @@ def _logged(of: Logged, environment: Mapping[str, str]) -> Value:
 
 
 def value_of(text: str) -> str | int | float:
-    """Return a number if `text` is a finite one, else the text."""
+    """Return a finite number, else the text."""
     try:
         number = float(text)
     except ValueError:
@@ -97,8 +95,7 @@ def value_of(text: str) -> str | int | float:
 
 
 class Behaviour:
-    """Trainings of one benchmark in the environment of one entry: its part of
-    workloads/results/trainings.json."""
+    """A benchmark's trainings in an entry's environment (workloads/results/trainings.json)."""
 
     def __init__(self, facts: TrainingFacts) -> None:
         document = _document()
@@ -110,7 +107,6 @@ class Behaviour:
         self._optional: dict[str, list[str]] = document["optional_keys"]
 
     def number(self, name: str, default: float = 0.0) -> float:
-        """Return a figure of the benchmark, `default` if it is missing."""
         value = self._value(self._raw.get(name))
         return value if isinstance(value, (int, float)) else default
 
@@ -127,7 +123,6 @@ class Behaviour:
         return found
 
     def keys(self) -> dict[str, Value]:
-        """Return the logged keys of the benchmark, with their values in this environment."""
         keys = {name: self._value(raw) for name, raw in self._raw["keys"].items()}
         optional = {
             name: self._value({"env": variables}) for name, variables in self._optional.items()

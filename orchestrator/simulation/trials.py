@@ -1,9 +1,8 @@
-"""Many rehearsals of one set whose nodes fail at random: its duration by the number of spare nodes.
+"""Many rehearsals of a set whose nodes fail at random: its duration by the number of spare nodes.
 
-Times between failures follow an exponential distribution; a repair takes a fixed time. The same
-trial has the same trainings and the same node failures with any number of spares. A trial without a
-failure before the set's end is computed, not played: its trainings, plus the overhead of played
-sets without failures.
+Times between failures follow an exponential distribution; a repair takes a fixed time. A trial has
+the same trainings and node failures with any number of spares. Without a failure before the set's
+end it is computed, not played: its trainings, plus the overhead of played sets without failures.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from orchestrator.simulation.rehearsal import LONGEST_S, RehearsalPlan, Rehearse
 from orchestrator.simulation.training import Trainings
 
 SAMPLES = 3
-"""Sets without failures, played to measure the time around the trainings."""
+"""Sets without failures, played to measure the time around trainings."""
 NEAR_LIMIT_S = 300.0
 """A run this close to its time limit is played."""
 UNPLAYED_S = 0.005
@@ -43,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failures:
-    """Node failures: the mean time between failures of a node, and the repair time. Seconds."""
+    """Mean time between failures of a node; repair time."""
 
     mtbf_s: float
     repair_s: float
@@ -51,54 +50,50 @@ class Failures:
 
 @dataclass(frozen=True)
 class Trial:
-    """One set. `ended_s`: seconds from the submission until it was complete, or given up."""
+    """A set, complete or given up after `ended_s`."""
 
     ended_s: float
     complete: bool
     resumes: int
     failures: int
-    """Failures of nodes in a job of the set."""
+    """Of nodes in its jobs."""
     played: bool
     node_hours: float
-    """Nodes of its jobs times hours."""
+    """Of its jobs."""
 
 
 @dataclass(frozen=True)
 class SparesResult:
-    """All trials with one number of spares."""
-
     spares: int
     nodes: int
-    """Number of nodes of the cluster."""
+    """Of the cluster."""
     trials: tuple[Trial, ...]
 
     @cached_property
     def times(self) -> list[float]:
-        """Return the rising times until sets were complete, in seconds; infinite for those that
-        never were."""
+        """Return rising times; infinite for sets that were never complete."""
         return sorted(trial.ended_s if trial.complete else math.inf for trial in self.trials)
 
     def quantile(self, share: float) -> float:
-        """Return the time in which this share of the sets is complete; infinite if it never is."""
+        """Return when this share of the sets is complete, or infinite."""
         return self.times[max(0, math.ceil(share * len(self.times)) - 1)]
 
     def within(self, limit_s: float) -> float:
-        """Return the share of the sets that are complete within `limit_s`."""
+        """Return the share complete within `limit_s`."""
         return sum(time <= limit_s for time in self.times) / len(self.times)
 
     @property
     def complete(self) -> float:
-        """Return the share of the sets that are complete in the end."""
+        """Return the share complete in the end."""
         return sum(trial.complete for trial in self.trials) / len(self.trials)
 
     @property
     def unattended(self) -> float:
-        """Return the share of the sets that are complete without a `resume`."""
+        """Return the share complete without a `resume`."""
         return sum(trial.complete and not trial.resumes for trial in self.trials) / len(self.trials)
 
     @property
     def node_hours(self) -> float:
-        """Return the price of a set, on average."""
         return mean(trial.node_hours for trial in self.trials)
 
     @property
@@ -116,8 +111,6 @@ def half_width(share: float, trials: int) -> float:
 
 
 class _FailingWorld(RehearsedWorld):
-    """A world whose nodes fail at random."""
-
     def __init__(
         self,
         plan: RehearsalPlan,
@@ -126,10 +119,10 @@ class _FailingWorld(RehearsedWorld):
         failures: Failures,
         chances: list[random.Random],
     ) -> None:
-        """`chances` are those of the nodes, in the order of the cluster."""
+        """`chances`: of the nodes, in the order of the cluster."""
         super().__init__(plan, folder, rendered)
         self._failures, self.hits = failures, 0
-        """`hits`: failures of nodes in a job of the set."""
+        """Failures of nodes in its jobs."""
         for number, chance in enumerate(chances[: len(plan.nodes)], 1):
             self._fails_later(number, chance, 0.0)
 
@@ -150,16 +143,16 @@ class Measured:
     """Measurements of played sets without failures."""
 
     overhead_s: float
-    """Duration of a set beyond its trainings."""
+    """Of a set beyond its trainings."""
     limit_s: float
     """A set that may take longer has to be played; 0: every set."""
     wall_s: float
-    """Wall time to play a set."""
+    """To play a set."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """The constants of all trials with one number of spares."""
+    """The constants of all trials with a number of spares."""
 
     plan: RehearsalPlan
     rendered: Rendered
@@ -168,7 +161,6 @@ class Case:
     def played(
         self, folder: Path, failures: Failures, seed: int, chances: list[random.Random]
     ) -> Trial:
-        """Play a set from `seed`."""
         world = _FailingWorld(
             replace(self.plan, seed=seed), folder, self.rendered, failures, chances
         )
@@ -213,7 +205,7 @@ class Case:
         return self.plan.entry.site.side_by_side
 
     def unplayed_s(self, seed: int) -> float:
-        """Return the duration of a set without failures; infinite if it has to be played."""
+        """Return the duration without failures; infinite if it has to be played."""
         lengths = [self.length_s(seed, run) for run in range(1, self.plan.nexp + 1)]
         limits = self.plan.entry.site.limits
         timeout_s = 60 * (limits.run_timeout_minutes or self.plan.entry.minutes_per_run)
@@ -225,7 +217,6 @@ class Case:
         return whole_s if fits else math.inf
 
     def expected_s(self, failures: Failures) -> float:
-        """Return the average wall time of a trial."""
         whole_s = self.unplayed_s(0)
         played = 1 - math.exp(-job_nodes(self.plan.entry) * whole_s / failures.mtbf_s)
         return self.known.wall_s * played + UNPLAYED_S
@@ -240,7 +231,7 @@ class Case:
 
 
 def scheduled_s(lengths: Sequence[float], at_once: int) -> float:
-    """Return the end of the last run, with `at_once` runs in parallel."""
+    """Return the end of the last run."""
     ends = [0.0] * at_once
     for length in lengths:
         heapq.heapreplace(ends, ends[0] + length)
@@ -248,7 +239,7 @@ def scheduled_s(lengths: Sequence[float], at_once: int) -> float:
 
 
 class _Trials:
-    """All trials of a command: one case for each number of spares."""
+    """A case for each number of spares."""
 
     def __init__(self, cases: list[Case], failures: Failures, seed: int, folder: Path) -> None:
         self.cases, self.failures, self.seed, self.folder = cases, failures, seed, folder
@@ -262,7 +253,6 @@ class _Trials:
         ]
 
     def measure(self, index: int) -> Measured:
-        """Return the measurements of one case."""
         return self.cases[index].measured(self.folder / str(os.getpid()))
 
     def _one(self, case: Case, seed: int, unplayed_s: float) -> Trial:
@@ -279,7 +269,7 @@ class _Trials:
 
 
 def _chances(case: Case, seed: int) -> list[random.Random]:
-    """Return each node's source of failures: the same in a trial with any number of spares."""
+    """Return the nodes' sources of failures: the same with any number of spares."""
     return [random.Random(f"{seed}/node {number}") for number in range(len(case.plan.nodes))]
 
 
@@ -288,7 +278,6 @@ def _chances(case: Case, seed: int) -> list[random.Random]:
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 _here: list[_Trials] = []
-"""The trials of a worker process."""
 
 
 def _begin(trials: _Trials) -> None:
@@ -316,11 +305,10 @@ def run_trials(
     folder: Path,
     expect: Callable[[float], object] = lambda seconds: None,
 ) -> list[SparesResult]:
-    """Play `trials` sets of each plan, side by side on all cores, in `folder`, which must be their
-    own.
+    """Play `trials` sets of each plan on all cores, in a `folder` of their own.
 
-    The plans differ only in their spares; the first plan's seed counts. `expect` is called with the
-    expected seconds, once they are known.
+    The plans differ only in spares; the first plan's seed counts. `expect` gets the expected
+    seconds, once known.
     """
     cases = [Case(plan, Rendered(plan.entry, plan.nexp)) for plan in plans]
     all_trials = _Trials(cases, failures, plans[0].seed, folder)
@@ -337,7 +325,7 @@ def run_trials(
 
 
 def _spread(trials: _Trials, work: Callable[[int], T], numbers: range) -> list[T]:
-    """Return the results of `work` for each number, in order, computed on all cores.
+    """Return the results in order, computed on all cores.
 
     Signals are blocked while processes start: an exception raised by a handler inside `os.fork` is
     lost.
