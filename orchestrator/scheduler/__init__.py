@@ -1,16 +1,15 @@
-"""A scheduler as the controller uses it: four methods, with one query for any number of jobs.
+"""A scheduler as the controller uses it, with one query for any number of jobs.
 
-    submit(JobRequest) -> job id           SchedulerError: refused. SchedulerUnknown: there may be
-                                           a job now
+    submit(JobRequest) -> job id           SchedulerError: refused. SchedulerUnknown: a job may
+                                           exist now
     jobs(names=..., ids=...) -> {id: Job}  SchedulerUnknown: no answer; nothing follows from it
     cancel(job_id, grace_s) -> bool        True when the job is known to be over
-    cluster() -> str                       the name of the cluster, as a lease records it;
-                                           "" if it is unknown
+    cluster() -> str                       the cluster's name in a lease; "" if unknown
 
-The state of a job is the code that Slurm gives it, with the local scheduler too. Its meaning is
-`Job.account`. No other package names Slurm's programs, variables or codes: `advice` has the
-commands for people, `slurm_states` and `slurm_reasons` the codes, `slurm_step` and
-`slurm_variables` the way to nodes of an allocation.
+A job's state is Slurm's code, with the local scheduler too; `Job.account` has its meaning. No other
+package names Slurm's programs, variables or codes: `advice` has the commands for people,
+`slurm_states` and `slurm_reasons` the codes, `slurm_step` and `slurm_variables` the way to an
+allocation's nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["Job", "JobRequest", "Scheduler", "open_scheduler"]
 
 
 def open_scheduler(name: str) -> Scheduler:
-    """Return the back end called `name`. Raises SchedulerError for an unknown name."""
+    """Return a back end. Raises SchedulerError for an unknown name."""
     if name == "slurm":
         from orchestrator.scheduler.slurm import Slurm
 

@@ -1,4 +1,4 @@
-"""Commands that a person types to ask or correct the scheduler, as text for hints and documents.
+"""Commands that a person types to ask or correct the scheduler.
 
 A job may be a placeholder: `show_job("{job}")` gives a template.
 """
@@ -10,7 +10,7 @@ from shlex import quote
 from orchestrator.words import quoted
 
 QUEUE_LISTING = "squeue"
-"""The name under which a quoted line of the job queue is shown."""
+"""The name of quoted lines of the job queue."""
 ACCOUNTS = "sacctmgr show assoc where user=$USER format=account,partition,qos"
 LIMITS = "sacctmgr show assoc where user=$USER format=account,qos,maxjobs,grptres,maxtres"
 QOS = "sacctmgr show qos format=name,maxjobspu,maxtrespu,grptres,maxwall"
@@ -26,7 +26,7 @@ GET_ALLOCATION = "salloc -N2"
 
 
 def start_set(scheduler: str) -> str:
-    """Return the command that starts the job of a bundle, in the bundle's folder."""
+    """The command that starts a bundle's job, in the bundle's folder."""
     return "sbatch job.sh" if scheduler == "slurm" else "bash run_with_docker.sh"
 
 
@@ -43,29 +43,29 @@ def show_partition(partition: str) -> str:
 
 
 def look_at_nodes(nodes: str) -> str:
-    """Return the command that shows why nodes take no jobs, who drained them, and when. No advice
-    returns them to service: that would undo an administrator's drain."""
+    """The command that shows why nodes take no jobs, who drained them, and when. No advice returns
+    them: that would undo an administrator's drain."""
     return f"sinfo --list-reasons --nodes={quote(nodes)}"
 
 
 def drain_node(node: str, reason: str) -> str:
-    """Return the operator's command that keeps jobs away from a node."""
+    """An operator's command that keeps jobs away from a node."""
     return f"scontrol update nodename={quote(node)} state=drain reason={quote(reason)}"
 
 
 def run_on(node: str, command: str, partition: str | None) -> str:
-    """Return the command that runs a shell's command on a node."""
+    """The command that runs a shell's command on a node."""
     where = f" --partition={quote(partition)}" if partition else ""
     return f"srun{where} --nodelist={quote(node)} bash -c {quote(command)}"
 
 
 def release(job: str) -> str:
-    """Return the command that lets a held job start."""
+    """The command for a held job."""
     return f"{RELEASE} {job}"
 
 
 def resume(job: str) -> str:
-    """Return the command that continues a suspended job."""
+    """The command for a suspended job."""
     return f"scontrol resume {job}"
 
 

@@ -1,5 +1,4 @@
-"""Run one scheduler command: clean environment, hard time-out, an answer or an error with all
-details."""
+"""Run a scheduler command: clean environment, hard time-out, an answer or a detailed error."""
 
 from __future__ import annotations
 
@@ -13,14 +12,12 @@ from typing import TypeVar
 from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
 
 KEPT_SLURM = frozenset({"SLURM_CONF"})
-"""The client's cluster. Every other SLURM_*/SBATCH_* variable of the caller would change our
-request: a shell inside an allocation has SLURM_JOB_ID and friends, and sbatch takes options from
-SBATCH_*."""
+"""The client's cluster. Other SLURM_*/SBATCH_* variables of the caller would change our request: a
+shell inside an allocation has SLURM_JOB_ID and friends, and sbatch takes options from SBATCH_*."""
 
 MOST_LINES = 3
 MOST_CHARACTERS = 600
-"""The kept part of a command's output: the first of its last lines often names the problem, the
-last sums up."""
+"""Of a command's output: the first of its last lines often names the problem, the last sums up."""
 
 SCHEDULER_PREFIXES = (
     "SLURM_",
@@ -37,7 +34,7 @@ E = TypeVar("E", bound=SchedulerError)
 
 @dataclass(frozen=True)
 class Answer:
-    """The output of a command. Undecodable bytes are replaced."""
+    """A command's output. Undecodable bytes are replaced."""
 
     argv: list[str]
     returncode: int
@@ -52,7 +49,7 @@ class Answer:
 
 
 def last_lines(output: str) -> str:
-    """Return the last lines of a command's output on one line, without control characters."""
+    """Return the last lines on one line, without control characters."""
     lines = [_printable(line).strip() for line in output.splitlines()]
     different = list(dict.fromkeys(filter(None, lines)))
     return "; ".join(different[-MOST_LINES:])[-MOST_CHARACTERS:]
@@ -63,7 +60,7 @@ def _printable(text: str) -> str:
 
 
 def without_scheduler_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return `env` without variables that a scheduler's commands would read as options."""
+    """Drop variables that a scheduler's commands read as options."""
     return {
         name: value
         for name, value in env.items()
@@ -85,10 +82,10 @@ def ask(
     cwd: str | os.PathLike[str] | None = None,
     given: str = "",
 ) -> Answer:
-    """Run `argv` in exactly `env` (default: the caller's, cleaned) and return its answer, whatever
-    its exit code. `given`: its standard input, with surrogates for bytes that are no text.
+    """Run `argv` in exactly `env` (default: the caller's, cleaned), whatever its exit code.
+    `given`: standard input, with surrogates for bytes that are no text.
 
-    Raises SchedulerError if the program does not exist, SchedulerUnknown without an answer within
+    Raises SchedulerError for a missing program, SchedulerUnknown without an answer within
     `timeout_s`.
     """
     if env is None:
@@ -127,17 +124,14 @@ def ask(
 
 
 def refused(answer: Answer, action: str, *, hint: str = "") -> SchedulerError:
-    """Return the error for a command that failed."""
     return _failure(SchedulerError, answer, action, hint)
 
 
 def busy(answer: Answer, action: str, *, hint: str = "") -> SchedulerBusy:
-    """Return the error for a scheduler that takes nothing now."""
     return _failure(SchedulerBusy, answer, action, hint)
 
 
 def unknown(answer: Answer, action: str, *, hint: str = "ask again later") -> SchedulerUnknown:
-    """Return the error for an inconclusive answer."""
     return _failure(SchedulerUnknown, answer, action, hint)
 
 

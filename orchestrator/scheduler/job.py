@@ -1,4 +1,4 @@
-"""Jobs, their states, and requests, common to every scheduler."""
+"""Jobs, states and requests of every scheduler."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from orchestrator.scheduler.slurm_states import Account
 
 @dataclass(frozen=True)
 class Job:
-    """One job as the scheduler sees it. Times are Unix milliseconds, 0 if unknown.
+    """A job as the scheduler sees it. Times are Unix milliseconds, 0 if unknown.
 
-    `state` and `reason` are the scheduler's own terms, to show and to record; decisions use
-    `account`.
+    `state` and `reason` are the scheduler's terms, to show and record; decisions use `account`.
     """
 
     id: str
@@ -29,23 +28,22 @@ class Job:
 
     @property
     def alive(self) -> bool:
-        """Return whether it may still run: in an unknown state too, so that nothing is submitted
-        in addition."""
+        """True if it may still run; also in an unknown state, so that nothing more is submitted."""
         return not slurm_states.has_ended(self.state)
 
     @property
     def waiting(self) -> bool:
-        """Return whether it is in the queue and holds no nodes."""
+        """True in the queue, without nodes."""
         return slurm_states.is_queued(self.state)
 
     @property
     def account(self) -> Account:
-        """Its phase, why it waits or has ended, and the cause of the end, in plain terms."""
+        """Phase, reason and cause in plain terms."""
         return slurm_states.account(self.id, self.state, self.reason)
 
     @property
     def wait_reason(self) -> str:
-        """Why it waits, in the scheduler's own terms."""
+        """Why it waits, in the scheduler's terms."""
         return slurm_states.wait_reason(self.state, self.reason)
 
 
@@ -53,9 +51,9 @@ class Job:
 class JobRequest:
     """A job to submit.
 
-    `env` is the complete environment of the job: nothing of the caller's own is added. The name of
-    the file `output` may hold `%j`, which becomes the job id. `options` are further arguments for
-    the scheduler's command. `text` is the script as it was verified, "" to run it by its path.
+    `env` is complete: nothing of the caller's is added. In the file name of `output`, `%j` becomes
+    the job id. `options` are for the scheduler's command. `text` is the script as verified, "" to
+    run it by its path.
     """
 
     script: Path
@@ -68,7 +66,7 @@ class JobRequest:
 
 
 class Scheduler(Protocol):
-    """A back end. `name` is its name in set.json and site files."""
+    """A back end, with its `name` in set.json and site files."""
 
     name: str
 

@@ -1,9 +1,8 @@
-"""Jobs as processes of this machine: the bundle's `run_with_docker.sh` in a session of its own.
+"""Jobs as processes of this machine: the bundle's `run_with_docker.sh` in its own session.
 
-A job id is `local-<pid>-<start>`; `start` is the process's start time in clock ticks since boot
-(field 22 of /proc/PID/stat), so a recycled pid is never taken for the job. The id is in the job's
-environment as ORCH_JOB_ID, the name as ORCH_JOB_NAME: /proc shows every job and every process
-started by it, without a record.
+A job id is `local-<pid>-<start>`: the start in clock ticks since boot (field 22 of /proc/PID/stat),
+so a recycled pid is never taken for the job. The job's environment has the id as ORCH_JOB_ID, the
+name as ORCH_JOB_NAME: /proc shows every job and its processes, without a record.
 """
 
 from __future__ import annotations
@@ -38,17 +37,16 @@ exec bash "$script"
 
 
 class Local:
-    """This machine. An ended job is forgotten, as in Slurm after a while: its files have the
-    rest."""
+    """An ended job is forgotten, as in Slurm after a while: its files have the rest."""
 
     name = "local"
 
     def command(self, request: JobRequest) -> list[str]:
-        """Return the command for people: the launcher in front of it only sets ORCH_JOB_ID."""
+        """Return the command for people: the launcher in front only sets ORCH_JOB_ID."""
         return ["bash", str(request.script), *request.options]
 
     def submit(self, request: JobRequest) -> str:
-        """Start the job and return its id. Raises SchedulerError if it cannot start."""
+        """Start the job. Raises SchedulerError."""
         argv = ["bash", "-c", LAUNCH, "orchestrator-job", str(request.script), request.output]
         argv += [request.text] if request.text else []
         try:
@@ -76,8 +74,7 @@ class Local:
         return f"local-{process.pid}-{start}"
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
-        """Return the running jobs of this machine with one of the names or ids: at most one pass
-        over /proc."""
+        """Return running jobs by name or id, in at most one pass over /proc."""
         # An id needs no environment, which is empty for a moment while the launcher becomes the
         # script.
         jobs = {job_id: _running(job_id) for job_id in ids if _pid(job_id) is not None}
@@ -87,8 +84,8 @@ class Local:
         return jobs
 
     def cancel(self, job_id: str, grace_s: float) -> bool:
-        """Send TERM to the job's first process, which closes the set; after `grace_s` seconds
-        KILL to all its processes."""
+        """Send TERM to the first process, which closes the set; after `grace_s` KILL to all its
+        processes."""
         if not JOB_ID.fullmatch(job_id):
             raise SchedulerError(f"{job_id!r} is not a job of this machine (local-<pid>-<start>)")
         leader = _pid(job_id)
@@ -107,7 +104,7 @@ class Local:
 
 
 def _pid(job_id: str) -> int | None:
-    """Return the pid of a running job, or None. An id can be anybody's text."""
+    """Return a running job's pid. An id can be anybody's text."""
     match = JOB_ID.fullmatch(job_id)
     if not match:
         return None
@@ -116,7 +113,7 @@ def _pid(job_id: str) -> int | None:
 
 
 def _start(pid: int) -> str:
-    """Return the start time of a process; "" if it is dead. A dead child is reaped."""
+    """Return a process's start time, "" if dead. A dead child is reaped."""
     start = process_start(pid)
     if not start:
         with suppress(OSError):
@@ -125,7 +122,7 @@ def _start(pid: int) -> str:
 
 
 def _environments() -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (pid, ORCH_* variables) of every process of ours that has some."""
+    """Yield (pid, ORCH_* variables) of our processes with some."""
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -147,8 +144,8 @@ def _running(job_id: str, name: str = "") -> Job:
 def _leaders() -> Iterator[Job]:
     for pid, env in _environments():
         job_id = f"local-{pid}-{_start(pid)}"
-        # Before the launcher has become the script its environment lacks the id; it leads its
-        # session from the start.
+        # Before the launcher becomes the script its environment lacks the id; it leads its session
+        # from the start.
         if env.get("ORCH_JOB_ID", job_id if _leads(pid) else "") == job_id:
             yield _running(job_id, env["ORCH_JOB_NAME"])
 
@@ -166,13 +163,11 @@ def _started_ms(ticks: int) -> int:
 
 
 def members(job_id: str) -> list[int]:
-    """Return the pids of all processes with the job's id, also of those in sessions of their
-    own."""
+    """Return the pids of the job's processes, in any session."""
     return [pid for pid, env in _environments() if env.get("ORCH_JOB_ID") == job_id and _start(pid)]
 
 
 def _kill_members(job_id: str) -> bool:
-    """Send KILL to all members; False without any."""
     pids = members(job_id)
     for pid in pids:
         _send(pid, signal.SIGKILL)

@@ -1,8 +1,6 @@
-"""Slurm, through its commands: sbatch, squeue, scontrol, scancel. The controller uses them in this
-file only.
+"""Slurm through sbatch, squeue, scontrol and scancel, used by the controller in this file only.
 
-Written for Slurm 22.05 to 25.11: fixed formats only (no --json), no accounting database (sacct)
-needed.
+For Slurm 22.05 to 25.11: fixed formats (no --json), no accounting database (sacct) needed.
 """
 
 from __future__ import annotations
@@ -23,16 +21,14 @@ from orchestrator.scheduler.job import Job, JobRequest
 QUERY_S = 20.0
 SUBMIT_S = 60.0
 AFTER_KILL_S = 60.0
-"""The longest end of a job after a plain scancel (KillWait is 30 s by default) before we call it
-stuck."""
+"""After a plain scancel, a job that takes longer is stuck (KillWait is 30 s by default)."""
 
 FIELD = "\x1f"
-"""The ASCII unit separator."""
 FIELDS = "%i", "%T", "%S", "%e", "%N", "%r", "%j"
-"""The name is the last field: names of others may hold separators and line ends."""
+"""The name is last: names of others may hold separators and line ends."""
 JOB_ID = re.compile(r"^(\d+)(?:;\S*)?$")
 NAMES_LIMIT = 100_000
-"""Bytes of names on one command line. Linux refuses a single argument above 128 KiB (execve(2),
+"""Bytes of names on a command line. Linux refuses an argument above 128 KiB (execve(2),
 MAX_ARG_STRLEN)."""
 
 NO_ANSWER = re.compile(
@@ -42,16 +38,16 @@ NO_ANSWER = re.compile(
     r"|slurm_?ctld|protocol authentication|munge|signal|rate limit",
     re.IGNORECASE,
 )
-"""Failures of the connection to the controller, or of its load. slurm_errno.c has their texts.
-The request may have arrived all the same, so they mean unknown."""
+"""Failures of the connection to the controller, or of its load (texts: slurm_errno.c). They mean
+unknown: the request may have arrived all the same."""
 
 BUSY = re.compile(
     r"resource temporarily unavailable|slurm job queue full|temporarily disabled"
     r"|rate limit exceeded",
     re.IGNORECASE,
 )
-"""The controller's answer that it took nothing now (EAGAIN, MaxJobCount, rl_enable; sbatch.c,
-slurm_errno.c): safe to ask again."""
+"""The controller took nothing now (EAGAIN, MaxJobCount, rl_enable; sbatch.c, slurm_errno.c): safe
+to ask again."""
 
 NO_CLUSTER = re.compile(r"configuration source|slurm\.conf", re.IGNORECASE)
 CLUSTER_HINT = "are you on a login node of the cluster? Otherwise set SLURM_CONF to its slurm.conf"
@@ -63,12 +59,11 @@ class Slurm:
     name = "slurm"
 
     def __init__(self, world: World = THIS, ask: Callable[..., Answer] = ask) -> None:
-        """`ask` runs one of Slurm's commands: see command.ask."""
         self._world = world
         self._ask = ask
 
     def command(self, request: JobRequest) -> list[str]:
-        """Return the sbatch call for `request`, as a person would type it."""
+        """Return the sbatch call as a person would type it."""
         return [
             "sbatch",
             "--parsable",
@@ -83,9 +78,9 @@ class Slurm:
     def submit(self, request: JobRequest) -> str:
         """Submit once and return the job id.
 
-        The job gets exactly `request.env`: `--export=ALL` exports the environment of sbatch.
-        (`--export=NAME=VALUE,...` cannot carry a comma.) Without a script's name sbatch reads it
-        from its input, so nobody can change it after it was verified. Raises SchedulerError if
+        The job gets exactly `request.env`: `--export=ALL` exports sbatch's environment.
+        (`--export=NAME=VALUE,...` cannot carry a comma.) Without a file name sbatch reads the
+        script from its input, so nobody can change it after verification. Raises SchedulerError if
         Slurm refuses, SchedulerBusy for "not now", SchedulerUnknown for an unknown outcome.
         """
         argv, env = self.command(request), _with_cluster(request)
@@ -98,8 +93,8 @@ class Slurm:
         raise _not_taken(answer)
 
     def test(self, request: JobRequest) -> str:
-        """Return Slurm's estimate of time and place of the start; nothing is submitted. Raises
-        as `submit` does."""
+        """Return Slurm's estimate of the start's time and place; nothing is submitted. Raises as
+        `submit`."""
         argv = self.command(request)
         answer = self._ask(
             [*argv[:1], "--test-only", *argv[1:]], timeout_s=SUBMIT_S, env=_with_cluster(request)
@@ -109,8 +104,7 @@ class Slurm:
         return answer.complaint
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
-        """Return all jobs in Slurm's memory with one of the names or ids, by id: one squeue,
-        however many.
+        """Return jobs in Slurm's memory by name or id, from a single squeue.
 
         A job leaves Slurm's memory MinJobAge (300 s) after its end. Raises SchedulerUnknown without
         a readable answer.
@@ -126,9 +120,9 @@ class Slurm:
         mark = self._world.token()
         form = queue_format(mark)
         argv = ["squeue", "--noheader", "--all", "--states=all", f"--format={form}"]
-        # squeue filters after it has loaded every job, so a filter saves output, not work. --jobs
-        # fails as a whole if one id is forgotten, and --jobs with --name means "and": then all jobs
-        # are listed and filtered here.
+        # squeue filters after loading every job: a filter saves output, not work. --jobs fails as a
+        # whole if an id is forgotten, and --jobs with --name means "and": then all jobs are listed
+        # and filtered here.
         joined = ",".join(sorted(names))
         if not ids and len(joined) < NAMES_LIMIT:
             argv.append(f"--name={joined}")
@@ -138,7 +132,7 @@ class Slurm:
         return parse_queue(answer, mark)
 
     def _show(self, failed: Answer) -> list[Job]:
-        """Return scontrol's answer if squeue fails: another program, the same controller."""
+        """Ask another program of the same controller."""
         answer = self._ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=QUERY_S)
         if answer.returncode != 0:
             lost = NO_CLUSTER.search(failed.stderr)
@@ -148,8 +142,8 @@ class Slurm:
         return parse_show(answer)
 
     def cancel(self, job_id: str, grace_s: float) -> bool:
-        """End the job: TERM to its batch script, which closes the set, and a plain scancel after
-        `grace_s` seconds.
+        """Send TERM to the job's batch script, which closes the set; after `grace_s` a plain
+        scancel.
 
         Return whether the job is over. Raises SchedulerError/SchedulerUnknown if scancel or squeue
         fails.
@@ -165,8 +159,8 @@ class Slurm:
         return self._over(job_id, AFTER_KILL_S)
 
     def comments(self, name: str, job_ids: Iterable[str]) -> dict[str, str]:
-        """Return the comments that Slurm still has of jobs with this name, by id; {} without an
-        answer. Another cluster's job may have the id, and so may a later job of this one.
+        """Return Slurm's comments on jobs called `name`, by id; {} without an answer. Another
+        cluster's job, or a later job, may have the id.
 
         The controller forgets jobs minutes after their end. Accounting keeps the comment if the
         site stores it (AccountingStoreFlags=job_comment).
@@ -193,7 +187,7 @@ class Slurm:
         return comment(shown) if re.search(rf"(?m) JobName={re.escape(name)}$", shown) else ""
 
     def _try(self, argv: list[str]) -> str:
-        """Return a command's output; "" if it fails, or is missing."""
+        """Return a command's output; "" if it fails or is missing."""
         try:
             answer = self._ask(argv, timeout_s=QUERY_S)
         except SchedulerError:
@@ -201,7 +195,6 @@ class Slurm:
         return answer.stdout if answer.returncode == 0 else ""
 
     def cluster(self) -> str:
-        """Return the name of the cluster; "" without an answer."""
         return cluster_name(self._ask)
 
     def _signal(self, argv: list[str]) -> None:
@@ -244,7 +237,6 @@ def _with_cluster(request: JobRequest) -> dict[str, str]:
 
 
 def _not_taken(answer: Answer) -> SchedulerError:
-    """Return the error for a failed sbatch: not now, refused, or unknown."""
     if BUSY.search(answer.complaint):
         hint = "nothing was submitted; submit again later"
         return busy(answer, "Slurm takes no job now", hint=hint)
@@ -261,14 +253,13 @@ def _not_taken(answer: Answer) -> SchedulerError:
 
 
 def cluster_name(ask: Callable[..., Answer] = ask) -> str:
-    """Return the name of the commands' cluster, as its jobs have it in SLURM_CLUSTER_NAME; ""
-    without an answer."""
+    """Return the cluster as in its jobs' SLURM_CLUSTER_NAME; "" without an answer."""
     return _cluster_name(os.environ.get("PATH", ""), os.environ.get("SLURM_CONF", ""), ask)
 
 
 @lru_cache(maxsize=4)
 def _cluster_name(path: str, conf: str, ask: Callable[..., Answer]) -> str:
-    """Ask once for each set of commands and configuration."""
+    """Ask once per set of commands and configuration."""
     try:
         answer = ask(["scontrol", "show", "config"], timeout_s=QUERY_S)
     except SchedulerError:
@@ -282,14 +273,14 @@ def _cluster_name(path: str, conf: str, ask: Callable[..., Answer]) -> str:
 
 
 def _pattern(output: str) -> str:
-    """Return `output` for --output: `%j` in the file's name is the job's id, and in its folder's
-    `%` is a character."""
+    """Escape it for --output: `%j` in the file's name is the job's id; in the folder's `%` is a
+    character."""
     folder, slash, name = output.rpartition("/")
     return folder.replace("%", "%%") + slash + name
 
 
 def _job_id(answer: Answer) -> str:
-    # A site's wrapper around sbatch may print lines of its own: the id is a line alone.
+    # A site's wrapper around sbatch may print lines: the id is a line alone.
     matches = [
         match for line in answer.stdout.splitlines() if (match := JOB_ID.match(line.strip()))
     ]
@@ -299,14 +290,13 @@ def _job_id(answer: Answer) -> str:
 
 
 def queue_format(mark: str) -> str:
-    """Return the format of a question. `mark` begins every record; it is random, so that no job's
-    name can hold it and look like a record."""
+    """Return squeue's format. `mark` starts every record; it is random: no job's name can look like
+    a record."""
     return f"{FIELD}{mark}{FIELD}" + FIELD.join(FIELDS)
 
 
 def parse_queue(answer: Answer, mark: str) -> list[Job]:
-    """Return jobs from squeue's output in queue_format(mark). Raises SchedulerUnknown for anything
-    else."""
+    """Read squeue's output in queue_format(mark). Raises SchedulerUnknown."""
     head, *records = answer.stdout.split(f"{FIELD}{mark}{FIELD}")
     rows = [record.removesuffix("\n").split(FIELD, len(FIELDS) - 1) for record in records]
     if head.strip() or any(len(row) != len(FIELDS) for row in rows):
@@ -326,11 +316,10 @@ def parse_queue(answer: Answer, mark: str) -> list[Job]:
 
 
 def parse_show(answer: Answer) -> list[Job]:
-    """Return jobs from `scontrol --oneliner show job`. Raises SchedulerUnknown for other
-    content."""
+    """Read `scontrol --oneliner show job`. Raises SchedulerUnknown."""
     if answer.stdout.startswith("No jobs"):
         return []
-    # One job per line, except that a job name may hold line ends.
+    # A job is a line, except that its name may hold line ends.
     texts = re.split(r"(?m)^(?=JobId=)", answer.stdout)
     return [_shown(text, answer) for text in texts if text.strip()]
 
@@ -359,8 +348,8 @@ def _shown(text: str, answer: Answer) -> Job:
 
 
 def _time_ms(text: str) -> int:
-    """Return Slurm's time: seconds since 1970 (SLURM_TIME_FORMAT=%s) or local ISO time; 0 for
-    N/A, Unknown and the like."""
+    """Read seconds since 1970 (SLURM_TIME_FORMAT=%s) or local ISO time; 0 for N/A, Unknown and the
+    like."""
     if (seconds := number(text)) is not None:
         return max(seconds, 0) * 1000
     try:

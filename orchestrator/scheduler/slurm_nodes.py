@@ -1,4 +1,4 @@
-"""Slurm's nodes: which are idle (sinfo), and a short allocation of some (salloc)."""
+"""Slurm's nodes: their states (sinfo), and a short allocation of some (salloc)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PREFIX = "salloc: "
 _GRANTED = re.compile(rf"^{_PREFIX}Granted job allocation (\d+)", re.MULTILINE)
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 _BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
-"""salloc's messages for nodes taken, or gone, since sinfo showed them idle. A
-request that is still queued when --immediate ends gets "Connection timed out"."""
+"""For nodes taken, or gone, since sinfo showed them idle. A request still queued when --immediate
+ends gets "Connection timed out"."""
 
 _SHARED_OPTIONS = frozenset(
     {
@@ -41,17 +41,17 @@ _SHARED_OPTIONS = frozenset(
         "--nice",
     }
 )
-"""Options of sbatch with the same meaning for salloc that matter for a short allocation."""
+"""Options that mean the same to sbatch and salloc, and matter for a short allocation."""
 
 
 _DECIDES_LIMIT = re.compile(r"(--partition|-p|--qos|-q|--clusters|-M)(?![a-z-])")
-"""Options of sbatch with which the limit of the site's partition is not decisive."""
+"""With these sbatch options the limit of the site's partition is not decisive."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node as Slurm sees it: `state` in its words (idle, mixed, drained, down*, ...), `reason`
-    an operator's."""
+    """A node: `state` in Slurm's words (idle, mixed, drained, down*, ...), `reason` in an
+    operator's."""
 
     name: str
     state: str
@@ -63,18 +63,17 @@ class NodeState:
 
     @property
     def unavailable(self) -> bool:
-        """Return whether it takes no jobs until somebody repairs or returns it."""
+        """True if it takes no jobs until somebody repairs or returns it."""
         return self.state.startswith(("drain", "down", "fail")) or self.state.endswith("*")
 
     @property
     def completing(self) -> bool:
-        """Return whether its last job is being cleaned up: it will be idle in seconds."""
+        """True while its last job is cleaned up: it will be idle in seconds."""
         return self.state.startswith("completing")
 
     @property
     def reserved(self) -> bool:
-        """Return whether it is idle only for its reservation; salloc knows whether that is the
-        site's."""
+        """True if idle only for its reservation; salloc knows whether that is the site's."""
         return self.state in ("reserved", "idle$", "maint")
 
     @property
@@ -98,7 +97,7 @@ class NodeState:
 
 
 def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, NodeState]:
-    """Return the nodes of `partition` (None: the default one) or those called `names`, by name.
+    """Return the nodes of `partition` (None: the default) or those called `names`, by name.
 
     Raises SchedulerUnknown without an answer, SchedulerError for an unknown partition or node.
     """
@@ -129,8 +128,7 @@ def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, N
 
 
 def unavailable_nodes() -> list[str]:
-    """Return the nodes of all partitions that take no jobs until somebody returns them. Raises
-    SchedulerError."""
+    """Return all partitions' nodes that take no jobs. Raises SchedulerError."""
     argv = ["sinfo", "--all", "--noheader", "--Node", f"--format=%N{FIELD}%T{FIELD}%P{FIELD}%E"]
     answer = ask(argv, timeout_s=QUERY_S)
     if answer.returncode != 0:
@@ -146,7 +144,7 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
         if len(cells) != 4:
             raise unknown(answer, "sinfo's answer cannot be read")
         name, state, partition, reason = (cell.strip() for cell in cells)
-        # A node is listed once for each of its partitions; the star marks the default partition.
+        # A node is listed for each of its partitions; the star marks the default partition.
         if not only_default or partition.endswith("*"):
             states[name] = NodeState(
                 name, state.lower(), "" if reason in ("none", "(null)") else reason
@@ -155,8 +153,8 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
 
 
 def partition_limits(partitions: str | None) -> dict[str, int | None]:
-    """Return the longest job, in minutes, allowed by each of `partitions` (None: the default one);
-    None without a limit.
+    """Return the longest job of each of `partitions` (None: the default) in minutes; None:
+    unlimited.
 
     Raises SchedulerUnknown without a readable answer, SchedulerError if sinfo fails.
     """
@@ -177,10 +175,9 @@ def partition_limits(partitions: str | None) -> dict[str, int | None]:
 
 
 def minutes_of(text: str) -> int | None:
-    """Return Slurm's time (`MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM`, `D-HH:MM:SS`) in minutes,
-    rounded up as Slurm does.
+    """Read `MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`, rounded up as Slurm does.
 
-    None without a limit. Raises ValueError for anything else.
+    None: unlimited. Raises ValueError.
     """
     if text.lower() in ("infinite", "unlimited"):
         return None
@@ -204,8 +201,8 @@ def allocation_command(
     argv: Sequence[str],
     purpose: str = "preflight",
 ) -> list[str]:
-    """Return an salloc of exactly these nodes, within `wait_s` or not at all, that runs `argv`
-    on this host and ends. `purpose`: a word in the job's name."""
+    """Return an salloc of exactly these nodes, within `wait_s` or not at all, that runs `argv` here
+    and ends."""
     return [
         "salloc",
         f"--job-name=orch-{purpose}",
@@ -224,7 +221,7 @@ def allocation_command(
 
 @dataclass(frozen=True, slots=True)
 class AllocationReply:
-    """Messages of a short allocation. `problem` is its own error, "" without one."""
+    """Messages of a short allocation. `problem`: its own error, or ""."""
 
     granted: bool
     busy: bool
@@ -233,13 +230,12 @@ class AllocationReply:
 
 
 def granted_job(messages: str) -> str:
-    """Return the job that salloc's messages grant; "" if none."""
+    """Return the job that salloc's messages grant, or ""."""
     match = _GRANTED.search(messages)
     return match[1] if match else ""
 
 
 def allocation_reply(stderr: str) -> AllocationReply:
-    """Return the meaning of salloc's messages in `stderr`."""
     lines = [line.strip().removeprefix(_PREFIX) for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     problem = (errors or lines or [""])[-1]
@@ -247,15 +243,15 @@ def allocation_reply(stderr: str) -> AllocationReply:
 
 
 def without_allocation_messages(lines: Sequence[str]) -> list[str]:
-    """Return the lines of the command that ran in a short allocation."""
+    """Return the lines of the command that ran in the allocation."""
     return [line for line in lines if not line.startswith(_PREFIX)]
 
 
 def limit_may_differ(options: Sequence[str]) -> bool:
-    """Return whether further options of sbatch may allow more than the site's partition."""
+    """Return whether sbatch options may allow more than the site's partition."""
     return any(_DECIDES_LIMIT.match(option) for option in options)
 
 
 def shared_options(lines: Sequence[str]) -> list[str]:
-    """Return the site's further sbatch options with the same meaning for salloc."""
+    """Return the site's sbatch options that mean the same to salloc."""
     return [line for line in lines if re.split(r"[= ]", line, maxsplit=1)[0] in _SHARED_OPTIONS]

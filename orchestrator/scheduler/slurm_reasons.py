@@ -1,7 +1,7 @@
 """Slurm's reasons for a job that waits, was refused or has ended, with their meaning, as data.
 
-The reasons are squeue's (%r), the refusals those of sbatch. Sources: Slurm's pages "Job Reason
-Codes" and "Job State Codes", and the texts of slurm_errno.c.
+The reasons are squeue's (%r), the refusals sbatch's. Sources: Slurm's pages "Job Reason Codes" and
+"Job State Codes", and slurm_errno.c.
 """
 
 from __future__ import annotations
@@ -184,11 +184,11 @@ _STEP_REFUSED = re.compile(
 
 
 def refused_step(text: str) -> Cause | None:
-    """Return the reason in the error of a step or an allocation that Slurm refused."""
+    """Return why Slurm refused a step or an allocation."""
     return cause_in(text, REASONS) if _STEP_REFUSED.search(text) else None
 
 
 def with_meaning(reason: str) -> str:
-    """Return a reason after its meaning: `jobs with a higher priority come first (Priority)`."""
+    """Return `jobs with a higher priority come first (Priority)`."""
     cause = cause_in(reason, REASONS) if reason else None
     return f"{cause.sentence} ({reason})" if cause else reason

@@ -1,4 +1,4 @@
-"""The options in a job script (lines that start with #SBATCH), and those that replace them."""
+"""The #SBATCH options of a job script, and those that replace them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    """Options of a job script: nodes in Slurm's short form; `minutes` is 0 for another limit."""
+    """Nodes in Slurm's short form; `minutes` is 0 for another limit."""
 
     exclude: str = ""
     nodelist: str = ""
@@ -31,7 +31,7 @@ def _option(script: str, name: str, value: str) -> str:
 def replacing(
     *, nodes: int = 0, minutes: int = 0, exclude: list[str], nodelist: list[str]
 ) -> list[str]:
-    """Return options for the command line, which win over the script's; 0 and [] keep those."""
+    """Return command-line options, which win over the script's; 0 and [] keep those."""
     values = {
         "nodes": str(nodes or ""),
         "time": str(minutes or ""),

@@ -1,4 +1,4 @@
-"""Slurm's facts about a whole cluster: partitions (sinfo), accounts (sacctmgr), reservations
+"""Slurm's facts about a cluster: partitions (sinfo), accounts (sacctmgr), reservations
 (scontrol)."""
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ _GPUS = re.compile(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition: `limit` is its longest job in Slurm's words, `gpus` those of a node by GRES
-    (0: none declared)."""
+    """`limit`: the longest job in Slurm's words; `gpus`: of a node by GRES (0: undeclared)."""
 
     name: str
     is_default: bool
@@ -32,8 +31,8 @@ class Partition:
 
 
 def partitions() -> list[Partition]:
-    """Return Slurm's visible partitions. Raises SchedulerUnknown without an answer,
-    SchedulerError if sinfo fails."""
+    """Return visible partitions. Raises SchedulerUnknown without an answer, SchedulerError if sinfo
+    fails."""
     answer = ask(
         ["sinfo", "--noheader", f"--format=%P{FIELD}%a{FIELD}%l{FIELD}%D{FIELD}%G"],
         timeout_s=QUERY_S,
@@ -58,7 +57,7 @@ def _partitions(answer: Answer) -> list[Partition]:
         partition = Partition(
             name, cells[0].endswith("*"), cells[1] == "up", cells[2], int(cells[3]), gpus
         )
-        # One line for each kind of node.
+        # A line for each kind of node.
         before = partitions.get(name)
         partitions[name] = (
             replace(before, nodes=before.nodes + partition.nodes, gpus=max(before.gpus, gpus))
@@ -69,8 +68,7 @@ def _partitions(answer: Answer) -> list[Partition]:
 
 
 def accounts(user: str) -> list[str]:
-    """Return the accounts of a user, the default first; [] without accounting, or without an
-    answer."""
+    """Return a user's accounts, the default first; [] without accounting, or an answer."""
     try:
         associations = ask(_sacctmgr("associations", f"user={user}", "Account"), timeout_s=QUERY_S)
         default = ask(_sacctmgr("user", user, "DefaultAccount"), timeout_s=QUERY_S)
@@ -90,7 +88,7 @@ def _sacctmgr(entity: str, whose: str, column: str) -> list[str]:
 
 
 def reservations(user: str, own_accounts: list[str]) -> list[str]:
-    """Return the active reservations for the user or an account of theirs; [] without an answer."""
+    """Return active reservations for the user or their accounts; [] without an answer."""
     try:
         answer = ask(["scontrol", "--oneliner", "show", "reservation"], timeout_s=QUERY_S)
     except SchedulerError:

@@ -1,4 +1,4 @@
-"""The meaning of a job's state and reason as Slurm names them: a phase, and a text for people."""
+"""The meaning of Slurm's job states and reasons: a phase, and a text for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EndCause = Literal["", "cancelled", "time_limit", "lost"]
 
 
 class Account(NamedTuple):
-    """A job in plain terms: its phase, the reason for a wait or an end, and the cause of an end."""
+    """A job in plain terms: phase, reason of a wait or an end, cause of an end."""
 
     phase: Phase
     text: str = ""
@@ -70,11 +70,11 @@ _ENDS: dict[str, tuple[EndCause, str]] = {
 
 
 _NO_REASONS = ("", "None", "NonZeroExitCode", "Cleaning")
-"""Reasons of an ended job that add nothing to its state."""
+"""They add nothing to an ended job's state."""
 
 
 def has_ended(state: str) -> bool:
-    """Return whether a job in this state is over. An unknown state counts as alive."""
+    """Return whether a job is over. An unknown state counts as alive."""
     return state in ENDED_STATES
 
 
@@ -84,7 +84,6 @@ def is_queued(state: str) -> bool:
 
 
 def account(job_id: str, state: str, reason: str) -> Account:
-    """Return the meaning of a job's state and reason."""
     if state in _INTERRUPTED:
         phase, text = _INTERRUPTED[state]
         return Account(phase, text.format(quoted(job_id)) + (f" ({reason})" if reason else ""))
@@ -102,7 +101,7 @@ def account(job_id: str, state: str, reason: str) -> Account:
 
 
 def wait_reason(state: str, reason: str) -> str:
-    """Return why a job waits, in Slurm's terms, after its state unless it is PENDING."""
+    """Return why it waits in Slurm's terms, after the state unless PENDING."""
     if state == "PENDING":
         return reason
     return f"{state}: {reason}" if reason else state

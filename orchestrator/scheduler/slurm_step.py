@@ -1,4 +1,4 @@
-"""Commands on a node through Slurm's srun, and its messages among those of the command."""
+"""Commands on a node through srun, and srun's messages among the command's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 STEP = "srun"
 """The way to a node inside an allocation, as --via names it."""
 STEP_REMARKS = r"srun: cluster configuration lacks support for cpu binding$|cpu[-_]bind="
-"""How lines of steps begin that report no error: of a cluster without task/affinity or
-task/cgroup; the mask of each task, if the user's environment asks for it."""
+"""Starts of lines that report no error: of a cluster without task/affinity or task/cgroup; the mask
+of each task, if the user's environment asks for it."""
 _ERROR = "srun: error:"
 _TASK_ENDED = re.compile(rf"{_ERROR} \S+: task \d+: ")
 
@@ -31,8 +31,8 @@ def step_command(job: str, node: str, argv: Sequence[str]) -> list[str]:
 
 
 def job_command(options: Sequence[str], *, wait_s: int, argv: Sequence[str]) -> list[str]:
-    """Return a job of its own that runs `argv` on any node: within `wait_s` or not at all, and
-    for at most two minutes."""
+    """Return the job that runs `argv` on any node: within `wait_s` or not at all, for at most two
+    minutes."""
     return [
         STEP,
         "--job-name=orch-init",
@@ -47,10 +47,8 @@ def job_command(options: Sequence[str], *, wait_s: int, argv: Sequence[str]) -> 
 
 
 def launch_problem(stderr: str) -> str:
-    """Return the error of a step that could not start; "" if the command itself failed.
-
-    Both end with the same exit code.
-    """
+    """Return why a step could not start; "" if the command itself failed, with the same exit
+    code."""
     errors = [line for line in stderr.splitlines() if _ERROR in line]
     if not errors or _TASK_ENDED.search(stderr):
         return ""
@@ -58,5 +56,5 @@ def launch_problem(stderr: str) -> str:
 
 
 def without_step_messages(lines: Iterable[str]) -> list[str]:
-    """Return the lines of the command itself: srun adds a last line with its exit code."""
+    """Drop srun's lines: it adds a last line with the exit code."""
     return [line for line in lines if not line.startswith(f"{STEP}:")]

@@ -1,4 +1,4 @@
-"""Slurm's variables in the environment: the current allocation, and a node's place in a run."""
+"""Slurm's environment variables: the current allocation, and a node's place in a run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class CurrentAllocation(NamedTuple):
 
     job: str = ""
     nodelist: str = ""
-    """Its nodes in Slurm's short form, such as node[1-8]."""
+    """In Slurm's short form: node[1-8]."""
 
 
 def current_allocation(env: Mapping[str, str] | None = None) -> CurrentAllocation:
-    """Return the allocation that `env` (default: the process's) belongs to."""
+    """Return the allocation of `env` (default: this process's)."""
     variables = os.environ if env is None else env
     job = variables.get("SLURM_JOB_ID", "")
     nodelist = variables.get("SLURM_JOB_NODELIST", "")
@@ -24,7 +24,6 @@ def current_allocation(env: Mapping[str, str] | None = None) -> CurrentAllocatio
 
 
 def of_allocation(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of `env` that describe its allocation."""
     return {name: value for name, value in env.items() if name.startswith("SLURM")}
 
 
@@ -33,5 +32,4 @@ def run_variables(nodes: int) -> dict[str, str]:
 
 
 def node_variables(rank: int) -> dict[str, str]:
-    """Return a run's variables for the node of `rank`."""
     return {"SLURM_NODEID": str(rank)}
