@@ -1,4 +1,4 @@
-"""Options of a later job of a set beyond its unchanged bundle: more nodes, nodes to avoid."""
+"""Options of a set's later job: more nodes, nodes to avoid. The bundle stays as it is."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _USE = r"^use {} ([0-9]+)$"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`spares` and `side_by_side` None and no `exclude` keep the values of job.sh; `further` are
-    further options for sbatch."""
+    """`spares` and `side_by_side` None and no `exclude` keep job.sh's values; `further`: more
+    sbatch options."""
 
     spares: int | None = None
     exclude: tuple[str, ...] = ()
     side_by_side: int | None = None
     further: tuple[str, ...] = ()
     allow_changes: bool = False
-    """Run although image or content of the containers are not those of earlier runs."""
+    """Run although image or content of containers differ from earlier runs."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -39,10 +39,10 @@ class Allocation:
         return sizes | ({"CHANGES": "flag"} if self.allow_changes else {})
 
     def options(self, record: SetRecord, layout: Layout, missing: int) -> tuple[str, ...]:
-        """Return options for the scheduler that win over those of job.sh.
+        """Return scheduler options that win over job.sh's.
 
-        `missing`: remaining runs. An option replaces that of job.sh, so nodes avoided there are
-        named again.
+        `missing`: remaining runs. An option replaces job.sh's, so nodes avoided there are named
+        again.
         """
         script = options_in(Findings().text(layout.bundle / "job.sh"))
         nodes, minutes = self._size(record, layout, script.minutes, missing)
@@ -57,7 +57,7 @@ class Allocation:
         return (*changed, *self.further)
 
     def _size(self, record: SetRecord, layout: Layout, limit: int, missing: int) -> tuple[int, int]:
-        """Return the job's nodes and minutes; 0 keeps those of job.sh."""
+        """Return the job's nodes and minutes; 0 keeps job.sh's."""
         settings = Findings().text(layout.bundle / "settings.sh")
         planned = _used(settings, "NEXP", record.nexp)
         if self.spares is None and self.side_by_side is None and planned >= record.nexp:
@@ -72,7 +72,7 @@ class Allocation:
 
 
 def longer(limit: int, before: int, now: int) -> int:
-    """Return the minutes that a job needs for `now` consecutive runs, 0 if `limit` is enough.
+    """Return the minutes for `now` consecutive runs, 0 if `limit` is enough.
 
     `before`: the runs of that limit, (`before` + 1) x minutes (render/job_time.py); in earlier
     bundles 5 + `before` x minutes. A limit from the site stays.
@@ -87,8 +87,8 @@ def longer(limit: int, before: int, now: int) -> int:
 
 
 def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
-    """Return `nodelist` (names, or Slurm's short form) without the nodes to avoid. Raises
-    UsageError if no node is left."""
+    """Return `nodelist` (names, or Slurm's short form) without `avoided`. Raises UsageError if
+    nothing is left."""
     wanted = [name for text in nodelist for name in expand(text)]
     left = [name for name in wanted if name not in set(avoided)]
     if wanted and not left:

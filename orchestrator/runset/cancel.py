@@ -13,8 +13,7 @@ from orchestrator.scheduler import Scheduler
 def cancel(
     run_set: RunSet, scheduler: Scheduler, grace_s: float, world: World = THIS
 ) -> dict[str, bool]:
-    """End every live job of the set; return {job id: whether it has ended}, empty without a live
-    job.
+    """End every live job of the set; return {job id: whether it has ended}.
 
     Takes no lock: a set must be cancellable while another controller hangs. Raises SchedulerError,
     SchedulerUnknown, and SetError for a copy of a set.
@@ -46,7 +45,7 @@ def cancel(
 
 
 def _left_overs(scheduler: Scheduler, job_ids: list[str]) -> dict[str, bool]:
-    """End the remaining processes of dead local jobs. (Slurm's daemons do that themselves.)"""
+    """End the processes of dead local jobs. (Slurm's daemons do that themselves.)"""
     from orchestrator.scheduler.local import members
 
     return {job_id: scheduler.cancel(job_id, 0) for job_id in job_ids if members(job_id)}

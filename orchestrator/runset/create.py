@@ -1,4 +1,4 @@
-"""A new set: its id, its record and its folder, which appears complete or not at all."""
+"""A new set: its id, record and folder, which appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 _SAME = ("created_by", "bundle_sha256", "nexp", "scheduler", "pass_env", "label")
-"""The identity of an unsubmitted set; the bundle has all the rest."""
+"""The identity of an unsubmitted set; the bundle has the rest."""
 BEING_MADE_MS = 500
 
 
@@ -38,8 +38,7 @@ def describe(
     created_by: str = "controller",
     world: World = THIS,
 ) -> SetRecord:
-    """Return the record of a new set of `nexp` runs of `entry`. The name of a rehearsed set
-    shows that."""
+    """Return the record of a new set. A rehearsed set's name shows that."""
     set_id = new_set_id(entry.system, entry.workload, world)
     if created_by == REHEARSAL:
         set_id = f"{REHEARSAL}-{set_id}"
@@ -70,7 +69,7 @@ def describe(
 
 
 def needed_names(entry: Entry) -> list[str]:
-    """Return the variables of the submitter that a set needs: the site's pass_env, the webhook's
+    """Return the submitter's variables that a set needs: the site's pass_env, the webhook's
     address, and data folders missing in the site file."""
     webhook = [entry.site.notify.webhook] if entry.site.notify.webhook else []
     return sorted(
@@ -89,9 +88,9 @@ def create(
     group: str = "",
     world: World = THIS,
 ) -> Layout:
-    """Create the set's folder below `log_dir` and return its layout.
+    """Create the set's folder below `log_dir`.
 
-    `bundle` is relative path -> content, from render_bundle(); `group` may continue the set. Raises
+    `bundle`: relative path -> content, from render_bundle(); `group` may continue the set. Raises
     SetError if it cannot be written; nothing is left then.
     """
     final = log_dir / record.set_id
@@ -131,10 +130,10 @@ def create(
 
 
 def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
-    """Return this user's newest set with this `record` that has never had a job; None if missing.
+    """Return this user's newest set with this `record` that never had a job.
 
-    A set that somebody is about to submit is left alone: in milliseconds its lock and its
-    submission exist.
+    A set that somebody is about to submit is left alone: its lock and submission exist in
+    milliseconds.
     """
     for root in set_folders(log_dir):
         if not root.name.startswith(f"{record.system}-{record.workload}-"):
@@ -156,7 +155,7 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
 
 
 def discard(run_set: RunSet, world: World = THIS) -> None:
-    """Remove a set whose submissions were all refused; where that fails, it stays.
+    """Remove a set whose submissions were all refused; on failure it stays.
 
     Its name is hidden first: nobody resumes half a set.
     """
@@ -170,7 +169,7 @@ def discard(run_set: RunSet, world: World = THIS) -> None:
 
 
 def _untried(evidence: SetEvidence) -> bool:
-    """Return whether no submission of the set may ever make a job."""
+    """True if no submission of the set can ever make a job."""
     return (
         not evidence.jobs
         and not evidence.tried
@@ -193,8 +192,7 @@ def _make(folder: Path, record: SetRecord, place: Path, world: World) -> None:
 
 
 def unwritable(error: OSError, what: str, log_dir: Path) -> SetError:
-    """Return the error, begun by the given text, for the log directory, with the remedy for
-    its reason."""
+    """Return an error that starts with `what`, with the remedy for its reason."""
     folder = quoted(log_dir)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SetError(

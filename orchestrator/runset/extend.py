@@ -1,7 +1,7 @@
 """More runs for a set: declared in its ledger first, then in its set.json.
 
-Seeds of earlier runs stay, since they follow from the root seed and a run's number. The bundle
-stays as it was made: NEXP reaches its job by the environment.
+Earlier seeds stay: they follow from the root seed and a run's number. The bundle stays, too: NEXP
+reaches its job by the environment.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from orchestrator.words import count, quoted
 
 
 def check_extension(run_set: RunSet, nexp: int, world: World = THIS) -> None:
-    """Raise UsageError for fewer runs than the set has, or too many; SetError if its seeds or its
-    bundle do not allow more."""
+    """Raise UsageError for fewer runs or too many, SetError if seeds or bundle forbid more."""
     record, layout = run_set.record, run_set.layout
     if not nexp or nexp == record.nexp:
         return
@@ -47,8 +46,7 @@ def check_extension(run_set: RunSet, nexp: int, world: World = THIS) -> None:
 
 
 def extend(run_set: RunSet, nexp: int, world: World = THIS) -> RunSet:
-    """Declare `nexp` runs and return the set with them. Call with the set's lock held, without a
-    live job. Raises SetError."""
+    """Declare `nexp` runs. Needs the set's lock, and no live job. Raises SetError."""
     root = run_set.layout.root
     try:
         ledger.append(root, ledger.extension(nexp), world=world)
@@ -67,8 +65,7 @@ def extend(run_set: RunSet, nexp: int, world: World = THIS) -> RunSet:
 
 
 def with_extension(run_set: RunSet, world: World = THIS) -> RunSet:
-    """Return the set with the runs that its ledger declares, after writing them to its set.json.
-    Raises OSError."""
+    """Write the runs declared in the ledger to set.json. Raises OSError."""
     entries = ledger.read(run_set.layout.root, world.files)[0]
     nexp = max((runs for _, runs in ledger.extensions(entries)), default=0)
     if nexp <= run_set.record.nexp:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TRASH = ".trash"
 """Folder of removed sets in the log directory (trash.py); with the user's number if another user
-has made it."""
+made it."""
 
 
 def refuse_trash(folder: Path) -> None:
@@ -32,9 +32,8 @@ def refuse_trash(folder: Path) -> None:
 
 
 def foreign(layout: Layout) -> str:
-    """Return why another user decides what a set runs, in words; "" if none does.
-
-    Members of the set's group may write to its folder and records, never to its bundle.
+    """Return why another user decides what a set runs, or "". Its group may write to the folder and
+    records, never to the bundle.
     """
     decisive = [
         layout.root,
@@ -57,13 +56,11 @@ def foreign(layout: Layout) -> str:
 
 
 def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
-    """Return the folder of the set called `name`: a path, a set id, its beginning or last part, or
-    "" for the newest.
+    """Return a set's folder: `name` is a path, an id, its beginning or last part, or "" for the
+    newest.
 
-    `owner`: consider only sets of that user.
-
-    `log_dir` is the place of ids, None without a site. Raises UsageError for no match or several,
-    SetError if the log directory is missing.
+    `owner`: only that user's sets. `log_dir`: the place of ids, None without a site. Raises
+    UsageError for no match or several, SetError without the log directory.
     """
     path = user_path(name)
     if name and is_set(path):

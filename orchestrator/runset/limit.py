@@ -1,5 +1,5 @@
-"""Compare a job with its partition before a set is made: its existence, nodes and time, with the
-way out."""
+"""Compare a job with its partition before a set is made: existence, nodes, time, and the way
+out."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 def beyond_partition(
     entry: Entry, nexp: int, warn: Callable[[str], object]
 ) -> Iterator[UsageError]:
-    """Yield why the site's partition cannot take the job of `nexp` runs. `warn` gets why the job
-    will wait for nodes.
+    """Yield why the site's partition cannot take the job. `warn` gets why it will wait for nodes.
 
-    Nothing is yielded without an answer of Slurm, or if the partition is not decisive: the site's
-    further sbatch options win over ours.
+    Yields nothing without an answer of Slurm, or if the partition is not decisive: the site's
+    sbatch options win over ours.
     """
     limits = _limits(entry.site)
     if limits is None:
@@ -52,14 +51,14 @@ def beyond_partition(
 
 
 def refuse_too_long(entry: Entry, nexp: int) -> None:
-    """Raise UsageError if no partition of the site allows the time of the job of `nexp` runs."""
+    """Raise UsageError if no partition of the site allows the job's time."""
     limits = _limits(entry.site)
     if limits is not None and (problem := too_long(entry, nexp, limits)):
         raise problem
 
 
 def _limits(site: Site) -> Mapping[str, int | None] | None:
-    """Return the limits of the site's partitions; None if they are unknown or not decisive."""
+    """Return the partitions' limits; None if unknown or not decisive."""
     if site.scheduler != "slurm" or limit_may_differ(site.sbatch):
         return None
     try:
@@ -86,7 +85,7 @@ def _no_partition(entry: Entry, limits: Mapping[str, object]) -> UsageError | No
 
 
 def _partitions() -> list[Partition]:
-    """Return the cluster's partitions; [] without an answer."""
+    """Return [] without an answer."""
     from orchestrator.scheduler.slurm_site import partitions
 
     try:
@@ -99,8 +98,8 @@ def _partitions() -> list[Partition]:
 
 
 def too_long(entry: Entry, nexp: int, limits: Mapping[str, int | None]) -> UsageError | None:
-    """Return an error if no partition of `limits` (minutes) allows the time of the job of `nexp`
-    runs. A QOS can allow more than its partition."""
+    """Return an error if no partition of `limits` (minutes) allows the job's time. A QOS can allow
+    more."""
     site = entry.site
     if site.qos:
         return None
@@ -141,7 +140,7 @@ def _way_out(entry: Entry, site: Site, nexp: int, longest: int) -> str:
 
 
 def _larger_partition(nodes: int, minutes: int | None = None) -> str:
-    """Return the first partition with at least `nodes`, for jobs of `minutes`; "" if none."""
+    """Return the first partition with at least `nodes`, for jobs of `minutes`, or ""."""
     for partition in _partitions():
         try:
             limit = minutes_of(partition.limit)
@@ -157,7 +156,7 @@ def _larger_partition(nodes: int, minutes: int | None = None) -> str:
 
 
 def asked_minutes(entry: Entry, nexp: int) -> int | None:
-    """Return the time limit of the job of `nexp` runs; None for an unlimited one."""
+    """Return the job's time limit; None: unlimited."""
     limit = entry.site.time_limit
     return minutes_of(limit) if limit else job_time(entry).minutes(nexp)
 
@@ -167,8 +166,7 @@ def asked_nodes(entry: Entry) -> int:
 
 
 def _too_few(entry: Entry, states: Mapping[str, NodeState]) -> UsageError | None:
-    """Return an error if the partition has fewer nodes than the job asks for, without the excluded
-    ones."""
+    """Return an error if the partition, without excluded nodes, is too small."""
     site = entry.site
     asked = asked_nodes(entry)
     left, outside = _usable(site, states)
@@ -187,14 +185,14 @@ def _too_few(entry: Entry, states: Mapping[str, NodeState]) -> UsageError | None
 
 
 def _usable(site: Site, states: Mapping[str, NodeState]) -> tuple[list[str], list[str]]:
-    """Return the partition's nodes that the site does not exclude, and the others."""
+    """Return the nodes that the site does not exclude, and the others."""
     without = set(expand_all(site.exclude))
     left = [name for name in states if name not in without]
     return left, [name for name in states if name in without]
 
 
 def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fix]:
-    """Return the ways to ask for fewer nodes, and the first that is enough alone."""
+    """Return ways to ask for fewer nodes, and the first that is enough alone."""
     site, asked = entry.site, asked_nodes(entry)
     ways, fixes = [], []
     if site.exclude:
@@ -216,8 +214,7 @@ def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fi
 
 
 def _waits_for(entry: Entry, states: Mapping[str, NodeState]) -> str:
-    """Return why the job waits for nodes that cannot be used now, with the command that shows
-    their state; "" if enough can."""
+    """Return why the job waits for unusable nodes, with the command to check them, or ""."""
     left, _ = _usable(entry.site, states)
     away = [name for name in left if states[name].unavailable]
     if len(left) - len(away) >= asked_nodes(entry) or not away:

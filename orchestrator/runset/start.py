@@ -1,4 +1,4 @@
-"""A set from its entry to its job: composed, created unless it exists, submitted."""
+"""A set from entry to job: composed, created unless it exists, submitted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def compose(
     insist: Insist | None = None,
     warn: Callable[[str], object] = lambda _: None,
 ) -> NewSet:
-    """Return a set of `nexp` runs (default: as the rules require), unwritten. `label` names it.
+    """Return an unwritten set of `nexp` runs (default: as the rules require), called `label`.
 
     Raises UsageError without something that the workload needs, or if its partition does not exist,
     has too few nodes, or does not allow its time, unless `insist` takes these; RenderError. `warn`
@@ -77,12 +77,11 @@ def start(
     warn: Callable[[str], object] = lambda _: None,
     world: World = THIS,
 ) -> tuple[RunSet, SubmissionRecord]:
-    """Submit a set of `nexp` runs of `entry` below the site's log directory.
+    """Submit a set of `nexp` runs below the site's log directory.
 
-    An unsubmitted set of the same bundle is taken instead of a new one. `on_set` gets the set, and
-    whether it existed already, before the scheduler is asked. `options` are further options for
-    sbatch; `insist` and `warn` are as for compose(). A new set that the scheduler refuses is
-    removed: its bundle is refused. Any other error of the scheduler names the set, which
+    An unsubmitted set of the same bundle is taken instead of a new set. `on_set` gets the set, and
+    whether it existed, before the scheduler is asked. `options` are for sbatch. A new set that the
+    scheduler refuses is removed: its bundle is refused. Other scheduler errors name the set, which
     stays.
     """
     check_log_dir(sets_folder(entry.site))

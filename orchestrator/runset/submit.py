@@ -1,8 +1,8 @@
 """Submit a set's job to the scheduler, once.
 
-The order makes an interruption safe anywhere: lock the set, write the intent, ask the scheduler,
-write the outcome. After an interruption the next command finds an intent without an outcome and
-looks for the job by its name, which is the set's own, before anything is submitted again.
+An interruption is safe anywhere: lock the set, write the intent, ask the scheduler, write the
+outcome. The next command finds an intent without an outcome and looks for the job by the set's own
+name before anything is submitted again.
 """
 
 from __future__ import annotations
@@ -48,21 +48,19 @@ CLEAN_ENV = (
     "DOCKER_HOST",
     "XDG_RUNTIME_DIR",
 )
-"""The caller's variables for a job, besides the names in the site's pass_env."""
+"""The caller's variables for a job, besides the site's pass_env."""
 
 AS_RENDERED = Allocation()
 
 LOOK_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
-"""Pauses between searches for a job after an sbatch without an answer: the controller may be
-about to make it."""
+"""Pauses between searches for a job after an unanswered sbatch: the controller may be making it."""
 
 BUSY_AGAIN_S = (5.0, 15.0, 30.0, 60.0)
-"""Pauses before a busy controller is asked again. (sbatch itself has tried for two minutes by
-then.)"""
+"""Pauses before a busy controller is asked again. (sbatch itself has tried for two minutes.)"""
 
 
 def controller_lock(path: Path, cluster: str = "", world: World = THIS) -> Lock:
-    """Return the lock of a set for one controller, as long as it submits."""
+    """Return a set's lock for a submitting controller."""
     return Lock(Lease(path, world.holder(cluster=cluster), world=world), _another_controller)
 
 
@@ -75,8 +73,8 @@ def _another_controller(held: HeldError) -> SetError:
 
 
 def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str]:
-    """Return the whole environment of the set's job: a few variables of the caller, those the
-    set passes on, and ours."""
+    """Return the job's whole environment: a few variables of the caller, the set's pass_env, and
+    ours."""
     wanted = dict.fromkeys((*CLEAN_ENV, *run_set.record.pass_env))
     env = {name: caller[name] for name in wanted if name in caller}
     return {**env, "ORCH_SET_DIR": str(run_set.layout.root), "NEXP": str(run_set.record.nexp)}
@@ -88,8 +86,8 @@ def request_for(
     allocation: Allocation = AS_RENDERED,
     program: Program | None = None,
 ) -> JobRequest:
-    """Return the job of a set: job.sh under Slurm, run_with_docker.sh on this machine; it runs
-    `program`, the set's bundle as it was verified. Writes nothing."""
+    """Return a set's job: job.sh under Slurm, run_with_docker.sh here; of `program`, the verified
+    bundle. Writes nothing."""
     layout = run_set.layout
     name = "job.sh" if run_set.record.scheduler == "slurm" else "run_with_docker.sh"
     text = program.files.get(name, b"") if program and program.archive else b""
@@ -116,12 +114,12 @@ def submit(
     nexp: int = 0,
     world: World = THIS,
 ) -> SubmissionRecord:
-    """Submit the set's job unless it has one, and return the record of the valid submission.
+    """Submit the set's job; return the valid submission.
 
-    `allocation` are the job's options beyond the set's bundle; `edited` accepts its files as they
-    are now; `nexp` extends the set to so many runs (extend.py). Raises SetError if another
-    controller works on the set, a job of it is alive, or no run is missing; SchedulerError if the
-    scheduler refused; SchedulerUnknown if it is unknown whether there is a job now.
+    `allocation`: options beyond the set's bundle. `edited` accepts the bundle's files as they are
+    now. `nexp` extends the set (extend.py). Raises SetError if another controller works on the set,
+    a job of it is alive, or no run is missing; SchedulerError if the scheduler refused;
+    SchedulerUnknown if a job may exist now.
     """
     refuse_copy(run_set)
     me = world.holder(cluster=scheduler.cluster())
@@ -158,7 +156,7 @@ def submit(
 
 
 def _ledger_head(run_set: RunSet, world: World) -> str:
-    """Return the head of the set's ledger. Raises SetError."""
+    """Raises SetError."""
     root = run_set.layout.root
     try:
         return ledger.head(ledger.read(root, world.files)[0])
@@ -169,8 +167,7 @@ def _ledger_head(run_set: RunSet, world: World) -> str:
 
 
 def _restore(run_set: RunSet, world: World) -> RunSet:
-    """Restore a lost or empty set.json from its declaration, and complete an extension
-    interrupted after its declaration. Raises SetError."""
+    """Restore a lost or empty set.json, and complete an interrupted extension. Raises SetError."""
     path = run_set.layout.set_file
     try:
         run_set = with_extension(run_set, world)
@@ -185,15 +182,14 @@ def _restore(run_set: RunSet, world: World) -> RunSet:
 
 
 def _signature(me: Holder) -> dict[str, Any]:
-    """Return the submitter for the record."""
     return {
         name: value for name, value in asdict(me).items() if name not in ("token", "job", "restart")
     }
 
 
 def _kept(program: Program | None) -> dict[str, str]:
-    """Return what the scheduler keeps for the job: the hash of its program, and of the bundle,
-    which the loop compares before anything runs."""
+    """Return the hashes that the scheduler keeps for the job: of its program, and of the bundle,
+    which the loop compares first."""
     if program is None:
         return {}
     kept = {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes_of(program.files))}
@@ -203,10 +199,10 @@ def _kept(program: Program | None) -> dict[str, str]:
 
 
 def _verified_bundle(run_set: RunSet, *, edited: bool, world: World) -> Program | None:
-    """Return the set's bundle, read once and verified, with its archive; None if it is missing.
+    """Return the set's bundle, read once and verified, with its archive (not in older versions);
+    None if missing.
 
-    An older version's bundle has no archive. Raises SetError if it differs from the
-    declared bundle; with `edited`, record that as accepted.
+    Raises SetError if it differs from the declared bundle; with `edited`, record that as accepted.
     """
     layout = run_set.layout
     if not layout.bundle.is_dir():
@@ -232,8 +228,8 @@ def _verified_bundle(run_set: RunSet, *, edited: bool, world: World) -> Program 
 
 
 def _compare_bundle(run_set: RunSet, now: dict[str, str], *, edited: bool, world: World) -> None:
-    """Raise SetError for edits that were not accepted; with `edited`, record them as accepted.
-    Raises HeldError, OSError."""
+    """Raise SetError for unaccepted edits; with `edited`, accept them. Raises HeldError,
+    OSError."""
     root = run_set.layout.root
     wrong = bundle.unexpected(now, bundle.accepted(ledger.read(root, world.files)[0]))
     if wrong and edited:
@@ -263,8 +259,7 @@ def _ask(
             raise _unknown(run_set, error, error.message) from error
         job_id = job.id
     except SchedulerError as error:
-        # A plug-in or a wrapper of the site can fail after the job was made: check its answer
-        # before believing it.
+        # A plug-in or wrapper of the site can fail after the job was made: check first.
         job = _look_for(run_set, scheduler, record, (0.0,), world)
         if job is None:
             _record(run_set, replace(record, state="refused", error=error.message), world)
@@ -291,11 +286,10 @@ def _submit(scheduler: Scheduler, request: JobRequest, world: World) -> str:
 
 
 def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | None:
-    """Determine and record the outcome of earlier submissions; return the live job of the set, if
-    any.
+    """Record the outcome of earlier submissions; return the set's live job.
 
-    Raises SchedulerUnknown if it cannot, also if a job of the set may be alive though it
-    is not shown here. Call with the set's lock held.
+    Raises SchedulerUnknown if it cannot, or if a job may be alive though it is not shown here.
+    Needs the set's lock.
     """
     open_records = [record for record in submissions(run_set.layout) if not record.settled]
     jobs = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set, world))
@@ -338,7 +332,7 @@ def refuse_unseen(
 ) -> None:
     """Raise SchedulerUnknown if a job of the set may be alive although `jobs` does not show it.
 
-    It holds the set, or it belongs to another cluster or user: its absence proves nothing.
+    It holds the set, or belongs to another cluster or user: its absence proves nothing.
     """
     evidence = SetEvidence(run_set.layout.root)
     if (held := held_by(run_set.layout, viewer, jobs, world)) is not None and not held[1].gone:
@@ -368,7 +362,7 @@ def refuse_unseen(
 
 
 def submissions(layout: Layout) -> list[SubmissionRecord]:
-    """Return the readable submissions of a set, first to last."""
+    """Return the set's readable submissions, first to last."""
     return SetEvidence(layout.root).submissions
 
 
@@ -377,11 +371,10 @@ def _recorded_jobs(layout: Layout) -> list[JobRecord]:
 
 
 def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
-    """Return jobs to query by id as well as by the set's name; refuse those that this host cannot
-    see.
+    """Return jobs to query by id besides the set's name; refuse those that this host cannot see.
 
-    A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process
-    about to become another program has no name for a moment.
+    A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process about to
+    become another program has no name for a moment.
     """
     local = run_set.record.scheduler == "local"
     here = world.host
@@ -399,8 +392,7 @@ def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
 
 
 def _job_of(run_set: RunSet, record: SubmissionRecord, jobs: Mapping[str, Job]) -> str:
-    """Return the id of the job made by `record`, from the scheduler or from the job's own files;
-    "" without a trace."""
+    """Return the id of `record`'s job, by the scheduler or the job's own files, or ""."""
     known = {other.job_id for other in submissions(run_set.layout) if other.job_id}
     named = [job.id for job in jobs.values() if job.name == record.job_name and job.id not in known]
     if named:
@@ -423,7 +415,7 @@ def _look_for(
         try:
             jobs = scheduler.jobs(names=[record.job_name])
         except SchedulerError:
-            continue  # still no answer; the next query may get one
+            continue  # still no answer; the next query may get it
         job_id = _job_of(run_set, record, jobs)
         if job_id:
             return jobs.get(job_id) or Job(job_id, record.job_name, "UNKNOWN")
@@ -480,8 +472,7 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
 
 
 def _next_number(layout: Layout, world: World) -> int:
-    """Return an unused submission number. Raises SetError: a failed listing must not return a
-    used number."""
+    """Return an unused number. Raises SetError: a failed listing must not return a used number."""
     try:
         return max(numbered(layout.submissions, files=world.files, strict=True), default=0) + 1
     except OSError as error:
@@ -493,8 +484,7 @@ def _next_number(layout: Layout, world: World) -> int:
 
 
 def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> SubmissionRecord:
-    """Write a submission, the ledger first if it is settled or cancelled; return the record as
-    written."""
+    """Write a submission, the ledger first if it is settled or cancelled."""
     path = run_set.layout.submission(record.number)
     try:
         return write_submission(run_set.layout, record, world=world)
@@ -511,7 +501,7 @@ def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> Submissi
 
 
 def mark_cancelled(run_set: RunSet, job_id: str, world: World = THIS) -> None:
-    """Mark the submission of `job_id` as cancelled here: an unstarted job leaves no other trace."""
+    """Mark its submission: an unstarted job leaves no other trace."""
     for record in submissions(run_set.layout):
         if record.job_id != job_id:
             continue

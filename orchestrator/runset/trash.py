@@ -1,5 +1,5 @@
-"""Unwanted sets: moved to the trash in the log directory. `mv` brings them back. No command lists a
-hidden folder."""
+"""Unwanted sets in the trash of the log directory. `mv` brings them back; no command lists a hidden
+folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.words import quoted
 
 
 class Removed(NamedTuple):
-    """A moved set, its old and its new place."""
+    """A moved set, its old and new place."""
 
     set_id: str
     place: Path
@@ -26,7 +26,7 @@ class Removed(NamedTuple):
 
     @property
     def way_back(self) -> str:
-        """Return the command that puts it back."""
+        """The command that puts it back."""
         return f"mv {quoted(self.trash)} {quoted(self.place)}"
 
 
@@ -47,8 +47,8 @@ def check_removable(run_set: RunSet, *, force: bool = False) -> None:
 
 
 def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Removed:
-    """Move a set to the trash of its log directory. Raises SetError, also with a live job;
-    SchedulerError, SchedulerUnknown if it is unknown."""
+    """Move a set to its log directory's trash. Raises SetError, also for a live job;
+    SchedulerError, SchedulerUnknown if unknown."""
     check_removable(run_set, force=force)
     root, files = run_set.layout.root, world.files
     evidence = SetEvidence(root)
@@ -69,8 +69,7 @@ def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Remo
                 target = trash / f"{root.name}.{stamp(world.wall_ms(), '%Y%m%d-%H%M%S', utc=True)}"
             lock.confirm()
             files.rename(root, target)
-            # The lock has moved with the set, and its holder is not to keep the set from coming
-            # back.
+            # The lock has moved, too, and its holder must not keep the set from coming back.
             files.remove(target / run_set.layout.lock.name)
     except SchedulerUnknown as error:
         error.hint = f"{error.hint or 'ask again in a minute'}; nothing was moved"
@@ -84,8 +83,7 @@ def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Remo
 
 
 def _make_trash(log_dir: Path, world: World) -> Path:
-    """Return this user's trash in a log directory, made if missing; another user's is left
-    alone."""
+    """Return this user's trash; another user's is left alone."""
     for name in (TRASH, f"{TRASH}-{os.getuid()}"):
         trash = log_dir / name
         world.files.make_folder(trash, exist_ok=True)
