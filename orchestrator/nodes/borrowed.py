@@ -1,4 +1,4 @@
-"""Nodes borrowed from Slurm for a short time: an allocation that ends with this process."""
+"""Nodes borrowed from Slurm in an allocation that ends with this process."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ def borrowed(
 ) -> Iterator[AllocationStep]:
     """Hold an allocation of exactly these nodes, and yield the way to them.
 
-    `minutes` is its limit, `purpose` a word for its name. It ends with the context, and with this
-    process: its command waits for the end of a pipe. Raises SchedulerError if Slurm does not grant
-    it at once.
+    It ends with the context, and with this process: its command waits for the end of a pipe. Raises
+    SchedulerError if Slurm does not grant it at once.
     """
     argv = allocation_command(
         nodes, options, minutes=minutes, wait_s=WAIT_S, argv=["cat"], purpose=purpose

@@ -24,7 +24,7 @@ from orchestrator.scheduler.slurm_step import STEP
 from orchestrator.scheduler.slurm_variables import current_allocation
 
 LIMIT = 16
-"""Default number of nodes at a time."""
+"""Nodes at a time."""
 LONGEST_S = 7 * 86_400
 
 Item = TypeVar("Item")
@@ -43,7 +43,7 @@ def run_on_nodes(
     """Run `argv` on every node, at most `limit` at a time, and yield answers as they arrive.
 
     No shell interprets `argv`. `timeout_s` counts for each node. Closing the iterator ends the
-    rest. Raises UsageError for unusable arguments; failures of a node are in its answer.
+    rest. Raises UsageError; failures of a node are in its answer.
     """
     if not argv or not 0 < timeout_s <= LONGEST_S:
         raise UsageError(
@@ -88,9 +88,8 @@ def each(
 def choose_transport(
     via: str = "auto", *, ssh_config: str | None = None, env: Mapping[str, str] | None = None
 ) -> Transport:
-    """Return the transport `via`: local, ssh, STEP, or auto.
-
-    auto is a step inside an allocation, else ssh. Raises UsageError for a step outside.
+    """Return the transport `via`: local, ssh, STEP, or auto: a step inside an allocation, else ssh.
+    Raises UsageError for a step outside.
     """
     job = current_allocation(env).job
     if via == "local":

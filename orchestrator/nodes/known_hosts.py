@@ -1,9 +1,8 @@
 """Host keys of a node from known_hosts files, without revoked keys.
 
 Lines mean the same as to ssh (sshd(8)), except @cert-authority: paramiko requests no certificates.
-
-`HostKeys.load` of paramiko is not used: it knows neither markers nor patterns, drops the rest of a
-file after a broken key, and compares each key with all earlier keys, for every connection.
+Its `HostKeys.load` is not used: it knows neither markers nor patterns, drops the rest of a file
+after a broken key, and compares each key with all earlier keys, for every connection.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ KRL_MAGIC = b"SSHKRL\n\0"
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of a known_hosts file; `text` is without the marker."""
+    """`text` is without the marker."""
 
     names: list[str]
     revoked: bool
@@ -40,9 +39,9 @@ class _Line:
 
 
 class KnownHosts:
-    """The lines of known_hosts files, earlier files first.
+    """Lines of known_hosts files, earlier files first.
 
-    `revoked` is the file of RevokedHostKeys. Raises OSError for an unreadable file.
+    `revoked`: the file of RevokedHostKeys. Raises OSError for an unreadable file.
     """
 
     def __init__(self, paths: Sequence[Path], revoked: Path | None = None) -> None:
@@ -107,7 +106,7 @@ class RevokedKeys:
             ) from error
 
     def among(self, keys: Sequence[PKey]) -> set[bytes]:
-        """Return the revoked keys among `keys`, as bytes.
+        """Return the revoked keys, as bytes.
 
         Raises OSError for a malformed list, UsageError without ssh-keygen, which reads it.
         """
@@ -128,7 +127,6 @@ class RevokedKeys:
         }
 
     def _verdicts(self, files: Sequence[Path]) -> list[str]:
-        """Return `FILE: ok` or `FILE: REVOKED` for each key file."""
         argv = ["ssh-keygen", "-Q", "-f", str(self.path), *map(str, files)]
         try:
             done = subprocess.run(
@@ -161,7 +159,7 @@ def _parsed(text: str) -> _Line | None:
 
 
 def _key(text: str) -> PKey | None:
-    """Return the key of a line `names type base64 comment`, None if unusable."""
+    """Read `names type base64 comment`; None if unusable."""
     from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
     from paramiko.ssh_exception import SSHException
 
@@ -181,7 +179,7 @@ def _key_bytes(text: str) -> bytes:
 
 
 def _public_keys(content: bytes) -> Iterable[bytes]:
-    """Yield the keys of lines `type base64 comment`. Raises ValueError."""
+    """Read lines `type base64 comment`. Raises ValueError."""
     for line in content.decode("utf-8", "replace").splitlines():
         fields = line.split()
         if not fields or fields[0].startswith("#"):

@@ -52,7 +52,7 @@ def parse_nodes(text: str) -> list[NamedNode]:
 
 
 def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
-    """Return `nodes`. Raises UsageError for an address other than SSH."""
+    """Raise UsageError for an address other than SSH."""
     for node in nodes:
         if node.address and not node.address.startswith("ssh://"):
             raise UsageError(
@@ -68,14 +68,14 @@ def expand(text: str) -> list[str]:
 
 
 def expand_all(texts: Iterable[str]) -> list[str]:
-    """Expand several texts, without repeated names."""
+    """Expand texts, without repeated names."""
     return list(dict.fromkeys(name for text in texts for name in expand(text)))
 
 
 def names_given(text: str, option: str) -> list[str]:
-    """Return the names in the value `text` of `option`: a list for expand(), or @FILE.
+    """Return the names in an option's value: a list for expand(), or @FILE with such lines.
 
-    The lines of a file are such lists; `#` starts a comment. Raises UsageError.
+    `#` starts a comment. Raises UsageError.
     """
     if not text.startswith("@"):
         names = expand_all([text])

@@ -72,7 +72,7 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class Ssh:
-    """SSH with ssh_config, or with `config_file` in place of all its files."""
+    """Uses ssh_config, or `config_file` in place of all its files."""
 
     config_file: str | None = None
     _files: _Files = field(default_factory=_Files, init=False, repr=False, compare=False)
@@ -172,7 +172,7 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
 
 
 def _exchange(channel: Channel, line: str, stdin: bytes, deadline: Deadline) -> _Outcome:
-    """Run `line`, and read both outputs until it ends or the deadline passes."""
+    """Read both outputs until `line` ends or the deadline passes."""
     stdout = bytearray()
     stderr = bytearray()
     with channel, selectors.DefaultSelector() as selector:

@@ -1,4 +1,4 @@
-"""Ways to run a command on a node: on this host, or as a step of an allocation (SSH: ssh.py)."""
+"""Ways to run a command: on this host, or as a step of an allocation (SSH: ssh.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDING_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NodeCommand:
-    """A command with its standard input. `timeout_s` counts from its start on a node."""
+    """`timeout_s` counts from the start on a node."""
 
     argv: Sequence[str]
     stdin: bytes = b""
@@ -36,7 +36,7 @@ class NodeCommand:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """Result of a command on a node; `problem` explains a missing answer."""
+    """Result of a command; `problem` explains a missing answer."""
 
     node: str
     returncode: int
@@ -60,13 +60,11 @@ class NodeAnswer:
 
     @property
     def complaints(self) -> list[str]:
-        """Non-empty lines of standard error."""
         lines = self.stderr.decode("utf-8", "replace").splitlines()
         return [stripped for line in lines if (stripped := line.strip())]
 
     @property
     def message(self) -> str:
-        """The problem, or the last complaint."""
         if self.problem:
             return self.problem
         default = f"exit code {self.returncode} and no message"
@@ -74,7 +72,7 @@ class NodeAnswer:
 
 
 class Transport(Protocol):
-    """A way to run a command on a node: one connection, one round trip."""
+    """A way to run a command: one connection, one round trip."""
 
     def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
         """Run `command`, and end it after its time-out or when `stopped` is set.
@@ -117,7 +115,7 @@ def checked(answer: NodeAnswer, timeout_s: float) -> NodeAnswer:
 
 @dataclass(frozen=True)
 class ThisHost:
-    """Runs commands on this host, whatever the node's name."""
+    """Runs commands here, whatever the node's name."""
 
     env: Mapping[str, str] | None = None
 
@@ -128,7 +126,7 @@ class ThisHost:
 
 @dataclass(frozen=True)
 class AllocationStep:
-    """Runs commands as steps of the allocation `job`, next to its other steps."""
+    """Runs commands as steps of the allocation `job`, next to its others."""
 
     job: str
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
