@@ -1,7 +1,6 @@
 """From a system descriptor to a scored set of MLPerf Training runs on AMD Instinct clusters.
 
-The names of __all__ are for use from Python (docs/api.md); each is imported when it is first asked
-for.
+The names of __all__ are for use from Python (docs/api.md), each imported on first use.
 """
 
 __version__ = "0.1.0"
@@ -43,7 +42,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name from its module on first use."""
     from orchestrator.lazy import public_name
 
     return public_name(__name__, _HOMES, name)

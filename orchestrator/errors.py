@@ -1,16 +1,16 @@
-"""The error tree and the exit codes of every command.
+"""The error tree and every command's exit codes.
 
-    OrchestratorError            what is wrong, where, and what to do; never shown with a traceback
+    OrchestratorError            the problem, its place and the remedy; shown without a traceback
     ├── UsageError               the command line asks for something that does not exist
-    ├── DescriptorError          a document is wrong; carries every problem found
+    ├── DescriptorError          a document is wrong; has every problem
     ├── RenderError              a bundle cannot be written
-    ├── SchedulerError           the scheduler refused a request; carries the failed command
+    ├── SchedulerError           the scheduler refused a request; has the failed command
     │   ├── SchedulerUnknown     the scheduler did not answer: unknown, which is not "no"
-    │   └── SchedulerBusy        it takes nothing now; asked again with growing pauses, then told
+    │   └── SchedulerBusy        it takes nothing now, even after growing pauses
     ├── SetError                 a set's folder is missing, unreadable or in the wrong state
     └── InputError               logs or files given to score/check cannot be used
 
-A package may add one that only it raises (EngineError in container/image.py, Refused in
+Packages may add errors that only they raise (EngineError in container/image.py, Refused in
 submission/refusal.py).
 """
 
@@ -27,19 +27,17 @@ class ExitCode(IntEnum):
     OK = 0
     """Done; for `run` and `score`: a valid score."""
     NO_SCORE = 1
-    """The command worked, but there is no valid score (or the check found errors)."""
+    """There is no valid score (or the check found errors)."""
     BAD_INPUT = 2
-    """Unusable input: command line, descriptor, site file, folder, log."""
+    """Command line, descriptor, site file, folder or log."""
     SCHEDULER = 3
-    """The scheduler refused or failed; for `images`, `code` and `prepare`: the container engine
-    did."""
+    """The scheduler refused or failed; for `images` and `prepare`: the container engine."""
     UNKNOWN = 4
-    """The scheduler or a node did not answer; the state is unknown. Safe to ask again."""
+    """The scheduler or a node did not answer. Safe to ask again."""
     SET_STATE = 5
-    """The set is not in a state that allows the request (still running, already finished,
-    paused)."""
+    """The set's state does not allow it (still running, already finished, paused)."""
     INTERNAL = 70
-    """An internal error; a file with its details is named."""
+    """A file with the details is named."""
     INTERRUPTED = 130
     """Ctrl-C. The job continues; only the view ended."""
 
@@ -59,9 +57,9 @@ class Fix:
         without: str = "",
         again: tuple[str, ...] = (),
     ) -> None:
-        """`options`: names and values in turn; they replace the same options of the typed command.
-        `without`: an option to leave out; `options` are for a typed command that lacks it.
-        `again`: words to add to the typed command as they are."""
+        """`options`: names and values in turn, replacing those of the typed command. `without`: an
+        option to leave out; `options` are for a typed command that lacks it. `again`: words to add
+        as they are."""
         self.command, self.options = command, options
         self.without, self.again = without, again
 
@@ -82,7 +80,7 @@ class Fix:
 
 
 def _without(words: Sequence[str], option: str, key: str = "") -> list[str]:
-    """Return `words` without an option whose value starts with `key`."""
+    """Drop an option whose value starts with `key`."""
     kept: list[str] = []
     rest = iter(words)
     for word in rest:
@@ -97,8 +95,8 @@ def _without(words: Sequence[str], option: str, key: str = "") -> list[str]:
 
 
 class OrchestratorError(Exception):
-    """Base of everything a user can cause. `hint` is the next step in words, or a command to type;
-    `fix` is a command that can be pasted as it is."""
+    """Base of everything a user can cause. `hint`: the next step in words, or a command to type;
+    `fix`: a command to paste."""
 
     exit_code = ExitCode.BAD_INPUT
 
@@ -117,8 +115,8 @@ class UsageError(OrchestratorError):
 
 
 class DescriptorError(OrchestratorError):
-    """One or more problems in YAML documents: `model.source.Problem`s, each printed as
-    `file:line: key: what`."""
+    """Problems in YAML documents: `model.source.Problem`s, each printed as `file:line: key:
+    what`."""
 
     def __init__(
         self, problems: Sequence[object], *, hint: str = "", fix: Fix | None = None
@@ -154,24 +152,21 @@ class SchedulerError(OrchestratorError):
 
 
 class SchedulerUnknown(SchedulerError):
-    """No answer within the time limit, or an unreadable one. Nothing may be concluded from it."""
+    """No answer in time, or an unreadable answer: nothing may be concluded."""
 
     exit_code = ExitCode.UNKNOWN
 
 
 class SchedulerBusy(SchedulerError):
-    """It took nothing now, for its load or a limit on requests: safe to ask again."""
+    """It took nothing now, for its load or a limit: safe to ask again."""
 
 
 class SetError(OrchestratorError):
-    """A run set's folder does not exist, is unreadable, or is in the wrong state for the
-    request."""
-
     exit_code = ExitCode.SET_STATE
 
 
 class InputError(OrchestratorError):
-    """Logs or folders given for scoring cannot be used at all."""
+    """Logs or folders given for scoring cannot be used."""
 
 
 def is_full(error: OSError) -> bool:
@@ -188,7 +183,7 @@ def is_full(error: OSError) -> bool:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Return the closest of `names`, "" if none is close. Case does not matter."""
+    """Return the closest of `names`, or "". Case does not matter."""
     from difflib import get_close_matches
 
     lower = {candidate.lower(): candidate for candidate in sorted(names)}
@@ -197,7 +192,6 @@ def closest(name: str, names: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str], *, before: str = '"', after: str = '"') -> str:
-    """Return `; did you mean "..."?` with the closest of `names`, or "". `before` and `after`
-    enclose the name."""
+    """Return `; did you mean "..."?`, or "". `before` and `after` enclose the name."""
     near = closest(name, names)
     return f"; did you mean {before}{near}{after}?" if near else ""

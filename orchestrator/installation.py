@@ -12,7 +12,7 @@ PACKAGE = "mlperf-orchestrator"
 
 
 def source() -> str:
-    """Return where this package was installed from: an address, or its name on an index."""
+    """Return an address, or the package's name on an index."""
     try:
         origin = json.loads(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
     except (metadata.PackageNotFoundError, ValueError):
@@ -22,5 +22,5 @@ def source() -> str:
 
 
 def is_of_uvx() -> bool:
-    """Return whether uvx started this process: the command is on its PATH, not on the user's."""
+    """True under uvx: the command is on its PATH, not on the user's."""
     return bool(os.environ.get("UV")) and Path(sys.prefix).parent.name.startswith("archive-")

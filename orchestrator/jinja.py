@@ -1,4 +1,4 @@
-"""Jinja templates, compiled once and cached in the user's own cache folder."""
+"""Jinja templates, compiled once into the user's cache folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def environment(*folders: Path, **options: Any) -> Environment:
-    """Return the environment for the templates in `folders`: a missing value is an error."""
+    """Return the environment: a missing value is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
@@ -29,8 +29,7 @@ def environment(*folders: Path, **options: Any) -> Environment:
 
 
 def _compiled() -> BytecodeCache | None:
-    """Return the cache of compiled templates, by the template's hash; None without a private folder
-    of the user.
+    """Return the cache of compiled templates; None without a private folder of the user.
 
     They are code: anybody who could write there could execute code as the user.
     """

@@ -8,10 +8,7 @@ from importlib import import_module
 
 
 def public_name(package: str, homes: Mapping[str, str], name: str) -> object:
-    """Return the public `name` of `package`, from its module in `homes`.
-
-    Raises AttributeError for another name.
-    """
+    """Return the public `name` of `package`. Raises AttributeError."""
     if name not in homes:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     value = getattr(import_module(f"{package}.{homes[name]}"), name)

@@ -12,8 +12,8 @@ from orchestrator.words import quoted
 class Lock:
     """`with Lock(lease, held, error) as lock:` holds `lease`.
 
-    `held` describes another holder, in the SetError that is raised. `error` is raised if the lease
-    cannot be written. Call `confirm()` directly before a step that must not happen twice.
+    `held` describes another holder, in a SetError. `error`: the lease cannot be written. Call
+    `confirm()` directly before a step that must not happen twice.
     """
 
     def __init__(

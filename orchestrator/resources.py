@@ -1,4 +1,4 @@
-"""Paths of the shipped templates and documents, of generated files, and of a user's files."""
+"""Paths of shipped templates and documents, of generated files, and of a user's files."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def user_path(text: str) -> Path:
-    """Return a path typed by the user. `~` is the home folder; without one (no such user, no
-    HOME) it is a name."""
+    """Return a typed path: `~` is the home folder; without a home (no such user, no HOME) a
+    name."""
     return Path(os.path.expanduser(text))
 
 
 def data_dir(kind: str) -> Path:
-    """Return a shipped folder: "templates", "systems", "workloads/results", ...
-
-    An installed wheel carries them under `orchestrator/_data`; a checkout has them at its top.
+    """Return a shipped folder: "templates", "systems", "workloads/results", ... A wheel has them
+    under `orchestrator/_data`, a checkout at its top.
     """
     packed = _PACKAGE / "_data" / kind
     return packed if packed.is_dir() else _PACKAGE.parent / kind
 
 
 def generated_file(name: str) -> Path:
-    """Return a file that `make reference` writes, by its path in `orchestrator/generated/`."""
+    """Return a file of `make reference` in `orchestrator/generated/`."""
     return _PACKAGE / "generated" / name
 
 
 def file_sizes(folder: str | Path) -> Iterator[int]:
-    """Yield the bytes of every file below `folder`."""
+    """Yield the bytes of every file."""
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):  # deleted meanwhile

@@ -1,4 +1,4 @@
-"""Sets of runs for use from Python: the functions that submit and read sets for others."""
+"""Sets of runs for use from Python: submit, wait, read, compare."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def open_set(folder: str | PathLike[str]) -> SetPicture:
     """Return the picture of the set in `folder`, from its files alone: no scheduler is asked.
 
-    Times are Unix milliseconds, scores minutes. Raises SetError without a set in it.
+    Times are Unix milliseconds, scores minutes. Raises SetError without a set.
     """
     from orchestrator.evidence import picture, sets
 
@@ -30,11 +30,11 @@ def open_set(folder: str | PathLike[str]) -> SetPicture:
 
 
 def submit_set(entry: Entry, *, nexp: int | None = None) -> Path:
-    """Create a set of `nexp` runs (default: as the rules require), submit its job, return the set's
-    folder.
+    """Create a set of `nexp` runs (default: as the rules require) below the site's log directory,
+    submit its job, return its folder.
 
-    It lies below the site's log directory. An unsubmitted set of the same bundle is taken instead
-    of a new one. Raises OrchestratorError: nothing is left behind, or it names the set that stays.
+    An unsubmitted set of the same bundle is taken instead. Raises OrchestratorError: nothing is
+    left behind, or it names the set that stays.
     """
     from orchestrator.runset.start import start
 
@@ -45,12 +45,11 @@ def submit_set(entry: Entry, *, nexp: int | None = None) -> Path:
 def wait_for_set(
     folder: str | PathLike[str], *, interval_s: float | None = None, timeout_s: float | None = None
 ) -> SetPicture:
-    """Wait until the set in `folder` no longer changes by itself; return its picture, as open_set()
-    does.
+    """Wait until the set no longer changes by itself; return its picture, as open_set() does.
 
-    It need not be complete: `state` and `reason` describe its end. The scheduler is asked rarely;
-    `interval_s` is the pause between two reads (None: a fiftieth of a run). Raises TimeoutError
-    after `timeout_s` seconds, SetError without a set.
+    It may be incomplete: `state` and `reason` describe its end. The scheduler is asked rarely.
+    `interval_s`: the pause between reads (None: a fiftieth of a run). Raises TimeoutError after
+    `timeout_s`, SetError without a set.
     """
     from orchestrator.evidence import sets
     from orchestrator.evidence.watch import Watch
@@ -76,8 +75,8 @@ def compare_sets(
     """Compare `b` with `a`: each a set, a folder of logs, or a published entry such as
     "6.0/flux1/MI325X_08x08x32".
 
-    Ratios are b / a: a score ratio above 1 means that `b` is slower. Raises UsageError for another
-    name, InputError for a folder with unusable logs.
+    Ratios are b / a: a score ratio above 1 means a slower `b`. Raises UsageError for another name,
+    InputError for a folder with unusable logs.
     """
     from orchestrator.compare.comparison import compare
 

@@ -1,5 +1,5 @@
-"""Who decides the content of a path: the judgement by owner, mode and links of a file and of
-its parents, before its content is executed, adopted or believed."""
+"""Who decides the content of a path: judged by owner, mode and links of a file and its parents,
+before it is executed, adopted or believed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MOST_LINKS = 40  # as the kernel's own limit (MAXSYMLINKS)
 def others(path: PathLike, *, parents: bool = True, group: bool = False) -> str:
     """Return why a user other than this user and root decides the content of `path`, or "".
 
-    A link is judged with its target. A folder with the sticky bit keeps others from replacing what
-    it holds. `parents=False` judges only the path itself. With `group`, members of its group may
-    write. A missing path is judged by its folder. Raises OSError if it cannot be examined.
+    A link is judged with its target, a missing path by its folder. The sticky bit keeps others from
+    replacing a folder's content. `parents=False` judges only the path itself. With `group`, members
+    of its group may write. Raises OSError if it cannot be examined.
     """
     name = os.path.abspath(os.fspath(path))
     if not parents:
@@ -56,12 +56,12 @@ def others(path: PathLike, *, parents: bool = True, group: bool = False) -> str:
 
 
 def owner_name(path: PathLike) -> str:
-    """Return the name of the owner of a path. Raises OSError."""
+    """Return the owner's name. Raises OSError."""
     return user_name(os.stat(path).st_uid)
 
 
 def user_name(user: int) -> str:
-    """Return a user's name, or `user 4242` without one."""
+    """Return a user's name, or `user 4242`."""
     from pwd import getpwuid
 
     try:
@@ -71,7 +71,7 @@ def user_name(user: int) -> str:
 
 
 def replaceable(folder: PathLike) -> str:
-    """Return why others can replace what this user makes in a folder, by its mode, or ""."""
+    """Return why others can replace this user's files in a folder, by its mode, or ""."""
     about = os.stat(folder)
     if about.st_mode & stat.S_ISVTX:
         return ""
@@ -82,7 +82,7 @@ def replaceable(folder: PathLike) -> str:
 
 
 def _reason(name: str, about: os.stat_result, *, group: bool, holds: bool) -> str:
-    """Return why others decide about a path. `holds`: it is a folder on the way."""
+    """`holds`: it is a folder on the way."""
     if about.st_uid not in (os.getuid(), 0):
         return f"{name} belongs to {user_name(about.st_uid)}"
     if stat.S_ISLNK(about.st_mode):  # a link has no mode of its own
@@ -97,7 +97,7 @@ def _reason(name: str, about: os.stat_result, *, group: bool, holds: bool) -> st
 
 
 def _private(gid: int) -> bool:
-    """Return whether a group has no member but this user, as on systems with a group per user."""
+    """True without other members, as on systems with a group per user."""
     import grp
     import pwd
 

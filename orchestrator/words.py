@@ -1,4 +1,4 @@
-"""Text of others, tables and times, for every command and page. Standard library only."""
+"""Others' text, tables and times, for every command and page. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ UNSHOWN = (
     "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
 )
-"""As a class of characters: control characters, lone surrogates (which cannot be encoded), and
-characters that change the direction of text. Not the tab and the ends of lines."""
+"""For a class of characters: control characters, lone surrogates (which cannot be encoded), and
+changes of the text's direction. Not tab and line ends."""
 
 
 _PLAIN = re.compile("[A-Za-z0-9_@%+=:,./-]+").fullmatch  # as shlex.quote has it, which is slow
@@ -28,9 +28,9 @@ def _unshown(also: str) -> re.Pattern[str]:
 
 
 def clean(text: str, *, lines: bool = False) -> str:
-    """Return `text` as a terminal may get it, with hidden characters as escapes: `\\x1b`. Names
-    in files and texts in logs can be anybody's. Ends of lines and tabs stay with `lines` only:
-    in a table they would forge rows."""
+    """Return `text` for a terminal, hidden characters escaped: `\\x1b`. Names in files and texts in
+    logs can be anybody's. Line ends and tabs stay with `lines` only: in a table they would forge
+    rows."""
     if text.isprintable():
         return text
     return _unshown("\r" if lines else "\t\n\r").sub(_escape, text)
@@ -41,8 +41,8 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return `value` as a word of a command to copy: names of files and sets can be anybody's,
-    and a shell would run what they say."""
+    """Return a word of a command to copy: names of files and sets can be anybody's, and a shell
+    would run them."""
     text = str(value)
     if text and _PLAIN(text):
         return text
@@ -52,8 +52,7 @@ def quoted(value: object) -> str:
 
 
 class Cleaned:
-    """A text stream that passes on printed text through clean(), in the characters of its
-    encoding."""
+    """A stream that passes printed text through clean(), in its encoding."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -69,24 +68,22 @@ class Cleaned:
 
 
 def bare(stream: TextIO) -> TextIO:
-    """Return `stream` itself for code that draws on a terminal; the words in the drawing must be
-    clean."""
+    """Return the stream for code that draws on a terminal; its words must be clean."""
     found: TextIO = getattr(stream, "stream", stream)
     return found
 
 
 LONGEST = 4000
-"""The most characters of one cell."""
+"""The most characters of a cell."""
 NARROWEST = 12
 """The least width of a folded column."""
 ALONE = 0.6
-"""An id that takes more of the screen's width gets a line of its own, above the other cells of
-its row."""
+"""An id wider than this share of the screen gets its own line, above the other cells of its row."""
 INDENT = "    "
 
 # ---- states ----
 
-# kind: sign, the same in ASCII, its colour (SGR)
+# kind: sign, the same in ASCII, colour (SGR)
 KINDS = {
     "good": ("✓", "+", "32"),
     "bad": ("✗", "x", "31"),
@@ -105,14 +102,14 @@ _KIND_OF = {state: kind for kind, states in _STATES.items() for state in states.
 
 
 class Screen:
-    """The target of text. `width` in characters, None: endless, as in a pipe. `signs`: "",
-    "ascii" or "unicode"."""
+    """The target of text. `width` in characters, None: endless, as in a pipe. `signs`: "", "ascii"
+    or "unicode"."""
 
     def __init__(self, width: int | None = None, *, colour: bool = False, signs: str = "") -> None:
         self.width, self.colour, self.signs = width, colour, signs
 
     def sign(self, state: str) -> str:
-        """Return a state with its sign, if any and signs are shown: `✓ complete`."""
+        """Return `✓ complete`, if it has a sign and signs are shown."""
         kind = _KIND_OF.get(state.replace(" ", "_"))
         return f"{KINDS[kind][self.signs == 'ascii']} {state}" if kind and self.signs else state
 
@@ -128,7 +125,7 @@ PIPE = Screen()
 
 
 def colour_of(state: str) -> str:
-    """Return the SGR code of a state's colour, or ""."""
+    """Return an SGR code, or ""."""
     kind = _KIND_OF.get(state.replace(" ", "_"))
     return KINDS[kind][2] if kind else ""
 
@@ -137,14 +134,14 @@ def colour_of(state: str) -> str:
 
 
 def cell(value: object) -> str:
-    """Return `value` for a table: one line, without characters that move the cursor."""
+    """Return a line without characters that move the cursor."""
     text = str(value)
     text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
     return text if text.isprintable() else clean(re.sub("[\\t\\n\\r]", " ", text))
 
 
 def width_of(text: str) -> int:
-    """Return the width of `text` in columns of a terminal."""
+    """Return the columns of a terminal that `text` takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -153,16 +150,16 @@ def width_of(text: str) -> int:
 
 
 def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
-    """Return `text` in lines of at most `width` characters, broken at blanks; longer words too
-    unless `whole`."""
+    """Break `text` at blanks into lines of at most `width` characters; longer words too unless
+    `whole`."""
     from textwrap import wrap
 
     return wrap(text, max(width, 1), break_on_hyphens=False, break_long_words=not whole) or [""]
 
 
 def wrapped(line: str, width: int | None) -> list[str]:
-    """Return a line of prose in lines of at most `width` characters (None: endless), broken at
-    blanks alone, the later lines indented by two more spaces."""
+    """Wrap prose at blanks alone, later lines indented by two more spaces. `width` None:
+    endless."""
     if width is None or width_of(line) <= width:
         return [line]
     indent = line[: len(line) - len(line.lstrip(" "))]
@@ -172,7 +169,7 @@ def wrapped(line: str, width: int | None) -> list[str]:
 
 
 def wrapped_on_stderr(text: str) -> str:
-    """Return text wrapped at blanks for the terminal of standard error; unchanged elsewhere."""
+    """Wrap for the terminal of standard error; elsewhere return `text` unchanged."""
     import os
     import sys
 
@@ -186,12 +183,12 @@ def wrapped_on_stderr(text: str) -> str:
 
 
 class TextTable:
-    """Rows under one header, for any width.
+    """Rows under a header, for any width.
 
-    The first column is the subject of a row: it is never folded or dropped, so that it can be
-    copied. `right` are columns aligned right, `states` those with signs and colours. If the lines
-    are too long, the texts of `below` move, indented, under their row. Then columns are dropped in
-    the order of `leave`, empty ones first. Columns that are still too wide are folded.
+    The first column is a row's subject: never folded or dropped, so that it can be copied. `right`
+    is aligned right; `states` get signs and colours. While lines are too long, empty columns are
+    dropped; then the texts of `below` move, indented, under their row; then columns are dropped in
+    the order of `leave`. Columns still too wide are folded.
     """
 
     def __init__(
@@ -211,8 +208,7 @@ class TextTable:
         )
 
     def lines(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
-        """Return the header and the rows. On a `screen` with a width no line is longer, except a
-        single id."""
+        """Return header and rows. No line is wider than the screen, except a single id."""
         table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
         shown, under = self._fitting(table, screen)
         widths = {name: self._width(name, table, screen) for name in shown}
@@ -233,13 +229,12 @@ class TextTable:
         texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
         widths = list(map(width_of, texts))
         if name == self.columns[0] and screen.width is not None:
-            # A longer one gets its own line, so that it does not take the room of all the other
-            # columns.
+            # A longer id gets its own line, and does not take the room of the other columns.
             widths = [wide for wide in widths if wide <= screen.width * ALONE]
         return max([width_of(name), *widths])
 
     def _fitting(self, table: list[dict[str, str]], screen: Screen) -> tuple[list[str], list[str]]:
-        """Return the columns shown side by side, and those whose texts move under their rows."""
+        """Return the columns side by side, and those that move under their rows."""
         shown, under = list(self.columns), list[str]()
         widths = {name: self._width(name, table, screen) for name in shown}
 
@@ -257,7 +252,7 @@ class TextTable:
         return shown, under
 
     def _fold(self, widths: dict[str, int], width: int) -> None:
-        """Make the widest columns narrower until a line fits. The first stays unchanged."""
+        """Narrow the widest columns until a line fits, never the first."""
         others = list(widths)[1:]
         while others and (more := _sum(widths) - width) > 0:
             widest = max(others, key=widths.__getitem__)
@@ -299,8 +294,7 @@ def _sum(widths: dict[str, int]) -> int:
 
 
 def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[str]:
-    """Return names and values as lines; a value too long for the screen is folded next to its
-    name."""
+    """Return names and values as lines; long values are folded next to the name."""
     wide = max((width_of(name) for name, _ in pairs), default=0) + 2
     out = []
     for name, value in pairs:
@@ -322,28 +316,27 @@ def count(number: int, noun: str) -> str:
 
 
 def minutes(value: float | None, missing: str = "-") -> str:
-    """Return minutes as text: three digits, five for runs of seconds; `missing` for None."""
+    """Return three digits, five for runs of seconds; `missing` for None."""
     if value is None or not isfinite(value):
         return missing
     return f"{value:.3f}" if abs(value) >= 1 else f"{value:.5f}"
 
 
 def train_time(value: float | None, digits: int = 3, missing: str = "-") -> str:
-    """Return minutes to train with their unit: `10.185 min`; below a minute in seconds, `0.840
-    s`."""
+    """Return `10.185 min`; below a minute, `0.840 s`."""
     if value is None or not isfinite(value):
         return missing
     return f"{value:.{digits}f} min" if abs(value) >= 1 else f"{60 * value:.{digits}f} s"
 
 
 def rate(value: float, digits: int = 4) -> str:
-    """Return a rate with so many digits, never as a power of ten: `6.486`, `43,910,000`."""
+    """Return a rate, never as a power of ten: `6.486`, `43,910,000`."""
     return f"{value:.{digits}g}" if value < 1000 else f"{float(f'{value:.{digits}g}'):,.0f}"
 
 
 def duration(total_s: float, parts: int = 2) -> str:
-    """Return seconds in their largest unit and the next, `0.8s`, `12s`, `3m20s`, `5h07m`,
-    `2d04h`; `40m` for even ones."""
+    """Return the largest unit and the next: `0.8s`, `12s`, `3m20s`, `5h07m`, `2d04h`; `40m` for
+    even minutes."""
     total = int(total_s)
     if total < 10:
         return f"{total_s:.1f}s"
@@ -356,7 +349,7 @@ def duration(total_s: float, parts: int = 2) -> str:
 
 
 def seconds(value: float | None, missing: str = "-") -> str:
-    """Return a measured time, with digits to compare nodes: `4.05 s`, `52.3 s`, `110.2 min`."""
+    """Return digits to compare nodes: `4.05 s`, `52.3 s`, `110.2 min`."""
     if value is None:
         return missing
     size = abs(value)
