@@ -28,7 +28,7 @@ TICS = {
         r"|by|at|and|or|after|from|before)\b)"
     ),
 }
-CEILINGS = {"what": 0.6, "tell, say": 0.2, "that is": 1.0, "where": 0.2, "one, none": 1.8}
+CEILINGS = {"what": 0.4, "tell, say": 0.2, "that is": 0.8, "where": 0.2, "one, none": 1.2}
 
 
 def prose(source: str) -> Iterator[str]:

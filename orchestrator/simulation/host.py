@@ -640,10 +640,3 @@ def _program(job: SimJob) -> Program | None:
         return None
     program = Program(unpack(data), archive, data)
     return program if program.sha256 == sha256 else None
-
-
-def nodelist(argv: Sequence[str]) -> list[str]:
-    for argument in argv:
-        if argument.startswith("--nodelist="):
-            return argument.partition("=")[2].split(",")
-    return []
