@@ -142,6 +142,12 @@ def submit_entry(
         if not need.stops:
             note(f"warning: {need.text}; {need.remedy} --check")
     _warn_of_image(entry)
+    submitter, variable = entry.logged_submitter
+    if submitter and entry.origins[variable].layer not in ("site", "command line"):
+        note(
+            f"note: the logs will name {submitter} as the submitter; "
+            f"for another, set {variable} in the site's `env`"
+        )
 
     if (folder := Path(entry.site.log_dir or "")).is_dir() and (why := replaceable(folder)):
         note(

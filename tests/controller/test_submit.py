@@ -409,7 +409,7 @@ def test_nodes_that_may_not_pull_need_the_image(
 
 
 def test_the_summary_names_the_submitter_in_the_logs(
-    site_of_images: Callable[..., Path], cli: Commands
+    site_of_images: Callable[..., Path], cli: Commands, slurm: Fake
 ) -> None:
     site_of_images()
     assert cli(*FLUX1).code == ExitCode.OK
@@ -417,6 +417,9 @@ def test_the_summary_names_the_submitter_in_the_logs(
     assert line in " ".join(cli.err.split())
     mine = ("--env", "MLPERF_SUBMISSION_ORG=Site A")
     assert cli.json(*FLUX1, *mine)["submitter"] == "Site A"
+    slurm("sbatch", "echo 'sbatch: error: no' >&2; exit 1")
+    note = "the logs will name AMD as the submitter"
+    assert note in cli(*FLUX1[:-1]).err and note not in cli(*FLUX1[:-1], *mine).err
 
 
 def test_an_image_that_no_registry_has_is_built(
