@@ -357,6 +357,18 @@ def test_the_first_that_ended_by_itself_tells_how_an_attempt_died() -> None:
     assert way(OK, errors={"a": "secondary", "b": "first"}) == "first"
 
 
+@pytest.mark.parametrize(("a", "b"), [(444, 445), (444, 443)])
+def test_ends_of_a_moment_count_in_any_order(a: int, b: int) -> None:
+    """A killed node and its peer, whose end and its notice of it differ by a millisecond."""
+    lasted = {"a": a, "b": b}
+    peer_lost = {"b": "node 1 (127.0.0.1:35314) was lost at exchange 635"}
+    codes = {**HUNG, "a": 9, "b": 3}
+    assert way(codes, lasted=lasted, errors=peer_lost).startswith("node 0 (0.0.0.0:0) was lost")
+    assert way(codes, lasted=lasted) == "exit 9"
+    echo = {"a": "RuntimeError: own", "b": "Connection reset by peer"}
+    assert way(codes, lasted=lasted, errors=echo) == "RuntimeError: own"
+
+
 def test_what_took_longer_or_was_ended_died_in_no_way() -> None:
     assert way(OK, lasted=dict.fromkeys(FOUR, 61_000)) == way(OK, lasted={}) == ""
     assert way({**HUNG, "d": 9}) == way(HUNG) == ""

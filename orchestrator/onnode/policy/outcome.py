@@ -20,6 +20,8 @@ CONTAINER_ENDED = 125
 """Exit code of a run whose container ended (agent/run.py)."""
 QUICK_MS = 60_000
 """A death within a minute would repeat; later, it may be chance."""
+TOGETHER_MS = 500
+"""Nodes that end this close together do so in any order."""
 
 MOST_ENDS = 3
 """Ends of nodes, and nodes of an end, in a reason."""
@@ -217,12 +219,19 @@ def _hung(run: int, node: str, text: str) -> Blamed:
 
 
 def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:
-    """How the first node that ended by itself died, if within QUICK_MS."""
-    ended = [node for node in attempt.ranks if codes[node] not in (ENDED_BY_US, NOT_ENDED)]
-    first = min(ended, key=lambda node: attempt.lasted.get(node, QUICK_MS), default="")
-    if attempt.lasted.get(first, QUICK_MS) >= QUICK_MS:
+    """How the first nodes that ended by themselves died, if within QUICK_MS."""
+    ended = {
+        node: attempt.lasted.get(node, QUICK_MS)
+        for node in attempt.ranks
+        if codes[node] not in (ENDED_BY_US, NOT_ENDED)
+    }
+    first_ms = min(ended.values(), default=QUICK_MS)
+    if first_ms >= QUICK_MS:
         return ""
-    return way_of(attempt.errors.get(first, "")) or f"exit {codes[first]}"
+    first = [node for node, end_ms in ended.items() if end_ms <= first_ms + TOGETHER_MS]
+    errors = sorted(error for node in first if (error := way_of(attempt.errors.get(node, ""))))
+    errors.sort(key=is_echo)
+    return errors[0] if errors else f"exit {max(codes[node] for node in first)}"
 
 
 def _joined(*parts: str) -> str:
