@@ -11,22 +11,16 @@ from orchestrator.errors import UsageError
 from orchestrator.mllog.own import OWN
 from orchestrator.mllog.source import REHEARSED, STAND_IN
 from orchestrator.mllog.trimmed import METHOD, Interval, interval, runs_to_settle
-from orchestrator.words import quoted
+from orchestrator.words import count, quoted
 
 NEAR = 0.01
-VERDICTS = {
-    "equal": ("reproduced", "sure: the whole 95 % interval lies within 1 %"),
-    "near": ("reproduced", "not sure: the 95 % interval reaches beyond 1 %"),
-    "apart": (
-        "not reproduced",
-        "sure of the times, not of the cause: the whole 95 % interval is more than 1 % away",
-    ),
-    "unsure": ("not reproduced", "not sure: the 95 % interval reaches into 1 %"),
-    "near_unknown": ("reproduced", ""),
-    "apart_unknown": ("not reproduced", ""),
-    "none": ("cannot be compared: a side has no time", ""),
+CERTAINTY = {
+    "equal": "sure: the whole 95 % interval lies within 1 %",
+    "near": "not sure: the 95 % interval includes differences of more than 1 %",
+    "apart": "sure of the times, not of the cause: the whole 95 % interval is more than 1 % away",
+    "unsure": "not sure: the 95 % interval includes equal times (within 1 %)",
 }
-"""Outcome of a comparison, and its certainty. Reproduced: within 1 %."""
+"""Verdict -> how sure it is. Verdicts without an interval are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +75,28 @@ class Comparison:
         return f"no interval: {'; '.join(texts) or 'only one side has a valid score'}"
 
     @property
+    def with_published(self) -> bool:
+        return "published" in (self.a.kind, self.b.kind)
+
+    @property
+    def tone(self) -> str:
+        """Return "yes" or "no" for a success or failure; "plain" for a faster or slower set."""
+        if self.within_1_percent:
+            return "yes"
+        return "no" if self.score_ratio is None or self.with_published else "plain"
+
+    @property
+    def outcome(self) -> str:
+        """Return the verdict's first words. Only a published result is reproduced, or not."""
+        if self.score_ratio is None:
+            return "cannot be compared: a side has no time"
+        if self.with_published:
+            return "reproduced" if self.within_1_percent else "not reproduced"
+        if self.within_1_percent:
+            return "the same within 1 %"
+        return "faster" if self.score_ratio < 1 else "slower"
+
+    @property
     def within_1_percent(self) -> bool | None:
         return None if self.score_ratio is None else abs(self.score_ratio - 1) <= NEAR
 
@@ -103,7 +119,10 @@ class Comparison:
 def _unknown_spread(side: Side) -> str:
     if side.kind == "published":
         return "the times of the runs are not known"
-    return "too few successful runs (two must be left without the fastest and the slowest)"
+    if side.failed > side.dropped:
+        return f"more runs failed ({side.failed}) than a score leaves out ({side.dropped})"
+    good = side.runs - side.failed
+    return f"{count(good, 'successful run')}, at least {2 + 2 * side.dropped} are needed"
 
 
 def _side(side: Side) -> dict[str, Any]:
@@ -202,6 +221,7 @@ def _notes(a: Side, b: Side) -> list[str]:
     notes = [f"{side.name} is a {REHEARSED}" for side in (a, b) if side.rehearsed]
     notes += [f"{side.name}: {STAND_IN}" for side in (a, b) if side.stand_in]
     notes += [f"{side.name}: no valid score ({side.problem})" for side in (a, b) if side.problem]
+    notes += [f"{side.name}: {text}" for side in (a, b) for text in side.mixed]
     if own := [side for side in (a, b) if side.ruleset == OWN]:
         notes += _own_notes(a, b, own)
     elif a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:

@@ -46,6 +46,7 @@ def page(comparisons: Sequence[Comparison]) -> str:
         Section("ratios", "How sure", _sure(comparisons, names)),
         *differ,
     ]
+    tones = [one.tone for one in comparisons]
     single = comparisons[0] if len(comparisons) == 1 else None
     return render(
         "compare.html.j2",
@@ -55,7 +56,7 @@ def page(comparisons: Sequence[Comparison]) -> str:
             f"{name}: {side.name}" for name, side in zip(names, sides, strict=True)
         ),
         figure=_percent(single) if single else "",
-        near=all(one.within_1_percent for one in comparisons),
+        tone=next(tone for tone in ("no", "plain", "yes") if tone in tones),
         verdicts=[
             _verdict(one, name, single is not None)
             for name, one in zip(names[1:], comparisons, strict=True)
@@ -75,9 +76,9 @@ def signed(ratio: float) -> str:
     return f"{(ratio - 1) * 100:+.1f} %" if abs(ratio - 1) < 10 else f"× {ratio:.3g}"
 
 
-def _verdict(one: Comparison, name: str, alone: bool) -> tuple[bool, list[str]]:
+def _verdict(one: Comparison, name: str, alone: bool) -> tuple[str, list[str]]:
     first, *rest = verdict_lines(one)
-    return bool(one.within_1_percent), [first if alone else f"{name}: {first}", *rest]
+    return one.tone, [first if alone else f"{name}: {first}", *rest]
 
 
 def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part]:
@@ -99,8 +100,8 @@ def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part
     )
     chart = _runs(sides, names, unit)
     caption = (
-        "A dot per run, in minutes of the score; a run whose time is not known has none. The "
-        "axis does not start at 0."
+        f"A dot per run, in {unit.name} of the score; a run whose time is not known has none. "
+        "The axis does not start at 0."
     )
     return [*([Figure(chart, caption)] if chart else []), listing]
 

@@ -61,6 +61,11 @@ class Side:
     rehearsed: bool = False
     """True for a simulated set: no training ran."""
     stand_in: bool = False
+    failed: int = 0
+    dropped: int = 1
+    """Runs that a score leaves out at each end."""
+    mixed: tuple[str, ...] = ()
+    """Differences between its runs, and edits of its bundle."""
     environment: dict[str, str] = field(default_factory=dict)
     tunables: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
@@ -115,6 +120,9 @@ def _folder(directory: str, ruleset: str) -> Side:
         problem="" if score.valid else "; ".join(score.reasons),
         rehearsed=score.rehearsed,
         stand_in=any(run.stand_in for run in score.runs),
+        failed=sum(run.use == "bad" for run in _in_window(score)),
+        dropped=score.dropped,
+        mixed=(*source.told, *_mixed(score)),
         settings=_logged(log) if log else {},
     )
     if source.is_set:
@@ -124,6 +132,11 @@ def _folder(directory: str, ruleset: str) -> Side:
 
 def _short(directory: str) -> str:
     return "/".join(directory.rstrip("/").split("/")[-3:])
+
+
+def _mixed(score: Score) -> list[str]:
+    """Return the differences between runs, not those from the set's description."""
+    return [f"{one.key}: {one.message}" for one in score.differences if one.rule == "experiment"]
 
 
 def _in_window(score: Score) -> list[Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from orchestrator.compare.comparison import VERDICTS, Comparison
+from orchestrator.compare.comparison import CERTAINTY, Comparison
 from orchestrator.compare.sides import Side
 from orchestrator.mllog.trimmed import METHOD
 from orchestrator.views.markup import clean
-from orchestrator.words import PIPE, Screen, TextTable, rate, train_time
+from orchestrator.words import PIPE, Screen, TextTable, count, rate, train_time
 
 SIDES = TextTable(
     "SIDE", "SCORE", "SAMPLES/S", "SAMPLES", "RUNS", "NAME",
     right=("SCORE", "SAMPLES/S", "SAMPLES", "RUNS"), below=("NAME",),
 )  # fmt: skip
+FEW = 10
+"""Mean and spread of fewer runs than MLPerf's usual ten change with each further run."""
 _HEADINGS = {"setting": "SETTINGS", "environment": "ENVIRONMENT", "tunable": "TUNABLES"}
 
 
@@ -51,7 +53,7 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
 
 def verdict_lines(comparison: Comparison) -> list[str]:
     """Return the verdict, its certainty, and the further runs that would settle it."""
-    what, sure = VERDICTS[comparison.verdict]
+    what, sure = comparison.outcome, CERTAINTY.get(comparison.verdict, "")
     ratio = comparison.score_ratio
     if ratio is None:
         return [what]
@@ -61,27 +63,27 @@ def verdict_lines(comparison: Comparison) -> list[str]:
     lines = [f"{what}: {_time(comparison.b)} against {_time(comparison.a)} ({difference})"]
     lines += [sure or comparison.no_interval]
     if comparison.interval is not None and sure.startswith("not"):
-        more, whose = (
-            comparison.runs_to_settle,
-            "of B" if comparison.a.kind == "published" else "of each",
-        )
-        lines.append(
-            f"about {more} more runs {whose} would settle it, if they spread as these do"
-            if more
-            else f"more runs {whose} alone would not settle it, not even a thousand"
-        )
+        lines.append(_further_runs(comparison))
     return lines
+
+
+def _further_runs(comparison: Comparison) -> str:
+    whose = "of B" if comparison.a.kind == "published" else "of each"
+    more = comparison.runs_to_settle
+    if not more:
+        return f"more runs {whose} alone would not settle it, not even a thousand"
+    text = f"about {count(more, 'more run')} {whose} would settle it, if mean and spread stay"
+    few = min(comparison.a.runs, comparison.b.runs)
+    if few >= FEW:
+        return f"{text} as they are"
+    return f"{text} as they are; with only {count(few, 'run')} both still move a lot"
 
 
 def _verdict(comparison: Comparison, screen: Screen) -> list[str]:
     first, *rest = verdict_lines(comparison)
-    colour = (
-        "1;32"
-        if comparison.within_1_percent
-        else "1;31"
-        if comparison.score_ratio is None
-        else "1;33"
-    )
+    colour = {"yes": "1;32", "no": "1;33", "plain": "1"}[comparison.tone]
+    if comparison.score_ratio is None:
+        colour = "1;31"
     lines = [screen.paint(first, colour), *rest]
     if found := comparison.interval:
         lines.append(

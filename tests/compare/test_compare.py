@@ -84,9 +84,12 @@ def test_verdict_without_an_interval() -> None:
 def test_why_there_is_no_interval(tmp_path: Path) -> None:
     logs = sets.logs(sets.MI355X)
     short, other = (side(sets.make_set(tmp_path / f"{k}", logs[k : k + 3])) for k in (0, 3))
-    why = "too few successful runs (two must be left without the fastest and the slowest)"
+    why = "3 successful runs, at least 4 are needed"
     assert verdict_lines(compare(other, short))[1] == f"no interval: A and B: {why}"
     assert verdict_lines(compare(side(sets.MI355X), short))[1] == f"no interval: B: {why}"
+    failed = replace(short, runs=10, failed=2)
+    why = "more runs failed (2) than a score leaves out (1)"
+    assert verdict_lines(compare(side(sets.MI355X), failed))[1] == f"no interval: B: {why}"
 
 
 def test_ratios_are_those_of_the_scores() -> None:
@@ -105,6 +108,41 @@ def test_ratios_are_those_of_the_scores() -> None:
     assert found.samples_ratio == pytest.approx(means[1] / means[0])
     assert found.throughput_ratio is not None and found.throughput_ratio > 1.9
     assert found.verdict == "apart"
+
+
+def test_an_own_set_is_faster_or_slower_and_only_a_published_time_is_reproduced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = own_set(tmp_path / "slow", [own_log(index, 0.5 + index / 100) for index in range(10)])
+    fast = own_set(tmp_path / "fast", [own_log(index, 0.1 + index / 500) for index in range(10)])
+    assert compare(side(slow), side(fast)).outcome == "faster"
+    assert compare(side(fast), side(slow)).outcome == "slower"
+    assert compare(side(fast), side(fast)).outcome == "the same within 1 %"
+    published = find_side("5.1/llama2_70b_lora/MI355X_1x8x1")
+    assert published is not None
+    assert compare(published, side(sets.MI355X)).outcome == "reproduced"
+    assert compare(published, side(sets.MI325X)).outcome == "not reproduced"
+    page = tmp_path / "page.html"
+    assert main(["compare", str(slow), str(fast), "-o", str(page)]) == 0
+    assert "in seconds of the score" in page.read_text()
+    assert 'class="word plain">faster: ' in page.read_text()
+
+
+def test_few_runs_give_a_rough_estimate() -> None:
+    a, b = side(sets.MI355X), side(sets.MI355X)
+    a.times, b.times = trimmed([1.0, 1.1, 1.3, 1.6]), trimmed([1.2, 1.5, 1.6, 2.0])
+    assert a.times and b.times
+    a.score, b.score = a.times.mean, b.times.mean
+    a.minutes, a.runs, b.runs = (), 4, 4
+    lines = verdict_lines(compare(a, b))
+    assert lines[1] == "not sure: the 95 % interval includes equal times (within 1 %)"
+    assert re.fullmatch(
+        "about [0-9]+ more runs? of each would settle it, if mean and spread stay as they are; "
+        "with only 4 runs both still move a lot",
+        lines[2],
+    ), lines
+    a.runs = b.runs = 10
+    assert verdict_lines(compare(a, b))[2].endswith("stay as they are")
 
 
 def test_a_set_equals_itself(tmp_path: Path) -> None:
@@ -223,12 +261,12 @@ def test_the_first_lines_say_what_one_came_for(capsys: pytest.CaptureFixture[str
     assert sure == "the times are the same, run for run: these seem to be the same logs"
     assert main(["compare", str(sets.MI325X), str(sets.MI355X)]) == 0
     first, sure, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("not reproduced: 10.185 min against 21.") and sure.startswith(
+    assert first.startswith("faster: 10.185 min against 21.") and sure.startswith(
         "sure of the times, not of the cause: "
     )
     assert main(["compare", str(sets.MI355X), str(sets.MI355X)]) == 0
     first, same, third, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("reproduced: ") and third.startswith("B takes 100.00 %")
+    assert first.startswith("the same within 1 %: ") and third.startswith("B takes 100.00 %")
     assert same == "the times are the same, run for run: these seem to be the same logs"
 
 
@@ -260,7 +298,8 @@ def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
     for words in (
         "llama2_70b_lora: B against A",
         "+0.0 %",
-        "reproduced: 10.185 min against 10.185 min",
+        "the same within 1 %: 10.185 min against 10.185 min",
+        "A dot per run, in minutes of the score",
         "Environment that differ",
         "&lt;script&gt;alert(1)",
         "Welch t interval",

@@ -30,6 +30,7 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ["score"],
         ["score", "--json"],
+        ["compare", str(sets.MI355X)],
         ["check"],
         ["check", "--json"],
         ["report", "-o", "-", "--format", "html"],
