@@ -17,7 +17,7 @@ SITE_HELP = (
     "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then "
     "~/.config/orchestrator/site.yaml)"
 )
-SET_HELP = "a set's folder, its id, or a unique prefix or suffix of it"
+SET_HELP = "a set's folder, its id, a unique prefix or suffix of it, or its name"
 MOST = 999_999_999
 MOST_SPARES = 1000
 MOST_SIDE_BY_SIDE = 999
@@ -234,7 +234,7 @@ def add_label(parser: ArgumentParser) -> None:
         parser,
         "--name",
         "TEXT",
-        "a name for the set, such as 'new bios', for ls, status and report",
+        "a name for the set, such as 'new bios': commands show it, and take it as SET",
         dest="label",
         type=label,
     )

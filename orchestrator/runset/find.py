@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError, did_you_mean
-from orchestrator.evidence.sets import check_log_dir, is_set, set_folders
+from orchestrator.evidence.sets import check_log_dir, is_set, read_set_record, set_folders
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.records import SetRecord
 from orchestrator.resources import user_path
 from orchestrator.trust import others, user_name
 from orchestrator.words import quoted
-
-if TYPE_CHECKING:
-    from orchestrator.onnode.kernel.layout import Layout
 
 TRASH = ".trash"
 """Folder of removed sets in the log directory (trash.py); with the user's number if another user
@@ -56,8 +54,8 @@ def foreign(layout: Layout) -> str:
 
 
 def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
-    """Return a set's folder: `name` is a path, an id, its beginning or last part, or "" for the
-    newest.
+    """Return a set's folder: `name` is a path, an id, its beginning or last part, a set's own name
+    (`submit --name`), or "" for the newest.
 
     `owner`: only that user's sets. `log_dir`: the place of ids, None without a site. Raises
     UsageError for no match or several, SetError without the log directory.
@@ -81,6 +79,7 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
     listed = _listed(log_dir, owner)
     folders = [folder for folder in listed if folder.name.startswith(name)]
     folders = folders or [folder for folder in listed if folder.name.endswith(f"-{name}")]
+    folders = folders or [folder for folder in listed if _label(folder) == name]
     exact = [folder for folder in folders if folder.name == name]
     if exact or len(folders) == 1 or (folders and not name):
         return (exact or folders)[0]
@@ -88,7 +87,7 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
         shown = "".join(f"\n    {folder.name}" for folder in folders[:8])
         more = f"\n    and {len(folders) - 8} more" if len(folders) > 8 else ""
         raise UsageError(
-            f"`{name}` matches {len(folders)} sets:{shown}{more}", hint="be more specific"
+            f"`{name}` matches {len(folders)} sets:{shown}{more}", hint="give one id, or more of it"
         )
     if owner is not None and _listed(log_dir):
         raise UsageError(
@@ -96,6 +95,12 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
             hint="name another user's set, and add --others if it is meant",
         )
     raise _no_set_called(name, log_dir)
+
+
+def _label(folder: Path) -> str:
+    """Return the name from `submit --name`, or ""."""
+    record = read_set_record(Layout(folder))
+    return record.label if isinstance(record, SetRecord) else ""
 
 
 def _listed(log_dir: Path, owner: int | None = None) -> list[Path]:
@@ -128,7 +133,9 @@ def _no_set_called(name: str, log_dir: Path) -> UsageError:
             f"there is no set in {log_dir} yet",
             hint="orchestrator submit SYSTEM WORKLOAD makes one",
         )
-    meant = did_you_mean(name, [folder.name for folder in _listed(log_dir)], before="", after="")
+    listed = _listed(log_dir)
+    names = [*(folder.name for folder in listed), *filter(None, map(_label, listed))]
+    meant = did_you_mean(name, names, before="", after="")
     return UsageError(
         f"there is no set `{name}` in {log_dir}{meant}",
         hint=_where_sets_are(log_dir),

@@ -71,6 +71,7 @@ def write_set(
     done: int = 0,
     job: JobRecord | None = None,
     submission: SubmissionRecord | None = None,
+    label: str = "",
 ) -> Path:
     """A set as a loop would leave it: `done` good runs of `nexp`."""
     root = log_dir / name
@@ -79,6 +80,7 @@ def write_set(
     write(
         SetRecord(
             set_id=name,
+            label=label,
             system="S",
             workload="w",
             nexp=nexp,

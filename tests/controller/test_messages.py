@@ -76,6 +76,25 @@ def test_which_set(cli: Commands, site: Path, log_dir: Path) -> None:
     assert "is no set but holds 3" in cli.err
 
 
+def test_a_name_finds_its_set(cli: Commands, site: Path, log_dir: Path) -> None:
+    for number, label in enumerate(("base", "lr03", "lr03", "a-w-2", "0001"), 1):
+        write_set(log_dir, f"a-w-{number}0260101-000000-000{number}", label=label)
+
+    def found(name: str) -> str:
+        return str(cli.json("status", name, "--site", site)["set_id"])
+
+    assert found("base") == "a-w-10260101-000000-0001"
+    assert found("a-w-2") == "a-w-20260101-000000-0002"  # ids come first
+    assert found("0001") == "a-w-10260101-000000-0001"
+    for command in (("score",), ("report",), ("rm",), ("compare", "base")):
+        assert cli(*command, "lr03", "--site", site).code == ExitCode.BAD_INPUT
+        assert "`lr03` matches 2 sets:\n    a-w-3" in cli.err, command
+    assert cli("score", "base", "--site", site).code == ExitCode.NO_SCORE
+    assert "/a-w-10260101-000000-0001\n" in cli.out
+    assert cli("score", "bse", "--site", site).code == ExitCode.BAD_INPUT
+    assert "did you mean base?" in cli.err
+
+
 def test_a_path_needs_no_site(cli: Commands, log_dir: Path) -> None:
     root = write_set(log_dir, "s", scheduler="local", done=3)
     assert cli.json("status", root)["done"] == 3
