@@ -17,6 +17,7 @@ example:
 
 from __future__ import annotations
 
+import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
@@ -127,7 +128,8 @@ def _check(plan: Plan, args: Namespace) -> int:
             summary = f"{len(wrong)} of {len(parts)} parts differ from the published data"
         print(f"{plan.workload} {plan.round}: {summary}")
         if wrong:
-            note(f"hint: orchestrator prepare {quoted(plan.workload)} downloads what is missing")
+            fill = shlex.join(["orchestrator", *(word for word in args.typed if word != "--check")])
+            note(f"hint: {fill} downloads what is missing")
     return ExitCode.NO_SCORE if wrong else ExitCode.OK
 
 

@@ -76,18 +76,15 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
 
 def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
     given = entry.site.data.get(entry.workload, {})
+    unnamed = unnamed_folders(entry, environment)
     for name in dict.fromkeys(mount.variable for mount in entry.mounts):
         key = f"data.{entry.workload}.{name}"
-        passed = name in entry.site.pass_env and bool(environment.get(name))
-        if name not in given and not passed:
+        if name in unnamed:
             text = f"the site file names no folder for {key}, which the runs mount"
-            others = [place for folders in entry.site.data.values() for place in folders.values()]
-            log_dir = entry.site.log_dir or "/data/sets"
-            folder = likely_folder(entry.workload, name, environment, others, log_dir)
-            fix = _prepare(entry, key, folder)
-            if os.path.isdir(folder):
-                fix = Fix(options=("--override", f"{key}={folder}"))
-            yield UnmetNeed(DATA, text, f"set `{key}` in the site file", True, fix)
+            folder = unnamed[name]
+            there = os.path.isdir(folder)
+            fix = Fix(options=("--override", f"{key}={folder}")) if there else None
+            yield UnmetNeed(DATA, text, name_folders(entry.workload, unnamed), True, fix)
         elif name in given and _surely_missing(given[name]):
             path = Path(given[name])
             text = f"{path} ({key} of the site file) does not exist"
@@ -97,6 +94,18 @@ def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[U
                 fix = Fix(options=("--override", f"{key}={near}"))
             remedy = f"correct `{key}` in the site file, or prepare the data there"
             yield UnmetNeed(DATA, text, remedy, True, fix)
+
+
+def unnamed_folders(entry: Entry, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variable -> likely folder of the data that neither site file nor environment names."""
+    given = entry.site.data.get(entry.workload, {})
+    others = [place for folders in entry.site.data.values() for place in folders.values()]
+    log_dir = entry.site.log_dir or "/data/sets"
+    return {
+        name: likely_folder(entry.workload, name, environment, others, log_dir)
+        for name in dict.fromkeys(mount.variable for mount in entry.mounts)
+        if name not in given and not (name in entry.site.pass_env and environment.get(name))
+    }
 
 
 def likely_folder(
@@ -123,15 +132,18 @@ def near_folder(folder: str) -> str:
     return ""
 
 
+def name_folders(workload: str, folders: Mapping[str, str]) -> str:
+    """Return the remedy for a site file without the data folders of a workload."""
+    shown = ", ".join(f"{variable}: {folder}" for variable, folder in folders.items())
+    return (
+        f"add to the site file the folder that has the data, or that `orchestrator prepare "
+        f"{quoted(workload)}` is to fill: data: {{{workload}: {{{shown}}}}}"
+    )
+
+
 def check_data(workload: str, key: str, folder: str) -> str:
     check = f"orchestrator prepare {quoted(workload)} --check"
     return f"{check} --override {quote(f'{key}={folder}')}"
-
-
-def _prepare(entry: Entry, key: str, folder: str) -> Fix:
-    return Fix(
-        f"orchestrator prepare {quoted(entry.workload)} --override {quote(f'{key}={folder}')}"
-    )
 
 
 def _surely_missing(folder: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
+from orchestrator.model.prerequisites import name_folders
 
 if TYPE_CHECKING:
     from orchestrator.model import Catalogue, Site
@@ -203,9 +204,9 @@ def _folders(workload: str, part: PreparationRound, site: Site) -> dict[str, Pat
     wanted = list(dict.fromkeys(mount.variable for mount in part.mounts))
     missing = [variable for variable in wanted if variable not in folders]
     if missing:
-        shown = ", ".join(f"{variable}: /shared/data/{workload}" for variable in missing)
+        shown = dict.fromkeys(missing, f"/shared/data/{workload}")
         raise UsageError(
             f"the site file does not say where {' and '.join(missing)} of {workload} is",
-            hint=f"add to it: data: {{{workload}: {{{shown}}}}}",
+            hint=name_folders(workload, shown),
         )
     return {variable: Path(folders[variable]) for variable in wanted}

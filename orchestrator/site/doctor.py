@@ -19,7 +19,7 @@ from orchestrator.errors import (
     closest,
     did_you_mean,
 )
-from orchestrator.model.prerequisites import needs
+from orchestrator.model.prerequisites import name_folders, needs, unnamed_folders
 from orchestrator.onnode.policy.reports import SYSTEM_CHECKS
 from orchestrator.onnode.policy.verdict import Row, Verdicts
 from orchestrator.preflight import places
@@ -132,7 +132,9 @@ def _with_command(row: Row, entry: Entry) -> Row:
     if row.check == "image" and entry.build is not None:
         return row
     local = entry.site.scheduler == "local"
-    if row.check in FROM_HERE:
+    if row.check == "data" and (unnamed := unnamed_folders(entry, os.environ)):
+        fix = name_folders(entry.workload, unnamed)
+    elif row.check in FROM_HERE:
         names = {"system": entry.system, "workload": entry.workload}
         fix = FROM_HERE[row.check].format(**{name: quoted(text) for name, text in names.items()})
     elif row.check in DRAINED and row.verdict == "fail" and not local:

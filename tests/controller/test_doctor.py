@@ -175,6 +175,19 @@ def test_data_that_are_not_prepared(cli: Commands, llama2: Path) -> None:
     assert "prepared" not in rows(cli, *what)
 
 
+def test_data_that_no_key_names_are_named_and_not_downloaded(cli: Commands, site: Path) -> None:
+    """They may exist. A download of terabytes to a likely place would not set the key."""
+    remedy = rows(cli, "MI325X_08x08x32", "flux1", "--site", site)["data"]["remedy"]
+    assert remedy.startswith("add to the site file the folder that has the data, or that `orch")
+    assert remedy.endswith("data: {flux1: {DATADIR: " + f"{site.parent}/data/flux1" + "}}")
+    assert cli("prepare", "flux1", "--check", "--site", site).code == ExitCode.BAD_INPUT
+    assert "hint: add to the site file the folder" in cli.err
+    given = ("--override", f"data.flux1.DATADIR={site.parent}/none")
+    assert cli("prepare", "flux1", "--check", "--site", site, *given).code == ExitCode.NO_SCORE
+    hint = f"hint: orchestrator prepare flux1 --site {site} --override data.flux1.DATADIR="
+    assert hint in cli.err
+
+
 def test_a_token_that_the_program_needs(
     cli: Commands, llama2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +308,12 @@ def test_a_log_directory_in_which_others_replace_sets(
     assert "log_dir_mode" not in rows(cli, "--site", site)
 
 
+FLUX1_FOLDER = (
+    "add to the site file the folder that has the data, or that `orchestrator prepare flux1` is to "
+    "fill: data: {flux1: {DATADIR: /shared/data/flux1}}"
+)
+
+
 @pytest.mark.parametrize(
     ("check", "scheduler", "fix"),
     [
@@ -303,13 +322,15 @@ def test_a_log_directory_in_which_others_replace_sets(
         ("gpu_errors", "slurm", "scontrol update nodename=n1 state=drain reason='GPU errors'"),
         ("gpu_errors", "local", "advice"),
         ("data", "slurm", "orchestrator prepare flux1 --check"),
+        ("data", "unnamed", FLUX1_FOLDER),
         ("limits", "slurm", "advice"),
     ],
 )  # fmt: skip
 def test_problems_of_nodes_end_in_a_command(check: str, scheduler: str, fix: str) -> None:
     """What the node advises is part of the text then."""
     entry = load_entry("MI325X_08x08x32", "flux1", round=None, site=Site(log_dir="/shared/sets"))
-    changed = {"scheduler": scheduler, "partition": "batch"}
+    data = {} if scheduler == "unnamed" else {"flux1": {"DATADIR": "/shared/flux1"}}
+    changed = {"scheduler": scheduler, "partition": "batch", "data": data}
     entry = replace(entry, site=entry.site.model_copy(update=changed))
     row = _with_command(Row("n1", check, "fail", 1, "it is wrong", "advice"), entry)
     assert row.remedy == fix and row.text == "it is wrong" + "; advice" * (fix != "advice")

@@ -218,14 +218,17 @@ def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, cha
 # ---- data ----
 
 FLUX = ("MI325X_08x08x32", "flux1")
+FOLDER = (
+    "hint: add to the site file the folder that has the data, or that `orchestrator prepare flux1`"
+)
 
 
 @pytest.mark.parametrize(
     ("site", "environment", "said", "fix"),
     [
-        ("", {}, "names no folder for data.flux1.DATADIR", "set `data.flux1.DATADIR` in the site"),
-        ("", {"DATADIR": "/x"}, "names no folder for data.flux1.DATADIR", "set `data.flux1"),
-        ("pass_env: [DATADIR]\n", {}, "names no folder for data.flux1.DATADIR", "set `data.flux1"),
+        ("", {}, "names no folder for data.flux1.DATADIR", FOLDER),
+        ("", {"DATADIR": "/x"}, "names no folder for data.flux1.DATADIR", "{DATADIR: /x}"),
+        ("pass_env: [DATADIR]\n", {}, "names no folder for data.flux1.DATADIR", FOLDER),
         ("pass_env: [DATADIR]\n", {"DATADIR": "/x"}, "", ""),
         ("acknowledged: [data]\n", {}, "", ""),
         ("data: {flux1: {DATADIR: HERE}}\n", {}, "", ""),
