@@ -199,12 +199,19 @@ def timeline(report: Report) -> list[Part]:
 def _pauses(report: Report) -> str:
     pauses = sorted(60 * max(0.0, gap.minutes) for gap in report.gaps)
     middle, longest = pauses[len(pauses) // 2], pauses[-1]
-    return f"Between runs: {duration(middle)} in the median, at most {duration(longest)}."
+    text = f"Between runs: {duration(middle)} in the median, at most {duration(longest)}"
+    if len({attempt.job_id for attempt in report.attempts}) > 1:
+        text += ", with the time between two jobs of the set"
+    return f"{text}."
 
 
 # ---- the machine ----
 
 
+FAILED_SETTINGS = (
+    "A failed setting kept its value. Without a required setting no run starts on the node; "
+    "without an optional one runs count, and may be slower."
+)
 _STATES = {"failed": 0, "ok": 1, "unsupported": 2}
 """State of a host setting -> its place in the table."""
 
@@ -223,8 +230,11 @@ def tunables(report: Report) -> list[Part]:
         )
         for one in sorted(report.tunables, key=lambda one: _STATES.get(one.state, 1))
     ]
-    header = ("setting", "wanted", "before", "after", "state", "nodes")
-    return [Table("Host settings: wanted, before the job, during it", header, listed)]
+    header = ("setting", "wanted", "before the job", "during it", "state", "nodes")
+    parts: list[Part] = [Table("Host settings of the nodes", header, listed)]
+    if any(one.state == "failed" for one in report.tunables):
+        parts.append(Paragraph(FAILED_SETTINGS, "note-text"))
+    return parts
 
 
 def environment(report: Report) -> list[Part]:

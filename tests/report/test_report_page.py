@@ -9,6 +9,7 @@ import json
 import math
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -26,6 +27,7 @@ from orchestrator.report.environment import read_environment
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
 from orchestrator.report.reading import extremes, read_report, thinned
+from orchestrator.report.sections import FAILED_SETTINGS
 from orchestrator.report.spreadsheet import spreadsheet
 from orchestrator.words import train_time
 
@@ -334,6 +336,18 @@ def test_the_settings_of_the_nodes_are_those_of_the_runs(whole_set: Path) -> Non
         ("node-a",),
     )
     assert told["nmi_watchdog", "1"].state == "failed" and len(told) == 3
+    text = page(read_report(str(whole_set)))
+    assert "before the job" in text and "during it" in text and FAILED_SETTINGS in text
+
+
+def test_a_pause_between_two_jobs_is_named(whole_set: Path) -> None:
+    report = read_report(str(whole_set))
+    jobs = {attempt.job_id for attempt in report.attempts}
+    named = "with the time between two jobs of the set."
+    assert (named in page(report)) == (len(jobs) > 1)
+    first, *others = report.attempts
+    report.attempts = (replace(first, job_id="later"), *others)
+    assert named in page(report)
 
 
 def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
