@@ -1,8 +1,8 @@
 """List the sets of the site's log directory: live sets and the newest twenty; --all lists every
 set.
 
-Built from the files of the sets and one scheduler query for all of them. `orchestrator status SET`
-shows a set in detail, `orchestrator rm` removes sets.
+Built from the files of the sets and one scheduler query for all of them. `orchestrator status`
+prints the same table, `orchestrator status SET` a set in detail; `orchestrator rm` removes sets.
 
 example:
   orchestrator ls

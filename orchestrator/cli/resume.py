@@ -7,6 +7,9 @@ Refused while a job of the set is alive, and if all runs are done. Earlier attem
 --spares, --side-by-side, --exclude, --sbatch, --dependency and --begin apply to this job alone:
 they are passed on the scheduler's command line, and the set's bundle stays unchanged.
 
+A wrong --env or --override is in the bundle: submit a new set, or edit its bundle/config_*.sh and
+resume with --edited. `score` names an edit between runs.
+
 example:
   orchestrator resume                                # the newest set
   orchestrator resume MI325X_08x08x32-flux1-20261121 --spares 1 --exclude node7

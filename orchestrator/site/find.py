@@ -209,7 +209,7 @@ def _log_dir(
             )
         made = not folder.exists()
         place = "this host" if options is None else "a node"
-        progress(f"looking at {place} from {folder}")
+        progress(f"checking whether {place} sees {folder}, and what it has")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             seen = look(folder, options=options, peer=peer)

@@ -97,7 +97,7 @@ def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> li
         return [text]
     names = f"{quoted(record.system)} {quoted(record.workload)} --round {quoted(record.round)}"
     command = f"  orchestrator doctor {names} --all-nodes --deep"
-    return [f"{text} The bandwidth test does:", command]
+    return [f"{text} The bandwidth test does, if the image has torch:", command]
 
 
 def complaints(history: Iterable[NodeHistory]) -> list[str]:

@@ -212,7 +212,9 @@ def test_equal_nodes_in_every_run_end_in_the_test_that_tells_them_apart(
         changed = replace(attempt, nodes=names, exit_codes=dict.fromkeys(names, 0))
         write(changed, folder / "state.json")
     sentence, command = closing(engine="docker", workload="a b")
-    assert sentence.endswith("do not show a slow one. The bandwidth test does:")
+    assert sentence.endswith(
+        "do not show a slow one. The bandwidth test does, if the image has torch:"
+    )
     assert command.startswith("  orchestrator doctor ") and " 'a b' --round " in command
     assert command.endswith(" --all-nodes --deep")
     assert closing(engine="none")[-1].endswith("do not show a slow one.")
