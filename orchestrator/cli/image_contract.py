@@ -188,6 +188,8 @@ def _print(
     print(*fact_lines([(label, value) for label, value in facts.items() if value]), sep="\n")
     for undecided in contract.trace.undecided:
         note(cell(f"undecided: {undecided.why} ({undecided.place})"))
+    if contract.tree.config.is_stand_in:
+        note("a stand-in of the lab: what is found here says nothing about the published image")
     if not contract.tree.complete:
         note("parts of the image were not read: a file that is missing here may be in it")
     if found:

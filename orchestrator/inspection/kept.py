@@ -36,19 +36,24 @@ class KeptContract:
     created_ms: int
     scripts: Mapping[str, str]
     findings: tuple[ContractFinding, ...]
+    is_stand_in: bool = False
+    """The lab's image under the name of a published one: its scripts are others."""
 
     @property
     def problem(self) -> str:
-        """Return the first error with its place, and the number of others; "" without any."""
+        """Return the first error with its place and fix, and the number of others; "" without
+        any."""
         if not self.errors:
             return ""
         first = self.errors[0]
         more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
-        return f"{first.where}: {first.what}{more}".lstrip(": ")
+        return f"{first.where}: {first.what}; {first.fix}{more}".lstrip(": ")
 
     @property
     def errors(self) -> tuple[ContractFinding, ...]:
-        return tuple(one for one in self.findings if one.severity == "error")
+        """Without those of a stand-in, which say nothing about the published image."""
+        wrong = tuple(one for one in self.findings if one.severity == "error")
+        return () if self.is_stand_in else wrong
 
 
 def entry_name(system: str, workload: str, round_: str) -> str:
@@ -73,6 +78,7 @@ def keep(
         now_ms,
         {path: tree.text(path) or "" for path in sorted(contract.scripts)},
         tuple(found),
+        tree.config.is_stand_in,
     )
     data = {
         "reference": kept.reference,
@@ -81,6 +87,7 @@ def keep(
         "created_ms": now_ms,
         "scripts": dict(kept.scripts),
         "findings": [one.to_json() for one in found],
+        "stand_in": kept.is_stand_in,
     }
     path = kept_path(folder, kept.id, entry)
     # A fresh name: an existing link would be written through.
@@ -134,6 +141,7 @@ def _read(path: Path) -> KeptContract | None:
             int(data["created_ms"]),
             {str(name): str(text) for name, text in data["scripts"].items()},
             tuple(_finding(one) for one in data["findings"]),
+            data.get("stand_in") is True,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -48,6 +48,13 @@ class ImageConfig:
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     created_by: tuple[str, ...] = ()
+    labels: frozenset[str] = frozenset()
+    """Their names."""
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Return whether lab/image made it, perhaps under the name of a published image."""
+        return any(name.startswith("orchestrator.lab.") for name in self.labels)
 
     @classmethod
     def of(cls, inspected: Mapping[str, Any], **known: Any) -> ImageConfig:
@@ -61,6 +68,7 @@ class ImageConfig:
             entrypoint=_words(config.get("Entrypoint")),
             command=_words(config.get("Cmd")),
             environment={name: value for name, _, value in pairs},
+            labels=frozenset(map(str, config.get("Labels") or ())),
             created_by=tuple(
                 str(layer.get("created_by") or layer.get("CreatedBy") or "")
                 for layer in inspected.get("history") or ()

@@ -213,6 +213,10 @@ def _contract(entry: Entry) -> Iterator[Row]:
     kept = kept_for(entry)
     if kept is None:
         yield _row("contract", "skip", f"{entry.image} was not inspected", command_for(entry))
+    elif kept.is_stand_in:
+        yield _row(
+            "contract", "skip", f"{entry.image} is a stand-in of the lab, not the real image"
+        )
     elif kept.errors:
         yield _row("contract", "fail", kept.problem, command_for(entry))
     else:
