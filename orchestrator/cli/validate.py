@@ -1,10 +1,13 @@
 """Check site files, systems and workloads: every problem at once, with file, line and key. A folder
 stands for all documents in it, in its shared/ and in its workloads/, as --systems-dir takes it.
 
+Without FILE, check the site file that other commands would take: --site FILE, $ORCHESTRATOR_SITE,
+./site.yaml or ~/.config/orchestrator/site.yaml.
+
 Exit code: 0 all are valid, 2 a document is not.
 
 example:
-  orchestrator validate site.yaml
+  orchestrator validate
   orchestrator validate mine/MI325X_04x08x32.yaml mine/workloads/hello.yaml
   orchestrator validate mine
 """
@@ -15,17 +18,16 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.cli.arguments import add_json, add_site, add_systems_dir
+from orchestrator.cli.arguments import add_json, add_operands, add_site, add_systems_dir
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import catalogue_of
+from orchestrator.cli.finding import catalogue_of, need_site
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import DescriptorError, ExitCode, UsageError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "files", metavar="FILE|DIR", nargs="+", help="a YAML file of any kind, or a folder of them"
-    )
+    text = "a YAML file of any kind, or a folder of them (default: the site file)"
+    add_operands(parser, "files", "FILE|DIR", "*", text)
     add_systems_dir(parser)
     add_site(parser)
     add_json(parser)
@@ -34,12 +36,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from orchestrator.mllog.rounds import ruleset_problem
     from orchestrator.model.validation import validate_file
+    from orchestrator.tuning.profile import profile_problem
 
     problems, fine = [], []
-    known = catalogue_of(args, *(Path(name) for name in args.files if Path(name).is_dir()))
-    for file in (path for name in args.files for path in _files_of(Path(name))):
+    given = [Path(name) for name in args.files] or [need_site(args.site)]
+    known = catalogue_of(args, *(path for path in given if path.is_dir()))
+    for file in (file for path in given for file in _files_of(path)):
         try:
-            fine.append((str(file), *validate_file(known, file, ruleset_problem)))
+            fine.append((str(file), *validate_file(known, file, ruleset_problem, profile_problem)))
         except DescriptorError as error:
             problems += error.problems
     if args.json:

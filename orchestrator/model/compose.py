@@ -320,7 +320,7 @@ class _Composition:
         name = self.chosen.workload.name
         given = self.site.data.get(name, {})
         document = self.site_document or Document(Path(f"site {self.site.name}"))
-        check_data_variables(document, self.site, self.chosen.workload)
+        check_data_variables(document, given, self.chosen.workload)
         document.check()
         missing = sorted(set(variables) - set(given))
         if missing and self.site_document is not None:

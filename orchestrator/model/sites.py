@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import grp
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -56,12 +58,26 @@ def sets_folder(site: Site, error: type[OrchestratorError] = UsageError) -> Path
     return Path(site.log_dir)
 
 
-def check_data_variables(document: Document, site: Site, workload: Workload) -> None:
-    """Report folders of `data` that `workload` mounts in no round."""
+def group_problem(site: Site) -> str:
+    """Return why this user cannot give a set to the site's `shared_group`, or ""."""
+    name = site.shared_group
+    if not name:
+        return ""
+    try:
+        number = grp.getgrnam(name).gr_gid
+    except KeyError:
+        return f"there is no group {name} (`shared_group`) on {os.uname().nodename}"
+    if os.geteuid() == 0 or number in {os.getegid(), *os.getgroups()}:
+        return ""
+    return f"you are not a member of the group {name} (`shared_group`)"
+
+
+def check_data_variables(document: Document, variables: Iterable[str], workload: Workload) -> None:
+    """Report `variables` of `data` that `workload` mounts in no round."""
     known = {mount.variable for mount in workload.mounts}
     for part in workload.rounds.values():
         known |= {mount.variable for mount in part.mounts or []}
-    for variable in site.data.get(workload.name, {}):
+    for variable in variables:
         if variable not in known:
             meant = did_you_mean(variable, known)
             document.add(

@@ -11,19 +11,22 @@ from orchestrator.model.checks import label_warning, launch_problem
 from orchestrator.model.documents import Workload
 from orchestrator.model.problems import checked, validate
 from orchestrator.model.shared_documents import SHARED
-from orchestrator.model.sites import check_data_variables, site_of
+from orchestrator.model.sites import check_data_variables, group_problem, site_of
 from orchestrator.model.source import Document, read
 
 _KINDS = ("system", "workload", "site", *SHARED)
 
 
 def validate_file(
-    catalogue: Catalogue, path: Path, ruleset_problem: Callable[[str], str] = lambda ruleset: ""
+    catalogue: Catalogue,
+    path: Path,
+    ruleset_problem: Callable[[str], str] = lambda ruleset: "",
+    profile_problem: Callable[[str], str] = lambda profile: "",
 ) -> tuple[str, list[str]]:
     """Return kind and warnings of the document at `path`.
 
-    `ruleset_problem` returns why no set can be scored by a ruleset, or "". Raises DescriptorError
-    with every problem.
+    `ruleset_problem` returns why no set can be scored by a ruleset, or ""; `profile_problem` why a
+    tuning profile cannot be used. Raises DescriptorError with every problem.
     """
     document = read(path)
     kind = document.data.get("kind")
@@ -38,8 +41,8 @@ def validate_file(
         )
         document.check()
     if kind == "site":
-        _check_site(catalogue, document)
-    elif kind in SHARED:
+        return kind, _check_site(catalogue, document, profile_problem)
+    if kind in SHARED:
         checked(document, validate(document, SHARED[kind]))
     elif kind == "workload":
         _check_rulesets(*catalogue.workload(_as_path(path)), ruleset_problem)
@@ -76,8 +79,16 @@ def _check_system(catalogue: Catalogue, path: Path) -> list[str]:
     return [warning for warning in warnings if warning]
 
 
-def _check_site(catalogue: Catalogue, document: Document) -> None:
-    site = site_of(document, catalogue.workload_names())
-    for name in site.data:
-        check_data_variables(document, site, catalogue.workload(name)[1])
-    document.check()
+def _check_site(
+    catalogue: Catalogue, document: Document, profile_problem: Callable[[str], str]
+) -> list[str]:
+    names = catalogue.workload_names()
+    data, tuning = document.data.get("data"), document.data.get("tuning")
+    for name, folders in data.items() if isinstance(data, dict) else ():
+        if name in names and isinstance(folders, dict):
+            check_data_variables(document, folders, catalogue.workload(name)[1])
+    profile = tuning.get("profile") if isinstance(tuning, dict) else None
+    if isinstance(profile, str) and (problem := profile_problem(profile)):
+        document.add(("tuning", "profile"), problem)
+    group = group_problem(site_of(document, names))
+    return [group] if group else []

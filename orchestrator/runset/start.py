@@ -10,10 +10,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown, UsageError
+from orchestrator.errors import (
+    Fix,
+    SchedulerBusy,
+    SchedulerError,
+    SchedulerUnknown,
+    UsageError,
+)
 from orchestrator.evidence.sets import RunSet, check_log_dir
 from orchestrator.model.prerequisites import refusals
-from orchestrator.model.sites import sets_folder
+from orchestrator.model.sites import group_problem, sets_folder
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
@@ -56,11 +62,17 @@ def compose(
     gets why the job will wait.
     """
     count = nexp or entry.runs_required
-    for problem in chain(refusals(entry, os.environ), beyond_partition(entry, count, warn)):
+    if problem := group_problem(entry.site):
+        raise UsageError(
+            problem,
+            hint="correct `shared_group` in the site file, or leave it out",
+            fix=Fix(options=("--override", "shared_group=null")),
+        )
+    for refusal in chain(refusals(entry, os.environ), beyond_partition(entry, count, warn)):
         if insist is None:
-            problem.hint = f"{problem.hint}; --force submits it all the same"
-            raise problem
-        insist(problem)
+            refusal.hint = f"{refusal.hint}; --force submits it all the same"
+            raise refusal
+        insist(refusal)
     files = render_bundle(entry, nexp=count)
     record = describe(entry, nexp=count, bundle_sha256=manifest_hash(files), world=world)
     return NewSet(replace(record, label=label), files, sets_folder(entry.site))

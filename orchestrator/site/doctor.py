@@ -20,6 +20,7 @@ from orchestrator.errors import (
     did_you_mean,
 )
 from orchestrator.model.prerequisites import name_folders, needs, unnamed_folders
+from orchestrator.model.sites import group_problem
 from orchestrator.onnode.policy.reports import SYSTEM_CHECKS
 from orchestrator.onnode.policy.verdict import Row, Verdicts
 from orchestrator.preflight import places
@@ -62,6 +63,9 @@ def examine(
         yield _row("site", "fail", error.message, f"orchestrator validate {quoted(path)}")
         return
     yield _row("site", "pass", f"{path.absolute()} ({entry.site.name})")
+    if problem := group_problem(entry.site):
+        line = quote("s/^shared_group:/#&/")
+        yield _row("shared_group", "fail", problem, f"sed -i {line} {quoted(path)}")
     slurm = _scheduler(entry.site, path)
     yield slurm
     if hosts_only:

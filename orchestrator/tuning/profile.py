@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.resources import data_dir, user_path
 
 if TYPE_CHECKING:
@@ -80,6 +80,15 @@ def load_profile(name: str) -> TuningProfile:
     by_name = {setting.name: setting for setting in settings}
     paths = tuple(str(path) for path in files)
     return TuningProfile(profile.name, profile.title, tuple(by_name.values()), paths)
+
+
+def profile_problem(name: str) -> str:
+    """Return why `load_profile` refuses a profile, or ""."""
+    try:
+        load_profile(name)
+    except (UsageError, DescriptorError) as error:
+        return "; ".join(error.message.splitlines())
+    return ""
 
 
 def profile_names() -> list[str]:

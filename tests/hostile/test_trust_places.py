@@ -31,6 +31,7 @@ REASONS = {
     "container/local.py:_start_service": "a log in a private temporary folder",
     "container/store.py:check_room": "tars of others are judged when they are read",
     "inspection/preparing.py:inspect_for_preparation": "results of inspections are data, in new files",
+    "model/sites.py:group_problem": "asks only whether this user is in a group",
     "nodes/known_hosts.py:_listed": "a private temporary file",
     "preflight/places.py:_marker": "in the new folder of this preflight",
     "prepare/state.py:write_state": "data, never executed by this user",
