@@ -115,6 +115,7 @@ ON_NODE = {
     "gpu_count": "sudo dmesg | grep -i amdgpu | tail -n 20",
     "gpu_processes": "sudo fuser -v /dev/kfd",
     "rdma": "rdma link; ibv_devinfo -l",
+    "root": "sudo -n -l",
 }
 """Check -> command that fixes or shows the problem on its node."""
 FROM_HERE = {

@@ -20,7 +20,7 @@ from until import LIMIT_S, make_older, until
 
 from orchestrator.onnode.agent import space
 from orchestrator.onnode.agent.checks import Checks
-from orchestrator.onnode.agent.host import engine
+from orchestrator.onnode.agent.host import engine, root
 from orchestrator.onnode.agent.leftovers import open_channel, remove_folder
 
 HARMLESS = {"pass", "skip", "warn"}
@@ -143,6 +143,44 @@ def test_a_softened_check_that_hangs_is_a_warning(node: Node) -> None:
     node.tool("docker", "sleep 10000")
     row = node.check(PREFLIGHT_CHECK_S=1, PREFLIGHT_WARN=["leftovers"]).rows["leftovers"]
     assert row.line == "warn: no answer within 1 s"
+
+
+# ---- root ----
+
+
+def root_row(node: Node, **settings: Any) -> str:
+    """The verdict and text of the check in this process."""
+    node.settings |= settings
+    with node.environment():
+        _, verdict, text, remedy = next(iter(root(node.real(), node.engine)))
+    assert bool(remedy) == (verdict == "fail")
+    return f"{verdict}: {text}"
+
+
+def test_root_is_needed_for_settings_and_caches(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = {"RUNTIME_TUNABLES": 1, "CLEAR_CACHES": 1, "ORCH_TUNABLES_ROOT": ""}
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    who = "jobs run as user 65534, and the site has no `sudo`"
+    both = "host settings and dropping caches"
+    assert root_row(node, **needs) == f"fail: root is needed for {both}; {who}"
+    needs["RUNTIME_TUNABLES"] = 0
+    assert root_row(node, **needs) == f"fail: root is needed for dropping caches; {who}"
+    needs["CLEAR_CACHES"] = 0
+    assert root_row(node, **needs) == "skip: not needed (tunables, clear_caches)"
+    needs["CLEAR_CACHES"] = 1
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert root_row(node, **needs) == "pass: for dropping caches"
+
+
+def test_the_sites_sudo_is_tried(node: Node) -> None:
+    needs = {"RUNTIME_TUNABLES": 1, "CLEAR_CACHES": 0, "SUDO": [f"{node.top}/bin/sudo", "-n"]}
+    node.tool("sudo", 'echo "sudo: a password is required" >&2; exit 1')
+    reply = f"`{node.top}/bin/sudo -n`: sudo: a password is required"
+    assert root_row(node, **needs) == f"fail: root is needed for host settings; {reply}"
+    node.tool("sudo", "echo 0")
+    assert root_row(node, **needs) == "pass: for host settings"
 
 
 # ---- engine, image, clock, versions ----

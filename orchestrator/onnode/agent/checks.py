@@ -28,10 +28,11 @@ Jobs = dict[str, tuple[gpu.Check, ...]]
 
 _JOBS: Jobs = {
     # Checks that read small files of the kernel share a process.
-    "engine image clock limits versions reach": (
+    "engine image clock root limits versions reach": (
         host.engine,
         host.image,
         host.clock,
+        host.root,
         host.limits,
         host.versions,
         reach,  # last: it may wait

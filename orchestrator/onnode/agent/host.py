@@ -90,6 +90,32 @@ def clock(node: Node, state: EngineState) -> Rows:
     yield "clock", "pass", text, ""
 
 
+def root(node: Node, state: EngineState) -> Rows:
+    """Whether this user, or the site's sudo, may do what a set does as root."""
+    settings = node.settings
+    uses = ["host settings"] * settings.runtime_tunables
+    uses += ["dropping caches"] * settings.clear_caches
+    prefix, user = " ".join(settings.sudo), os.geteuid()
+    if settings.sudo:
+        argv = [*settings.sudo, "bash", "-c", "echo $EUID"]
+        status, reply = ask(argv, settings.preflight_check_s / 4, errors=True)
+        words = [line for line in reply.splitlines() if line.strip()] or ["no answer"]
+        is_root, who = status == 0 and words[-1] == "0", f"`{prefix}`: {words[-1]}"
+    else:
+        is_root = user == 0 or bool(node.root)  # another root folder needs no rights
+        who = f"jobs run as user {user}, and the site has no `sudo`"
+    if not uses:
+        yield "root", "skip", "not needed (tunables, clear_caches)", ""
+    elif is_root:
+        yield "root", "pass", f"for {' and '.join(uses)}", ""
+    else:
+        remedy = (
+            "`sudo: [sudo, -n]` with a sudoers rule without password; or without these: "
+            "`tunables: off`, `clear_caches: false`"
+        )
+        yield "root", "fail", f"root is needed for {' and '.join(uses)}; {who}", remedy
+
+
 def limits(node: Node, state: EngineState) -> Rows:
     """A run on the host has these limits; a container's come from the engine and --ulimit, so they
     only warn."""

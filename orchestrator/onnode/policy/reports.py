@@ -25,6 +25,7 @@ CHECKS = (
     "log_dir",
     "free_space",
     "clock",
+    "root",
     "limits",
     "leftovers",
     "versions",
