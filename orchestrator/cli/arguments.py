@@ -254,6 +254,16 @@ def sbatch_option(text: str) -> str:
     return text
 
 
+def time_limit(text: str) -> str:
+    from orchestrator.scheduler.slurm_nodes import minutes_of
+
+    try:
+        minutes_of(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a time such as 480, 8:00:00 or 1-12") from None
+    return text
+
+
 def side_by_side(text: str) -> int:
     if positive(text) > MOST_SIDE_BY_SIDE:
         raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_SIDE_BY_SIDE}")

@@ -24,7 +24,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_entry, add_json, add_number, add_option, spares
+from orchestrator.cli.arguments import (
+    add_entry,
+    add_json,
+    add_number,
+    add_option,
+    spares,
+    time_limit,
+)
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, site_log_dir
 from orchestrator.cli.output import note
@@ -146,16 +153,6 @@ def time_span(text: str) -> float:
     if not value:
         raise ArgumentTypeError(f"{text!r} is not a duration above 0")
     return value
-
-
-def time_limit(text: str) -> str:
-    from orchestrator.scheduler.slurm_nodes import minutes_of
-
-    try:
-        minutes_of(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a time such as 480, 8:00:00 or 1-12") from None
-    return text
 
 
 def run(args: Namespace) -> int:

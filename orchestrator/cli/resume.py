@@ -4,8 +4,8 @@
 takes them. A set does not shrink.
 
 Refused while a job of the set is alive, and if all runs are done. Earlier attempts stay recorded.
---spares, --side-by-side, --exclude, --sbatch, --dependency and --begin apply to this job alone:
-they are passed on the scheduler's command line, and the set's bundle stays unchanged.
+--spares, --side-by-side, --exclude, --time, --sbatch, --dependency and --begin apply to this job
+alone: they are passed on the scheduler's command line, and the set's bundle stays unchanged.
 
 A wrong --env or --override is in the bundle: submit a new set, or edit its bundle/config_*.sh and
 resume with --edited. `score` names an edit between runs.
@@ -14,6 +14,7 @@ example:
   orchestrator resume                                # the newest set
   orchestrator resume MI325X_08x08x32-flux1-20261121 --spares 1 --exclude node7
   orchestrator resume MI325X_08x08x32-flux1-20261121 --nexp 10
+  orchestrator resume --time 24:00:00                # a longer job than the last
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from orchestrator.cli.arguments import (
     add_job,
     add_json,
     add_number,
+    add_option,
     add_others,
     add_set,
+    time_limit,
 )
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import (
@@ -52,6 +55,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_json(parser)
     add_number(parser, "--nexp", "N", "extend the set to N runs (default: as it was declared)")
     add_allocation(parser)
+    add_option(
+        parser,
+        "--time",
+        "TIME",
+        "this job's time limit, as for sbatch (default: that of the set's first job)",
+        type=time_limit,
+    )
     add_job(parser)
     add_others(parser)
     add_flag(
@@ -75,9 +85,19 @@ def run(args: Namespace) -> int:
     scheduler = run_set.record.scheduler
     options = (*args.sbatch, *job_options(args, scheduler))
     allocation = Allocation(
-        args.spares, tuple(excluded(args)), args.side_by_side, options, args.allow_changes
+        args.spares,
+        tuple(excluded(args)),
+        args.side_by_side,
+        options,
+        args.allow_changes,
+        args.time or "",
     )
-    for option in ["--exclude"] * bool(allocation.exclude) + ["--sbatch"] * bool(args.sbatch):
+    for_slurm = {
+        "--exclude": allocation.exclude,
+        "--sbatch": args.sbatch,
+        "--time": args.time,
+    }
+    for option in (option for option, value in for_slurm.items() if value):
         refuse_without_scheduler(scheduler, option)
     nexp = max(args.nexp or 0, run_set.record.nexp)
     missing = missing_runs(replace(run_set, record=replace(run_set.record, nexp=nexp)))

@@ -50,6 +50,17 @@ def ruleset_problem(text: str) -> str:
     return ""
 
 
+def requires_key(ruleset: str, key: str) -> bool:
+    """Return whether a ruleset wants `key` in every log; False for rules that are not here."""
+    if ruleset == OWN:
+        return False
+    try:
+        common = rules(chosen_round(ruleset)).config("common")
+    except InputError:
+        return False
+    return common is not None and key in common.keys and common.keys[key].least > 0
+
+
 def guess_round(benchmark: Any, starts: list[float]) -> tuple[str, str]:
     """Return (round, why), by the date of the runs and the benchmarks of the rounds."""
     first = min(starts, default=None)

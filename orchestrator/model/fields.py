@@ -274,7 +274,11 @@ def _sbatch(text: str) -> str:
     if not match:
         raise refuse(f'{text!r} is not an sbatch option; accepted: lines such as "--mem=0"')
     if match[1] in _SBATCH_OWNED:
-        raise refuse(f"{match[1]} is set by orchestrator itself and cannot be changed here")
+        limit = "; a new set takes `time_limit` of the site file, the next job `resume --time`"
+        raise refuse(
+            f"{match[1]} is set by orchestrator itself and cannot be changed here"
+            + limit * (match[1] in ("--time", "-t"))
+        )
     return text
 
 

@@ -264,8 +264,8 @@ class Site(DocumentPart):
     """Nodes to use."""
     time_limit: TimeLimit | None = Field(default=None, examples=["2-00:00:00"])
     """The job's limit: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS; by default the
-    time that the runs need. If the partition allows less: as much as it allows, and `resume` for
-    the remaining runs."""
+    time that the runs need. If the partition allows less, name its limit here: one job does the
+    runs that fit, and `resume` the others. `"12:00"` would be twelve minutes."""
     exclusive: bool = True
     """Ask for whole nodes with all their memory (--exclusive --mem=0): a set changes host
     settings and drops caches."""
@@ -315,7 +315,8 @@ class Site(DocumentPart):
     tuning: SiteTuning = SiteTuning.model_construct()
     """Host settings of the nodes."""
     clear_caches: bool = True
-    """Drop the page cache before every run."""
+    """Drop the page cache before every run. `false`: no record `cache_clear`, which the rules of
+    every MLPerf round require, unless the program writes it."""
     changes: Literal["refuse", "stop", "flag"] = "refuse"
     """If a set is no longer one experiment (docs/inside.md). `refuse`: no run starts when the
     image, or the content of the containers, is not that of the runs that count; a change found

@@ -21,8 +21,8 @@ _USE = r"^use {} ([0-9]+)$"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`spares` and `side_by_side` None and no `exclude` keep job.sh's values; `further`: more
-    sbatch options."""
+    """`spares` and `side_by_side` None, no `time` and no `exclude` keep job.sh's values;
+    `further`: more sbatch options."""
 
     spares: int | None = None
     exclude: tuple[str, ...] = ()
@@ -30,6 +30,8 @@ class Allocation:
     further: tuple[str, ...] = ()
     allow_changes: bool = False
     """Run although image or content of containers differ from earlier runs."""
+    time: str = ""
+    """The job's time limit."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -46,6 +48,7 @@ class Allocation:
         """
         script = options_in(Findings().text(layout.bundle / "job.sh"))
         nodes, minutes = self._size(record, layout, script.minutes, missing)
+        time = self.time or str(minutes or "")
         avoided = list[str]()
         remaining = list[str]()
         if self.exclude:
@@ -53,7 +56,7 @@ class Allocation:
             wanted = expand_all([*filter(None, [script.nodelist])])
             left = without(wanted, avoided)
             remaining = left if len(left) < len(wanted) else []
-        changed = replacing(nodes=nodes, minutes=minutes, exclude=avoided, nodelist=remaining)
+        changed = replacing(nodes=nodes, time=time, exclude=avoided, nodelist=remaining)
         return (*changed, *self.further)
 
     def _size(self, record: SetRecord, layout: Layout, limit: int, missing: int) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.create import create, describe, discard, find_unsubmitted
+from orchestrator.runset.doubts import doubts
 from orchestrator.runset.limit import beyond_partition
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler import open_scheduler
@@ -59,7 +60,7 @@ def compose(
 
     Raises UsageError without something that the workload needs, or if its partition does not exist,
     has too few nodes, or does not allow its time, unless `insist` takes these; RenderError. `warn`
-    gets why the job will wait.
+    gets doubts, and why the job will wait.
     """
     count = nexp or entry.runs_required
     if problem := group_problem(entry.site):
@@ -68,6 +69,8 @@ def compose(
             hint="correct `shared_group` in the site file, or leave it out",
             fix=Fix(options=("--override", "shared_group=null")),
         )
+    for doubt in doubts(entry):
+        warn(doubt.text)
     for refusal in chain(refusals(entry, os.environ), beyond_partition(entry, count, warn)):
         if insist is None:
             refusal.hint = f"{refusal.hint}; --force submits it all the same"

@@ -116,7 +116,7 @@ REASONS: tuple[Cause, ...] = (
           "boot_fail"),
     Cause("time_limit", MACHINE, RESUME,
           "the job's time limit was reached",
-          "resume continues at the first missing run",
+          "resume continues at the first missing run; `--time` gives the next job another limit",
           "timeout | ^timelimit"),
     Cause("preempted", MACHINE, RESUME,
           "the job was pre-empted by one with a higher priority",

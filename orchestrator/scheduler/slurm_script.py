@@ -29,12 +29,12 @@ def _option(script: str, name: str, value: str) -> str:
 
 
 def replacing(
-    *, nodes: int = 0, minutes: int = 0, exclude: list[str], nodelist: list[str]
+    *, nodes: int = 0, time: str = "", exclude: list[str], nodelist: list[str]
 ) -> list[str]:
-    """Return command-line options, which win over the script's; 0 and [] keep those."""
+    """Return command-line options, which win over the script's; 0, "" and [] keep those."""
     values = {
         "nodes": str(nodes or ""),
-        "time": str(minutes or ""),
+        "time": time,
         "exclude": ",".join(exclude),
         "nodelist": ",".join(nodelist),
     }

@@ -25,6 +25,7 @@ from orchestrator.onnode.policy.reports import SYSTEM_CHECKS
 from orchestrator.onnode.policy.verdict import Row, Verdicts
 from orchestrator.preflight import places
 from orchestrator.preflight.bundle import temporary_bundle
+from orchestrator.runset.doubts import doubts
 from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import partitions
@@ -79,6 +80,8 @@ def examine(
         yield from _code(entry)
         yield from _contract(entry)
         typed = ["submit", entry.system, entry.workload]
+        for doubt in doubts(entry):
+            yield _row(doubt.check, "warn", doubt.text, doubt.fix.line(typed))
         for need in needs(entry, os.environ):
             if need.fix:
                 text = f"{need.text}; {need.remedy}"

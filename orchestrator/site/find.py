@@ -272,7 +272,8 @@ def _engine(draft: SiteDraft, seen: NodeLook) -> None:
             draft.put("clear_caches", False, why)
             draft.notes.append(
                 f"{why[:-1]}; nothing is tuned, and caches are not dropped (sudo, tunables, "
-                "clear_caches)"
+                "clear_caches). Runs of MLPerf benchmarks then lack `cache_clear`, which the rules "
+                "require: a set has no valid score for a submission, unless its program writes it"
             )
     else:
         draft.remark("sudo", f"Jobs run as root on {seen.node}.")

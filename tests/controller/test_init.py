@@ -22,7 +22,8 @@ from orchestrator.model.schema import DOCUMENTS, descriptions, json_schema
 from orchestrator.model.sites import site_of
 from orchestrator.model.source import read
 from orchestrator.site import site_file
-from orchestrator.site.find import SiteDraft
+from orchestrator.site.find import SiteDraft, _engine
+from orchestrator.site.look import NodeLook
 from orchestrator.site.site_file import site_text, write_site
 
 Fake = Callable[[str, str], Path]
@@ -233,6 +234,14 @@ def test_wishes_that_cannot_be(
 ) -> None:
     assert cli("init", "--yes", *arguments).code == ExitCode.BAD_INPUT
     assert message in cli.err and os.listdir() == []
+
+
+def test_who_is_not_root_is_told_what_the_sets_lack() -> None:
+    draft = SiteDraft()
+    engines = [{"name": "docker", "command": ["docker"], "said": ""}]
+    _engine(draft, NodeLook({"node": "n1", "root": False, "sudo": False, "engines": engines}))
+    assert (draft.values["tunables"], draft.values["clear_caches"]) == ("off", False)
+    assert "lack `cache_clear`, which the rules require: a set has no valid score" in draft.notes[0]
 
 
 def test_it_asks_on_a_terminal(cluster: Fake, tmp_path: Path) -> None:

@@ -145,6 +145,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l spares -x -d
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l side-by-side -x -d 'runs at once, each on its own nodes: asks for K times the nodes of the system'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l exclude -x -a '(__orchestrator_nodes)' -d 'nodes not to use, such as node[1-4,7], in addition to the site'\''s `exclude`'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l sbatch -x -d 'a further option for sbatch in one word (--sbatch=OPTION), in addition to the site'\''s `sbatch`'
+complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l time -x -d 'this job'\''s time limit, as for sbatch'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l dependency -x -a '(__orchestrator_nodes)' -d 'as for sbatch, such as afterany:4711: start after other jobs'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l begin -x -d 'as for sbatch, such as 22:00 or now+2hours'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l others -d 'SET may be another user'\''s, or hold files of theirs: what is in its bundle runs as you'
